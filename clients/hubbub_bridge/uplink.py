@@ -10,7 +10,7 @@ from hubbub_bridge.conversation import Conversation
 from hubbub_bridge.options import BridgeOptions
 from hubbub_bridge.starting import StartedHub
 from hubbub_client.errors import HubbubError, ResourceExhausted, Unauthenticated, Unavailable, Unimplemented
-from hubbub_client.transport.connection import Link
+from hubbub_client.transport.connection import HubConnection
 from hubbub_client.transport.discovery import Where
 from hubbub_client.waits import within
 
@@ -218,10 +218,10 @@ async def questions(endpoint: BridgeOptions) -> dict[str, str]:
         await link.close()
 
 
-def _link(endpoint: BridgeOptions) -> Link:
+def _link(endpoint: BridgeOptions) -> HubConnection:
     reach = endpoint.reach
     where = Where(reach.address, reach.token, reach.data_dir, reach.ca, reach.cert, reach.key)
-    return Link(where, reach.name, CONNECT_S, SILENCE_S)
+    return HubConnection(where, reach.name, CONNECT_S, SILENCE_S)
 
 
 def _opening(endpoint: BridgeOptions) -> pb.ServeRequest.Open:

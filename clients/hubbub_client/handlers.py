@@ -13,7 +13,7 @@ from hubbub_client.errors import Unavailable
 from hubbub_client.options import Answer, CallCallbacks, OnRequest
 from hubbub_client.services.inbox import Inbox
 from hubbub_client.transport.call_stream import CallStream, Kinds, Step
-from hubbub_client.transport.connection import Link
+from hubbub_client.transport.connection import HubConnection
 from hubbub_client.worker import Assignments, OnError, in_tasks, log_error
 
 H = TypeVar("H", bound=OnRequest)
@@ -117,7 +117,7 @@ class CallAnswers:
 class StreamedAnswers:
     """The same callbacks, for pending requests that come over the stream that carries the call."""
 
-    def __init__(self, link: Link, answers: CallAnswers) -> None:
+    def __init__(self, link: HubConnection, answers: CallAnswers) -> None:
         self._link = link
         self._assignments = Assignments(answers.handle, _raise)
         self._steps: asyncio.Queue[tuple[CallStream, Step]] = asyncio.Queue()
@@ -149,7 +149,7 @@ class StreamedAnswers:
 class _Assigned(Inbox):
     """The inbox as one pending request has it, whose answer goes over the stream that it came with."""
 
-    def __init__(self, link: Link, stream: CallStream, call: int) -> None:
+    def __init__(self, link: HubConnection, stream: CallStream, call: int) -> None:
         super().__init__(link)
         self._stream = stream
         self._call = call

@@ -12,7 +12,7 @@ from hubbub_client.handlers import H, Handlers
 from hubbub_client.options import CallOptions
 from hubbub_client.services.calls import TOOL_CALL, CallHandle, Calls
 from hubbub_client.services.inbox import Inbox
-from hubbub_client.transport.connection import Link
+from hubbub_client.transport.connection import HubConnection
 from hubbub_client.transport.discovery import Where
 from hubbub_client.worker import OnError
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Hub:
     """One hub, also after it restarts. Made by `connect`. A part is imported with its first use."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HubConnection) -> None:
         self._link = link
         self.inbox = Inbox(link)
         self.calls = Calls(link)
@@ -270,7 +270,7 @@ async def connect(
     Raises Unavailable if there is no hub (HUB_UNREACHABLE) or the handshake fails (HANDSHAKE_FAILED), and
     InvalidArgument for an address or files that cannot be used.
     """
-    link = Link(Where(address, token, data_dir, ca, cert, key), name, connect_timeout_s, silence_s)
+    link = HubConnection(Where(address, token, data_dir, ca, cert, key), name, connect_timeout_s, silence_s)
     try:
         await link.ready(patient=patient)
         yield Hub(link)

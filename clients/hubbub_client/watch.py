@@ -10,7 +10,7 @@ from grpc import StatusCode, aio
 
 from hubbub_client.errors import HubbubError, ResourceExhausted, Unauthenticated, UpstreamError
 from hubbub_client.transport.channel import Stubs
-from hubbub_client.transport.connection import Link
+from hubbub_client.transport.connection import HubConnection
 
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 2.0
@@ -28,14 +28,14 @@ FINAL = frozenset(
 )
 
 
-class Request(Protocol):
+class WatchRequest(Protocol):
     """The request of a resumable watch."""
 
     resume_token: str
     allow_batches: bool
 
 
-class Response(Protocol):
+class WatchResponse(Protocol):
     """A response of a resumable watch: one step, or a batch of them."""
 
     resume_token: str
@@ -44,14 +44,14 @@ class Response(Protocol):
     def batch(self) -> Sequence[Self]: ...
 
 
-Q = TypeVar("Q", bound=Request)
-A = TypeVar("A", bound=Response)
+Q = TypeVar("Q", bound=WatchRequest)
+A = TypeVar("A", bound=WatchResponse)
 L = TypeVar("L")
 E = TypeVar("E")
 
 
 async def follow(
-    link: Link,
+    link: HubConnection,
     method: Callable[[Stubs], aio.UnaryStreamMultiCallable[Q, A]],
     request: Q,
     event: Callable[[A], E | None],
@@ -72,7 +72,7 @@ async def follow(
                     yield seen
 
 
-async def listen(link: Link, stream: Callable[[], AsyncGenerator[L, None]]) -> AsyncGenerator[L, None]:
+async def listen(link: HubConnection, stream: Callable[[], AsyncGenerator[L, None]]) -> AsyncGenerator[L, None]:
     """Yield the responses of a stream without end; after a break, open it again. Raises as `follow`."""
     pause_s = FIRST_PAUSE_S
     while True:

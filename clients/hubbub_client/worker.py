@@ -10,7 +10,7 @@ from typing import Any
 from hubbub.v1 import inbox_pb2
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.errors import HubbubError
-from hubbub_client.transport.connection import Link
+from hubbub_client.transport.connection import HubConnection
 from hubbub_client.watch import listen
 
 OnError = Callable[[PendingRequest, Exception], None]
@@ -78,7 +78,7 @@ class Worker:
 
     def __init__(
         self,
-        link: Link,
+        link: HubConnection,
         *,
         read: Callable[[inbox_pb2.PendingRequest], PendingRequest],
         handle: Callable[[PendingRequest], Awaitable[object]],

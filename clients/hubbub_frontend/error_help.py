@@ -12,7 +12,7 @@ CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,80}")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ErrorHelp:
     """What is known about one code, in Markdown."""
 
     meaning: str
@@ -27,10 +27,10 @@ class Entry:
 
 
 @cache
-def entries() -> Mapping[str, Entry]:
+def entries() -> Mapping[str, ErrorHelp]:
     """Return what is known about each code, by the code."""
     tables = tomllib.loads(SOURCE.read_text(encoding="utf-8"))
-    return {code: Entry(**{key: text.strip() for key, text in table.items()}) for code, table in tables.items()}
+    return {code: ErrorHelp(**{key: text.strip() for key, text in table.items()}) for code, table in tables.items()}
 
 
 def page(code: str) -> str:

@@ -24,7 +24,7 @@ _PLACE = re.compile(r"inbox|request/[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PageLink:
     """What a link leads to: the `to` of the page, and the pending request that it is about, if it is one.
 
     `expires` is in seconds since 1970.
@@ -57,7 +57,7 @@ class Links:
         write(self._file(secret), content.encode())
         return secret
 
-    def find(self, secret: str) -> Link | None:
+    def find(self, secret: str) -> PageLink | None:
         """Return a link that has not been used; None if there is none with this secret."""
         try:
             found: Any = json.loads(self._file(secret).read_text())
@@ -65,7 +65,7 @@ class Links:
             return None
         match found:
             case {"to": str(to), "request": str() | None as request, "expires": float(expires)}:
-                return Link(to, request, expires)
+                return PageLink(to, request, expires)
             case _:
                 return None
 

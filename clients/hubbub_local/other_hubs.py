@@ -14,7 +14,7 @@ PROCESSES = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningHub:
     """A hub that runs: its process, its data directory, and where it listens, if it says so."""
 
     pid: int
@@ -22,7 +22,7 @@ class Running:
     address: str | None
 
 
-def hubs() -> Iterator[Running]:
+def hubs() -> Iterator[RunningHub]:
     """Yield the hubs that run; none where the system does not show open files (proc(5), /proc/PID/fd)."""
     for process in PROCESSES.glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is another user's
@@ -30,11 +30,11 @@ def hubs() -> Iterator[Running]:
                 path = each.readlink()
                 pid = holder(path.parent) if path.name == LOCK else None
                 if pid is not None and str(pid) == process.name:
-                    yield Running(pid, path.parent, content_of(path.parent / "client.json").get("address"))
+                    yield RunningHub(pid, path.parent, content_of(path.parent / "client.json").get("address"))
                     break
 
 
-def at_address_of(message: str) -> Running | None:
+def at_address_of(message: str) -> RunningHub | None:
     """Return the hub that listens at an address which a message names (HOST:PORT)."""
     ports = re.findall(r":(\d{1,5})\b", message)
     return next((each for each in hubs() if each.address and each.address.rpartition(":")[2] in ports), None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Machine:
     """The machine as far as it decides where programs keep their files; `platform` as `sys.platform`."""
 
     platform: str
@@ -16,7 +16,7 @@ class Surroundings:
     environ: Mapping[str, str]
 
     @classmethod
-    def here(cls) -> "Surroundings":
+    def here(cls) -> "Machine":
         """Return those of this process."""
         return cls(platform=sys.platform, home=Path.home(), environ=os.environ)
 
@@ -33,7 +33,7 @@ class Surroundings:
                 return (Path(config) if config.startswith("/") else self.home / ".config") / name
 
 
-def config_file(at: Surroundings) -> Path:
+def config_file(at: Machine) -> Path:
     """Return the configuration file of a hub that is told of no other, as `hubbubd` does."""
     return at.applications("hubbub") / "hubbub.toml"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hubbub_client import numbers
-from hubbub_local.platform_dirs import Surroundings
+from hubbub_local.platform_dirs import Machine
 
 UNIT: Final = "hubbub.service"
 LABEL: Final = "hubbub"
@@ -35,7 +35,7 @@ class NoServices(ServiceFailed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class UserService:
     """What is to run: the command, its environment, and the file of its log where the system keeps none itself."""
 
     words: Sequence[str]
@@ -45,7 +45,7 @@ class Service:
     """Whether it is a member of a fleet, which is told of its end, however it ends."""
 
 
-def kind(at: Surroundings) -> Kind:
+def kind(at: Machine) -> Kind:
     """Return which services this system has. Raises NoServices."""
     if at.platform == "darwin":
         return "launchd"
@@ -54,19 +54,19 @@ def kind(at: Surroundings) -> Kind:
     raise NoServices("this system has neither systemd nor launchd, so no service can be installed here")
 
 
-def file(at: Surroundings, which: Kind) -> Path:
+def file(at: Machine, which: Kind) -> Path:
     """Return where the file of the service belongs."""
     if which == "launchd":
         return at.home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
     return at.applications("systemd") / "user" / UNIT
 
 
-def content(service: Service, which: Kind) -> bytes:
+def content(service: UserService, which: Kind) -> bytes:
     """Return the file of the service. Raises ServiceFailed for a word that the system cannot be told."""
     return _plist(service) if which == "launchd" else _unit(service).encode()
 
 
-def _unit(service: Service) -> str:
+def _unit(service: UserService) -> str:
     """Return a unit for the user manager.
 
     It confines the hub only as far as its MCP servers can live with: they are the person's own programs, need the home
@@ -113,7 +113,7 @@ def _quoted(word: str, *, command: bool = False) -> str:
     return f'"{escaped.replace("$", "$$") if command else escaped}"'
 
 
-def _plist(service: Service) -> bytes:
+def _plist(service: UserService) -> bytes:
     return plistlib.dumps(
         {
             "Label": LABEL,
@@ -128,7 +128,7 @@ def _plist(service: Service) -> bytes:
     )
 
 
-def install(at: Surroundings, service: Service) -> Path:
+def install(at: Machine, service: UserService) -> Path:
     """Write the file of the service, replacing an older one; return its path. Raises ServiceFailed."""
     which = kind(at)
     path, text = file(at, which), content(service, which)
@@ -142,7 +142,7 @@ def install(at: Surroundings, service: Service) -> Path:
     return path
 
 
-def enable(at: Surroundings) -> None:
+def enable(at: Machine) -> None:
     """Let the system start the service now, and whenever the person logs in. Raises ServiceFailed."""
     if kind(at) == "launchd":
         _launchctl("bootout", check=False)
@@ -153,7 +153,7 @@ def enable(at: Surroundings) -> None:
     _ran("systemctl", "--user", "restart", UNIT)
 
 
-def start(at: Surroundings) -> None:
+def start(at: Machine) -> None:
     """Start the installed service. Raises ServiceFailed."""
     installed(at)
     if kind(at) == "launchd":
@@ -163,7 +163,7 @@ def start(at: Surroundings) -> None:
     _ran("systemctl", "--user", "start", UNIT)
 
 
-def stop(at: Surroundings) -> None:
+def stop(at: Machine) -> None:
     """Stop the service until the next login. Raises ServiceFailed."""
     installed(at)
     if kind(at) == "launchd":
@@ -172,7 +172,7 @@ def stop(at: Surroundings) -> None:
     _ran("systemctl", "--user", "stop", UNIT)
 
 
-def uninstall(at: Surroundings) -> Path:
+def uninstall(at: Machine) -> Path:
     """Stop the service and remove its file; return its path. Raises ServiceFailed if there is none."""
     path = installed(at)
     if kind(at) == "launchd":
@@ -188,7 +188,7 @@ def uninstall(at: Surroundings) -> Path:
     return path
 
 
-def status_command(at: Surroundings) -> list[str]:
+def status_command(at: Machine) -> list[str]:
     """Return the command of the system that shows how the service is. Raises ServiceFailed."""
     installed(at)
     if kind(at) == "launchd":
@@ -196,7 +196,7 @@ def status_command(at: Surroundings) -> list[str]:
     return ["systemctl", "--user", "--no-pager", "status", UNIT]
 
 
-def log_command(at: Surroundings, log: Path, lines: int, *, follow: bool) -> list[str]:
+def log_command(at: Machine, log: Path, lines: int, *, follow: bool) -> list[str]:
     """Return the command of the system that shows the last lines of the service's log. Raises ServiceFailed."""
     installed(at)
     if kind(at) == "launchd":
@@ -205,7 +205,7 @@ def log_command(at: Surroundings, log: Path, lines: int, *, follow: bool) -> lis
     return ["journalctl", "--user-unit", UNIT, "--output", "cat", "--lines", str(lines), *following]
 
 
-def running(at: Surroundings) -> int | None:
+def running(at: Machine) -> int | None:
     """Return the process id of the service; None if it does not run, or the system does not say."""
     if kind(at) == "launchd":
         said = _run("launchctl", "list", LABEL).stdout
@@ -215,14 +215,14 @@ def running(at: Surroundings) -> int | None:
     return numbers.whole_text(found[1] or found[2]) or None if found else None
 
 
-def reachable(at: Surroundings) -> bool:
+def reachable(at: Machine) -> bool:
     """Return whether the system's service manager answers this person: not in a container, nor after `su`."""
     if kind(at) == "launchd":
         return shutil.which("launchctl") is not None
     return _run("systemctl", "--user", "show-environment").returncode == 0
 
 
-def installed(at: Surroundings) -> Path:
+def installed(at: Machine) -> Path:
     """Return the file of the installed service. Raises ServiceFailed if there is none."""
     path = file(at, kind(at))
     if not path.exists():

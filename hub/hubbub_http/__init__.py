@@ -4,6 +4,6 @@ connection.py  one connection: its parser, its bounds, strangers
 gathered.py    what is written in one turn of the loop, sent together
 """
 
-from hubbub_http.connection import CERTIFICATE, CUT, LET_IN, Connection, connection_class
+from hubbub_http.connection import CERTIFICATE, CUT, LET_IN, HttpConnection, connection_class
 
-__all__ = ["CERTIFICATE", "CUT", "LET_IN", "Connection", "connection_class"]
+__all__ = ["CERTIFICATE", "CUT", "LET_IN", "HttpConnection", "connection_class"]

@@ -72,7 +72,7 @@ CUT = "hubbub.cut"
 """Key of an ASGI scope: the function that closes the connection at once."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request is malformed, or exceeds a bound; `status` is the HTTP status that says so."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -93,10 +93,10 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """A connection that is closed early while it is a stranger's."""
 
-    strangers: "OrderedDict[Connection, asyncio.TimerHandle]"
+    strangers: "OrderedDict[HttpConnection, asyncio.TimerHandle]"
     open_to_all: bool
     """Whether nobody needs a credential here: then a connection that was used may be idle like any other."""
 
@@ -211,14 +211,14 @@ class Connection(HttpToolsProtocol):
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
             self._held = memoryview(self._without_upgrade() + bytes(piece[upgrade.args[0] :]) + bytes(self._held))
-        except Refused as refused:
+        except RequestRefused as refused:
             self._refuse(refused)
         except httptools.HttpParserError as error:
             cause = error.__context__
-            self._refuse(cause if isinstance(cause, Refused) else Refused(400, "this is not HTTP/1.1"))
+            self._refuse(cause if isinstance(cause, RequestRefused) else RequestRefused(400, "this is not HTTP/1.1"))
 
     def _count(self, size: int) -> None:
-        """Raises Refused. The parser keeps a field until it is whole, and copies it with each piece."""
+        """Raises RequestRefused. The parser keeps a field until it is whole, and copies it with each piece."""
         self._beside_body += size
         if self._beside_body > MAX_HEAD_BYTES + TURN_BYTES:
             raise _LONG_HEAD
@@ -245,16 +245,16 @@ class Connection(HttpToolsProtocol):
         self._fields = self._chunks = self._drained = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of a request, or of its trailers, which nobody reads. Raises Refused."""
+        """A field of a request, or of its trailers, which nobody reads. Raises RequestRefused."""
         self._fields += 1
         if self._fields > MAX_HEADERS:
-            raise Refused(431, f"a request may have {MAX_HEADERS} header fields")
+            raise RequestRefused(431, f"a request may have {MAX_HEADERS} header fields")
         if self._in_head:
             # White space around a value is no part of it (RFC 9110, section 5.5); the parser takes off what is before.
             super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
-        """What follows is a body. Raises Refused."""
+        """What follows is a body. Raises RequestRefused."""
         self._in_head = False
         self.scope["method"] = self.parser.get_method().decode("ascii")
         _check_head(self.parser.get_http_version(), self.scope["method"], self.url, self.headers)
@@ -283,7 +283,7 @@ class Connection(HttpToolsProtocol):
 
     # The end
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RequestRefused) -> None:
         """End the connection, and say why. What is being answered is answered first, without a word about the rest."""
         self._broken, cycle = True, self._latest
         if cycle is not None and not (cycle.response_complete or cycle.more_body):
@@ -328,7 +328,7 @@ class Connection(HttpToolsProtocol):
             self.cut()
 
 
-_LONG_HEAD: Final = Refused(431, f"what comes before or behind a body may have {MAX_HEAD_BYTES} bytes")
+_LONG_HEAD: Final = RequestRefused(431, f"what comes before or behind a body may have {MAX_HEAD_BYTES} bytes")
 
 
 async def _send_unbuffered(send: Any, event: Any) -> None:
@@ -341,25 +341,25 @@ async def _send_unbuffered(send: Any, event: Any) -> None:
 
 
 def _check_head(version: str, method: str, url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    """Raise Refused for a head that this server and one before it might read in two ways (RFC 9112, 3.2 and 6)."""
+    """Raise RequestRefused for a head that this server and a proxy might read in two ways (RFC 9112, 3.2 and 6)."""
     size = len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
     if size > MAX_HEAD_BYTES:
         raise _LONG_HEAD
     if version not in ("1.0", "1.1"):
-        raise Refused(400, "HTTP/1.1 is spoken here")
+        raise RequestRefused(400, "HTTP/1.1 is spoken here")
     if method == "CONNECT":
-        raise Refused(400, "this is no proxy")
+        raise RequestRefused(400, "this is no proxy")
     hosts = sum(name == b"host" for name, _ in headers)
     if hosts > 1 or (not hosts and version == "1.1"):
-        raise Refused(400, "a request has one Host")
+        raise RequestRefused(400, "a request has one Host")
     codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
     if codings and version == "1.0":
-        raise Refused(400, "HTTP/1.0 has no Transfer-Encoding")
+        raise RequestRefused(400, "HTTP/1.0 has no Transfer-Encoding")
     if codings not in ([], [b"chunked"]):
-        raise Refused(400, "the only Transfer-Encoding taken is chunked")
+        raise RequestRefused(400, "the only Transfer-Encoding taken is chunked")
 
 
-def connection_class(*, open_to_all: bool = False) -> type[Connection]:
+def connection_class(*, open_to_all: bool = False) -> type[HttpConnection]:
     """Return the connection class of one server, with a count of its own."""
-    own = {"strangers": OrderedDict[Connection, asyncio.TimerHandle](), "open_to_all": open_to_all}
-    return type("Connection", (Connection,), own)
+    own = {"strangers": OrderedDict[HttpConnection, asyncio.TimerHandle](), "open_to_all": open_to_all}
+    return type("HttpConnection", (HttpConnection,), own)

@@ -6,7 +6,7 @@ from typing import Protocol
 from urllib.request import Request
 
 
-class _Answer(Protocol):
+class _HttpResponse(Protocol):
     def info(self) -> Message:
         """Return the headers."""
         ...
@@ -15,5 +15,5 @@ class _Answer(Protocol):
 class NoCookies(CookieJar):
     """For HTTP clients to servers of others. A cookie in the configuration is a header, and is sent."""
 
-    def extract_cookies(self, response: _Answer, request: Request) -> None:
+    def extract_cookies(self, response: _HttpResponse, request: Request) -> None:
         """Ignore them unparsed: the standard library's parser computes with unbounded numbers in them."""

@@ -50,7 +50,7 @@ class FaultCode(StrEnum):
     SESSION_LOST = "SESSION_LOST"
 
 
-class Help:
+class HelpLinks:
     """Where the site of the documents is served: the setting `help_base_url`, global to the process."""
 
     base = ""
@@ -63,7 +63,7 @@ class Help:
 
 def help_url(reason: str) -> str:
     """Return the link to the page about a reason."""
-    return f"{Help.base}{HELP_PATH}{reason.lower()}.html"
+    return f"{HelpLinks.base}{HELP_PATH}{reason.lower()}.html"
 
 
 def first_cause(exc: Exception) -> Exception:

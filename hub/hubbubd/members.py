@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Standing(StrEnum):
+class MemberStatus(StrEnum):
     """Whether a member takes part."""
 
     LIVE = "live"
@@ -31,7 +31,7 @@ class Member:
 
     name: str
     life: int
-    standing: Standing
+    standing: MemberStatus
     address: str
     forward: str
     version: str
@@ -43,16 +43,16 @@ class Member:
     @property
     def serves(self) -> bool:
         """Whether it may be given servers."""
-        return self.standing is Standing.LIVE and not self.overdue
+        return self.standing is MemberStatus.LIVE and not self.overdue
 
     @property
     def is_reached(self) -> bool:
         """Whether others reach it: it says where as soon as it serves."""
-        return self.standing is not Standing.GONE and bool(self.forward)
+        return self.standing is not MemberStatus.GONE and bool(self.forward)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ClockReading:
     """The database's clock as read by a member: `at` is its time in seconds since the epoch.
 
     It was read between `sent` and `came`, by `clock.elapsed` of the member's machine.

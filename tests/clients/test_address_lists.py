@@ -191,7 +191,7 @@ def test_a_member_cannot_have_its_caller_wait_for_long(asked: float | None, paus
 async def test_whoever_hears_late_that_an_address_has_failed_does_not_leave_the_next_one(
     two: tuple[ScriptedHub, ScriptedHub], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery, "_shuffled", list[discovery.Endpoint])
+    monkeypatch.setattr(discovery, "_shuffled", list[discovery.HubAddress])
     asked, late = anyio.Event(), anyio.Event()
 
     async def refuse_late(_: Any) -> Any:

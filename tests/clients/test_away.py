@@ -105,7 +105,7 @@ async def test_a_call_of_a_server_that_is_away_says_why_and_goes_on_waiting(hub:
 
 
 def test_a_hub_that_has_the_address_is_named_with_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    running = other_hubs.Running(pid=4711, data_dir=tmp_path / "its data", address="127.0.0.1:7878")
+    running = other_hubs.RunningHub(pid=4711, data_dir=tmp_path / "its data", address="127.0.0.1:7878")
     monkeypatch.setattr(other_hubs, "hubs", lambda: iter([running]))
     said = other_hubs.advised(
         "cannot listen on 127.0.0.1:7878: Address already in use", "hubbub --data-dir /mine up -d"
@@ -127,7 +127,7 @@ def test_a_process_with_the_lock_of_a_data_directory_is_a_hub(tmp_path: Path) ->
         os.write(lock, str(os.getpid()).encode())
         fcntl.flock(lock, fcntl.LOCK_EX)
         mine = [each for each in other_hubs.hubs() if each.data_dir == tmp_path]
-        assert mine == [other_hubs.Running(os.getpid(), tmp_path, "127.0.0.1:1")]
+        assert mine == [other_hubs.RunningHub(os.getpid(), tmp_path, "127.0.0.1:1")]
     finally:
         os.close(lock)
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hubbub_local.hosts import servers
 from hubbub_local.hosts.imports import MAX_SHOWN, Imported, answered, imported, is_hub, named_apart, shown
 from hubbub_local.hosts.offers import Offer, everywhere, of_file, offers, variables
-from hubbub_local.hosts.servers import Found, Place, Trouble
+from hubbub_local.hosts.servers import FoundServer, ServerTable, Trouble
 from hubbub_local.hosts.texts import Surround
-from hubbub_local.platform_dirs import Surroundings
+from hubbub_local.platform_dirs import Machine
 
 from .host_homes import FILES, SECRET, planted
 
@@ -29,8 +29,8 @@ def around(home: Path, **environ: str) -> Surround:
     return Surround(home=home, environ={**ENVIRON, **environ}, read=variables)
 
 
-def at(home: Path) -> Surroundings:
-    return Surroundings(platform="linux", home=home, environ={})
+def at(home: Path) -> Machine:
+    return Machine(platform="linux", home=home, environ={})
 
 
 def listed(home: Path, folder: Path, configured: Mapping[str, Any] | None = None) -> tuple[list[Offer], list[Trouble]]:
@@ -39,8 +39,10 @@ def listed(home: Path, folder: Path, configured: Mapping[str, Any] | None = None
 
 def entry(found: Any, references: Any = "none", folder: Path | None = None, **more: Any) -> Imported:
     """One entry of a host."""
-    place = Place(host="x", title="X", file=Path("/h/x.json"), section=("s",), folder=folder, references=references)
-    return imported(Found(place=place, name="one", entry=found, **more), around(Path("/h")))
+    place = ServerTable(
+        host="x", title="X", file=Path("/h/x.json"), section=("s",), folder=folder, references=references
+    )
+    return imported(FoundServer(place=place, name="one", entry=found, **more), around(Path("/h")))
 
 
 @pytest.fixture
@@ -261,7 +263,7 @@ def test_what_is_said_of_a_server_is_bounded_whatever_it_has() -> None:
 
 
 def test_in_the_home_the_files_of_the_person_are_not_those_of_the_folder_as_well(home: Path) -> None:
-    everything = [each for each in everywhere(at(home), home) if isinstance(each, Found)]
+    everything = [each for each in everywhere(at(home), home) if isinstance(each, FoundServer)]
     files = [each.place.file for each in everything if each.name in ("linear", "docs")]
     assert files == [home / ".cursor/mcp.json", home / ".codex/config.toml"]
 
@@ -290,17 +292,17 @@ def test_a_file_that_is_named_is_read_as_that_of_its_host(home: Path) -> None:
     ],
 )
 def test_the_time_that_a_host_gives_a_server_is_taken_over_within_bounds(given: Any, limits: Any) -> None:
-    place = Place(host="claude-code", title="X", file=Path("/h/x.json"), section=("s",))
-    taken = imported(Found(place=place, name="one", entry={"command": "x", **given}), around(Path("/h")))
+    place = ServerTable(host="claude-code", title="X", file=Path("/h/x.json"), section=("s",))
+    taken = imported(FoundServer(place=place, name="one", entry={"command": "x", **given}), around(Path("/h")))
     assert taken.spec == {"command": "x", **limits}
     assert (len(taken.notes) == 1) is (not limits)
 
 
 @pytest.mark.parametrize(("host", "bare"), [("copilot-cli", "${PORT}"), ("gemini-cli", "PORT")])
 def test_a_value_of_env_that_names_a_variable_stands_for_it_where_the_host_says_so(host: str, bare: str) -> None:
-    place = Place(host=host, title="X", file=Path("/h/x.json"), section=("s",), references="dollar")
+    place = ServerTable(host=host, title="X", file=Path("/h/x.json"), section=("s",), references="dollar")
     written = {"command": "x", "args": ["PORT", "$PORT"], "env": {"A": "PORT", "B": "$PORT", "C": "OTHER"}}
-    taken = imported(Found(place=place, name="one", entry=written), around(Path("/h")))
+    taken = imported(FoundServer(place=place, name="one", entry=written), around(Path("/h")))
     assert taken.spec is not None
     assert taken.spec["args"] == ["PORT", "${PORT}"]
     assert taken.spec["env"] == {"A": bare, "B": "${PORT}", "C": "OTHER"}
@@ -338,9 +340,11 @@ def test_answers_take_the_place_of_what_is_asked_for() -> None:
 
 
 def test_names_are_made_fit_and_different() -> None:
-    place = Place(host="cursor", title="Cursor", file=Path("x.json"), section=())
+    place = ServerTable(host="cursor", title="Cursor", file=Path("x.json"), section=())
     names = ["io.github/a b", "-", "é", "x", "x", "x", "y"]
-    several = [imported(Found(place=place, name=name, entry={"command": "c"}), around(Path("/"))) for name in names]
+    several = [
+        imported(FoundServer(place=place, name=name, entry={"command": "c"}), around(Path("/"))) for name in names
+    ]
     apart = [each.name for each in named_apart(several, {"y": {}})]
     assert apart == ["io.github-a-b", "server", "server-cursor", "x", "x-cursor", "x-2", "y-cursor"]
     assert several[0].notes == ("there it is called 'io.github/a b'",)
@@ -416,7 +420,7 @@ def test_a_long_file_with_comments_is_read_and_its_texts_stay_as_they_are() -> N
         f'"s{n}": {{"url": "https://x/{n}//y", /* {n} */ "args": ["/* a */", ",]",],}},\n' for n in range(5000)
     )
     text = "// mine\n{" + many + '"last": {"command": "a\\"//b"} /* no end'
-    with pytest.raises(servers.Unreadable):
+    with pytest.raises(servers.UnreadableFile):
         servers.parsed(text, ".json")
     root = servers.parsed(text.removesuffix("/* no end") + "}", ".json")
     assert len(root) == 5001

@@ -27,7 +27,7 @@ from hubbub_client import (
     sync,
 )
 from hubbub_client.hub import Hub
-from hubbub_client.transport.connection import Link
+from hubbub_client.transport.connection import HubConnection
 from hubbub_client.transport.discovery import Where
 
 LIMIT_S = 60
@@ -411,7 +411,7 @@ ENDLESS = {"Inbox.work", "Hub.serve"}
 
 
 def test_the_facade_without_async_has_every_part_and_every_method_of_the_library() -> None:
-    link = Link(Where(), None, 1, 1)
+    link = HubConnection(Where(), None, 1, 1)
     hub = Hub(link)
     facade = sync.SyncHub(None, hub)  # pyright: ignore[reportArgumentType] - nothing is called
     parts = {

@@ -10,15 +10,15 @@ import pytest
 from hubbub.v1 import server_pb2
 from hubbub_client import Unavailable
 from hubbub_client.transport.channel import Stubs, open_channel
-from hubbub_client.transport.connection import Link
+from hubbub_client.transport.connection import HubConnection
 from hubbub_client.transport.discovery import Where, discover
 
 LIMIT_S = 60
 
 
 @pytest.fixture
-async def link(hub: Any) -> AsyncIterator[Link]:
-    made = Link(Where(None, None, hub.data_dir), None, 10, 10)
+async def link(hub: Any) -> AsyncIterator[HubConnection]:
+    made = HubConnection(Where(None, None, hub.data_dir), None, 10, 10)
     yield made
     await made.close()
 
@@ -31,7 +31,9 @@ def _removed(_: Any) -> Any:
     return server_pb2.RemoveServerResponse()
 
 
-async def test_an_rpc_that_found_no_connection_is_sent_over_the_next_one(link: Link, hub: Any, free_port: int) -> None:
+async def test_an_rpc_that_found_no_connection_is_sent_over_the_next_one(
+    link: HubConnection, hub: Any, free_port: int
+) -> None:
     hub.replies["RemoveServer"] = _removed
     gone = open_channel(discover(Where(f"127.0.0.1:{free_port}", "t")))
     first = [Stubs(gone)]  # as a channel that says for a moment too long that it is connected
@@ -58,7 +60,7 @@ def _dies(hub: Any, method: str) -> None:
     hub.replies[method] = die
 
 
-async def test_what_only_reads_is_sent_again_to_the_next_hub(link: Link, hub: Any) -> None:
+async def test_what_only_reads_is_sent_again_to_the_next_hub(link: HubConnection, hub: Any) -> None:
     _dies(hub, "GetServer")
     with anyio.fail_after(LIMIT_S):
         request = server_pb2.GetServerRequest(name="a")
@@ -66,7 +68,7 @@ async def test_what_only_reads_is_sent_again_to_the_next_hub(link: Link, hub: An
     assert len(hub.requests("GetServer")) == 2
 
 
-async def test_what_the_lost_hub_may_have_done_is_not_sent_again(link: Link, hub: Any) -> None:
+async def test_what_the_lost_hub_may_have_done_is_not_sent_again(link: HubConnection, hub: Any) -> None:
     _dies(hub, "RemoveServer")
     with anyio.fail_after(LIMIT_S), pytest.raises(Unavailable, match="the connection to the hub was lost"):
         await link.call(lambda stubs: stubs.servers.RemoveServer, server_pb2.RemoveServerRequest(name="a"))

@@ -15,15 +15,15 @@ from hubbub_bridge import trial
 from hubbub_cli.host_entry.install import show_trial
 from hubbub_client.legible import is_clean
 from hubbub_local.hosts.files import Unchangeable, change
-from hubbub_local.hosts.kinds import HOSTS, Bridge, Host, Url
-from hubbub_local.platform_dirs import Surroundings
+from hubbub_local.hosts.kinds import HOSTS, BridgeCommand, HostProgram, Url
+from hubbub_local.platform_dirs import Machine
 
 from .host_files_of import home, opens
 from .host_shapes import SHAPES
 
 __all__ = ["home"]
 
-BRIDGE = Bridge(command="C:/hub é/hubbub", args=("mcp", "--profile", 'a"b\\c'), env={"HUBBUB_TOKEN": "s"})
+BRIDGE = BridgeCommand(command="C:/hub é/hubbub", args=("mcp", "--profile", 'a"b\\c'), env={"HUBBUB_TOKEN": "s"})
 URL = Url(url="http://127.0.0.1:7881/mcp", token="hbt_x")
 READ: dict[str, Any] = {".json": json.loads, ".toml": tomllib.loads, ".yaml": yaml.safe_load}
 
@@ -106,13 +106,13 @@ def test_there_is_an_expectation_for_each_host() -> None:
 
 @pytest.mark.parametrize(("host", "platform"), FILES)
 def test_the_file_is_where_the_host_keeps_it(host: str, platform: str) -> None:
-    at = Surroundings(platform=platform, home=Path("/h"), environ={})
+    at = Machine(platform=platform, home=Path("/h"), environ={})
     assert HOSTS[host].file(at) == Path("/h") / FILES[host, platform]
 
 
 def test_hosts_that_can_be_told_where_are_followed() -> None:
     environ = {"CLAUDE_CONFIG_DIR": "/c", "CODEX_HOME": "/x", "XDG_CONFIG_HOME": "/g", "COPILOT_HOME": "/p"}
-    at = Surroundings(platform="linux", home=Path("/h"), environ=environ)
+    at = Machine(platform="linux", home=Path("/h"), environ=environ)
     places = {name: str(host.file(at)) for name, host in HOSTS.items()}
     assert (places["claude-code"], places["codex"]) == ("/c/.claude.json", "/x/config.toml")
     assert (places["goose"], places["vscode"]) == ("/g/goose/config.yaml", "/g/Code/User/mcp.json")
@@ -124,20 +124,20 @@ def test_the_file_that_opencode_makes_itself_is_the_one_that_is_changed(tmp_path
     made.parent.mkdir(parents=True)
     made.write_text('{\n  "$schema": "https://opencode.ai/config.json" // its own\n}\n')
     host = HOSTS["opencode"]
-    file = host.file(Surroundings(platform="linux", home=tmp_path, environ={}))
+    file = host.file(Machine(platform="linux", home=tmp_path, environ={}))
     assert file == made
     change(file, host.section, {"hubbub": {"type": "local", "command": ["hubbub", "mcp"]}})
     assert "// its own" in made.read_text()
 
 
-def entries(host: Host) -> list[tuple[Any, Any]]:
+def entries(host: HostProgram) -> list[tuple[Any, Any]]:
     """What is to be set, with what the host is to read; for the bridge, and for the URL."""
     _, started, url = ENTRIES[host.name]
     return [(host.stdio(BRIDGE), started), *([(host.http(URL), url)] if host.http else [])]
 
 
 @pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
-def test_an_entry_has_the_shape_that_its_host_documents(host: Host) -> None:
+def test_an_entry_has_the_shape_that_its_host_documents(host: HostProgram) -> None:
     shape = jsonschema_rs.validator_for(SHAPES[host.name])
     for entry, _ in entries(host):
         shape.validate(entry)
@@ -146,8 +146,8 @@ def test_an_entry_has_the_shape_that_its_host_documents(host: Host) -> None:
 
 
 @pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
-def test_a_file_that_is_not_there_is_made_for_its_owner_alone(host: Host, tmp_path: Path) -> None:
-    file = tmp_path / "new" / host.file(Surroundings(platform="linux", home=tmp_path, environ={})).name
+def test_a_file_that_is_not_there_is_made_for_its_owner_alone(host: HostProgram, tmp_path: Path) -> None:
+    file = tmp_path / "new" / host.file(Machine(platform="linux", home=tmp_path, environ={})).name
     section = ENTRIES[host.name][0]
     for entry, wanted in entries(host):
         assert change(file, section, {"hubbub": entry})[0]
@@ -157,8 +157,8 @@ def test_a_file_that_is_not_there_is_made_for_its_owner_alone(host: Host, tmp_pa
 
 
 @pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
-def test_what_else_a_file_says_stays_and_a_copy_of_it_is_kept(host: Host, tmp_path: Path) -> None:
-    real = tmp_path / host.file(Surroundings(platform="linux", home=tmp_path, environ={})).name
+def test_what_else_a_file_says_stays_and_a_copy_of_it_is_kept(host: HostProgram, tmp_path: Path) -> None:
+    real = tmp_path / host.file(Machine(platform="linux", home=tmp_path, environ={})).name
     section = ENTRIES[host.name][0]
     before = BEFORE[real.suffix].replace("SECTION", section)
     for number, (entry, wanted) in enumerate(entries(host)):

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from hubbub_local import services
-from hubbub_local.platform_dirs import Surroundings
-from hubbub_local.services import NoServices, Service, ServiceFailed
+from hubbub_local.platform_dirs import Machine
+from hubbub_local.services import NoServices, ServiceFailed, UserService
 
 ODD = "a b%c$d\"e\\f'g"
 HOME = Path("/people/ada")
 
 
-def service(*words: str, **environ: str) -> Service:
-    return Service(words=["/bin/hubbubd", *words], environ=environ, log=HOME / "hub.log")
+def service(*words: str, **environ: str) -> UserService:
+    return UserService(words=["/bin/hubbubd", *words], environ=environ, log=HOME / "hub.log")
 
 
-def machine(platform: str, home: Path = HOME, **environ: str) -> Surroundings:
-    return Surroundings(platform=platform, home=home, environ=environ)
+def machine(platform: str, home: Path = HOME, **environ: str) -> Machine:
+    return Machine(platform=platform, home=home, environ=environ)
 
 
-def unit(made: Service) -> ConfigParser:
+def unit(made: UserService) -> ConfigParser:
     read = ConfigParser(strict=False, interpolation=None, delimiters=("=",))
     read.optionxform = str  # type: ignore[assignment, method-assign]
     read.read_string(services.content(made, "systemd").decode())
@@ -54,7 +54,7 @@ def test_the_unit_starts_the_hub_again_after_a_fault_and_not_for_a_wrong_configu
 
 
 def test_the_unit_of_a_member_of_a_fleet_tells_the_others_of_its_end() -> None:
-    made = Service(words=["/bin/hubbubd", "--config", "a b.toml"], log=HOME / "hub.log", member=True)
+    made = UserService(words=["/bin/hubbubd", "--config", "a b.toml"], log=HOME / "hub.log", member=True)
     assert unit(made)["Service"]["ExecStopPost"] == '-"/bin/hubbubd" "--config" "a b.toml" --release'
     assert "ExecStopPost" not in unit(service())["Service"]
 

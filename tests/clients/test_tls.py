@@ -16,7 +16,7 @@ import hubbub_client
 from hubbub_cli.app import app
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
 from hubbub_client.transport import handshake
-from hubbub_client.transport.discovery import Tls, Where, discover
+from hubbub_client.transport.discovery import ClientTls, Where, discover
 from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.fleet import FleetSettings
@@ -147,10 +147,10 @@ def test_only_loopback_is_spoken_to_without_tls() -> None:
 def test_one_file_may_hold_certificate_and_key_and_a_missing_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "both.pem").write_text("both")
     where = Where("https://h:1", "token", cert=tmp_path / "both.pem")
-    assert discover(where).tls == Tls(None, b"both", b"both")
+    assert discover(where).tls == ClientTls(None, b"both", b"both")
     with pytest.raises(InvalidArgument, match=r"ca: .*gone\.pem cannot be read"):
         discover(where._replace(ca=tmp_path / "gone.pem"))
-    assert "both" not in repr(Tls(None, None, b"both"))
+    assert "both" not in repr(ClientTls(None, None, b"both"))
 
 
 async def test_a_client_takes_up_renewed_files(hub: Hub, authority: Authority) -> None:

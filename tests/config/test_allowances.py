@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from hubbubd.config import Confinement, HubSettings, ServerConfig
 from hubbubd.config.policy.allowances import ALLOWANCES, LONGEST_S, SHORTEST_PAUSE_S
-from hubbubd.config.policy.hosts import Hosts
+from hubbubd.config.policy.hosts import HostRules
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied
 from hubbubd.rpc.spec_fields import PATHS
 
@@ -186,5 +186,5 @@ def test_a_pattern_is_no_host_and_allows_none_that_is_not_public(url: str) -> No
 @pytest.mark.parametrize("host", ["*.corp.example", "a.corp.example", "*.CORP.example."])
 def test_a_pattern_and_what_is_written_like_it_are_refused_where_their_address_is_not_public(host: str) -> None:
     with pytest.raises(PermissionDenied) as refused:
-        Hosts(["*.corp.example"], []).check(host, [ip_address("10.0.0.5")])
+        HostRules(["*.corp.example"], []).check(host, [ip_address("10.0.0.5")])
     assert refused.value.reason == "HOST_NOT_ALLOWED"

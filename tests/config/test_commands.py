@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from hubbubd.config import ServerConfig
-from hubbubd.config.policy.commands import AllowedCommand, Commands
+from hubbubd.config.policy.commands import AllowedCommand, CommandRules
 from hubbubd.errors import PermissionDenied
 
 PYTHON = "/usr/bin/python3"
@@ -20,7 +20,7 @@ def admitted(rule: dict[str, Any] | str, **spec: Any) -> str | None:
     """The path that is started, or None."""
     allowed = AllowedCommand.model_validate(rule)
     try:
-        return Commands([allowed], "").admit(ServerConfig(**{"name": "x", "command": PYTHON, **spec}))
+        return CommandRules([allowed], "").admit(ServerConfig(**{"name": "x", "command": PYTHON, **spec}))
     except PermissionDenied as denied:
         return {"COMMAND_NOT_ALLOWED": None}[denied.reason]
 
@@ -124,7 +124,7 @@ def test_of_several_entries_for_a_command_one_has_to_fit_whole() -> None:
         AllowedCommand(command=PYTHON, args=("-m", "one"), env=("A",)),
         AllowedCommand(command=PYTHON, args=("-m", "two")),
     ]
-    commands = Commands(rules, "")
+    commands = CommandRules(rules, "")
     assert commands.admit(ServerConfig(name="x", command=PYTHON, args=("-m", "two"))) == PYTHON
     with pytest.raises(PermissionDenied):
         commands.admit(
@@ -141,7 +141,7 @@ def executable(path: Path) -> Path:
 
 def test_a_name_is_resolved_once_whatever_comes_first_on_path_later(tmp_path: Path) -> None:
     good = executable(tmp_path / "good" / "tool")
-    commands = Commands([AllowedCommand(command="tool")], f"{tmp_path / 'evil'}:{good.parent}")
+    commands = CommandRules([AllowedCommand(command="tool")], f"{tmp_path / 'evil'}:{good.parent}")
     executable(tmp_path / "evil" / "tool")
     for spelling in ("tool", str(good)):
         assert commands.admit(ServerConfig(name="x", command=spelling)) == str(good)
@@ -152,7 +152,7 @@ def test_a_name_is_resolved_once_whatever_comes_first_on_path_later(tmp_path: Pa
 def test_relative_directories_of_path_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executable(tmp_path / "tool")
     monkeypatch.chdir(tmp_path)
-    commands = Commands([AllowedCommand(command="tool")], ":.:bin")
+    commands = CommandRules([AllowedCommand(command="tool")], ":.:bin")
     assert commands.missing == ["tool"]
     with pytest.raises(PermissionDenied, match="not found on PATH"):
         commands.admit(ServerConfig(name="x", command="tool"))
@@ -161,7 +161,7 @@ def test_relative_directories_of_path_are_passed_over(tmp_path: Path, monkeypatc
 def test_a_link_that_leads_elsewhere_since_the_start_is_refused(tmp_path: Path) -> None:
     link = tmp_path / "tool"
     link.symlink_to(executable(tmp_path / "good"))
-    commands = Commands([AllowedCommand(command=str(link))], "")
+    commands = CommandRules([AllowedCommand(command=str(link))], "")
     config = ServerConfig(name="x", command=str(link))
     assert commands.admit(config) == str(link)
     link.unlink()
@@ -172,7 +172,7 @@ def test_a_link_that_leads_elsewhere_since_the_start_is_refused(tmp_path: Path) 
 
 def test_what_is_there_is_not_reported_missing() -> None:
     rules = [AllowedCommand(command=command) for command in (sys.executable, "/no/such/command", "sh")]
-    assert Commands(rules, os.defpath).missing == ["/no/such/command"]
+    assert CommandRules(rules, os.defpath).missing == ["/no/such/command"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from hubbubd.config.policy.hosts import Hosts, check_rule, is_public
+from hubbubd.config.policy.hosts import HostRules, check_rule, is_public
 from hubbubd.errors import PermissionDenied
 
 INSIDE = [
@@ -19,7 +19,7 @@ INSIDE = [
 OUTSIDE = ["1.1.1.1", "93.184.215.14", "172.32.0.1", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
 
 
-def refused(hosts: Hosts, host: str, addresses: Sequence[str] = ()) -> bool:
+def refused(hosts: HostRules, host: str, addresses: Sequence[str] = ()) -> bool:
     try:
         hosts.check_host(host)
         hosts.check(host, [ip_address(address) for address in addresses])
@@ -30,50 +30,50 @@ def refused(hosts: Hosts, host: str, addresses: Sequence[str] = ()) -> bool:
 
 @pytest.mark.parametrize("address", INSIDE)
 def test_an_address_that_is_not_of_the_internet_is_refused(address: str) -> None:
-    hosts = Hosts(["public"], [])
+    hosts = HostRules(["public"], [])
     assert refused(hosts, address)
     assert refused(hosts, f"[{address}]")
     assert refused(hosts, "rebound.example.com", [address])
     assert refused(hosts, "rebound.example.com", ["1.1.1.1", address])
-    assert refused(Hosts(["*", "*.example.com"], []), "rebound.example.com", [address])
+    assert refused(HostRules(["*", "*.example.com"], []), "rebound.example.com", [address])
 
 
 @pytest.mark.parametrize("address", OUTSIDE)
 def test_an_address_of_the_internet_is_allowed(address: str) -> None:
-    assert not refused(Hosts(["public"], []), address)
-    assert not refused(Hosts(["public"], []), "mcp.example.com", [address])
-    assert refused(Hosts(["public"], ["0.0.0.0/0", "::/0"]), address)
-    assert refused(Hosts([], []), address)
+    assert not refused(HostRules(["public"], []), address)
+    assert not refused(HostRules(["public"], []), "mcp.example.com", [address])
+    assert refused(HostRules(["public"], ["0.0.0.0/0", "::/0"]), address)
+    assert refused(HostRules([], []), address)
 
 
 @pytest.mark.parametrize(
     "host", ["2130706433", "0x7f.1", "0177.0.0.1", "127.1", "0x7f000001", "1.2.3.4.5", "a.0x1", "127.0.0.1.."]
 )
 def test_an_address_in_an_unusual_spelling_is_refused(host: str) -> None:
-    assert refused(Hosts(["public", "*"], []), host)
+    assert refused(HostRules(["public", "*"], []), host)
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "localhost.", "a.localhost", "127.0.0.1", "[::1]"])
 def test_this_machine_is_refused_unless_it_is_named(host: str) -> None:
-    assert refused(Hosts(["public"], []), host)
-    assert not refused(Hosts(["127.0.0.0/8", "::1"], []), host)
+    assert refused(HostRules(["public"], []), host)
+    assert not refused(HostRules(["127.0.0.0/8", "::1"], []), host)
 
 
 def test_a_name_is_allowed_wherever_it_is_but_a_pattern_only_on_the_internet() -> None:
-    assert not refused(Hosts(["mcp.corp.example"], []), "MCP.corp.example.", ["10.1.2.3"])
-    assert refused(Hosts(["*.corp.example"], []), "mcp.corp.example", ["10.1.2.3"])
-    assert not refused(Hosts(["*.corp.example"], []), "mcp.corp.example", ["1.1.1.1"])
-    assert not refused(Hosts(["*.corp.example", "10.0.0.0/8"], []), "mcp.corp.example", ["10.1.2.3"])
-    assert refused(Hosts(["*.corp.example"], []), "corp.example.evil.example", ["1.1.1.1"])
+    assert not refused(HostRules(["mcp.corp.example"], []), "MCP.corp.example.", ["10.1.2.3"])
+    assert refused(HostRules(["*.corp.example"], []), "mcp.corp.example", ["10.1.2.3"])
+    assert not refused(HostRules(["*.corp.example"], []), "mcp.corp.example", ["1.1.1.1"])
+    assert not refused(HostRules(["*.corp.example", "10.0.0.0/8"], []), "mcp.corp.example", ["10.1.2.3"])
+    assert refused(HostRules(["*.corp.example"], []), "corp.example.evil.example", ["1.1.1.1"])
 
 
 def test_what_is_connected_to_has_no_wildcard_in_its_name() -> None:
     with pytest.raises(PermissionDenied):
-        Hosts(["public"], []).check("*.example.com", [ip_address("1.1.1.1")])
+        HostRules(["public"], []).check("*.example.com", [ip_address("1.1.1.1")])
 
 
 def test_what_is_denied_is_denied_whatever_allows_it() -> None:
-    hosts = Hosts(["public", "10.0.0.0/8", "mcp.example.com"], ["10.0.0.1", "*.evil.example", "mcp.example.com"])
+    hosts = HostRules(["public", "10.0.0.0/8", "mcp.example.com"], ["10.0.0.1", "*.evil.example", "mcp.example.com"])
     assert not refused(hosts, "10.0.0.2")
     assert refused(hosts, "10.0.0.1")
     assert refused(hosts, "::ffff:10.0.0.1")
@@ -83,8 +83,8 @@ def test_what_is_denied_is_denied_whatever_allows_it() -> None:
 
 
 def test_a_tunnel_to_an_allowed_network_needs_both_ends_allowed() -> None:
-    assert refused(Hosts(["10.0.0.0/8"], []), "2002:a00:1::1")
-    assert not refused(Hosts(["10.0.0.0/8"], []), "::ffff:10.0.0.1")
+    assert refused(HostRules(["10.0.0.0/8"], []), "2002:a00:1::1")
+    assert not refused(HostRules(["10.0.0.0/8"], []), "::ffff:10.0.0.1")
 
 
 def test_all_of_the_internet_is_public_and_none_of_the_rest() -> None:

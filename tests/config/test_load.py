@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from hubbub_local.platform_dirs import Surroundings, config_file
+from hubbub_local.platform_dirs import Machine, config_file
 from hubbubd.config import HubSettings, load_settings
 from hubbubd.config.hub import default_config_file
 from hubbubd.errors import ConfigError
@@ -179,7 +179,7 @@ def test_the_default_file_is_where_the_platform_has_it_and_the_command_line_look
 ) -> None:
     home = Path("/people/ada")
     assert default_config_file(platform, home, environ) == Path(file)
-    assert config_file(Surroundings(platform=platform, home=home, environ=environ)) == Path(file)
+    assert config_file(Machine(platform=platform, home=home, environ=environ)) == Path(file)
 
 
 def test_the_default_file_is_read_when_no_file_is_named(tmp_path: Path, hub_file: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from hubbubd.config import load_settings
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.config.store_addresses import CopyOrder, DatabasePlace, FilePlace, Place, place
+from hubbubd.config.store_addresses import DatabasePlace, FilePlace, Place, StoreCopy, place
 from hubbubd.errors import ConfigError
 
 SETTINGS = StoreSettings(schema_name="ours")
@@ -55,7 +55,7 @@ def test_another_name_is_refused_with_what_to_write_and_without_a_password(text:
 
 def test_a_copy_is_ordered_by_an_option_with_the_schema_of_the_settings() -> None:
     found = load_settings(["--copy-store", "sqlite:a.db", URL, "--verify"], {"HUBBUBD_STORE__SCHEMA_NAME": "of_mine"})
-    assert found.copy_store == CopyOrder(
+    assert found.copy_store == StoreCopy(
         source=FilePlace(Path("a.db")), target=DatabasePlace(URL, "of_mine"), secrets=False, verify=True
     )
     assert load_settings([], {}).copy_store is None

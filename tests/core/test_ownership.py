@@ -6,14 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.core.servers.ownership import TURN_S, MemberView
-from hubbubd.core.servers.server_record import UPKEEP, Lease
-from hubbubd.members import Member, Standing
+from hubbubd.core.servers.ownership import TURN_S
+from hubbubd.core.servers.ownership import MemberView
+from hubbubd.core.servers.server_record import UPKEEP
+from hubbubd.core.servers.server_record import Lease
+from hubbubd.members import Member
+from hubbubd.members import MemberStatus
 
 STORE = "store"
 
 
-def member(name: str, life: int = 1, standing: Standing = Standing.LIVE, *, overdue: bool = False) -> Member:
+def member(name: str, life: int = 1, standing: MemberStatus = MemberStatus.LIVE, *, overdue: bool = False) -> Member:
     return Member(
         name=name,
         life=life,
@@ -59,8 +62,8 @@ A, B, C = member("a"), member("b"), member("c")
         ((A,), lease(), True),
         ((A, B), lease("b"), False),
         ((A, member("b", overdue=True)), lease("b"), False),
-        ((A, member("b", standing=Standing.DRAINING)), lease("b"), False),
-        ((A, member("b", standing=Standing.GONE)), lease("b"), True),
+        ((A, member("b", standing=MemberStatus.DRAINING)), lease("b"), False),
+        ((A, member("b", standing=MemberStatus.GONE)), lease("b"), True),
         ((A, member("b", 2)), lease("b", 1), True),
         ((A, member("b", 2)), lease("b", 3), False),
         ((A, member("c", 9)), lease("b", 3), True),
@@ -98,7 +101,7 @@ def test_first_comes_for_whom_it_was_given_up_then_who_had_it() -> None:
         assert view(A, B, C, leases=(lease(name, 0),)).order("s")[0] == name
 
 
-@pytest.mark.parametrize("out", [member("b", standing=Standing.DRAINING), member("b", overdue=True)])
+@pytest.mark.parametrize("out", [member("b", standing=MemberStatus.DRAINING), member("b", overdue=True)])
 def test_who_does_not_serve_has_no_turn(out: Member) -> None:
     assert view(A, out, leases=(lease(wish="b"),)).order("s") == ["a"]
     assert view(A, out, me="b").to_take(["s"], any_server) == []
@@ -122,7 +125,7 @@ def test_whoever_has_started_anew_takes_nothing_in_its_former_life() -> None:
 
 def test_the_late_are_named_but_not_oneself() -> None:
     late = member("b", overdue=True)
-    gone = member("c", standing=Standing.GONE, overdue=True)
+    gone = member("c", standing=MemberStatus.GONE, overdue=True)
     assert view(member("a", overdue=True), late, gone).overdue() == [late]
 
 
@@ -134,7 +137,7 @@ def test_a_server_is_handed_on_only_by_whoever_has_too_many() -> None:
     assert view(A, B, leases=mine).to_hand_on(lambda _: False) is None
     assert view(A, B, leases=mine, me="b").to_hand_on(lambda _: True) is None
     assert view(A, leases=mine).to_hand_on(lambda _: True) is None
-    assert view(A, member("b", standing=Standing.DRAINING), leases=mine).to_hand_on(lambda _: True) is None
+    assert view(A, member("b", standing=MemberStatus.DRAINING), leases=mine).to_hand_on(lambda _: True) is None
 
 
 def test_one_server_and_the_upkeep_stay_where_they_are() -> None:

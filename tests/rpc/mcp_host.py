@@ -11,7 +11,7 @@ import anyio
 import httpx2
 from anyio.abc import SocketStream
 
-from hubbubd.config import HubSettings, ServerConfig, Settings
+from hubbubd.config import HubSettings, LoadedSettings, ServerConfig
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.rpc.auth.gate import Gate
@@ -146,7 +146,7 @@ class Stage:
     url: str
     gate: Gate
     http: httpx2.AsyncClient
-    files: list[Settings]
+    files: list[LoadedSettings]
     """What the hub's files say; the last one counts."""
 
     async def reload(self, **settings: Any) -> None:
@@ -200,7 +200,7 @@ async def stage(
         name: server(name, max_in_flight=100, backoff_s=(0.01,)) for name in names or ("one", "two")
     }
     given = HubSettings(data_dir=directory, **settings)
-    files = [Settings(hub=given, servers=tuple(servers.values()))]
+    files = [LoadedSettings(hub=given, servers=tuple(servers.values()))]
     opened = Hub.open(store, peers, servers, given, tracer=tracer, meter=meter, load=lambda: files[-1])
     async with settled(), opened as hub:
         admitting = gate(hub)

@@ -14,7 +14,7 @@ import pytest
 
 from hubbub.v1 import admin_pb2, call_pb2, event_pb2, inbox_pb2, server_pb2
 from hubbubd import payload
-from hubbubd.config import HubSettings, ServerConfig, Settings
+from hubbubd.config import HubSettings, LoadedSettings, ServerConfig
 from hubbubd.config.sections.network import GrantSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.audit import AuditFilter, AuditKind
@@ -51,10 +51,10 @@ class World:
     hub: Hub
     channel: grpc.aio.Channel
     base: str
-    files: Settings
+    files: LoadedSettings
     wrong: ConfigError | None = None
 
-    def load(self) -> Settings:
+    def load(self) -> LoadedSettings:
         if self.wrong is not None:
             raise self.wrong
         return self.files
@@ -101,7 +101,7 @@ def make(tmp_path: Path) -> Make:
     async def made(watched: Path | None = None, **settings: Any) -> AsyncIterator[World]:
         store = await SqliteStore.open(":memory:")
         away = ServerConfig(name="away", transport="http", url="http://127.0.0.1:9/mcp", max_queued=100)
-        files = Settings(
+        files = LoadedSettings(
             hub=HubSettings(data_dir=tmp_path, **settings), servers=(away,), files=(watched,) if watched else ()
         )
         connector = McpConnector(TokenFile.open(tmp_path))
@@ -246,8 +246,8 @@ async def test_what_traces_may_hold_changes_at_once_where_there_are_traces(tmp_p
         on = True
 
     tracer, store = Tracing(), await SqliteStore.open(":memory:")
-    before = Settings(hub=HubSettings(data_dir=tmp_path))
-    after = Settings(hub=HubSettings(data_dir=tmp_path, trace_content=True))
+    before = LoadedSettings(hub=HubSettings(data_dir=tmp_path))
+    after = LoadedSettings(hub=HubSettings(data_dir=tmp_path, trace_content=True))
     for each in (tracer, OFF):
         connector = McpConnector(TokenFile.open(tmp_path))
         async with Hub.open(store, connector, {}, before.hub, tracer=each, load=lambda: after) as hub:

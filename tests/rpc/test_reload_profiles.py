@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd.config import HubSettings, ServerConfig, Settings
+from hubbubd.config import HubSettings, LoadedSettings, ServerConfig
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
@@ -28,14 +28,14 @@ def make(tmp_path: Path) -> Make:
     @asynccontextmanager
     async def made() -> AsyncIterator[tuple[Hub, Change]]:
         base = HubSettings(data_dir=tmp_path, allow_hosts=("127.0.0.1",))
-        files = [Settings(hub=base, servers=(AWAY,))]
+        files = [LoadedSettings(hub=base, servers=(AWAY,))]
         store = await SqliteStore.open(":memory:")
         connector = McpConnector(TokenFile.open(tmp_path))
         async with Hub.open(store, connector, {"away": AWAY}, base, load=lambda: files[-1]) as hub:
             yield (
                 hub,
                 lambda profiles: files.append(
-                    Settings(hub=base.model_copy(update={"mcp_profiles": profiles}), servers=(AWAY,))
+                    LoadedSettings(hub=base.model_copy(update={"mcp_profiles": profiles}), servers=(AWAY,))
                 ),
             )
         await store.close()

@@ -10,9 +10,13 @@ from typing import Any
 import anyio
 
 from hubbubd.config import ServerConfig
-from hubbubd.members import Expulsion, Member, Reading, Schema, Standing
+from hubbubd.members import Expulsion
+from hubbubd.members import Member
+from hubbubd.members import Schema
 from hubbubd.runtime.fleet.clock import FleetClock
 from hubbubd.runtime.fleet.member import FleetOwnership
+from hubbubd.members import ClockReading
+from hubbubd.members import MemberStatus
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store import Precondition, StoreUnavailable, Write
@@ -77,7 +81,7 @@ class Database:
         member = Member(
             name=name,
             life=life,
-            standing=Standing.LIVE,
+            standing=MemberStatus.LIVE,
             address=f"{name}:1",
             forward=f"{name}:2",
             version="1",
@@ -90,7 +94,7 @@ class Database:
 
     def is_gone(self, name: str, life: int) -> bool:
         member = self.rows[name].member
-        return member.life != life or member.standing is Standing.GONE
+        return member.life != life or member.standing is MemberStatus.GONE
 
 
 class Store(foreign.Follower):
@@ -135,7 +139,7 @@ class Place:
         self._rows = store.database.rows
         self.name, self.life = store.name_of_member, store.life
 
-    async def beat(self, position: int, for_s: float) -> Reading:
+    async def beat(self, position: int, for_s: float) -> ClockReading:
         await self._store.database.slow()
         self._store.reach()
         row = self._rows[self.name]
@@ -143,7 +147,7 @@ class Place:
             row.steady_since = now()
         row.beat_at, row.expires_at = now(), now() + for_s
         row.member = replace(row.member, position=position)
-        return Reading(at=self._store.database.time(), sent=now(), came=now())
+        return ClockReading(at=self._store.database.time(), sent=now(), came=now())
 
     async def members(self) -> list[Member]:
         self._store.reach()
@@ -156,17 +160,17 @@ class Place:
         self._store.reach()
         own, other = self._rows[self.name], self._rows[member.name]
         may = own.beat_at + TTL_S / 2 >= now() and now() - own.steady_since >= TTL_S
-        if other.member.standing is Standing.GONE:
+        if other.member.standing is MemberStatus.GONE:
             return Expulsion.GONE_BEFORE
         if other.member.life != member.life or other.expires_at >= now() or not may:
             return Expulsion.REFUSED
-        other.member = replace(other.member, standing=Standing.GONE)
+        other.member = replace(other.member, standing=MemberStatus.GONE)
         return Expulsion.DONE
 
-    async def appoint(self, member: Member, standing: Standing) -> bool:
+    async def appoint(self, member: Member, standing: MemberStatus) -> bool:
         self._store.reach()
         row = self._rows[member.name]
-        if row.member.life != member.life or row.member.standing is Standing.GONE:
+        if row.member.life != member.life or row.member.standing is MemberStatus.GONE:
             return False
         row.member = replace(row.member, standing=standing)
         return True
@@ -187,11 +191,11 @@ class Place:
     async def finish_upgrade(self) -> Schema:
         self._store.reach()
         version = self.schema.version
-        if not any(each.standing is not Standing.GONE and each.schema < version for each in await self.members()):
+        if not any(each.standing is not MemberStatus.GONE and each.schema < version for each in await self.members()):
             self._store.database.schema = Schema(version, version)
         return self.schema
 
-    async def stand(self, standing: Standing) -> None:
+    async def stand(self, standing: MemberStatus) -> None:
         self._store.reach()
         row = self._rows[self.name]
         row.member = replace(row.member, standing=standing)

@@ -15,8 +15,8 @@ from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import Delivery, RequestState
 from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import Unavailable
-from hubbubd.members import Standing
 from hubbubd.runtime.fleet.operations import FleetOperations
+from hubbubd.members import MemberStatus
 from hubbubd.runtime.ownership import UPKEEP, Owner
 from hubbubd.store import StoreUnavailable
 from hubbubd.upstream.ports import Era
@@ -90,7 +90,7 @@ async def test_the_servers_of_a_dead_member_are_taken_by_others(fleet: Members) 
     await until(lambda: fleet.owners("one") and live_links(fleet) == 1)
     assert anyio.current_time() - died <= TAKEN_S
     assert owner(fleet).name != dead.name
-    assert fleet.database.rows[dead.name].member.standing is Standing.GONE
+    assert fleet.database.rows[dead.name].member.standing is MemberStatus.GONE
 
 
 async def test_a_call_in_rounds_goes_on_where_its_server_goes(fleet: Members) -> None:
@@ -281,11 +281,11 @@ async def test_a_member_that_drains_has_nothing_left_and_takes_nothing(fleet: Me
     await of(fleet, "a", "b", servers=tuple(map(http, names)))
     draining = owner(fleet, "s0")
     left = another(fleet, draining)
-    await FleetOperations(left.fleet).stand(draining.name, Standing.DRAINING)
+    await FleetOperations(left.fleet).stand(draining.name, MemberStatus.DRAINING)
     await until(lambda: all(left.fleet.owns(name) for name in (*names, UPKEEP)))
     await settle(30)
     assert not any(map(draining.fleet.owns, names))
-    await FleetOperations(left.fleet).stand(draining.name, Standing.LIVE)
+    await FleetOperations(left.fleet).stand(draining.name, MemberStatus.LIVE)
     await settle(2)
     left.kill()
     await until(lambda: all(map(draining.fleet.owns, names)))

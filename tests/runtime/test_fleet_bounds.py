@@ -7,8 +7,9 @@ import pytest
 
 from hubbubd.core.filters import CallFilter, CatalogFilter
 from hubbubd.core.servers.catalog import CatalogKind
-from hubbubd.members import Reading
-from hubbubd.runtime.ownership import UPKEEP, SoleOwnership
+from hubbubd.runtime.ownership import UPKEEP
+from hubbubd.runtime.ownership import SoleOwnership
+from hubbubd.members import ClockReading
 
 from .conftest import World, server, settle, spec, until
 from .fleet import TTL_S, Members, Place, members
@@ -85,7 +86,7 @@ async def test_a_member_stops_to_act_well_before_others_may_act_however_slow_its
 ) -> None:
     at_once = Place.beat
 
-    async def slowly(place: Place, position: int, for_s: float) -> Reading:
+    async def slowly(place: Place, position: int, for_s: float) -> ClockReading:
         reading = await at_once(place, position, for_s)
         await anyio.sleep(1)  # the answer is on its way
         return reading

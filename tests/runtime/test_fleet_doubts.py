@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import FailedPrecondition, Unavailable
-from hubbubd.members import Standing
 from hubbubd.runtime.fleet import MARGIN
 from hubbubd.runtime.fleet.member import FleetOwnership
+from hubbubd.members import MemberStatus
 from hubbubd.store import StoreUnavailable, Write
 
 from .conftest import FORM, question, server, settle, until
@@ -28,7 +28,7 @@ async def test_a_member_that_is_long_silent_as_it_starts_is_not_given_up(fleet: 
     with anyio.move_on_after(0.1):
         await starting.beat()
     await settle(3 * TTL_S)  # it reads, and its loop stands still
-    assert fleet.database.rows["b"].member.standing is Standing.LIVE
+    assert fleet.database.rows["b"].member.standing is MemberStatus.LIVE
 
 
 async def test_a_member_that_ends_while_it_asks_the_database_was_not_declared_gone(
@@ -50,7 +50,7 @@ async def test_a_member_that_ends_while_it_asks_the_database_was_not_declared_go
             await beats.wait()
             await ending.quit()
             has_ended.set()
-    assert fleet.database.rows["a"].member.standing is Standing.GONE
+    assert fleet.database.rows["a"].member.standing is MemberStatus.GONE
     assert logs == []
     assert not ending.lost.is_set()
 
@@ -127,7 +127,7 @@ async def test_a_database_that_is_away_for_a_part_of_a_lease_costs_nobody_its_se
         await settle(leases * TTL_S)
         fleet.database.away = False
         await settle(2 * TTL_S + later_s / 3)
-    assert [row.member.standing for row in fleet.database.rows.values()] == [Standing.LIVE] * 3
+    assert [row.member.standing for row in fleet.database.rows.values()] == [MemberStatus.LIVE] * 3
     assert [row.member.life for row in fleet.database.rows.values()] == [1, 1, 1]
 
 
@@ -171,5 +171,5 @@ async def test_the_dead_are_declared_gone_also_over_a_slow_database(fleet: Membe
     await settle(2 * TTL_S)
     dead.kill()
     await settle(3 * TTL_S)
-    assert fleet.database.rows[dead.name].member.standing is Standing.GONE
+    assert fleet.database.rows[dead.name].member.standing is MemberStatus.GONE
     assert fleet.owners("one") == [left.name]

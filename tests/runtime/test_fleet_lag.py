@@ -7,10 +7,14 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from hubbubd.members import Member, Standing
-from hubbubd.runtime.diagnostics.findings import Finding, Severity
+from hubbubd.members import Member
+from hubbubd.runtime.diagnostics.findings import Finding
+from hubbubd.runtime.diagnostics.findings import Severity
 from hubbubd.runtime.diagnostics.fleet_checks import checked
-from hubbubd.runtime.fleet.measures import DEAF_S, LOOK_S, Lag
+from hubbubd.runtime.fleet.measures import DEAF_S
+from hubbubd.runtime.fleet.measures import LOOK_S
+from hubbubd.runtime.fleet.measures import Lag
+from hubbubd.members import MemberStatus
 
 from .conftest import settle, until
 from .fleet import TTL_S, Members, Running, members
@@ -133,7 +137,7 @@ class Scripted:
     def __post_init__(self) -> None:
         self.lag = Lag("a", lambda: self.position, lambda: self.others, lambda: self.now)
 
-    def other(self, position: int, standing: Standing = Standing.LIVE) -> None:
+    def other(self, position: int, standing: MemberStatus = MemberStatus.LIVE) -> None:
         self.others = [
             Member(
                 name="b",
@@ -189,6 +193,6 @@ def test_what_a_member_had_read_that_is_gone_is_no_reason() -> None:
     one = Scripted()
     one.other(1000)
     assert not [one.look() for _ in range(10)][-1]
-    one.others = [replace(one.others[0], standing=Standing.GONE)]
+    one.others = [replace(one.others[0], standing=MemberStatus.GONE)]
     assert one.look()
     assert one.lag.revisions() == 990

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from hubbubd.core.audit import AuditEntry, AuditFilter, AuditKind
 from hubbubd.errors import UpstreamError
-from hubbubd.members import Expulsion, Member, Standing
+from hubbubd.members import Expulsion, Member, MemberStatus
 from hubbubd.store.membership import HistoryLost
 
 from .conftest import settle, until
@@ -50,7 +50,7 @@ async def test_who_only_finds_that_a_member_is_gone_notes_nothing(
     left, rows, expel = another(fleet, dead), fleet.database.rows, Place.expel
 
     async def late(place: Place, member: Member) -> Expulsion:
-        rows[dead.name].member = replace(rows[dead.name].member, standing=Standing.GONE)  # by somebody else
+        rows[dead.name].member = replace(rows[dead.name].member, standing=MemberStatus.GONE)  # by somebody else
         return await expel(place, member)
 
     monkeypatch.setattr(Place, "expel", late)
@@ -67,7 +67,7 @@ async def test_a_member_is_declared_gone_though_nothing_can_be_noted(fleet: Memb
     left, row = another(fleet, dead), fleet.database.rows[dead.name]
     dead.kill()
     left.store.failures = 1000
-    await until(lambda: row.member.standing is Standing.GONE)
+    await until(lambda: row.member.standing is MemberStatus.GONE)
     assert noted(left, "ExpelMember")  # it waits
     left.store.failures = 0
     await until(lambda: left.fleet.owns("one"))

@@ -11,11 +11,13 @@ import pytest
 from hubbub.v1 import fleet_pb2 as pb
 from hubbubd.config import ServerConfig
 from hubbubd.errors import FailedPrecondition, HubError
-from hubbubd.members import Member, Standing
+from hubbubd.members import Member
 from hubbubd.rpc.servicers.members import FleetAdminService
-from hubbubd.runtime.diagnostics.findings import Finding, Severity
+from hubbubd.runtime.diagnostics.findings import Finding
+from hubbubd.runtime.diagnostics.findings import Severity
 from hubbubd.runtime.diagnostics.fleet_checks import checked
 from hubbubd.runtime.fleet.operations import FleetOperations
+from hubbubd.members import MemberStatus
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store import StoreUnavailable
 from hubbubd.telemetry import metrics
@@ -130,7 +132,7 @@ async def test_what_cannot_be_moved_is_refused_with_the_reason(fleet: Members) -
     assert (await refused(at(there).move("one"))).reason == "OWNER_CHANGING"
     stays = await refused(at(has).move("tool", there.name))
     assert (stays.reason, stays.metadata["member"]) == ("SERVER_NOT_MOVABLE", has.name)
-    await at(has).stand(there.name, Standing.DRAINING)
+    await at(has).stand(there.name, MemberStatus.DRAINING)
     assert (await refused(at(has).move("one", there.name))).reason == "MEMBER_NOT_LIVE"
     assert (await refused(at(has).move("one"))).reason == "MEMBER_NOT_LIVE"
     await settle(5)
@@ -157,10 +159,10 @@ async def test_who_is_gone_neither_drains_nor_resumes(fleet: Members) -> None:
     left = another(fleet, dead)
     dead.kill()
     await until(lambda: left.fleet.owns("one"))
-    for standing in (Standing.DRAINING, Standing.LIVE):
+    for standing in (MemberStatus.DRAINING, MemberStatus.LIVE):
         gone = await refused(at(left).stand(dead.name, standing))
         assert (gone.reason, "is gone" in str(gone)) == ("MEMBER_NOT_LIVE", True)
-    assert (await refused(at(left).stand("zz", Standing.LIVE))).reason == "MEMBER_NOT_FOUND"
+    assert (await refused(at(left).stand("zz", MemberStatus.LIVE))).reason == "MEMBER_NOT_FOUND"
 
 
 async def test_a_member_that_is_dead_is_not_waited_for(fleet: Members) -> None:
@@ -205,7 +207,7 @@ async def test_an_overdue_member_is_expelled_without_a_word_that_it_is_dead(flee
     row = fleet.database.rows["a"]
     row.expires_at = anyio.current_time() - 1
     assert await at(left).expel("a", dead=False, force=False) == "a"
-    assert row.member.standing is Standing.GONE
+    assert row.member.standing is MemberStatus.GONE
 
 
 async def test_a_server_without_an_owner_is_listed_with_what_to_do(fleet: Members) -> None:
@@ -243,7 +245,7 @@ async def test_when_all_drain_nobody_takes_servers_and_that_is_the_reason(fleet:
     await of(fleet, "a", "b")
     one = fleet.running["a"]
     for name in "ab":
-        await at(one).stand(name, Standing.DRAINING)
+        await at(one).stand(name, MemberStatus.DRAINING)
     await until(lambda: not fleet.owners("one"))
     await settle(2)
     (found,) = (await seen_by(one)).unowned
@@ -256,7 +258,7 @@ async def test_a_server_that_has_just_become_free_is_about_to_be_taken(fleet: Me
     left = another(fleet, dead)
     await settle(TTL_S)
     dead.kill()
-    await left.fleet.appoint(fleet.database.rows[dead.name].member, Standing.GONE)
+    await left.fleet.appoint(fleet.database.rows[dead.name].member, MemberStatus.GONE)
     (found,) = at(left).unowned()
     assert "has just become free" in found.why
 
@@ -446,4 +448,4 @@ async def test_the_store_of_a_member_that_is_away_refuses_operations(fleet: Memb
     await of(fleet, "a", "b")
     fleet.database.away = True
     with pytest.raises(Exception, match="away"):
-        await at(fleet.running["a"]).stand("b", Standing.DRAINING)
+        await at(fleet.running["a"]).stand("b", MemberStatus.DRAINING)

@@ -7,8 +7,9 @@ import pytest
 
 from hubbub.v1 import fleet_pb2 as pb
 from hubbubd.errors import FailedPrecondition
-from hubbubd.members import Schema, Standing
+from hubbubd.members import Schema
 from hubbubd.runtime.diagnostics.findings import Severity
+from hubbubd.members import MemberStatus
 
 from .conftest import settle
 from .fleet import Members, members
@@ -37,7 +38,7 @@ async def test_an_upgrade_is_finished_once_no_member_is_of_an_older_version(flee
     with pytest.raises(FailedPrecondition, match="of an older version would be refused: c;") as refused:
         await api(one).finish_upgrade(pb.FinishUpgradeRequest())
     assert (refused.value.reason, refused.value.metadata) == ("MEMBERS_OUTDATED", {"members": "c"})
-    await one.fleet.appoint(fleet.database.rows[old.name].member, Standing.GONE)
+    await one.fleet.appoint(fleet.database.rows[old.name].member, MemberStatus.GONE)
     (found,) = [each for each in await findings(one) if each.about == "upgrade"]
     assert "hubbub fleet finish-upgrade" in str(found.advice)
     assert (await api(one).finish_upgrade(pb.FinishUpgradeRequest())).schema == 4

@@ -7,9 +7,12 @@ import pytest
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import HubError, Unavailable, UnknownOutcome
-from hubbubd.members import Standing
 from hubbubd.runtime.ownership import Takeover
-from hubbubd.store import OutcomeUnknown, Precondition, StoreUnavailable, Write
+from hubbubd.store import OutcomeUnknown
+from hubbubd.store import Precondition
+from hubbubd.store import StoreUnavailable
+from hubbubd.store import Write
+from hubbubd.members import MemberStatus
 
 from .conftest import World, server, settle, until
 from .fleet import Members, Running, members
@@ -278,7 +281,7 @@ async def test_a_server_that_cannot_be_taken_is_given_up_by_a_member_that_drains
     await until(lambda: has.fleet.owns("one"))
     await settle(5)
     (me,) = [each for each in has.fleet.members() if each.name == has.name]
-    await has.fleet.appoint(me, Standing.DRAINING)
+    await has.fleet.appoint(me, MemberStatus.DRAINING)
     await until(lambda: live_links(fleet) == 1)
     await in_one_place(fleet, there)
 

@@ -7,8 +7,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from hubbubd.members import Standing
-from hubbubd.store import Precondition, StoreLocked, StoreUnavailable, Write
+from hubbubd.store import Precondition
+from hubbubd.store import StoreLocked
+from hubbubd.store import StoreUnavailable
+from hubbubd.store import Write
+from hubbubd.members import MemberStatus
 from hubbubd.store.membership import Expelled, HistoryLost
 from hubbubd.store.postgres import sql as sql
 from hubbubd.store.postgres.database import Database
@@ -63,7 +66,7 @@ async def test_what_a_member_has_yet_to_hear_is_not_compacted(enter: Open):
     await b.members.beat(1)
     await a.store.compact(2)
     assert (await a.store.stats()).compacted_revision == 1
-    await b.members.stand(Standing.GONE)
+    await b.members.stand(MemberStatus.GONE)
     await a.store.compact(2)
     assert (await a.store.stats()).compacted_revision == 2
 

@@ -8,8 +8,13 @@ import pytest
 
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.members import Expulsion, Standing
-from hubbubd.store import Precondition, StoreLocked, StoreUnavailable, Write, engines
+from hubbubd.members import Expulsion
+from hubbubd.store import Precondition
+from hubbubd.store import StoreLocked
+from hubbubd.store import StoreUnavailable
+from hubbubd.store import Write
+from hubbubd.store import engines
+from hubbubd.members import MemberStatus
 from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres import database
 from hubbubd.store.postgres.identity import Entrant
@@ -26,7 +31,7 @@ async def test_a_member_that_was_expelled_changes_reads_and_says_nothing_more(en
     gone = await told(b, "a")
     assert (gone.overdue, gone.serves) == (True, False)
     assert await b.members.expel(gone)
-    assert (await told(b, "a")).standing is Standing.GONE
+    assert (await told(b, "a")).standing is MemberStatus.GONE
     with pytest.raises(Expelled, match=r"this hub is no member of the fleet any more.*keeps nothing more"):
         await a.store.commit([Write("x", b"2")])
     for end in (a.store.snapshot, a.store.probe, a.store.stats, a.members.members):
@@ -113,7 +118,7 @@ async def test_two_that_expel_each_other_are_not_both_gone(enter: Open, ask: Ope
         others = await told(a, "b"), await told(b, "a")
         beats = [a.members.beat(0), b.members.beat(0)]
         await asyncio.gather(*beats, a.members.expel(others[0]), b.members.expel(others[1]))
-        assert [each.standing for each in await a.members.members()] == [Standing.LIVE] * 2
+        assert [each.standing for each in await a.members.members()] == [MemberStatus.LIVE] * 2
 
 
 async def test_of_many_that_expel_a_member_at_once_one_is_told_that_it_has_done_it(enter: Open, ask: Open):
@@ -164,13 +169,13 @@ async def test_a_member_says_where_it_is_and_whether_it_takes_part(enter: Open):
     assert (a.members.name, a.members.lease_ttl_s) == ("a", TTL_S)
     assert b.members.life > a.members.life
     await a.members.publish("a.example:7878", "10.0.0.5:7879")
-    await a.members.stand(Standing.DRAINING)
+    await a.members.stand(MemberStatus.DRAINING)
     there = await told(b, "a")
-    assert (there.address, there.forward, there.standing) == ("a.example:7878", "10.0.0.5:7879", Standing.DRAINING)
+    assert (there.address, there.forward, there.standing) == ("a.example:7878", "10.0.0.5:7879", MemberStatus.DRAINING)
     assert (there.life, there.overdue, there.serves) == (a.members.life, False, False)
     await a.store.commit([Write("x", b"")])
-    await a.members.stand(Standing.GONE)
-    assert (await told(b, "a")).standing is Standing.GONE
+    await a.members.stand(MemberStatus.GONE)
+    assert (await told(b, "a")).standing is MemberStatus.GONE
     with pytest.raises(Expelled):
         await a.store.commit([Write("x", b"")])
 
@@ -196,9 +201,9 @@ async def test_a_member_that_starts_again_from_its_data_directory_does_not_wait(
 async def test_a_new_life_is_reached_nowhere_until_it_says_where(enter: Open):
     first = await enter("a")
     await first.members.publish("a.example:7878", "10.0.0.5:7879")
-    await first.members.stand(Standing.DRAINING)
+    await first.members.stand(MemberStatus.DRAINING)
     again = await told(await enter("a"), "a")
-    assert (again.address, again.forward, again.standing) == ("", "", Standing.LIVE)
+    assert (again.address, again.forward, again.standing) == ("", "", MemberStatus.LIVE)
 
 
 async def test_a_member_whose_word_where_it_is_was_lost_says_it_with_its_next_beat(enter: Open, postgres: Postgres):

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.members import Member, Standing
+from hubbubd.members import Member, MemberStatus
 from hubbubd.store import StoreLocked, Write, engines
 from hubbubd.store.membership import Expelled
 from hubbubd.store.sqlite.file import claim
@@ -22,7 +22,7 @@ from .entering import Heard, Open, overdue, told
 async def test_a_member_sets_the_standing_of_another_and_its_own(enter: Open) -> None:
     a, b = await enter("a"), await enter("b")
     for name in "ab":
-        for standing in (Standing.DRAINING, Standing.LIVE):
+        for standing in (MemberStatus.DRAINING, MemberStatus.LIVE):
             assert await a.members.appoint(await told(a, name), standing)
             assert (await told(b, name)).standing is standing
     await b.store.commit([Write("x", b"")])
@@ -30,11 +30,11 @@ async def test_a_member_sets_the_standing_of_another_and_its_own(enter: Open) ->
 
 async def test_a_member_that_is_declared_gone_changes_nothing_more_though_it_is_not_overdue(enter: Open) -> None:
     a, b = await enter("a"), await enter("b")
-    assert await a.members.appoint(await told(a, "b"), Standing.GONE)
+    assert await a.members.appoint(await told(a, "b"), MemberStatus.GONE)
     with pytest.raises(Expelled):
         await b.store.commit([Write("x", b"")])
-    assert not await a.members.appoint(await told(a, "b"), Standing.LIVE)
-    assert (await told(a, "b")).standing is Standing.GONE
+    assert not await a.members.appoint(await told(a, "b"), MemberStatus.LIVE)
+    assert (await told(a, "b")).standing is MemberStatus.GONE
 
 
 async def test_a_life_that_is_over_is_not_taken_for_the_next_one(enter: Open) -> None:
@@ -42,15 +42,15 @@ async def test_a_life_that_is_over_is_not_taken_for_the_next_one(enter: Open) ->
     former = await told(a, "b")
     await b.store.close()
     again = await enter("b")
-    assert not await a.members.appoint(former, Standing.GONE)
+    assert not await a.members.appoint(former, MemberStatus.GONE)
     await again.store.commit([Write("x", b"")])
 
 
 async def test_whoever_is_gone_sets_no_standing(enter: Open) -> None:
     a, b = await enter("a"), await enter("b")
     seen = await told(a, "b")
-    assert await b.members.appoint(await told(b, "a"), Standing.GONE)
-    assert not await a.members.appoint(seen, Standing.GONE)
+    assert await b.members.appoint(await told(b, "a"), MemberStatus.GONE)
+    assert not await a.members.appoint(seen, MemberStatus.GONE)
     await b.store.commit([Write("x", b"")])
 
 
@@ -61,7 +61,7 @@ async def test_of_two_that_declare_each_other_gone_one_is(enter: Open) -> None:
 
     async def declare(heard: Heard, other: Member) -> None:
         with suppress(Expelled):
-            outcomes.append(await heard.members.appoint(other, Standing.GONE))
+            outcomes.append(await heard.members.appoint(other, MemberStatus.GONE))
 
     async with anyio.create_task_group() as together:
         together.start_soon(declare, b, both[0])
@@ -97,8 +97,8 @@ async def test_a_member_whose_process_has_ended_is_declared_gone_once(
     said = await engines.released(settings, tmp_path / "a", member("a"))
     assert said == "the member a was declared gone; others take its servers"
     assert [(each.name, each.standing) for each in await b.members.members()] == [
-        ("b", Standing.LIVE),
-        ("a", Standing.GONE),
+        ("b", MemberStatus.LIVE),
+        ("a", MemberStatus.GONE),
     ]
     with pytest.raises(Expelled):
         await a.store.commit([Write("x", b"")])

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from hubbubd.members import Schema, Standing
+from hubbubd.members import MemberStatus, Schema
 from hubbubd.store import StoreLocked, StoreTooNew, StoreUnavailable, Write
 from hubbubd.store.postgres import sql as sql
 from hubbubd.store.postgres.database import Database
@@ -83,7 +83,7 @@ async def test_until_an_upgrade_is_finished_older_members_may_start_again(enter:
     with newer():
         b = await enter("b")
     assert await b.members.finish_upgrade() == Schema(KNOWN + 1, KNOWN)
-    await a.members.stand(Standing.GONE)
+    await a.members.stand(MemberStatus.GONE)
     again = await enter("a")
     await again.store.commit([Write("x", b"")])
     assert await b.members.finish_upgrade() == Schema(KNOWN + 1, KNOWN)
@@ -94,7 +94,7 @@ async def test_a_finished_upgrade_lets_no_older_one_in(enter: Open, newer: Newer
     a = await enter("a")
     with newer():
         b = await enter("b")
-    await a.members.stand(Standing.GONE)
+    await a.members.stand(MemberStatus.GONE)
     if becomes == "newer":
         with newer():
             await enter("a")
@@ -181,7 +181,7 @@ async def test_a_member_two_versions_ahead_of_one_at_work_does_not_start(enter: 
         await enter("b")
     await a.store.commit([Write("x", b"")])
     assert await a.members.finish_upgrade() == Schema(KNOWN, KNOWN)
-    await a.members.stand(Standing.GONE)
+    await a.members.stand(MemberStatus.GONE)
     with newer(2):
         b = await enter("b")
     assert await b.members.finish_upgrade() == Schema(KNOWN + 2, KNOWN + 2)
@@ -207,7 +207,7 @@ async def test_a_former_hub_alone_keeps_no_member_from_starting(enter: Open, new
 
 
 async def test_what_is_two_versions_behind_is_refused_although_the_upgrade_is_not_finished(enter: Open, newer: Newer):
-    await (await enter("a")).members.stand(Standing.GONE)
+    await (await enter("a")).members.stand(MemberStatus.GONE)
     with newer(2):
         await enter("b")
     with pytest.raises(StoreTooNew, match=f"schema {KNOWN + 1},"):
@@ -218,7 +218,7 @@ async def test_what_is_two_versions_behind_is_refused_although_the_upgrade_is_no
 
 async def test_a_copy_finishes_no_upgrade_of_what_it_reads(enter: Open, newer: Newer, postgres: Postgres, schema: str):
     a = await enter("a")
-    await a.members.stand(Standing.GONE)
+    await a.members.stand(MemberStatus.GONE)
     await a.store.close()
     with newer():
         async with held_database(postgres.url, schema, None) as held, held.reading() as reading:

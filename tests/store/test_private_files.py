@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd.config import HubSettings, Settings
+from hubbubd.config import HubSettings
 from hubbubd.runtime.diagnostics import checks
+from hubbubd.config import LoadedSettings
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 async def secrets(data_dir: Path) -> list[checks.Finding]:
     """What the check says of the files with secrets."""
-    found = await checks.before_start(Settings(hub=HubSettings(data_dir=data_dir)), {})
+    found = await checks.before_start(LoadedSettings(hub=HubSettings(data_dir=data_dir)), {})
     return [each for each in found if each.about == "secrets"]
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbubd.config import HubSettings
-from hubbubd.config.store_addresses import CopyOrder, FilePlace, Place
+from hubbubd.config.store_addresses import FilePlace, Place, StoreCopy
 from hubbubd.program.store_copy import carry_out, held, progress
 from hubbubd.store import (
     Compacted,
@@ -108,7 +108,7 @@ def copied(
     secrets: bool = False,
     on_copied: Callable[[int, int], None] = told,
 ) -> Any:
-    return carry_out(CopyOrder(source=source, target=target, secrets=secrets, verify=verify), HUB, on_copied)
+    return carry_out(StoreCopy(source=source, target=target, secrets=secrets, verify=verify), HUB, on_copied)
 
 
 async def is_not_there(place: Place) -> bool:

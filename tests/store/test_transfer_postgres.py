@@ -13,7 +13,7 @@ import pytest
 
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.config.store_addresses import CopyOrder, DatabasePlace, Place
+from hubbubd.config.store_addresses import DatabasePlace, Place, StoreCopy
 from hubbubd.errors import ConfigError
 from hubbubd.program.store_copy import carry_out
 from hubbubd.store import Store, StoreError, StoreUnavailable, Write
@@ -182,6 +182,6 @@ async def test_a_database_keeps_no_secrets_by_itself(schemas: Schemas, files: Pl
 
 async def test_a_password_that_cannot_be_read_is_a_wrong_setting(schemas: Schemas, files: Places) -> None:
     without = HubSettings(data_dir=Path("nowhere"), store=StoreSettings(password_file=Path("missing")))
-    order = CopyOrder(source=await files.kept(FEW), target=schemas.new(), secrets=False, verify=False)
+    order = StoreCopy(source=await files.kept(FEW), target=schemas.new(), secrets=False, verify=False)
     with pytest.raises(ConfigError, match=r"store\.password_file: missing cannot be read"):
         await carry_out(order, without, told)

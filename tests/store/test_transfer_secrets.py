@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.config.store_addresses import CopyOrder, DatabasePlace, Place
+from hubbubd.config.store_addresses import DatabasePlace, Place, StoreCopy
 from hubbubd.errors import ConfigError
 from hubbubd.program.store_copy import carry_out
 from hubbubd.store.postgres.vault import PostgresVault
@@ -49,7 +49,7 @@ def settings(directory: Path, *secrets: bytes) -> HubSettings:
 
 
 def carried(source: Place, target: Place, by: HubSettings, *, verify: bool = False) -> Any:
-    return carry_out(CopyOrder(source=source, target=target, secrets=True, verify=verify), by, told)
+    return carry_out(StoreCopy(source=source, target=target, secrets=True, verify=verify), by, told)
 
 
 async def sealed(place: Place, of: VaultKeys) -> dict[str, Any]:

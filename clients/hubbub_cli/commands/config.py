@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hubbub_cli.output.printer import note, print_json, say
-from hubbub_cli.run.session import Settings, Usage, settings_of
+from hubbub_cli.output.printer import note
+from hubbub_cli.output.printer import print_json
+from hubbub_cli.output.printer import say
+from hubbub_cli.run.session import Settings
+from hubbub_cli.run.session import Usage
+from hubbub_cli.run.session import settings_of
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import example
-from hubbub_local.platform_dirs import Surroundings, config_file
+from hubbub_local.platform_dirs import config_file
+from hubbub_local.platform_dirs import Machine
 
 if TYPE_CHECKING:
     from hubbub_client.services.admin import ConfigStatus
@@ -34,7 +39,7 @@ def chosen_file(given: str | None) -> Path:
         return Path(given).expanduser().absolute()
     listed = [Path(each).expanduser() for each in os.environ.get(FILES, "").split(os.pathsep) if each]
     tomls = [each.absolute() for each in listed if each.suffix.lower() == ".toml"]
-    return tomls[0] if tomls else config_file(Surroundings.here())
+    return tomls[0] if tomls else config_file(Machine.here())
 
 
 @app.command(epilog=example("config path"))
@@ -151,7 +156,7 @@ def import_(
 
     settings = settings_of(context)
     if source in TITLES:
-        here = [place for place in places(Surroundings.here(), Path.cwd()) if place.host == source]
+        here = [place for place in places(Machine.here(), Path.cwd()) if place.host == source]
         found = [each for place in here for each in servers(place)]
         if not found:
             where = " or ".join(str(place.file) for place in here)
@@ -159,7 +164,7 @@ def import_(
     elif not ("/" in source or "." in source or Path(source).exists()):
         raise Usage(f"{source!r} is neither a file nor one of {', '.join(sorted(TITLES))}")
     else:
-        found = of_file(Surroundings.here(), Path.cwd(), Path(source).expanduser())
+        found = of_file(Machine.here(), Path.cwd(), Path(source).expanduser())
     words = ("--file", file) if file is not None else ()
     again = settings.command("config", "import", source, *words)
     how = server_import.Taking(settings=settings, file=chosen_file(file), everything=yes, dry_run=dry_run, again=again)

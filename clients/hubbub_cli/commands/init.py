@@ -21,11 +21,11 @@ def init(
     from hubbub_cli.commands.config import chosen_file, told
     from hubbub_cli.machine import server_import  # imported late: the help needs none of it
     from hubbub_local.hosts.offers import everywhere
-    from hubbub_local.platform_dirs import Surroundings
+    from hubbub_local.platform_dirs import Machine
 
     settings = settings_of(context)
     how = server_import.Taking(settings=settings, file=chosen_file(None), everything=yes)
-    found = everywhere(Surroundings.here(), Path.cwd())
+    found = everywhere(Machine.here(), Path.cwd())
     outcome = server_import.take(how, found)
     if not found and not settings.json:
         note("no servers were found. Add one: hubbub servers add NAME -- COMMAND ARGS..., or hubbub config edit")

@@ -14,7 +14,7 @@ from hubbub_cli.run.session import Usage, run, settings_of
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import example
 from hubbub_local.hosts.kinds import HOSTS
-from hubbub_local.platform_dirs import Surroundings
+from hubbub_local.platform_dirs import Machine
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -106,7 +106,7 @@ def install(
     if replace and only_print:
         raise Usage("--replace: --print changes nothing; leave one of them out")
     where = install.http_url(settings_of(context), url, profile, server) if http else None
-    file = HOSTS[host].file(Surroundings.here())
+    file = HOSTS[host].file(Machine.here())
     wanted = Wanted(host=HOSTS[host], profile=profile, server=server, url=where, file=file)
     if only_print:
         install.show(context, wanted)

@@ -19,8 +19,8 @@ from hubbub_cli.syntax.params import example
 from hubbub_frontend.shell_commands import whole
 
 if TYPE_CHECKING:
-    from hubbub_local.platform_dirs import Surroundings
-    from hubbub_local.services import Service
+    from hubbub_local.platform_dirs import Machine
+    from hubbub_local.services import UserService
 
 SETTLE_S = 5.0
 """Seconds after a start in which a hub that cannot run has ended; one that runs has its data directory earlier."""
@@ -132,7 +132,7 @@ def uninstall(context: typer.Context) -> None:
     _done(context, "uninstalled", f"Removed {path}; configuration and data stay.")
 
 
-def _service(settings: Settings, config: list[str], at: "Surroundings") -> "Service":
+def _service(settings: Settings, config: list[str], at: "Machine") -> "UserService":
     """Return what the service runs. Raises ServiceFailed."""
     from hubbub_local import daemon, services
 
@@ -146,10 +146,10 @@ def _service(settings: Settings, config: list[str], at: "Surroundings") -> "Serv
         raise services.ServiceFailed(str(error)) from None
     environ = {name: value for name in ("PATH", *KEPT) if (value := at.environ.get(name))}
     log, member = daemon.log_of(settings.data_dir), _in_fleet(files, at)
-    return services.Service(words=words, environ=environ, log=log, member=member)
+    return services.UserService(words=words, environ=environ, log=log, member=member)
 
 
-def _in_fleet(files: list[str], at: "Surroundings") -> bool:
+def _in_fleet(files: list[str], at: "Machine") -> bool:
     """Return whether one of the configuration files, by default the usual one, makes the hub a member of a fleet."""
     from hubbub_local import config_file, platform_dirs
 
@@ -196,10 +196,10 @@ def _runs(settings: Settings) -> None:
         raise _failed(f"the service was started, and does not run any more; its log says why: `{logs}`")
 
 
-def _here() -> "Surroundings":
-    from hubbub_local.platform_dirs import Surroundings
+def _here() -> "Machine":
+    from hubbub_local.platform_dirs import Machine
 
-    return Surroundings.here()
+    return Machine.here()
 
 
 def _asked(work: Callable[[], Any]) -> Any:

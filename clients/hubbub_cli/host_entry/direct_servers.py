@@ -12,7 +12,7 @@ from hubbub_local import config_file
 from hubbub_local.hosts.offers import offers, variables
 from hubbub_local.hosts.servers import places, servers
 from hubbub_local.hosts.texts import Surround
-from hubbub_local.platform_dirs import Surroundings
+from hubbub_local.platform_dirs import Machine
 
 if TYPE_CHECKING:
     from hubbub_cli.host_entry.entry_request import Wanted
@@ -30,7 +30,7 @@ def with_direct(settings: "Settings", wanted: "Wanted", *, replace: bool) -> "Wa
 
 def _direct(wanted: "Wanted") -> tuple[str, ...]:
     """Return the host's own names of servers that the hub's configuration has."""
-    at = Surroundings.here()
+    at = Machine.here()
     own = [
         place
         for place in places(at, at.home)

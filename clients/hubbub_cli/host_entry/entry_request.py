@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from hubbub_local.hosts import files
-from hubbub_local.hosts.kinds import NAME, Host
+from hubbub_local.hosts.kinds import NAME, HostProgram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What is to be installed at a host."""
 
-    host: Host
+    host: HostProgram
     profile: str | None
     server: str | None
     url: str | None

@@ -17,7 +17,7 @@ from hubbub_cli.output.printer import note, print_json, say
 from hubbub_cli.run.session import Settings, Usage, in_loop, run, settings_of
 from hubbub_local.hosts import files
 from hubbub_local.hosts.files import Unchangeable
-from hubbub_local.hosts.kinds import NAME, Bridge, Url
+from hubbub_local.hosts.kinds import NAME, BridgeCommand, Url
 
 if TYPE_CHECKING:
     from hubbub_bridge.trial import Trial
@@ -127,7 +127,7 @@ def own_args(settings: Settings, *words: str) -> tuple[str, ...]:
 def _bridge_entry(settings: Settings, wanted: Wanted) -> dict[str, Any]:
     token = settings.token or os.environ.get("HUBBUB_TOKEN")
     return wanted.host.stdio(
-        Bridge(
+        BridgeCommand(
             command=own_command(),
             args=own_args(settings, "mcp", *wanted.shown),
             env={"HUBBUB_TOKEN": token} if token else {},  # not an argument: others see those

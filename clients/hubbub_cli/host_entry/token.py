@@ -13,7 +13,7 @@ from hubbub_cli.output.printer import note
 from hubbub_client.errors import HubbubError, Unavailable, Unimplemented
 from hubbub_client.services.tokens import Grant
 from hubbub_local.hosts.kinds import NAME
-from hubbub_local.hosts.servers import Unreadable, content
+from hubbub_local.hosts.servers import UnreadableFile, content
 
 if TYPE_CHECKING:
     from hubbub_bridge.options import BridgeOptions
@@ -94,7 +94,7 @@ async def _caller(settings: "Settings", token: str) -> Any:
 
 def _token_in(file: Path, section: str) -> str | None:
     """Return the token that the hub's entry in a file has."""
-    with suppress(Unreadable):
+    with suppress(UnreadableFile):
         entry = _at(_at(content(file), section), NAME)
         for key in ("headers", "http_headers"):
             given = _at(_at(entry, key), "Authorization")

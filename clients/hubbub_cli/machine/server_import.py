@@ -19,10 +19,10 @@ from hubbub_local import config_check, config_file, file_replacement
 from hubbub_local.config_file import Unchangeable
 from hubbub_local.hosts.imports import Imported, answered, shown
 from hubbub_local.hosts.offers import Offer, offers, variables
-from hubbub_local.hosts.servers import Found, Trouble
-from hubbub_local.hosts.texts import Ask, Surround, literal
+from hubbub_local.hosts.servers import FoundServer, Trouble
+from hubbub_local.hosts.texts import InputPrompt, Surround, literal
 from hubbub_local.keyring import Keyring, NoKeyring, system_keyring
-from hubbub_local.platform_dirs import Surroundings
+from hubbub_local.platform_dirs import Machine
 from hubbub_local.secrecy import Secret, Way, asked_for, replaced, secret_at, secrets
 
 STATES: Mapping[str, str] = {
@@ -70,9 +70,9 @@ class Outcome:
     backup: Path | None = None
 
 
-def take(taking: Taking, found: Sequence[Found | Trouble]) -> Outcome | None:
+def take(taking: Taking, found: Sequence[FoundServer | Trouble]) -> Outcome | None:
     """Take over what is wanted of the found servers. None if nothing was to be done. Raises Usage, TyperException."""
-    at = Surroundings.here()
+    at = Machine.here()
     text = read(taking.file)
     around = Surround(home=at.home, environ=os.environ, read=variables, platform=sys.platform)
     try:
@@ -205,7 +205,7 @@ def _shape(offer: Offer) -> dict[str, Any]:
 
 
 def _chosen(listed: Sequence[Offer], open_: Sequence[Offer]) -> list[Offer]:
-    """Ask which ones; what a folder brings may be from anybody, so Enter leaves that. Raises Abort when they leave."""
+    """Ask which ones; what a folder brings may be from anybody, so Enter leaves that. Raises Abort."""
     new = [each for each in open_ if each.state == "new"]
     own = [each for each in new if each.server.found.place.of_person]
     count = "the one that is new" if len(own) == 1 else f"all {len(own)} that are new"
@@ -282,7 +282,7 @@ def _with_values(taking: Taking, server: Imported, known: dict[tuple[Path, str],
     return answered(server, values)
 
 
-def _value(server: Imported, ask: Ask) -> str | None:
+def _value(server: Imported, ask: InputPrompt) -> str | None:
     of = f" [{'/'.join(ask.choices)}]" if ask.choices else ""
     default = f" (Enter: {ask.default})" if ask.default else ""
     while True:

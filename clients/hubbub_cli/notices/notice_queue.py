@@ -9,7 +9,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from hubbub_cli.output.printer import note
 from hubbub_client.data.records import PendingRequest
-from hubbub_client.data.watch_events import Event, Removed, Upsert
+from hubbub_client.data.watch_events import Removed, Upsert, WatchStep
 
 # Concurrent and waiting deliveries of each way; more than that are dropped and reported.
 WORKERS = 16
@@ -43,7 +43,7 @@ class Notices:
             send.close()
             waiting.close()
 
-    def see(self, event: Event) -> None:
+    def see(self, event: WatchStep) -> None:
         """Queue a delivery if this event opens a pending request."""
         match event:
             case Upsert(record=PendingRequest(state="open") as request):

@@ -20,11 +20,11 @@ def table_of(config: Sequence[str]) -> Path | None:
 
     It says on stderr what is wrong with such a table: the hub starts all the same.
     """
-    from hubbub_local.platform_dirs import Surroundings, config_file
+    from hubbub_local.platform_dirs import Machine, config_file
     from hubbub_notify.rules import ConfigProblem, Unreadable, rules, table
 
     named = config or [each for each in os.environ.get("HUBBUBD_CONFIG", "").split(os.pathsep) if each]
-    for file in [Path(each).expanduser() for each in named] or [config_file(Surroundings.here())]:
+    for file in [Path(each).expanduser() for each in named] or [config_file(Machine.here())]:
         if not file.is_file():
             continue
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hubbub_cli.output.printer import note
 from hubbub_cli.run.session import Settings
 from hubbub_client.data.records import PendingRequest
-from hubbub_local.platform_dirs import Surroundings, config_file
+from hubbub_local.platform_dirs import Machine, config_file
 
 if TYPE_CHECKING:
     from hubbub_notify.notifier import AnswerAt
@@ -33,7 +33,7 @@ def given_rules(options: dict[str, Any], config: Path | None, *, without: Collec
     from hubbub_notify.rules import ConfigProblem, rules, table
 
     named = [Path(each) for each in os.environ.get(CONFIG, "").split(os.pathsep) if each]
-    default = config_file(Surroundings.here())
+    default = config_file(Machine.here())
     files = [config] if config else named or ([default] if default.exists() else [])
     given = {name: value for name, value in options.items() if value is not None}
     unread = {*given, *without}  # these need no variable

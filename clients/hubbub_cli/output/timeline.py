@@ -6,7 +6,7 @@ from hubbub_cli.output.printer import console
 from hubbub_client.data.records import Call
 from hubbub_frontend.display import text
 from hubbub_frontend.display.records import call_state, duration
-from hubbub_frontend.display.timeline import Asked, PartKind, Timeline
+from hubbub_frontend.display.timeline import PartKind, QuestionSpan, Timeline
 
 LABEL = 8
 STYLES: dict[PartKind, str] = {"queued": "yellow", "server": "blue", "person": "magenta"}
@@ -51,7 +51,7 @@ def _bars(spans: list[tuple[float, float]], total_s: float, width: int) -> str:
     return "".join(cells)
 
 
-def _marks(asked: Asked, total_s: float, width: int) -> str:
+def _marks(asked: QuestionSpan, total_s: float, width: int) -> str:
     cells = [" "] * width
     first, last = _column(asked.start_s, total_s, width), _column(asked.end_s, total_s, width)
     cells[first : last + 1] = "─" * (last + 1 - first)
@@ -60,7 +60,7 @@ def _marks(asked: Asked, total_s: float, width: int) -> str:
     return "".join(cells)
 
 
-def _story(asked: Asked) -> str:
+def _story(asked: QuestionSpan) -> str:
     steps = [
         f"{MARKS.get(step.what, OTHER)} {step.what} {duration(step.at_s)}"
         + (f" {text.line(step.by)}" if step.by else "")

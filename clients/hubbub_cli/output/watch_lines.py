@@ -33,7 +33,7 @@ from hubbub_frontend.display.records import (
 
 if TYPE_CHECKING:
     from hubbub_client.data.records import Call, Record
-    from hubbub_client.data.watch_events import Event
+    from hubbub_client.data.watch_events import WatchStep
 
 ENDS = "Ctrl-C ends this watch"
 
@@ -114,7 +114,7 @@ class Lines:
         self._as_json = as_json
         self._rows: dict[str, Rows] = {}
 
-    def show(self, event: "Event") -> None:
+    def show(self, event: "WatchStep") -> None:
         """Print a step. A step that changes nothing is nothing to people."""
         if self._as_json:
             print_json(event.to_json())

@@ -12,7 +12,7 @@ import typer
 from hubbub_client.payload import as_object
 
 if TYPE_CHECKING:
-    from hubbub_client.transport.discovery import Endpoint
+    from hubbub_client.transport.discovery import HubAddress
 
 LIMIT_S = 2.0
 """Time limit of a completion, seconds."""
@@ -150,7 +150,7 @@ def _listed(
     return [word for word in dict.fromkeys(found) if word.startswith(incomplete) and PLAIN.fullmatch(word)]
 
 
-def _answered(endpoints: "deque[Endpoint]", rpc: str, request: bytes, until: float) -> bytes:
+def _answered(endpoints: "deque[HubAddress]", rpc: str, request: bytes, until: float) -> bytes:
     """Return the response of the first endpoint that answers, and forget those before it. Raises grpc.RpcError."""
     from grpc import RpcError
 
@@ -162,7 +162,7 @@ def _answered(endpoints: "deque[Endpoint]", rpc: str, request: bytes, until: flo
     return _asked(endpoints[0], rpc, request, until - time.monotonic())
 
 
-def _asked(endpoint: "Endpoint", rpc: str, request: bytes, limit_s: float) -> bytes:
+def _asked(endpoint: "HubAddress", rpc: str, request: bytes, limit_s: float) -> bytes:
     """Return the response to a request, by gRPC without a loop. Raises grpc.RpcError."""
     from grpc import insecure_channel, secure_channel, ssl_channel_credentials
 

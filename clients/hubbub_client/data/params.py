@@ -43,7 +43,7 @@ class SamplingParams(TypedDict):
     toolChoice: NotRequired[dict[str, Any]]
 
 
-class Asked:
+class TypedParams:
     """What a pending request asks, with the type that its kind has. Nothing is copied or read a second time."""
 
     kind: RequestKind

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from hubbub_client import numbers, payload
-from hubbub_client.data.params import Asked, RequestKind
+from hubbub_client.data.params import RequestKind, TypedParams
 
 Transport = Literal["stdio", "http", "sse"]
 ServerState = Literal["disconnected", "connecting", "connected", "disconnecting", "error"]
@@ -176,7 +176,7 @@ class Answering(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PendingRequest(Record, Asked):
+class PendingRequest(Record, TypedParams):
     """A request of a server that a person or an agent answers; `request` has its MCP params, `form` those of a form.
 
     Its methods answer it through the hub that it came from, and return it as answered. They raise as `Inbox.answer`.

@@ -11,7 +11,7 @@ R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True)
-class Event:
+class WatchStep:
     """One step of a watch."""
 
     type: ClassVar[str]
@@ -26,7 +26,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Upsert(Event, Generic[R]):
+class Upsert(WatchStep, Generic[R]):
     """A record is new or has changed."""
 
     type = "upsert"
@@ -37,7 +37,7 @@ class Upsert(Event, Generic[R]):
 
 
 @dataclass(frozen=True)
-class Removed(Event):
+class Removed(WatchStep):
     """A record is gone, or no longer matches the filter. `id` is the name if servers are watched."""
 
     type = "removed"
@@ -48,14 +48,14 @@ class Removed(Event):
 
 
 @dataclass(frozen=True)
-class Synced(Event):
+class Synced(WatchStep):
     """The snapshot is complete; what follows are changes."""
 
     type = "synced"
 
 
 @dataclass(frozen=True)
-class Reset(Event):
+class Reset(WatchStep):
     """Forget all records: a fresh snapshot follows."""
 
     type = "reset"
@@ -66,14 +66,14 @@ class Reset(Event):
 
 
 @dataclass(frozen=True)
-class Bookmark(Event):
+class Bookmark(WatchStep):
     """Nothing has changed; `resume_token` is the newest."""
 
     type = "bookmark"
 
 
 @dataclass(frozen=True)
-class Progressed(Event):
+class Progressed(WatchStep):
     """Progress of a call; live only."""
 
     type = "progress"
@@ -84,7 +84,7 @@ class Progressed(Event):
 
 
 @dataclass(frozen=True)
-class Logged(Event):
+class Logged(WatchStep):
     """A log message of a server about a call; live only."""
 
     type = "log"

@@ -10,7 +10,7 @@ from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record, StateCount, StoreStatus
 from hubbub_client.services.tokens import Caller
-from hubbub_client.transport.connection import Link
+from hubbub_client.transport.connection import HubConnection
 
 # grpc.health.v1.HealthCheckResponse.ServingStatus
 SERVING = 1
@@ -105,7 +105,7 @@ RECORDS["GetStatusResponse"] = HubStatus
 class Admin:
     """AdminService. Every method raises HubbubError."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HubConnection) -> None:
         self._link = link
 
     async def status(self) -> HubStatus:

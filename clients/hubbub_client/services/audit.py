@@ -8,7 +8,7 @@ from typing import Literal
 from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import Record
-from hubbub_client.transport.connection import Link, Page, pages
+from hubbub_client.transport.connection import HubConnection, PageFields, pages
 
 AuditSort = Literal["change", "answer", "refusal"]
 
@@ -35,7 +35,7 @@ class AuditEntry(Record):
 class AuditLog:
     """The audit log of AdminService. Every method raises HubbubError."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HubConnection) -> None:
         self._link = link
 
     async def list(
@@ -50,7 +50,7 @@ class AuditLog:
         """Return the entries that match all given conditions, newest first."""
         condition = _filter(principal, action, target, since)
 
-        async def page(which: Page) -> tuple[Sequence[AuditEntry], str]:
+        async def page(which: PageFields) -> tuple[Sequence[AuditEntry], str]:
             return await self._page(condition, which)
 
         return await pages(page, limit)
@@ -59,13 +59,13 @@ class AuditLog:
         """Yield all entries since a time, newest first, fetched a page at a time."""
         condition, token = _filter(None, None, None, since), ""
         while True:
-            entries, token = await self._page(condition, Page(page_size=PAGE, page_token=token))
+            entries, token = await self._page(condition, PageFields(page_size=PAGE, page_token=token))
             for entry in entries:
                 yield entry
             if not token:
                 return
 
-    async def _page(self, condition: admin_pb2.AuditFilter, which: Page) -> tuple[Sequence[AuditEntry], str]:
+    async def _page(self, condition: admin_pb2.AuditFilter, which: PageFields) -> tuple[Sequence[AuditEntry], str]:
         request = admin_pb2.ListAuditEntriesRequest(filter=condition, **which)
         answer = await self._link.call(lambda hub: hub.admin.ListAuditEntries, request)
         return [read(AuditEntry, each) for each in answer.entries], answer.next_page_token

@@ -16,7 +16,7 @@ from hubbub_client.handlers import CallAnswers, StreamedAnswers
 from hubbub_client.options import CallCallbacks, CallOptions, Reporter, call_spec
 from hubbub_client.services.inbox import Inbox
 from hubbub_client.transport.call_stream import CallStream, NotSent, Step
-from hubbub_client.transport.connection import Link, Page, pages
+from hubbub_client.transport.connection import HubConnection, PageFields, pages
 from hubbub_client.waits import beside, within
 from hubbub_client.watch import follow
 
@@ -149,7 +149,7 @@ class CallHandle(Generic[R]):
 class Calls:
     """CallService. Every method raises HubbubError; NotFound if the call does not exist."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HubConnection) -> None:
         self._link = link
         self._inbox = Inbox(link)
 
@@ -246,7 +246,7 @@ class Calls:
         """Return the calls that match all given conditions, newest first."""
         condition = _filter(server, states, ())
 
-        async def page(which: Page) -> tuple[Sequence[Call], str]:
+        async def page(which: PageFields) -> tuple[Sequence[Call], str]:
             request = call_pb2.ListCallsRequest(filter=condition, **which)
             answer = await self._link.call(lambda hub: hub.calls.ListCalls, request)
             return [read(Call, each) for each in answer.calls], answer.next_page_token

@@ -7,14 +7,14 @@ from hubbub_client.data import watch_events
 from hubbub_client.data.conversion import enum_numbers, read
 from hubbub_client.data.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_client.data.watch_events import WatchEvent
-from hubbub_client.transport.connection import Link, Page, pages
+from hubbub_client.transport.connection import HubConnection, PageFields, pages
 from hubbub_client.watch import follow
 
 
 class Catalog:
     """CatalogService. Every method raises HubbubError; NotFound if the server does not exist."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HubConnection) -> None:
         self._link = link
 
     async def tools(self, server: str | None = None) -> Sequence[CatalogEntry]:
@@ -43,7 +43,7 @@ class Catalog:
         condition = _filter(server, [kind] if kind else ())
         lists: list[CatalogList] = []
 
-        async def page(which: Page) -> tuple[Sequence[CatalogEntry], str]:
+        async def page(which: PageFields) -> tuple[Sequence[CatalogEntry], str]:
             request = catalog_pb2.ListCatalogEntriesRequest(filter=condition, **which)
             answer = await self._link.call(lambda hub: hub.catalog.ListCatalogEntries, request)
             lists.extend(read(CatalogList, each) for each in answer.lists)

@@ -6,7 +6,7 @@ from typing import Literal
 from hubbub.v1 import fleet_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record
-from hubbub_client.transport.connection import Link
+from hubbub_client.transport.connection import HubConnection
 
 MemberState = Literal["live", "draining", "gone"]
 
@@ -97,7 +97,7 @@ RECORDS.update(
 class Fleet:
     """FleetService. Every method raises HubbubError; FailedPrecondition (NO_FLEET) at a hub that is alone."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HubConnection) -> None:
         self._link = link
 
     async def status(self) -> FleetStatus:

@@ -11,7 +11,7 @@ from hubbub_client.data import conversion, watch_events
 from hubbub_client.data.conversion import enum_numbers
 from hubbub_client.data.records import Answering, PendingRequest, RequestKind, RequestState
 from hubbub_client.data.watch_events import Upsert, WatchEvent
-from hubbub_client.transport.connection import Link, Page, pages
+from hubbub_client.transport.connection import HubConnection, PageFields, pages
 from hubbub_client.watch import follow
 from hubbub_client.worker import OnError, Worker
 
@@ -19,7 +19,7 @@ from hubbub_client.worker import OnError, Worker
 class Inbox:
     """InboxService. Every method raises HubbubError; NotFound if the pending request does not exist."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HubConnection) -> None:
         self._link = link
 
     async def list(
@@ -34,7 +34,7 @@ class Inbox:
         """Return the pending requests that match all given conditions, newest first."""
         condition = _filter(server, kinds, states, call_id)
 
-        async def page(which: Page) -> tuple[Sequence[PendingRequest], str]:
+        async def page(which: PageFields) -> tuple[Sequence[PendingRequest], str]:
             request = inbox_pb2.ListPendingRequestsRequest(filter=condition, **which)
             answer = await self._link.call(lambda hub: hub.inbox.ListPendingRequests, request)
             return [self._read(each) for each in answer.pending_requests], answer.next_page_token

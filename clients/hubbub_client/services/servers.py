@@ -11,20 +11,20 @@ from hubbub_client.data.conversion import read
 from hubbub_client.data.records import Server
 from hubbub_client.data.specs import ConfiguredServer, Roots, ServerSpec
 from hubbub_client.data.watch_events import WatchEvent
-from hubbub_client.transport.connection import Link, Page, pages
+from hubbub_client.transport.connection import HubConnection, PageFields, pages
 from hubbub_client.watch import follow
 
 
 class Servers:
     """ServerService. Every method raises HubbubError; NotFound if the server does not exist."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HubConnection) -> None:
         self._link = link
 
     async def list(self, limit: int | None = None) -> Sequence[Server]:
         """Return all servers, sorted by name."""
 
-        async def page(which: Page) -> tuple[Sequence[Server], str]:
+        async def page(which: PageFields) -> tuple[Sequence[Server], str]:
             request = server_pb2.ListServersRequest(**which)
             answer = await self._link.call(lambda hub: hub.servers.ListServers, request)
             return [read(Server, each) for each in answer.servers], answer.next_page_token

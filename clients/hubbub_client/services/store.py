@@ -12,7 +12,7 @@ from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record, StoreStatus
 from hubbub_client.errors import AlreadyExists, Unavailable
-from hubbub_client.transport.connection import Link
+from hubbub_client.transport.connection import HubConnection
 from hubbub_client.waits import in_thread
 
 OnCopied = Callable[[int, int], Awaitable[None] | None]
@@ -43,7 +43,7 @@ RECORDS["Compaction"] = Compaction  # so that the converter finds it
 class Store:
     """The store of AdminService. Every method raises HubbubError."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HubConnection) -> None:
         self._link = link
 
     async def stats(self) -> StoreStatus:

@@ -8,14 +8,14 @@ from hubbub_client.data import watch_events
 from hubbub_client.data.conversion import enum_number, enum_numbers, read, result
 from hubbub_client.data.records import Task, TaskRole, TaskStatus
 from hubbub_client.data.watch_events import WatchEvent
-from hubbub_client.transport.connection import Link, Page, pages
+from hubbub_client.transport.connection import HubConnection, PageFields, pages
 from hubbub_client.watch import follow
 
 
 class Tasks:
     """TaskService. Every method raises HubbubError; NotFound if the task does not exist."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HubConnection) -> None:
         self._link = link
 
     async def list(
@@ -29,7 +29,7 @@ class Tasks:
         """Return the tasks that match all given conditions, newest first."""
         condition = _filter(server, role, statuses)
 
-        async def page(which: Page) -> tuple[Sequence[Task], str]:
+        async def page(which: PageFields) -> tuple[Sequence[Task], str]:
             request = task_pb2.ListTasksRequest(filter=condition, **which)
             answer = await self._link.call(lambda hub: hub.tasks.ListTasks, request)
             return [read(Task, each) for each in answer.tasks], answer.next_page_token

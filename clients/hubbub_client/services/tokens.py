@@ -9,7 +9,7 @@ from hubbub.v1 import admin_pb2
 from hubbub_client import numbers
 from hubbub_client.data.conversion import enum_number, read
 from hubbub_client.data.records import RECORDS, Record, Role
-from hubbub_client.transport.connection import Link, Page, pages
+from hubbub_client.transport.connection import HubConnection, PageFields, pages
 
 _ROLES: Any = admin_pb2.AccessRole.DESCRIPTOR
 
@@ -64,7 +64,7 @@ RECORDS.update({"AccessGrant": Grant, "ApiToken": Token, "CreateTokenResponse": 
 class Tokens:
     """The tokens of AdminService. Every method raises HubbubError."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HubConnection) -> None:
         self._link = link
 
     async def create(
@@ -99,7 +99,7 @@ class Tokens:
     async def list(self, limit: int | None = None) -> Sequence[Token]:
         """Return all tokens, newest first, with the expired ones."""
 
-        async def page(which: Page) -> tuple[Sequence[Token], str]:
+        async def page(which: PageFields) -> tuple[Sequence[Token], str]:
             request = admin_pb2.ListTokensRequest(**which)
             answer = await self._link.call(lambda hub: hub.admin.ListTokens, request)
             return [read(Token, each) for each in answer.tokens], answer.next_page_token

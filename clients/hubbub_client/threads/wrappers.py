@@ -18,7 +18,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from hubbub_client import options
 from hubbub_client.data.records import PendingRequest, Record
-from hubbub_client.data.watch_events import Event
+from hubbub_client.data.watch_events import WatchStep
 from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_client.threads.portal import Portal
 from hubbub_client.transport.connection import closed, closed_meanwhile
@@ -113,7 +113,7 @@ class Home:
                 return [self.told(each) for each in cast("list[Any]", value)]
             case tuple():
                 return tuple(self.told(each) for each in cast("tuple[Any, ...]", value))
-            case Event() | Record() if is_dataclass(value):
+            case WatchStep() | Record() if is_dataclass(value):
                 held = {each.name: getattr(value, each.name) for each in fields(value)}
                 told = {name: self.told(old) for name, old in held.items() if isinstance(old, (Record, tuple))}
                 return replace(value, **told) if any(told[name] is not held[name] for name in told) else value

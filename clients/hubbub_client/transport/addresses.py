@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from grpc import aio
 
 from hubbub_client.transport.channel import is_ready, is_refused
-from hubbub_client.transport.discovery import Endpoint
+from hubbub_client.transport.discovery import HubAddress
 
 # After this time without an answer the next address is tried as well.
 STAGGER_S = 0.25
@@ -19,12 +19,12 @@ POLL_S = 0.005
 class Walk:
     """One walk over endpoints in order; `channel_to` returns the channel to one."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], channel_to: Callable[[Endpoint], aio.Channel]) -> None:
+    def __init__(self, endpoints: Sequence[HubAddress], channel_to: Callable[[HubAddress], aio.Channel]) -> None:
         self._untried = deque(endpoints)
         self._channel_to = channel_to
-        self._tried: list[tuple[Endpoint, aio.Channel]] = []
+        self._tried: list[tuple[HubAddress, aio.Channel]] = []
 
-    async def run(self, wanted: Callable[[], bool], *, patient: bool) -> Endpoint | None:
+    async def run(self, wanted: Callable[[], bool], *, patient: bool) -> HubAddress | None:
         """Return the first endpoint that is connected; None if none is in this round.
 
         If not `patient`, the round is over once all have `refused`.
@@ -51,7 +51,7 @@ class Walk:
         return not self._untried and all(is_refused(channel) for _, channel in self._tried)
 
 
-def following(endpoints: Sequence[Endpoint], at: str | None, left: str | None) -> Sequence[Endpoint]:
+def following(endpoints: Sequence[HubAddress], at: str | None, left: str | None) -> Sequence[HubAddress]:
     """Return endpoints in the order to try them: from the address in use, else from the one after that left last."""
     addresses = [each.address for each in endpoints]
     if at in addresses:

@@ -48,7 +48,7 @@ FIRST_PAUSE_S = 1.0
 LAST_PAUSE_S = 60.0
 
 
-class Place(TypedDict):
+class TracePosition(TypedDict):
     """A place in a trace (W3C Trace Context)."""
 
     traceparent: str
@@ -261,7 +261,7 @@ class CallStream:
         self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._look)
 
 
-class CallStreams:
+class ClientCallStreams:
     """The streams of one connection, one at a time: another hub, or another token, takes another stream."""
 
     def __init__(self, max_response_bytes: int, note: Callable[[str], None] = lambda _: None) -> None:
@@ -348,7 +348,7 @@ def _well(end: Step) -> Step:
     return end
 
 
-def _place() -> Place:
+def _place() -> TracePosition:
     """Return the caller's place in a trace."""
     place = dict(trace_context.metadata())
     return {"traceparent": place.get("traceparent", ""), "tracestate": place.get("tracestate", "")}

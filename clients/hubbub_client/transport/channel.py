@@ -19,7 +19,7 @@ from hubbub.v1 import (
     server_pb2_grpc,
     task_pb2_grpc,
 )
-from hubbub_client.transport.discovery import Endpoint
+from hubbub_client.transport.discovery import HubAddress
 
 if TYPE_CHECKING:
     from hubbub.v1.admin_pb2_grpc import AdminServiceAsyncStub
@@ -84,7 +84,7 @@ class Stubs:
         )
 
 
-def open_channel(endpoint: Endpoint, *, several: bool = False) -> aio.Channel:
+def open_channel(endpoint: HubAddress, *, several: bool = False) -> aio.Channel:
     """Return a channel to an address, of `several` of the hub; it connects when its state is asked with `connect`."""
     tls = endpoint.tls
     options = _watchful() if several else OPTIONS
@@ -107,17 +107,17 @@ class Channels:
         self._to: dict[object, aio.Channel] = {}
         self._retired: deque[aio.Channel] = deque()
 
-    def to(self, endpoint: Endpoint) -> aio.Channel:
+    def to(self, endpoint: HubAddress) -> aio.Channel:
         """Return the channel to an endpoint, the same one until it is retired."""
         if endpoint.key not in self._to:
             self._to[endpoint.key] = open_channel(endpoint, several=self.several)
         return self._to[endpoint.key]
 
-    async def retire(self, endpoint: Endpoint) -> None:
+    async def retire(self, endpoint: HubAddress) -> None:
         """Keep new RPCs off the channel to an endpoint; those under way may finish."""
         await self._retire(endpoint.key)
 
-    async def retain(self, endpoints: Sequence[Endpoint]) -> None:
+    async def retain(self, endpoints: Sequence[HubAddress]) -> None:
         """Retire the channels to all other endpoints."""
         for key in self._to.keys() - {each.key for each in endpoints}:
             await self._retire(key)

@@ -24,9 +24,9 @@ from hubbub_client.errors import (
     from_rpc,
 )
 from hubbub_client.transport import trace_context
-from hubbub_client.transport.call_stream import CallStream, CallStreams, Hear, Kinds, NotSent
+from hubbub_client.transport.call_stream import CallStream, ClientCallStreams, Hear, Kinds, NotSent
 from hubbub_client.transport.channel import MAX_MESSAGE_BYTES, Channels, Stubs, is_ready, is_refused, response_to
-from hubbub_client.transport.discovery import DNS, Endpoint, Where, discover_all
+from hubbub_client.transport.discovery import DNS, HubAddress, Where, discover_all
 from hubbub_client.waits import within
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Readable(Protocol[A_co]):
         ...
 
 
-class Link:
+class HubConnection:
     """Connection to one hub, which may move to another address, or have several."""
 
     def __init__(
@@ -72,13 +72,13 @@ class Link:
         self._name = name
         self._connect_timeout_s = connect_timeout_s
         self._silence_s = silence_s
-        self._endpoint: Endpoint | None = None
-        self._endpoints: Sequence[Endpoint] = ()
+        self._endpoint: HubAddress | None = None
+        self._endpoints: Sequence[HubAddress] = ()
         self._left: str | None = None
         self._channel: aio.Channel | None = None
         self._stubs: Stubs | None = None
         self._channels = Channels()
-        self._calls = CallStreams(MAX_MESSAGE_BYTES, lambda revision: self._seen.note(revision))
+        self._calls = ClientCallStreams(MAX_MESSAGE_BYTES, lambda revision: self._seen.note(revision))
         self._lock = asyncio.Lock()
         self._closed = False
 
@@ -147,7 +147,7 @@ class Link:
         self._use(endpoint)
         return True
 
-    def _use(self, endpoint: Endpoint) -> None:
+    def _use(self, endpoint: HubAddress) -> None:
         self._endpoint, self._channel = endpoint, self._channels.to(endpoint)
         self._stubs = Stubs(self._channel)
 
@@ -430,20 +430,20 @@ def _unsendable(failure: Exception) -> HubbubError:
     return InvalidArgument(f"the request cannot be sent: {failure}", reason="REQUEST_UNSENDABLE")
 
 
-class Page(TypedDict):
+class PageFields(TypedDict):
     """Fields of every list request that choose the page."""
 
     page_size: int
     page_token: str
 
 
-async def pages(fetch: Callable[[Page], Awaitable[tuple[Sequence[A], str]]], limit: int | None = None) -> list[A]:
+async def pages(fetch: Callable[[PageFields], Awaitable[tuple[Sequence[A], str]]], limit: int | None = None) -> list[A]:
     """Fetch a list page by page and return at most `limit` records of it."""
     found: list[A] = []
     token = ""
     while limit is None or len(found) < limit:
         size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - len(found))
-        records, token = await fetch(Page(page_size=size, page_token=token))
+        records, token = await fetch(PageFields(page_size=size, page_token=token))
         found += records
         if not token:
             break

@@ -38,7 +38,7 @@ class Where(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class ClientTls:
     """Authorities to trust (None: those of gRPC), and the client certificate and key; all as PEM."""
 
     ca: bytes | None = None
@@ -47,14 +47,14 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class HubAddress:
     """An `address` of a hub, with its `source` in words; `target` is HOST:PORT, unix:PATH or dns:///HOST:PORT."""
 
     address: str
     token: str | None = field(repr=False)
     source: str
     target: str
-    tls: Tls | None
+    tls: ClientTls | None
 
     @property
     def key(self) -> object:
@@ -83,12 +83,12 @@ def default_data_dir() -> Path:
         ) from None
 
 
-def discover(where: Where) -> Endpoint:
+def discover(where: Where) -> HubAddress:
     """Return the hub's endpoint, of several the first. Raises as `discover_all`."""
     return discover_all(where)[0]
 
 
-def discover_all(where: Where) -> Sequence[Endpoint]:
+def discover_all(where: Where) -> Sequence[HubAddress]:
     """Return all endpoints of the hub, in an order that is this process's own, so that its members share the load.
 
     Reads the disk each time, since a restarted hub may have moved. Raises Unavailable if no address is found. Raises
@@ -116,7 +116,7 @@ def discover_all(where: Where) -> Sequence[Endpoint]:
     targets = {each: _target(each) for each in _addresses(address)}
     tls = _tls(where) if any(secure for _, secure in targets.values()) else None
     token = _token(token)
-    endpoints = [Endpoint(each, token, source, to, tls if secure else None) for each, (to, secure) in targets.items()]
+    endpoints = [HubAddress(each, token, source, to, tls if secure else None) for each, (to, secure) in targets.items()]
     return _shuffled(endpoints) if len(endpoints) > 1 else endpoints
 
 
@@ -139,7 +139,7 @@ def _same(one: str, other: str) -> bool:
     return one == other or {*map(str.strip, one.split(","))} == {*map(str.strip, other.split(","))}
 
 
-def _shuffled(endpoints: list[Endpoint]) -> list[Endpoint]:
+def _shuffled(endpoints: list[HubAddress]) -> list[HubAddress]:
     from random import Random  # imported late: most programs know one address
 
     return Random(_seed()).sample(endpoints, len(endpoints))  # noqa: S311 - no secret
@@ -218,10 +218,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _tls(where: Where) -> Tls:
+def _tls(where: Where) -> ClientTls:
     cert = _pem("cert", where.cert)
     # One file may hold the certificate and the key.
-    return Tls(_pem("ca", where.ca), cert, _pem("key", where.key) or cert)
+    return ClientTls(_pem("ca", where.ca), cert, _pem("key", where.key) or cert)
 
 
 def _pem(name: str, given: str | Path | None) -> bytes | None:

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Sequence
 
 from hubbub_client.errors import Unavailable
-from hubbub_client.transport.discovery import DNS, UNIX, Endpoint, Tls
+from hubbub_client.transport.discovery import DNS, UNIX, ClientTls, HubAddress
 from hubbub_client.waits import within
 
 # https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error
@@ -16,7 +16,7 @@ _OTHER_NAME = (62, 63, 64)
 _OTHER_AUTHORITY = (2, 18, 19, 20, 21)
 
 
-async def unreachable(endpoints: Sequence[Endpoint], limit_s: float) -> Unavailable:
+async def unreachable(endpoints: Sequence[HubAddress], limit_s: float) -> Unavailable:
     """Return the error for a hub that answers at none of its addresses: each of them, and why it failed."""
     handshakes = await asyncio.gather(*(problem(each, limit_s) for each in endpoints))
     addresses, source = ",".join(each.address for each in endpoints), endpoints[0].source
@@ -32,7 +32,7 @@ async def unreachable(endpoints: Sequence[Endpoint], limit_s: float) -> Unavaila
     return Unavailable(message, reason=reason, metadata={"address": addresses})
 
 
-async def absence(endpoint: Endpoint, limit_s: float) -> str:
+async def absence(endpoint: HubAddress, limit_s: float) -> str:
     """Return why there is no connection to an endpoint, as far as its socket tells within `limit_s` seconds."""
     try:
         async with within(limit_s):
@@ -48,19 +48,19 @@ async def absence(endpoint: Endpoint, limit_s: float) -> str:
     return "somebody listens there, but gives no answer"
 
 
-async def _opened(endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _opened(endpoint: HubAddress) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if endpoint.target.startswith(UNIX):
         return await asyncio.open_unix_connection(endpoint.target.removeprefix(UNIX))
     host, port = _place(endpoint)
     return await asyncio.open_connection(host, port)
 
 
-def _place(endpoint: Endpoint) -> tuple[str, int]:
+def _place(endpoint: HubAddress) -> tuple[str, int]:
     host, _, port = endpoint.target.removeprefix(DNS).rpartition(":")
     return host.strip("[]"), int(port)
 
 
-async def problem(endpoint: Endpoint, limit_s: float) -> str | None:
+async def problem(endpoint: HubAddress, limit_s: float) -> str | None:
     """Return what fails in the TLS handshake; None if it succeeds or nobody answers within `limit_s` seconds."""
     if endpoint.target.startswith(UNIX):
         return None
@@ -87,7 +87,7 @@ async def _shake(
     writer: asyncio.StreamWriter,
     host: str,
     context: ssl.SSLContext,
-    endpoint: Endpoint,
+    endpoint: HubAddress,
 ) -> str | None:
     try:
         await writer.start_tls(context, server_hostname=host)
@@ -108,7 +108,7 @@ async def _shake(
     return None
 
 
-def _context(tls: Tls | None) -> ssl.SSLContext:
+def _context(tls: ClientTls | None) -> ssl.SSLContext:
     if tls is None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False

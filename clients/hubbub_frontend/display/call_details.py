@@ -7,7 +7,7 @@ from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import text
-from hubbub_frontend.display.text import Page
+from hubbub_frontend.display.text import DetailText
 
 MAX_ARGUMENTS = 60
 MAX_VALUE_CHARS = 2000
@@ -26,7 +26,7 @@ async def call_of(hub: Hub, request: PendingRequest) -> Call | None:
         return None
 
 
-def sent_with(page: Page, call: Call | None) -> None:
+def sent_with(page: DetailText, call: Call | None) -> None:
     """List the arguments of a call by name, text of several lines as it is; nothing for a call without arguments."""
     params = as_object(call and call.params)
     given = as_object(params.get("arguments")) if call and call.method in NAMED else params

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from hubbub_client.payload import as_object, as_objects
 from hubbub_frontend.display import text
-from hubbub_frontend.display.text import Page
+from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.forms import Field, shown, with_parts
 
 MAX_FIELDS = 100
@@ -26,7 +26,7 @@ def offer(server: str, kind: str, shape: Mapping[str, Any]) -> Text:
     """Render it: what it is, its arguments, and what it gives."""
     name = str(shape.get("name") or "")
     annotations = as_object(shape.get("annotations"))
-    page = Page().paragraph(Text.assemble((text.line(name, 200), "bold"), f"  a {kind} of {text.line(server)}"))
+    page = DetailText().paragraph(Text.assemble((text.line(name, 200), "bold"), f"  a {kind} of {text.line(server)}"))
     title = str(shape.get("title") or annotations.get("title") or "")
     if title not in ("", name):
         page.paragraph(title)
@@ -55,7 +55,7 @@ def _of_prompt(shape: Mapping[str, Any]) -> Field:
     )
 
 
-def _fields(page: Page, heading: str, found: Sequence[Field]) -> None:
+def _fields(page: DetailText, heading: str, found: Sequence[Field]) -> None:
     if not found:
         return
     page.heading(heading)

@@ -11,7 +11,7 @@ from hubbub_frontend.display import content, text
 from hubbub_frontend.display.call_details import sent_with
 from hubbub_frontend.display.hosts import named
 from hubbub_frontend.display.records import duration, holder, hosts, hung_up, moment, outcome
-from hubbub_frontend.display.text import Page
+from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.forms import Field, fields, shown
 
 # Limits on the fields and choices of a form that are listed.
@@ -44,7 +44,7 @@ def headline(request: PendingRequest) -> Text:
 
 def asked(request: PendingRequest, call: Call | None = None) -> Text:
     """Render the pending request, what the `call` that asks was sent with, its cause and its end."""
-    page = Page().paragraph(headline(request)).defect(request.defect)
+    page = DetailText().paragraph(headline(request)).defect(request.defect)
     page.paragraph(call_over(request), "red")
     _end(page, request)
     if request.state == "open" and request.claim:
@@ -58,7 +58,7 @@ def asked(request: PendingRequest, call: Call | None = None) -> Text:
     return page.text
 
 
-def story(page: Page, request: PendingRequest) -> None:
+def story(page: DetailText, request: PendingRequest) -> None:
     """List who was shown it, claimed it and answered it, and when."""
     if request.moments:
         page.heading("What happened")
@@ -73,7 +73,7 @@ def story(page: Page, request: PendingRequest) -> None:
         page.paragraph(f"{after:>9}  {done or each.what or 'unknown'}{by}")
 
 
-def cause(page: Page, request: PendingRequest, host: ConnectedHost | None = None) -> None:
+def cause(page: DetailText, request: PendingRequest, host: ConnectedHost | None = None) -> None:
     """Describe the call that caused it, as far as known, whether that call is over, and the host that waits for it."""
     source = CAUSES.get(request.cause_source or "", "")
     page.fact("call", request.call_id and f"{request.call_id}{f' ({source})' if source else ''}")
@@ -109,7 +109,7 @@ def call_over(request: PendingRequest) -> str | None:
     return f"{text.line(request.cause_ended)}: an answer may come too late"
 
 
-def question(page: Page, request: PendingRequest) -> None:
+def question(page: DetailText, request: PendingRequest) -> None:
     """Render what is asked, by kind."""
     params = as_object(request.request)
     match request.kind:
@@ -124,7 +124,7 @@ def question(page: Page, request: PendingRequest) -> None:
             page.paragraph("It asks for the directories that it may use.")
 
 
-def form(page: Page, questions: Sequence[Field]) -> None:
+def form(page: DetailText, questions: Sequence[Field]) -> None:
     """Render the fields of a form, one per line: its key, as it is typed, and its title where that says more."""
     page.heading("Form")
     for each in questions[:MAX_FIELDS]:
@@ -148,7 +148,7 @@ def form(page: Page, questions: Sequence[Field]) -> None:
         page.paragraph(f"and {len(questions) - MAX_FIELDS} fields more", "dim")
 
 
-def sampling(page: Page, params: Mapping[str, Any]) -> None:
+def sampling(page: DetailText, params: Mapping[str, Any]) -> None:
     """Render the conversation to continue, and the server's preferences."""
     page.fact("system", params.get("systemPrompt"))
     for message in as_objects(params.get("messages")):
@@ -161,7 +161,7 @@ def sampling(page: Page, params: Mapping[str, Any]) -> None:
     page.fact("tools", ", ".join(str(tool.get("name")) for tool in as_objects(params.get("tools"))))
 
 
-def _end(page: Page, request: PendingRequest) -> None:
+def _end(page: DetailText, request: PendingRequest) -> None:
     if request.state == "open":
         return
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""

@@ -115,13 +115,13 @@ def _warnings(url: str, host: str | None) -> list[str]:
     return found
 
 
-class Page:
+class DetailText:
     """Builder for a detail: facts, headings, texts and JSON. Empty facts are left out."""
 
     def __init__(self) -> None:
         self.text = Text()
 
-    def fact(self, label: str, value: object, style: str = "") -> "Page":
+    def fact(self, label: str, value: object, style: str = "") -> "DetailText":
         """Add a line with a label."""
         if value is None or value == "":
             return self
@@ -130,22 +130,22 @@ class Page:
         self.text.append_text(shown).append("\n")
         return self
 
-    def heading(self, words: str) -> "Page":
+    def heading(self, words: str) -> "DetailText":
         """Add a heading, in our own words."""
         self.text.append(f"\n{words}\n", style="bold")
         return self
 
-    def paragraph(self, words: object, style: str = "") -> "Page":
+    def paragraph(self, words: object, style: str = "") -> "DetailText":
         """Add a text of any length."""
         if words is not None and words != "":
             shown = words if isinstance(words, Text) else Text(safe(words), style=style)
             self.text.append_text(shown).append("\n")
         return self
 
-    def defect(self, what: str | None) -> "Page":
+    def defect(self, what: str | None) -> "DetailText":
         """Say which part of a record cannot be shown; nothing for a whole record."""
         return self.paragraph(f"not all of this can be shown: {line(what)}" if what else None, "red")
 
-    def json(self, value: Any) -> "Page":
+    def json(self, value: Any) -> "DetailText":
         """Add a value as indented JSON."""
         return self.paragraph(json.dumps(value, indent=2, ensure_ascii=False))

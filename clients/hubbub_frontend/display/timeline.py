@@ -19,7 +19,7 @@ OVER = ("answered", "expired", "withdrawn")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CallPhase:
     """A stretch of a call's time, in seconds since the call was created."""
 
     kind: PartKind
@@ -43,7 +43,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class QuestionSpan:
     """A pending request, in seconds since the call was created; it ends when it no longer waits for an answer."""
 
     id: str
@@ -59,8 +59,8 @@ class Timeline:
     """Parts without gaps, from 0 to `total_s`."""
 
     total_s: float
-    parts: tuple[Part, ...]
-    asked: tuple[Asked, ...]
+    parts: tuple[CallPhase, ...]
+    asked: tuple[QuestionSpan, ...]
 
     def sum_s(self, kind: PartKind) -> float:
         """Return the seconds of all parts of a kind."""
@@ -108,18 +108,18 @@ def timeline(call: Call, requests: Sequence[PendingRequest], now: datetime) -> T
     total = since(call.completed_at or now)
     asked = tuple(_asked(request, since, total) for request in sorted(requests, key=lambda r: (r.created_at, r.id)))
     sent = min(since(call.started_at) if call.started_at else total, total)
-    parts = [Part("queued", 0.0, sent)]
+    parts = [CallPhase("queued", 0.0, sent)]
     at = sent
     for each in sorted(asked, key=lambda a: a.start_s):
         start, end = max(at, each.start_s), max(at, each.end_s)
         if end > start:
-            parts += [Part("server", at, start), Part("person", start, end)]
+            parts += [CallPhase("server", at, start), CallPhase("person", start, end)]
             at = end
-    parts.append(Part("server", at, total))
+    parts.append(CallPhase("server", at, total))
     return Timeline(total, tuple(_joined(parts)), asked)
 
 
-def _asked(request: PendingRequest, since: Callable[[datetime], float], total: float) -> Asked:
+def _asked(request: PendingRequest, since: Callable[[datetime], float], total: float) -> QuestionSpan:
     names = {"delivered": "late"} if request.delivery == "late" else {}
     steps = tuple(
         Step(names.get(m.what or "", m.what) or "unknown", since(m.at), m.by, m.agent) for m in request.moments
@@ -128,7 +128,7 @@ def _asked(request: PendingRequest, since: Callable[[datetime], float], total: f
     if over is None and request.answered_at is not None:
         over = since(request.answered_at)
     end = min(total if over is None else over, total)
-    return Asked(
+    return QuestionSpan(
         id=request.id,
         kind=request.kind,
         state=request.state,
@@ -138,14 +138,14 @@ def _asked(request: PendingRequest, since: Callable[[datetime], float], total: f
     )
 
 
-def _joined(parts: Sequence[Part]) -> list[Part]:
+def _joined(parts: Sequence[CallPhase]) -> list[CallPhase]:
     """Drop empty parts, and join neighbours of one kind."""
-    found: list[Part] = []
+    found: list[CallPhase] = []
     for part in parts:
         if part.length_s <= 0:
             continue
         if found and found[-1].kind == part.kind:
-            found[-1] = Part(part.kind, found[-1].start_s, part.end_s)
+            found[-1] = CallPhase(part.kind, found[-1].start_s, part.end_s)
         else:
             found.append(part)
     return found

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from hubbub_local import file_replacement
 from hubbub_local.hosts import jsonc
-from hubbub_local.hosts.servers import Unreadable, parsed
+from hubbub_local.hosts.servers import UnreadableFile, parsed
 
 MAX_BYTES = 64 * 1024 * 1024
 """The largest file that is changed."""
@@ -103,7 +103,7 @@ def _json(text: str, section: str, entries: Entries) -> str:
 def _parsed(text: str) -> dict[str, Any]:
     try:
         return parsed(text, ".json")
-    except Unreadable as error:
+    except UnreadableFile as error:
         raise Unchangeable(str(error)) from None
 
 

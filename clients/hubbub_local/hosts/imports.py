@@ -12,12 +12,12 @@ from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from hubbub_local.hosts.kinds import NAME
-from hubbub_local.hosts.servers import Entry, Found
+from hubbub_local.hosts.servers import Entry, FoundServer
 from hubbub_local.hosts.texts import (
-    Ask,
-    NotTaken,
+    InputPrompt,
     Surround,
     Texts,
+    UntranslatableEntry,
     check_variable,
     literal,
     one,
@@ -91,11 +91,11 @@ _NAMED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class Imported:
     """A found server as one of the hub. `spec` has keys of a configuration file; None if it cannot be taken over."""
 
-    found: Found
+    found: FoundServer
     name: str
     spec: Mapping[str, Any] | None
     notes: tuple[str, ...] = ()
-    asks: tuple[Ask, ...] = ()
+    asks: tuple[InputPrompt, ...] = ()
     disabled: bool = False
 
     @property
@@ -106,13 +106,13 @@ class Imported:
         return str(self.spec.get("transport", "http" if "url" in self.spec else "stdio"))
 
 
-def imported(found: Found, around: Surround) -> Imported:
+def imported(found: FoundServer, around: Surround) -> Imported:
     """Return a found server as one of the hub."""
     name = _name(found.name)
     taking = _Taking(found, around)
     try:
         spec = taking.spec()
-    except NotTaken as exc:
+    except UntranslatableEntry as exc:
         return Imported(found=found, name=name, spec=None, notes=(_cut(str(exc)),), disabled=taking.disabled)
     notes = taking.texts.notes
     if name != found.name:
@@ -167,7 +167,7 @@ def named_apart(several: list[Imported], taken: Mapping[str, object]) -> list[Im
 class _Taking:
     """One entry on its way."""
 
-    def __init__(self, found: Found, around: Surround) -> None:
+    def __init__(self, found: FoundServer, around: Surround) -> None:
         self._found = found
         self._around = around
         self.texts = Texts(found, around)
@@ -175,7 +175,7 @@ class _Taking:
         self.disabled = entry.get("disabled") is True or entry.get("enabled") is False
 
     def spec(self) -> dict[str, Any]:
-        """Return the spec. Raises NotTaken."""
+        """Return the spec. Raises UntranslatableEntry."""
         entry = self._flat(self._found.entry)
         given = {key: next((entry[name] for name in names if name in entry), None) for key, names in _SOURCES.items()}
         kind = self._transport(entry, given)
@@ -203,7 +203,7 @@ class _Taking:
             within = {("command" if key == "path" else key): value for key, value in parts.items()}
             return {**entry, "command": None, **within}
         if "command" not in entry and entry.get("source") == "extension":
-            raise NotTaken("an extension of the editor starts it, with a command that only the editor knows")
+            raise UntranslatableEntry("an extension of the editor starts it, with a command that only the editor knows")
         return entry
 
     def _transport(self, entry: Entry, given: Mapping[str, Any]) -> str:
@@ -212,18 +212,18 @@ class _Taking:
             if given["command"]:
                 return "stdio"
             if not given["url"]:
-                raise NotTaken("it has neither a command nor a url")
+                raise UntranslatableEntry("it has neither a command nor a url")
             if self._found.place.host in _URL_IS_SSE and "url" in entry and "httpUrl" not in entry:
                 return "sse"
             path = urlsplit(str(given["url"])).path if _is_url(given["url"]) else ""
             return "sse" if path.rstrip("/").endswith("/sse") else "http"
         if not isinstance(kind, str) or kind not in TRANSPORTS:
-            raise NotTaken(f"the hub has no transport {kind!r}")
+            raise UntranslatableEntry(f"the hub has no transport {kind!r}")
         return TRANSPORTS[kind]
 
     def _stdio(self, entry: Entry, given: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(given["command"], str) or not given["command"].strip():
-            raise NotTaken("its command is no text")
+            raise UntranslatableEntry("its command is no text")
         spec: dict[str, Any] = {"command": self.texts.text(one(given["command"], "command"), "command")}
         if args := several(entry.get("args") or [], "args"):
             spec["args"] = [self.texts.text(each, "args") for each in args]
@@ -242,9 +242,9 @@ class _Taking:
     def _http(self, entry: Entry, given: Mapping[str, Any], kind: str) -> dict[str, Any]:
         url = self.texts.text(one(given["url"], "url"), "url")
         if not _is_url(url) and not url.startswith("${"):
-            raise NotTaken("its url does not begin with http:// or https://")
+            raise UntranslatableEntry("its url does not begin with http:// or https://")
         if "@" in urlsplit(url).netloc if _is_url(url) else False:
-            raise NotTaken("its url has a user and a password; put them into a header")
+            raise UntranslatableEntry("its url has a user and a password; put them into a header")
         spec: dict[str, Any] = {"url": url, **({"transport": "sse"} if kind == "sse" else {})}
         headers = {name: self.texts.text(text, name) for name, text in table(given["headers"], "headers").items()}
         for name, variable in table(entry.get("env_http_headers"), "env_http_headers").items():
@@ -293,7 +293,7 @@ class _Taking:
         try:
             read = self._around.read(path)
         except ValueError as exc:
-            raise NotTaken(f"its envFile {path}: {exc}") from None
+            raise UntranslatableEntry(f"its envFile {path}: {exc}") from None
         self.texts.notes.append(f"the variables of {path} are copied")
         return found | {name: literal(text) for name, text in read.items()}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from hubbub_local.platform_dirs import Surroundings
+from hubbub_local.platform_dirs import Machine
 
 NAME: Final = "hubbub"
 """The hub's name at each host, which puts it before the names of tools."""
@@ -23,7 +23,7 @@ Entry = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bridge:
+class BridgeCommand:
     """The bridge as a host starts it."""
 
     command: str
@@ -51,7 +51,7 @@ class Url:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostProgram:
     """One host. `file` is JSON, TOML or YAML by its ending; servers are in its member `section`, by name.
 
     `files` are all that it reads for the person, if there are several.
@@ -61,53 +61,53 @@ class Host:
 
     name: str
     title: str
-    file: Callable[[Surroundings], Path]
+    file: Callable[[Machine], Path]
     section: str
-    stdio: Callable[[Bridge], Entry]
+    stdio: Callable[[BridgeCommand], Entry]
     http: Callable[[Url], Entry] | None
     link: Callable[[Entry], str] | None = None
-    files: Callable[[Surroundings], list[Path]] | None = None
+    files: Callable[[Machine], list[Path]] | None = None
     afterwards: str = "Restart it."
 
 
-def _claude_code_file(at: Surroundings) -> Path:
+def _claude_code_file(at: Machine) -> Path:
     return Path(at.environ.get("CLAUDE_CONFIG_DIR") or at.home) / ".claude.json"
 
 
-def _codex_file(at: Surroundings) -> Path:
+def _codex_file(at: Machine) -> Path:
     return Path(at.environ.get("CODEX_HOME") or at.home / ".codex") / "config.toml"
 
 
-def _goose_file(at: Surroundings) -> Path:
+def _goose_file(at: Machine) -> Path:
     if at.platform == "win32":
         return at.applications("Block") / "goose" / "config" / "config.yaml"
     base = Path(at.environ.get("XDG_CONFIG_HOME") or at.home / ".config")
     return base / "goose" / "config.yaml"
 
 
-def _opencode_files(at: Surroundings) -> list[Path]:
+def _opencode_files(at: Machine) -> list[Path]:
     """Return its files, the one that wins last: it reads all of them."""
     base = Path(at.environ.get("XDG_CONFIG_HOME") or at.home / ".config") / "opencode"
     return [base / name for name in ("config.json", "opencode.json", "opencode.jsonc")]
 
 
-def _opencode_file(at: Surroundings) -> Path:
+def _opencode_file(at: Machine) -> Path:
     *_, plain, commented = _opencode_files(at)
     return commented if commented.exists() else plain
 
 
-def _copilot_file(at: Surroundings) -> Path:
+def _copilot_file(at: Machine) -> Path:
     return Path(at.environ.get("COPILOT_HOME") or at.home / ".copilot") / "mcp-config.json"
 
 
-def _zed_file(at: Surroundings) -> Path:
+def _zed_file(at: Machine) -> Path:
     if at.platform == "win32":
         return at.applications("Zed") / "settings.json"
     config = at.environ.get("XDG_CONFIG_HOME", "") if at.platform != "darwin" else ""
     return (Path(config) if config.startswith("/") else at.home / ".config") / "zed" / "settings.json"
 
 
-def _opencode_stdio(bridge: Bridge) -> Entry:
+def _opencode_stdio(bridge: BridgeCommand) -> Entry:
     env = {"environment": dict(bridge.env)} if bridge.env else {}
     return {"type": "local", "command": [bridge.command, *bridge.args], **env, "enabled": True}
 
@@ -117,7 +117,7 @@ def _opencode_http(url: Url) -> Entry:
     return {"type": "remote", "url": url.url, "headers": url.headers, "oauth": False, "enabled": True}
 
 
-def _goose_stdio(bridge: Bridge) -> Entry:
+def _goose_stdio(bridge: BridgeCommand) -> Entry:
     return {
         "name": NAME,
         "description": DESCRIPTION,
@@ -151,10 +151,10 @@ def _cursor_link(entry: Entry) -> str:
     return f"cursor://anysphere.cursor-deeplink/mcp/install?name={NAME}&config={quote(config)}"
 
 
-HOSTS: Final[Mapping[str, Host]] = {
+HOSTS: Final[Mapping[str, HostProgram]] = {
     host.name: host
     for host in (
-        Host(
+        HostProgram(
             name="claude-code",
             title="Claude Code",
             file=_claude_code_file,
@@ -163,7 +163,7 @@ HOSTS: Final[Mapping[str, Host]] = {
             http=lambda url: {"type": "http", "url": url.url, "headers": url.headers},
             afterwards="Start a new session; `/mcp` shows it there.",
         ),
-        Host(
+        HostProgram(
             name="claude-desktop",
             title="Claude Desktop",
             file=lambda at: at.applications("Claude") / "claude_desktop_config.json",
@@ -171,7 +171,7 @@ HOSTS: Final[Mapping[str, Host]] = {
             stdio=lambda bridge: bridge.plain,
             http=None,
         ),
-        Host(
+        HostProgram(
             name="vscode",
             title="VS Code",
             file=lambda at: at.applications("Code") / "User" / "mcp.json",
@@ -181,7 +181,7 @@ HOSTS: Final[Mapping[str, Host]] = {
             link=_vscode_link,
             afterwards="Start it there with `MCP: List Servers`.",
         ),
-        Host(
+        HostProgram(
             name="cursor",
             title="Cursor",
             file=lambda at: at.home / ".cursor" / "mcp.json",
@@ -190,7 +190,7 @@ HOSTS: Final[Mapping[str, Host]] = {
             http=lambda url: {"url": url.url, "headers": url.headers},
             link=_cursor_link,
         ),
-        Host(
+        HostProgram(
             name="codex",
             title="Codex",
             file=_codex_file,
@@ -198,7 +198,7 @@ HOSTS: Final[Mapping[str, Host]] = {
             stdio=lambda bridge: {**bridge.plain, "tool_timeout_sec": TOOL_TIMEOUT_S},
             http=lambda url: {"url": url.url, "http_headers": url.headers, "tool_timeout_sec": TOOL_TIMEOUT_S},
         ),
-        Host(
+        HostProgram(
             name="goose",
             title="Goose",
             file=_goose_file,
@@ -206,7 +206,7 @@ HOSTS: Final[Mapping[str, Host]] = {
             stdio=_goose_stdio,
             http=_goose_http,
         ),
-        Host(
+        HostProgram(
             name="gemini-cli",
             title="Gemini CLI",
             file=lambda at: at.home / ".gemini" / "settings.json",
@@ -214,7 +214,7 @@ HOSTS: Final[Mapping[str, Host]] = {
             stdio=lambda bridge: bridge.plain,
             http=lambda url: {"httpUrl": url.url, "headers": url.headers},
         ),
-        Host(
+        HostProgram(
             name="qwen-code",
             title="Qwen Code",
             file=lambda at: at.home / ".qwen" / "settings.json",
@@ -222,7 +222,7 @@ HOSTS: Final[Mapping[str, Host]] = {
             stdio=lambda bridge: bridge.plain,
             http=lambda url: {"httpUrl": url.url, "headers": url.headers},
         ),
-        Host(
+        HostProgram(
             name="opencode",
             title="opencode",
             file=_opencode_file,
@@ -231,7 +231,7 @@ HOSTS: Final[Mapping[str, Host]] = {
             stdio=_opencode_stdio,
             http=_opencode_http,
         ),
-        Host(
+        HostProgram(
             name="copilot-cli",
             title="Copilot CLI",
             file=_copilot_file,
@@ -239,7 +239,7 @@ HOSTS: Final[Mapping[str, Host]] = {
             stdio=lambda bridge: {"type": "local", **bridge.plain, "tools": ["*"]},
             http=lambda url: {"type": "http", "url": url.url, "headers": url.headers, "tools": ["*"]},
         ),
-        Host(
+        HostProgram(
             name="windsurf",
             title="Windsurf",
             file=lambda at: at.home / ".codeium" / "windsurf" / "mcp_config.json",
@@ -247,7 +247,7 @@ HOSTS: Final[Mapping[str, Host]] = {
             stdio=lambda bridge: bridge.plain,
             http=lambda url: {"serverUrl": url.url, "headers": url.headers},
         ),
-        Host(
+        HostProgram(
             name="zed",
             title="Zed",
             file=_zed_file,

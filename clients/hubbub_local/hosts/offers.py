@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from hubbub_local.hosts.imports import Imported, imported, is_hub, named_apart
 from hubbub_local.hosts.servers import (
-    Found,
+    FoundServer,
     Trouble,
-    Unreadable,
+    UnreadableFile,
     content,
     places,
     places_of,
@@ -19,7 +19,7 @@ from hubbub_local.hosts.servers import (
     servers_in,
 )
 from hubbub_local.hosts.texts import Surround
-from hubbub_local.platform_dirs import Surroundings
+from hubbub_local.platform_dirs import Machine
 
 MAX_VARIABLES_BYTES: Final = 1024 * 1024
 """The largest file of variables that is read."""
@@ -42,17 +42,17 @@ class Offer:
         return ", ".join(dict.fromkeys((self.server.found.place.title, *self.also)))
 
 
-def everywhere(at: Surroundings, folder: Path) -> list[Found | Trouble]:
+def everywhere(at: Machine, folder: Path) -> list[FoundServer | Trouble]:
     """Return the servers of all hosts, and of a folder."""
     return [each for place in places(at, folder) for each in servers(place)]
 
 
-def of_file(at: Surroundings, folder: Path, file: Path) -> list[Found | Trouble]:
+def of_file(at: Machine, folder: Path, file: Path) -> list[FoundServer | Trouble]:
     """Return the servers of one file, whichever host it is of."""
     kinds = places_of(file, places(at, folder))
     try:
         root = content(file)
-    except Unreadable as exc:
+    except UnreadableFile as exc:
         return [Trouble(place=kinds[0], why=str(exc))]
     if root is None:
         return [Trouble(place=kinds[0], why="there is no such file")]
@@ -63,7 +63,7 @@ def of_file(at: Surroundings, folder: Path, file: Path) -> list[Found | Trouble]
 
 
 def offers(
-    found: Iterable[Found | Trouble], around: Surround, configured: Mapping[str, Mapping[str, Any]]
+    found: Iterable[FoundServer | Trouble], around: Surround, configured: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[Offer], list[Trouble]]:
     """Return what there is to take over beside the configured servers, each once, and what could not be read."""
     found = list(found)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from hubbub_local.hosts.kinds import HOSTS
-from hubbub_local.platform_dirs import Surroundings
+from hubbub_local.platform_dirs import Machine
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The largest file that is read."""
@@ -41,12 +41,12 @@ or `{env:VAR}` and `{file:PATH}`."""
 Entry = Mapping[str, Any]
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """A file cannot be read; the message says why, with the line where there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ServerTable:
     """A table of servers in a file of a host: `section` leads to it, and `inputs` to what the host asks for."""
 
     host: str
@@ -64,10 +64,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundServer:
     """A server as a host has it. `inputs` are those of the file, by id."""
 
-    place: Place
+    place: ServerTable
     name: str
     entry: Entry
     inputs: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
@@ -77,11 +77,11 @@ class Found:
 class Trouble:
     """A file that cannot be read, or has something else where servers should be."""
 
-    place: Place
+    place: ServerTable
     why: str
 
 
-def places(at: Surroundings, folder: Path) -> list[Place]:
+def places(at: Machine, folder: Path) -> list[ServerTable]:
     """Return where hosts keep their servers: for the person, then for a folder."""
     of_person = _of_person(at)
     # In the home, some files of the folder are those of the person.
@@ -104,9 +104,9 @@ REFERENCES: Final[Mapping[str, References]] = {
 """What hosts replace; the others replace nothing."""
 
 
-def _of_person(at: Surroundings) -> list[Place]:
+def _of_person(at: Machine) -> list[ServerTable]:
     settings = at.applications("Code") / "User" / "settings.json"
-    found: list[Place] = []
+    found: list[ServerTable] = []
     for host in HOSTS.values():
         files = host.files(at) if host.files else [host.file(at)]
         found += [_place(host.name, file, host.section) for file in files]
@@ -115,8 +115,8 @@ def _of_person(at: Surroundings) -> list[Place]:
     return found
 
 
-def _of_folder(folder: Path) -> list[Place]:
-    def own(host: str, file: str, section: str) -> Place:
+def _of_folder(folder: Path) -> list[ServerTable]:
+    def own(host: str, file: str, section: str) -> ServerTable:
         return _place(host, folder / file, section, folder=folder, of_person=False)
 
     return [
@@ -133,8 +133,8 @@ def _of_folder(folder: Path) -> list[Place]:
     ]
 
 
-def _place(host: str, file: Path, *section: str, folder: Path | None = None, of_person: bool = True) -> Place:
-    return Place(
+def _place(host: str, file: Path, *section: str, folder: Path | None = None, of_person: bool = True) -> ServerTable:
+    return ServerTable(
         host=host,
         title=TITLES[host],
         file=file,
@@ -153,7 +153,7 @@ TITLES: Final[Mapping[str, str]] = {
 """Hosts whose servers can be read, by name; `folder` is the `.mcp.json` of a folder."""
 
 
-def places_of(file: Path, known: Iterable[Place]) -> list[Place]:
+def places_of(file: Path, known: Iterable[ServerTable]) -> list[ServerTable]:
     """Return the places that a file may have: the known ones in it, else by its form; they are tried in this order."""
     if own := [place for place in known if os.path.realpath(place.file) == os.path.realpath(file)]:
         return own
@@ -177,18 +177,18 @@ def places_of(file: Path, known: Iterable[Place]) -> list[Place]:
     return [replace(_place(host, file, *section, folder=folder), title=title) for host, section in kinds]
 
 
-def servers(place: Place) -> list[Found | Trouble]:
+def servers(place: ServerTable) -> list[FoundServer | Trouble]:
     """Return the servers of a place; none if its file is not there. What is wrong with it is a Trouble, at the end."""
     try:
         root = content(place.file)
-    except Unreadable as exc:
+    except UnreadableFile as exc:
         return [Trouble(place=place, why=str(exc))]
     return [] if root is None else servers_in(place, root)
 
 
-def servers_in(place: Place, root: Mapping[str, Any]) -> list[Found | Trouble]:
+def servers_in(place: ServerTable, root: Mapping[str, Any]) -> list[FoundServer | Trouble]:
     """Return the servers of a place, of whose file this is the content, as `servers` does."""
-    found: list[Found | Trouble] = list(_servers(place, root))
+    found: list[FoundServer | Trouble] = list(_servers(place, root))
     if place.host == "claude-code":
         found += _of_projects(place, root)
     if len(found) > MAX_SERVERS:
@@ -200,44 +200,44 @@ def servers_in(place: Place, root: Mapping[str, Any]) -> list[Found | Trouble]:
 def content(file: Path) -> dict[str, Any] | None:
     """Return what a file has, by its ending (JSON with or without comments, TOML, YAML); None if it is not there.
 
-    Raises Unreadable.
+    Raises UnreadableFile.
     """
     try:
         if not file.exists():
             return None
         if not file.is_file():  # reading a pipe would block
-            raise Unreadable("it is no file")
+            raise UnreadableFile("it is no file")
         with file.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except OSError as exc:
-        raise Unreadable(f"it cannot be read: {exc.strerror}") from None
+        raise UnreadableFile(f"it cannot be read: {exc.strerror}") from None
     except ValueError:  # a NUL in the path
         return None
     if len(raw) > MAX_BYTES:
-        raise Unreadable(f"it has more than {MAX_BYTES // 1024 // 1024} MiB")
+        raise UnreadableFile(f"it has more than {MAX_BYTES // 1024 // 1024} MiB")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         line = raw[: exc.start].count(b"\n") + 1
-        raise Unreadable(f"line {line}: it is not text in UTF-8") from None
+        raise UnreadableFile(f"line {line}: it is not text in UTF-8") from None
     return parsed(text, file.suffix.lower())
 
 
 def parsed(text: str, ending: str) -> dict[str, Any]:
-    """Return the object that a text is, by the ending of its file; an empty text is an empty one. Raises Unreadable."""
+    """Return the object of a text, read by the ending of its file; empty for an empty text. Raises UnreadableFile."""
     if not text.strip():
         return {}
     parse = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}.get(ending, _json)
     try:
         root = parse(text)
     except RecursionError:
-        raise Unreadable("it nests too deep") from None
+        raise UnreadableFile("it nests too deep") from None
     if _values(root) > MAX_VALUES:
-        raise Unreadable(f"it has more than {MAX_VALUES} values, those that aliases repeat included")
+        raise UnreadableFile(f"it has more than {MAX_VALUES} values, those that aliases repeat included")
     if root is None:  # YAML that has only comments
         return {}
     if not isinstance(root, dict):
-        raise Unreadable("it is no object with names and values")
+        raise UnreadableFile("it is no object with names and values")
     return cast("dict[str, Any]", root)
 
 
@@ -245,7 +245,7 @@ def _toml(text: str) -> object:
     try:
         return tomllib.loads(text)
     except ValueError as exc:
-        raise Unreadable(f"it is not TOML: {exc}") from None
+        raise UnreadableFile(f"it is not TOML: {exc}") from None
 
 
 def _json(text: str) -> object:
@@ -254,17 +254,17 @@ def _json(text: str) -> object:
     except json.JSONDecodeError as exc:
         first = f"line {exc.lineno}, column {exc.colno}: it is not JSON: {exc.msg}"
     except ValueError as exc:  # a number of too many digits
-        raise Unreadable(f"it is not JSON: {exc}") from None
+        raise UnreadableFile(f"it is not JSON: {exc}") from None
     with suppress(ValueError):
         return json.loads(_DANGLING.sub(_kept, _COMMENTS.sub(_kept, text)))
     if len(text) > MAX_SLOW_BYTES:
-        raise Unreadable(f"{first}; with more than comments, it may have {MAX_SLOW_BYTES // 1024} KiB at most")
+        raise UnreadableFile(f"{first}; with more than comments, it may have {MAX_SLOW_BYTES // 1024} KiB at most")
     import json5  # imported late: few files have comments
 
     try:
         return cast("Callable[[str], object]", json5.loads)(text)
     except ValueError:
-        raise Unreadable(first) from None
+        raise UnreadableFile(first) from None
 
 
 _TEXT: Final = r'("(?:[^"\\]|\\.)*")'
@@ -292,19 +292,19 @@ def _values(root: object) -> int:
 
 def _yaml(text: str) -> object:
     if len(text) > MAX_YAML_BYTES:
-        raise Unreadable(f"it has more than {MAX_YAML_BYTES // 1024} KiB")
+        raise UnreadableFile(f"it has more than {MAX_YAML_BYTES // 1024} KiB")
     import yaml  # imported late: only one host has it
 
     try:
         return cast("object", yaml.safe_load(text))
     except yaml.MarkedYAMLError as exc:
         line = f"line {exc.problem_mark.line + 1}: " if exc.problem_mark is not None else ""
-        raise Unreadable(f"{line}it is not YAML: {exc.problem}") from None
+        raise UnreadableFile(f"{line}it is not YAML: {exc.problem}") from None
     except (yaml.YAMLError, ValueError) as exc:  # ValueError: a date that is none
-        raise Unreadable(f"it is not YAML: {' '.join(str(exc).split())}") from None
+        raise UnreadableFile(f"it is not YAML: {' '.join(str(exc).split())}") from None
 
 
-def _servers(place: Place, root: Mapping[str, Any]) -> Iterator[Found | Trouble]:
+def _servers(place: ServerTable, root: Mapping[str, Any]) -> Iterator[FoundServer | Trouble]:
     table, where = _within(root, place.section)
     if table is None:
         return
@@ -314,18 +314,18 @@ def _servers(place: Place, root: Mapping[str, Any]) -> Iterator[Found | Trouble]
     inputs = dict(_inputs(_within(root, place.inputs)[0]))
     for name, entry in cast("dict[object, object]", table).items():
         if isinstance(entry, dict):
-            yield Found(place=place, name=str(name), entry=cast("Entry", entry), inputs=inputs)
+            yield FoundServer(place=place, name=str(name), entry=cast("Entry", entry), inputs=inputs)
         else:
             yield Trouble(place=place, why=f"`{where}.{str(name)[:MAX_NAME]}` is no server")
 
 
-def _of_projects(place: Place, root: Mapping[str, Any]) -> Iterator[Found | Trouble]:
+def _of_projects(place: ServerTable, root: Mapping[str, Any]) -> Iterator[FoundServer | Trouble]:
     """Yield the servers that Claude Code has for single folders."""
     found = root.get("projects")
     projects = cast("dict[str, object]", found) if isinstance(found, dict) else {}
     for folder, project in projects.items():
         if isinstance(project, dict):
-            own = Place(
+            own = ServerTable(
                 host=place.host,
                 title=f"{place.title} ({folder})",
                 file=place.file,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from hubbub_local.hosts.servers import Found, References
+from hubbub_local.hosts.servers import FoundServer, References
 from hubbub_local.secrecy import why_secret
 
 MAX_ITEMS: Final = 1000
@@ -33,12 +33,12 @@ _NAMING: Final = frozenset({"copilot-cli"})
 """Hosts to which a value of `env` that is the name of a variable stands for its value, if it is set."""
 
 
-class NotTaken(Exception):
+class UntranslatableEntry(Exception):
     """The entry cannot be a server of the hub; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class InputPrompt:
     """A value that a person has to give once; in a spec it is `${input:ID}` until then."""
 
     id: str
@@ -64,16 +64,16 @@ class Surround:
 
 
 class Texts:
-    """The texts of one entry. Collects notes, and what a person has to be asked for; all of it raises NotTaken."""
+    """The texts of one entry. Collects notes and what a person must give. All methods raise UntranslatableEntry."""
 
-    def __init__(self, found: Found, around: Surround) -> None:
+    def __init__(self, found: FoundServer, around: Surround) -> None:
         self._found = found
         self._around = around
         self.own: Mapping[str, str] = {}
         """Variables of the entry itself, in the hub's form."""
 
         self.notes: list[str] = []
-        self.asks: dict[str, Ask] = {}
+        self.asks: dict[str, InputPrompt] = {}
 
     def text(self, text: str, key: str) -> str:
         """Return a text of the host in the hub's form."""
@@ -102,13 +102,13 @@ class Texts:
         plain = Path(self.plain(path, key)).expanduser()
         folder = self._found.place.folder
         if folder is None and not plain.is_absolute():
-            raise NotTaken(f"its {key} {text!r} is relative to the folder that the host is started in")
+            raise UntranslatableEntry(f"its {key} {text!r} is relative to the folder that the host is started in")
         return literal(os.path.normpath((folder or Path()) / plain))
 
     def plain(self, text: str, key: str) -> str:
         """Return what a text of the hub's form stands for now."""
         if re.search(r"(?<!\$)\$\{", text):
-            raise NotTaken(f"its {key} refers to something that is not known yet")
+            raise UntranslatableEntry(f"its {key} refers to something that is not known yet")
         return text.replace("$${", "${")
 
     def variable(self, name: str, default: str | None, key: str) -> str:
@@ -125,7 +125,7 @@ class Texts:
 
     def ask(self, name: str, prompt: str, *, secret: bool, default: str | None = None, of: tuple[str, ...] = ()) -> str:
         """Return what stands for a value that a person has to give."""
-        self.asks.setdefault(name, Ask(id=name, prompt=prompt, secret=secret, default=default, choices=of))
+        self.asks.setdefault(name, InputPrompt(id=name, prompt=prompt, secret=secret, default=default, choices=of))
         return f"${{input:{name}}}"
 
     def _referred(self, body: str, key: str) -> str:
@@ -144,7 +144,7 @@ class Texts:
             return self.variable(rest, None, key)
         path = os.path.normpath(self._found.place.file.parent / Path(rest).expanduser())
         if re.search(r"[{}]", path):
-            raise NotTaken(f"its {key} refers to a file whose path has braces")
+            raise UntranslatableEntry(f"its {key} refers to a file whose path has braces")
         return f"${{file:{path}}}"
 
     def _of_editor(self, body: str, key: str) -> str:
@@ -163,14 +163,16 @@ class Texts:
             case "workspaceFolderBasename" if folder is not None:
                 return literal(folder.name)
             case _ if kind.startswith("workspace"):
-                raise NotTaken(f"${{{body}}} in {key} depends on the folder that is open; import it from the folder")
+                raise UntranslatableEntry(
+                    f"${{{body}}} in {key} depends on the folder that is open; import it from the folder"
+                )
             case _:
-                raise NotTaken(f"${{{body}}} in {key} is known to the editor alone")
+                raise UntranslatableEntry(f"${{{body}}} in {key} is known to the editor alone")
 
     def _input(self, name: str) -> str:
         about = self._found.inputs[name]
         if about.get("type") == "command":
-            raise NotTaken(f"${{input:{name}}} is what a command of the editor says")
+            raise UntranslatableEntry(f"${{input:{name}}} is what a command of the editor says")
         options = about.get("options")
         listed = cast("list[object]", options) if isinstance(options, list) else []
         choices = [cast("dict[str, Any]", each).get("value") if isinstance(each, dict) else each for each in listed]
@@ -187,35 +189,35 @@ def literal(text: str) -> str:
 
 
 def check_variable(name: str) -> None:
-    """Raise NotTaken for what cannot be the name of a variable."""
+    """Raise UntranslatableEntry for what cannot be the name of a variable."""
     if not _NAME.fullmatch(name):
-        raise NotTaken(f"{name!r} is no name of a variable")
+        raise UntranslatableEntry(f"{name!r} is no name of a variable")
 
 
 def one(value: object, key: str) -> str:
-    """Return a text, or a number or truth value as one. Raises NotTaken."""
+    """Return a text, or a number or truth value as one. Raises UntranslatableEntry."""
     text = str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
     if not isinstance(text, str):
-        raise NotTaken(f"its {key} is no text")
+        raise UntranslatableEntry(f"its {key} is no text")
     if len(text) > MAX_TEXT or "\0" in text:
-        raise NotTaken(f"its {key} is too long" if len(text) > MAX_TEXT else f"its {key} has a NUL")
+        raise UntranslatableEntry(f"its {key} is too long" if len(text) > MAX_TEXT else f"its {key} has a NUL")
     if _HALF.search(text):
-        raise NotTaken(f"its {key} has half a character, which no file can have")
+        raise UntranslatableEntry(f"its {key} has half a character, which no file can have")
     return text
 
 
 def several(value: object, key: str) -> list[str]:
-    """Return a list of texts. Raises NotTaken."""
+    """Return a list of texts. Raises UntranslatableEntry."""
     if not isinstance(value, list) or len(cast("list[object]", value)) > MAX_ITEMS:
-        raise NotTaken(f"its {key} is no list" if not isinstance(value, list) else f"its {key} is too long")
+        raise UntranslatableEntry(f"its {key} is no list" if not isinstance(value, list) else f"its {key} is too long")
     return [one(each, key) for each in cast("list[object]", value)]
 
 
 def table(value: object, key: str) -> dict[str, str]:
-    """Return texts by name; an empty one for null. Raises NotTaken."""
+    """Return texts by name; an empty one for null. Raises UntranslatableEntry."""
     if value is None:
         return {}
     if not isinstance(value, dict) or len(cast("dict[object, object]", value)) > MAX_ITEMS:
-        raise NotTaken(f"its {key} is no table" if not isinstance(value, dict) else f"its {key} is too long")
+        raise UntranslatableEntry(f"its {key} is no table" if not isinstance(value, dict) else f"its {key} is too long")
     named = cast("dict[object, object]", value)
     return {one(name, key): one(each, f"{key} {name}") for name, each in named.items() if each is not None}

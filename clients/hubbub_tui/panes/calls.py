@@ -13,7 +13,7 @@ from hubbub_client.payload import as_object
 from hubbub_frontend.display import content, text
 from hubbub_frontend.display.hosts import host_of, named
 from hubbub_frontend.display.records import call_state, describe, duration, moment, outcome, relative
-from hubbub_frontend.display.text import Page
+from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.display.timeline import timeline
 from hubbub_frontend.error_help import more_about
 from hubbub_tui.boards import Board, Boards, Row, called
@@ -37,7 +37,7 @@ def call_text(
     call: Call, boards: Boards, asked: Sequence[PendingRequest] = (), host: ConnectedHost | None = None
 ) -> Text:
     """Render a call in full; `asked` are the pending requests that it caused, once it has ended; `host` waits."""
-    page = Page().defect(call.defect).fact("state", standing(call))
+    page = DetailText().defect(call.defect).fact("state", standing(call))
     progress = boards.progress.get(call.id)
     if progress is not None and not call.ended:
         page.fact("progress", bar(progress))
@@ -73,7 +73,7 @@ def bar(progress: Progress) -> Text:
     return Text.assemble(("━" * done, "cyan"), ("━" * (BAR_WIDTH - done), "dim"), f" {text.line(describe(progress))}")
 
 
-def _requests(page: Page, call: Call, boards: Boards) -> None:
+def _requests(page: DetailText, call: Call, boards: Boards) -> None:
     asked = len(boards.perhaps_of(call))
     if asked:
         wanted = "an answer" if asked == 1 else f"{asked} answers"
@@ -92,7 +92,7 @@ def _requests(page: Page, call: Call, boards: Boards) -> None:
             page.paragraph("  press a to answer it", "dim")
 
 
-def _result(page: Page, call: Call) -> None:
+def _result(page: DetailText, call: Call) -> None:
     if call.result is None:
         return
     result = as_object(call.result)
@@ -144,7 +144,7 @@ class CallsPane(ListPane):
         return f"{board.counted('call')} · {going} not ended"
 
     def nothing(self) -> Text:
-        return Page().paragraph("5 shows what can be called; enter on a tool calls it.").text
+        return DetailText().paragraph("5 shows what can be called; enter on a tool calls it.").text
 
     def words(self, row: Row[Any]) -> str:
         return f"{super().words(row)} {row.record.state} {call_state(row.record)}"

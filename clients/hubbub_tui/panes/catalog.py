@@ -19,7 +19,7 @@ from hubbub_client.errors import HubbubError
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import text
 from hubbub_frontend.display.records import moment
-from hubbub_frontend.display.text import Page
+from hubbub_frontend.display.text import DetailText
 from hubbub_tui.boards import MAX_ROWS
 from hubbub_tui.panes.pane import SETTLE_S, TICK_S, Filter
 from hubbub_tui.widgets.part import UP_DOWN, Part, Scroll
@@ -272,7 +272,7 @@ def _words(entry: CatalogEntry) -> str:
 
 
 def _described(what: object) -> Text:
-    page = Page()
+    page = DetailText()
     match what:
         case CatalogList():
             page.fact("server", what.server).fact("kind", what.kind).fact("entries", what.count)

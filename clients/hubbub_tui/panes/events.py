@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from hubbub_client.data.records import EventKind, ServerEvent
 from hubbub_frontend.display import text
 from hubbub_frontend.display.records import HUB, moment
-from hubbub_frontend.display.text import Page
+from hubbub_frontend.display.text import DetailText
 from hubbub_tui.boards import Row
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.screens.dialogs import Choose
@@ -69,8 +69,10 @@ class EventsPane(ListPane):
 
     def nothing(self) -> Text:
         if self.boards.events:
-            return Page().paragraph("Nothing fits. s and e choose server and kind; escape clears the words.").text
-        page = Page().paragraph("What servers report, such as progress and log lines, appears here as it happens.")
+            return DetailText().paragraph("Nothing fits. s and e choose server and kind; escape clears the words.").text
+        page = DetailText().paragraph(
+            "What servers report, such as progress and log lines, appears here as it happens."
+        )
         return page.paragraph("Events are not stored: those from before this screen was opened are gone.", "dim").text
 
     def words(self, row: Row[Any]) -> str:
@@ -78,7 +80,7 @@ class EventsPane(ListPane):
 
     async def detail(self, row: Row[Any]) -> Text:
         event: ServerEvent = row.record
-        page = Page().fact("kind", event.kind).fact("server", event.server or HUB).fact("method", event.method)
+        page = DetailText().fact("kind", event.kind).fact("server", event.server or HUB).fact("method", event.method)
         page.fact("call", event.call_id).fact("at", moment(event.at))
         return page.heading("Told").json(event.params).text
 

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from hubbub_client.data.records import ConnectedHost, HostRequest
 from hubbub_frontend.display import hosts, text
 from hubbub_frontend.display.records import moment, relative
-from hubbub_frontend.display.text import Page
+from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.shell_commands import whole
 from hubbub_tui.boards import Board, Boards, Row
 from hubbub_tui.panes.pane import ListPane
@@ -80,9 +80,9 @@ class HostsPane(ListPane):
 
     def nothing(self) -> Text:
         if self.boards.hosts_refused:
-            return Page().paragraph(hosts.REFUSED).text
+            return DetailText().paragraph(hosts.REFUSED).text
         return (
-            Page()
+            DetailText()
             .paragraph(hosts.EMPTY)
             .paragraph(f"\n{whole(hosts.PASTE)}\n", "bold")
             .paragraph(whole(hosts.OTHERS), "dim")
@@ -98,7 +98,7 @@ class HostsPane(ListPane):
 
     async def detail(self, row: Row[Any]) -> Text:
         host: ConnectedHost = row.record
-        page = Page().fact("state", text.state(hosts.state(host))).heading("What it waits for")
+        page = DetailText().fact("state", text.state(hosts.state(host))).heading("What it waits for")
         for request in host.requests:
             page.paragraph(f"• {_about(request, self.boards)}, since {request.created_at.astimezone():%H:%M:%S}")
             perhaps = "" if request.pending_request_ids else "perhaps: "

@@ -12,7 +12,7 @@ from hubbub_frontend.display import text
 from hubbub_frontend.display.call_details import call_of
 from hubbub_frontend.display.hosts import host_of
 from hubbub_frontend.display.records import outcome, relative
-from hubbub_frontend.display.text import Page
+from hubbub_frontend.display.text import DetailText
 from hubbub_tui.boards import Board, Row
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.screens.dialogs import REFUSED
@@ -97,8 +97,8 @@ class InboxPane(ListPane):
 
     def nothing(self) -> Text:
         if self.history:
-            return Page().paragraph("What servers asked, and what was answered, is kept here.").text
-        page = Page().paragraph("When a server asks something, it appears here at once.")
+            return DetailText().paragraph("What servers asked, and what was answered, is kept here.").text
+        page = DetailText().paragraph("When a server asks something, it appears here at once.")
         page.paragraph("h shows what was asked before; 5 shows what you can call.", "dim")
         return page.text
 

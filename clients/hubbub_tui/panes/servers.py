@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from hubbub_client.data.records import Server
 from hubbub_frontend.display import text
 from hubbub_frontend.display.records import in_queue, moment, relative
-from hubbub_frontend.display.text import Page
+from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.error_help import more_about
 from hubbub_frontend.shell_commands import whole
 from hubbub_tui.boards import Board, Row
@@ -66,7 +66,7 @@ class ServersPane(ListPane):
         return f"{connected} of {self.board.total} connected{kept}" if servers else "No servers yet"
 
     def nothing(self) -> Text:
-        page = Page().paragraph("A server is a program that offers tools over MCP. a adds one.")
+        page = DetailText().paragraph("A server is a program that offers tools over MCP. a adds one.")
         return page.paragraph(whole("Those of your other programs: hubbub init"), "dim").text
 
     def words(self, row: Row[Any]) -> str:
@@ -74,7 +74,7 @@ class ServersPane(ListPane):
 
     async def detail(self, row: Row[Any]) -> Text:
         server: Server = row.record
-        page = Page().defect(server.defect).fact("state", _state(server)).fact("wanted", server.desired_state)
+        page = DetailText().defect(server.defect).fact("state", _state(server)).fact("wanted", server.desired_state)
         if server.gave_up:
             page.paragraph("The hub does not try again by itself: press c", "red")
         page.fact("transport", server.transport).fact("protocol", server.protocol_version).fact("process", server.pid)

@@ -10,7 +10,7 @@ from hubbub_client.data.records import Task
 from hubbub_client.errors import HubbubError
 from hubbub_frontend.display import text
 from hubbub_frontend.display.records import moment, relative
-from hubbub_frontend.display.text import Page
+from hubbub_frontend.display.text import DetailText
 from hubbub_tui.boards import Board, Row
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.widgets.table import Column
@@ -48,14 +48,16 @@ class TasksPane(ListPane):
         return f"{board.counted('task')} · {going} not ended" if board.total else "No tasks yet"
 
     def nothing(self) -> Text:
-        return Page().paragraph("Work that takes longer, and whose result is fetched later, is shown here.").text
+        return DetailText().paragraph("Work that takes longer, and whose result is fetched later, is shown here.").text
 
     def words(self, row: Row[Any]) -> str:
         return f"{super().words(row)} {row.record.role} {row.record.status} {row.record.method}"
 
     async def detail(self, row: Row[Any]) -> Text:
         task: Task = row.record
-        page = Page().defect(task.defect).fact("status", text.state(task.status)).fact("says", task.status_message)
+        page = (
+            DetailText().defect(task.defect).fact("status", text.state(task.status)).fact("says", task.status_message)
+        )
         page.fact("role", f"{task.role}: held by {'the hub' if task.role == 'receiver' else 'the server'}")
         page.fact("server", task.server).fact("method", task.method).fact("call", task.call_id)
         page.fact("came", moment(task.created_at)).fact("changed", moment(task.last_updated_at))

@@ -19,13 +19,18 @@ from hubbub_frontend.display.answers import in_line
 from hubbub_frontend.display.call_details import call_of, sent_with
 from hubbub_frontend.display.questions import call_over, cause, headline
 from hubbub_frontend.display.records import holder
-from hubbub_frontend.display.text import Page, line, remaining, safe
-from hubbub_tui.screens.answer_body import Body, body_for
-from hubbub_tui.screens.dialogs import REFUSED, Ask
+from hubbub_frontend.display.text import line
+from hubbub_frontend.display.text import remaining
+from hubbub_frontend.display.text import safe
+from hubbub_tui.screens.answer_body import Body
+from hubbub_tui.screens.answer_body import body_for
+from hubbub_tui.screens.dialogs import REFUSED
+from hubbub_tui.screens.dialogs import Ask
 from hubbub_tui.screens.form import Incomplete
 from hubbub_tui.screens.question import title
 from hubbub_tui.widgets.header import Header
 from hubbub_tui.widgets.part import Part
+from hubbub_frontend.display.text import DetailText
 
 CLAIM_S = 60.0
 LOOK_S = 0.25
@@ -79,7 +84,7 @@ class AnswerScreen(Part, Screen[None]):
         with VerticalScroll(id="sheet", can_focus=False):
             yield (body := body_for(self._request))
             yield self._sent
-            why = Page()
+            why = DetailText()
             cause(why, self._request)
             yield Static(why.text, classes="why", markup=False)
         with Horizontal(classes="buttons"):
@@ -217,7 +222,7 @@ class AnswerScreen(Part, Screen[None]):
 
     async def _fetch_sent(self) -> None:
         """Show what the call that asks was sent with: who approves it has to know."""
-        page = Page()
+        page = DetailText()
         sent_with(page, await call_of(self.hub_app.hub, self._request))
         self._sent.update(page.text)
         # On a low screen it would push what a sampling says itself out of sight.

@@ -16,7 +16,7 @@ from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import text
 from hubbub_frontend.display.questions import sampling
-from hubbub_frontend.display.text import Page
+from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.forms import fields
 from hubbub_tui.screens.form import Form, Incomplete
 from hubbub_tui.screens.question import fits_title
@@ -178,7 +178,7 @@ class SamplingBody(Body):
     """A conversation, and the reply to write; or the whole result as JSON."""
 
     def compose(self) -> ComposeResult:
-        page = Page()
+        page = DetailText()
         sampling(page, self.params)
         yield Static(page.text, classes="message", markup=False)
         yield Static("Reply", classes="title", markup=False)

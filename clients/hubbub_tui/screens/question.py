@@ -9,7 +9,7 @@ from hubbub_frontend.display.answers import in_words
 from hubbub_frontend.display.call_details import sent_with
 from hubbub_frontend.display.content import describe_result
 from hubbub_frontend.display.questions import MAX_CHOICES, MAX_FIELDS, call_over, cause, sampling, story
-from hubbub_frontend.display.text import Page
+from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.forms import Field, fields, label
 from hubbub_tui.boards import called
 
@@ -48,7 +48,7 @@ def fits_title(request: PendingRequest) -> bool:
 
 def in_full(request: PendingRequest, about: str, call: Call | None, host: ConnectedHost | None) -> Text:
     """Render a pending request; `about` names its call, `call` is that call, if it is known, `host` waits for it."""
-    page = Page()
+    page = DetailText()
     first, _, rest = text.safe(words(request)).strip().partition("\n")
     page.paragraph(Text(first, style="bold")).paragraph(rest)
     because = f" · for {text.line(about)}" if about else ""
@@ -86,7 +86,7 @@ def returned(call: Call) -> str:
     return f"{name} {verb}: {text.line(said, MAX_RESULT_CHARS) or 'nothing that is text'}"
 
 
-def _end(page: Page, request: PendingRequest, call: Call | None) -> None:
+def _end(page: DetailText, request: PendingRequest, call: Call | None) -> None:
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
     page.heading("Answer").fact("state", Text.assemble(text.state(records.outcome(request)), by))
     # What a server got when a question expired, nobody gave.
@@ -99,7 +99,7 @@ def _end(page: Page, request: PendingRequest, call: Call | None) -> None:
         page.paragraph(returned(call), "red" if wrong(call) else "")
 
 
-def _asked(page: Page, request: PendingRequest) -> None:
+def _asked(page: DetailText, request: PendingRequest) -> None:
     params = as_object(request.request)
     match request.kind:
         case "elicitation_form":

@@ -3,8 +3,10 @@
 import anyio.to_thread
 
 from hubbub_client.errors import NotFound, Unauthenticated
-from hubbub_frontend.links import Link, Links
-from hubbub_web.access.sessions import People, Sessions
+from hubbub_frontend.links import Links
+from hubbub_web.access.sessions import People
+from hubbub_web.access.sessions import Sessions
+from hubbub_frontend.links import PageLink
 
 ANOTHER = "open the page where you are logged in, or run `hubbub web` for another link"
 
@@ -41,7 +43,7 @@ class Entrance:
             raise Unauthenticated(f"this link has been used; {ANOTHER}", reason="LINK_USED")
         return link.to
 
-    async def _find(self, secret: str) -> Link | None:
+    async def _find(self, secret: str) -> PageLink | None:
         if self._links is None:
             return None
         return await anyio.to_thread.run_sync(self._links.find, secret)

@@ -1,7 +1,7 @@
 """Settings of the hub and of each server: from files, the environment and the command line."""
 
 from hubbubd.config.hub import HubSettings, default_data_dir
-from hubbubd.config.load import Settings, load_settings
+from hubbubd.config.load import LoadedSettings, load_settings
 from hubbubd.config.policy.confinement import Confinement
 from hubbubd.config.servers.references import VariableNotSet, expand, refers, resolve
 from hubbubd.config.servers.server import ServerConfig
@@ -9,8 +9,8 @@ from hubbubd.config.servers.server import ServerConfig
 __all__ = [
     "Confinement",
     "HubSettings",
+    "LoadedSettings",
     "ServerConfig",
-    "Settings",
     "VariableNotSet",
     "default_data_dir",
     "expand",

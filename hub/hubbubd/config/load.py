@@ -21,13 +21,13 @@ from hubbubd.config.sections.mcp import PROFILES, ProfileSettings
 from hubbubd.config.sections.store import STORE
 from hubbubd.config.servers.references import Unresolved, resolve
 from hubbubd.config.servers.server import ServerConfig
-from hubbubd.config.store_addresses import OPTION, CopyOrder, place
+from hubbubd.config.store_addresses import OPTION, StoreCopy, place
 from hubbubd.config.validation import NO_TABLE, config_error
 from hubbubd.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class LoadedSettings:
     """All that a hub starts from. `servers` are those of `files`, with references unresolved.
 
     The default file is in `files` also while it does not exist, so that it is watched. `origins` has the file of each
@@ -40,13 +40,13 @@ class Settings:
     origins: Mapping[str, Path] = field(default_factory=dict[str, Path])
     check_config: str | None = None
     """`all` looks also at what the hub needs and at where references lead; `settings` at the settings alone."""
-    copy_store: CopyOrder | None = None
+    copy_store: StoreCopy | None = None
     """A copy to make instead of starting a hub."""
     release: bool = False
     """Whether the last life of this member of a fleet is to be declared gone, instead of starting a hub."""
 
 
-def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
+def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> LoadedSettings:
     """Return the settings of a hub started with these arguments (without the program's name) and this environment.
 
     Without `--config` and HUBBUBD_CONFIG the default file is read, if it exists.
@@ -63,7 +63,7 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
         raise unresolved[0]
     command_line = {name: value for name in COMMAND_LINE if (value := getattr(options, name)) is not None}
     hub = _layer(command_line, environ, files, servers)
-    return Settings(
+    return LoadedSettings(
         hub=hub,
         servers=servers,
         files=paths,
@@ -74,7 +74,7 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     )
 
 
-def _copy_order(options: Namespace, hub: HubSettings) -> CopyOrder | None:
+def _copy_order(options: Namespace, hub: HubSettings) -> StoreCopy | None:
     """Return the copy that the command line orders. Raises ConfigError."""
     if options.copy_store is None:
         if options.secrets or options.verify:
@@ -83,7 +83,7 @@ def _copy_order(options: Namespace, hub: HubSettings) -> CopyOrder | None:
     source, target = (place(word, hub.store) for word in options.copy_store)
     if source.is_same(target):
         raise ConfigError(OPTION, "FROM and TO are the same store")
-    return CopyOrder(source=source, target=target, secrets=options.secrets, verify=options.verify)
+    return StoreCopy(source=source, target=target, secrets=options.secrets, verify=options.verify)
 
 
 def _files(named: Sequence[str] | None, environ: Mapping[str, str]) -> tuple[tuple[Path, ...], list[FileContent]]:

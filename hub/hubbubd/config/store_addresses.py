@@ -44,7 +44,7 @@ Place = FilePlace | DatabasePlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyOrder:
+class StoreCopy:
     """What is copied where. `secrets` takes those of servers along; `verify` compares both afterwards."""
 
     source: Place

@@ -16,12 +16,17 @@ import structlog
 from anyio import to_thread
 
 from hubbubd import __version__
-from hubbubd.config import HubSettings, Settings, load_settings
+from hubbubd.config import HubSettings, LoadedSettings, load_settings
 from hubbubd.config.sections.network import UNIX, check_unix
-from hubbubd.config.store_addresses import CopyOrder
+from hubbubd.config.store_addresses import StoreCopy
 from hubbubd.core.audit import BY_SIGNAL
-from hubbubd.downstream import StateKeyRing, StateTokens
-from hubbubd.errors import ConfigError, Help, HubError, Unavailable, first_cause
+from hubbubd.downstream import StateKeyRing
+from hubbubd.downstream import StateTokens
+from hubbubd.errors import ConfigError
+from hubbubd.errors import HubError
+from hubbubd.errors import Unavailable
+from hubbubd.errors import first_cause
+from hubbubd.errors import HelpLinks
 from hubbubd.process import garbage
 from hubbubd.program import console, listeners
 from hubbubd.redaction import REDACTION
@@ -112,7 +117,7 @@ def _explain(exc: Exception) -> int:
     raise exc
 
 
-def _copy(order: CopyOrder, settings: HubSettings) -> int:
+def _copy(order: StoreCopy, settings: HubSettings) -> int:
     """Make the copy of `--copy-store` and print a line of JSON; return FAILED also if the stores differ."""
     from hubbubd.program import store_copy  # lazy: hubs do without
 
@@ -135,7 +140,7 @@ def _release(settings: HubSettings) -> int:
     return DONE
 
 
-async def _check(settings: Settings) -> int:
+async def _check(settings: LoadedSettings) -> int:
     """Print the preflight diagnostics of `--check-config`; return FAILED if a hub would not start."""
     found = await checks.before_start(settings, os.environ)
     for each in found:
@@ -145,7 +150,7 @@ async def _check(settings: Settings) -> int:
     return FAILED if any(each.severity is checks.Severity.FAIL for each in found) else DONE
 
 
-async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
+async def _serve(settings: LoadedSettings, load: Callable[[], LoadedSettings]) -> None:
     hub_settings = settings.hub
     local = _local_socket(hub_settings)
     _make_private(hub_settings.data_dir)
@@ -155,7 +160,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
         meter = setup.meter(os.environ, scraped=hub_settings.metrics_listen is not None)
         try:
             async with listeners.metrics(hub_settings, meter) as metrics:
-                surroundings = Surroundings(
+                surroundings = ProcessState(
                     local=local, clock=clock, tracer=tracer, meter=meter, metrics=metrics, signals=signals
                 )
                 await lives(lambda first: _live(settings if first else load(), load, surroundings), signals)
@@ -185,7 +190,7 @@ async def lives(live: Callable[[bool], Awaitable[bool]], signals: AsyncIterator[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ProcessState:
     """What outlives a life of a member of a fleet; a hub without one has a single life."""
 
     local: Path | None
@@ -197,7 +202,7 @@ class Surroundings:
     losses: list[HistoryLost] = field(default_factory=list[HistoryLost])
 
 
-async def _live(settings: Settings, load: Callable[[], Settings], around: Surroundings) -> bool:
+async def _live(settings: LoadedSettings, load: Callable[[], LoadedSettings], around: ProcessState) -> bool:
     """Be a hub until a signal; return True if it is to start anew, as its fleet has declared it gone."""
     hub_settings = settings.hub
     async with engines.opened(hub_settings.store, hub_settings.data_dir, hub_settings.fleet) as (store, membership):
@@ -229,7 +234,7 @@ async def _live(settings: Settings, load: Callable[[], Settings], around: Surrou
     raise AssertionError
 
 
-def _connector(settings: Settings, vault: SecretsVault, around: Surroundings, permit: Permit | None) -> McpConnector:
+def _connector(settings: LoadedSettings, vault: SecretsVault, around: ProcessState, permit: Permit | None) -> McpConnector:
     connector = McpConnector(vault, around.tracer, around.meter, permit=permit)
     connector.origins |= settings.origins
     connector.variables = settings.hub.server_variables
@@ -254,10 +259,10 @@ def _joining(settings: HubSettings, membership: Membership | None, losses: list[
     return Joining.of(settings.fleet, membership, settings.max_message_bytes, losses)
 
 
-def _noting_origins(connector: McpConnector, load: Callable[[], Settings]) -> Callable[[], Settings]:
+def _noting_origins(connector: McpConnector, load: Callable[[], LoadedSettings]) -> Callable[[], LoadedSettings]:
     """Return `load` that also tells the connector in which file each server is."""
 
-    def load_again() -> Settings:
+    def load_again() -> LoadedSettings:
         settings = load()
         connector.origins |= settings.origins
         return settings
@@ -266,7 +271,7 @@ def _noting_origins(connector: McpConnector, load: Callable[[], Settings]) -> Ca
 
 
 async def _serve_api(
-    hub: Hub, settings: HubSettings, around: Surroundings, joining: "Joining | None", vault: SecretsVault
+    hub: Hub, settings: HubSettings, around: ProcessState, joining: "Joining | None", vault: SecretsVault
 ) -> None:
     """Serve the API until a signal, then drain the hub; a second signal cuts the grace period short.
 
@@ -394,7 +399,7 @@ def _local_socket(settings: HubSettings) -> Path | None:
 def _adopt(settings: HubSettings) -> None:
     """Apply the settings that are global to the process."""
     console.Level.set(settings.log_level)
-    Help.serve_at(settings.help_base_url)
+    HelpLinks.serve_at(settings.help_base_url)
 
 
 async def _reload_on_hangup(configuration: Configuration) -> None:

@@ -10,7 +10,7 @@ import anyio
 from pydantic import SecretStr
 
 from hubbubd.config.hub import HubSettings
-from hubbubd.config.store_addresses import OPTION, CopyOrder, DatabasePlace, Place
+from hubbubd.config.store_addresses import OPTION, DatabasePlace, Place, StoreCopy
 from hubbubd.errors import ConfigError
 from hubbubd.program import console
 from hubbubd.store import engines
@@ -28,12 +28,12 @@ TOLD_S: Final = 1.0
 """Seconds between two words about a long copy."""
 
 
-def make(order: CopyOrder, settings: HubSettings) -> Transferred | None:
+def make(order: StoreCopy, settings: HubSettings) -> Transferred | None:
     """Make a copy and return what was done; None if a signal ended it before. Raises as `carry_out`."""
     return anyio.run(_made, order, settings)
 
 
-async def _made(order: CopyOrder, settings: HubSettings) -> Transferred | None:
+async def _made(order: StoreCopy, settings: HubSettings) -> Transferred | None:
     done: Transferred | None = None
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with anyio.create_task_group() as tasks:
@@ -48,7 +48,7 @@ async def _made(order: CopyOrder, settings: HubSettings) -> Transferred | None:
     return done
 
 
-async def carry_out(order: CopyOrder, settings: HubSettings, on_copied: OnCopied) -> Transferred:
+async def carry_out(order: StoreCopy, settings: HubSettings, on_copied: OnCopied) -> Transferred:
     """Make a copy, or compare with one that is there, as ordered.
 
     Raises StoreError of every kind, OSError, and ConfigError for what the settings lack.

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import anyio
 import structlog
 
-from hubbubd.config import HubSettings, ServerConfig, Settings
+from hubbubd.config import HubSettings
+from hubbubd.config import ServerConfig
 from hubbubd.core.calls.call_faults import cancelled
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.hosts.host_sessions import HostSession
+from hubbubd.config import LoadedSettings
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
@@ -137,7 +139,7 @@ class Hub:
         tracer: Tracer = OFF,
         meter: Meter = metering.OFF,
         files: tuple[Path, ...] = (),
-        load: Callable[[], Settings] | None = None,
+        load: Callable[[], LoadedSettings] | None = None,
         telemetry_endpoint: str = "",
         ownership: Ownership = SoleOwnership(),  # noqa: B008 - has no state
         fleet: "FleetOwnership | None" = None,
@@ -173,7 +175,7 @@ class Hub:
                 telemetry_endpoint=telemetry_endpoint,
                 ownership=ownership,
             )
-            given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
+            given = LoadedSettings(hub=settings, servers=tuple(configured.values()), files=files)
             hub = cls._wire(ground, connector, given, load or (lambda: given))
             if fleet is not None:
                 fleet.join(ledger, tables.leases, hub.servers.candidates, hub, meter=meter, note=hub.audit.note)
@@ -188,7 +190,9 @@ class Hub:
                     await hub._wind_down()
 
     @classmethod
-    def _wire(cls, ground: Ground, connector: Connector, given: Settings, load: Callable[[], Settings]) -> "Hub":
+    def _wire(
+        cls, ground: Ground, connector: Connector, given: LoadedSettings, load: Callable[[], LoadedSettings]
+    ) -> "Hub":
         """Construct the parts bottom-up; what one needs of a later one is passed as a function."""
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
         quotas, audit = Quotas(ground.settings, clock.steady), Audit(ledger, tables.audit, clock, ground.settings)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from hubbubd.config import HubSettings, ServerConfig, Settings
+from hubbubd.config import HubSettings, LoadedSettings, ServerConfig
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
@@ -257,8 +257,8 @@ def tasks_of(ground: Ground, inbox: Inbox, client_tasks: ClientTasks, notify: No
 def configuration_of(
     ground: Ground,
     *,
-    given: Settings,
-    load: Callable[[], Settings],
+    given: LoadedSettings,
+    load: Callable[[], LoadedSettings],
     servers: Servers,
     audit: Audit,
     events: EventFeed,

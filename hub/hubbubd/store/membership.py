@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from hubbubd.members import Expulsion, Member, Reading, Schema, Standing
+from hubbubd.members import ClockReading, Expulsion, Member, MemberStatus, Schema
 from hubbubd.store import StoreUnavailable
 
 
@@ -49,7 +49,7 @@ class Membership(Protocol):
         """Of the store, when the members were last asked for."""
         ...
 
-    async def beat(self, position: int, for_s: float) -> Reading:
+    async def beat(self, position: int, for_s: float) -> ClockReading:
         """Say that this member lives and has read up to a revision; return a reading of the database's clock.
 
         After `for_s` seconds without a beat others may expel it.
@@ -70,11 +70,11 @@ class Membership(Protocol):
         """
         ...
 
-    async def stand(self, standing: Standing) -> None:
+    async def stand(self, standing: MemberStatus) -> None:
         """Set this member's own standing; GONE ends this life. Raises Expelled and StoreUnavailable."""
         ...
 
-    async def appoint(self, member: Member, standing: Standing) -> bool:
+    async def appoint(self, member: Member, standing: MemberStatus) -> bool:
         """Set the standing of a member, whoever it is; return whether it has that now. False: that life was over.
 
         GONE ends its life at once, overdue or not: whoever asks for it must know that it has ended. Raises Expelled and

@@ -166,7 +166,7 @@ class _Found:
         return self.rule.obstacle(config)
 
 
-class Commands:
+class CommandRules:
     """The allowed commands, looked up in `search_path` (directories separated by colons)."""
 
     def __init__(self, rules: Iterable[AllowedCommand], search_path: str) -> None:

@@ -11,8 +11,8 @@ from typing import Self
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.policy.advice import allowing
 from hubbubd.config.policy.allowances import problems
-from hubbubd.config.policy.commands import Commands
-from hubbubd.config.policy.hosts import Hosts
+from hubbubd.config.policy.commands import CommandRules
+from hubbubd.config.policy.hosts import HostRules
 from hubbubd.config.servers.references import VariableNotSet, named, resolve
 from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import ConfigError, HubError, InvalidServerConfig, PermissionDenied
@@ -22,8 +22,8 @@ from hubbubd.errors import ConfigError, HubError, InvalidServerConfig, Permissio
 class Confinement:
     """The settings `allow_commands`, `allow_hosts`, `deny_hosts`, `allow_variables`, and the hub's own limits."""
 
-    commands: Commands
-    hosts: Hosts
+    commands: CommandRules
+    hosts: HostRules
     variables: frozenset[str]
     hub: HubSettings
     trusted: bool = False
@@ -32,15 +32,15 @@ class Confinement:
     @classmethod
     def of(cls, settings: HubSettings, environ: Mapping[str, str]) -> Self:
         """Build the policy; commands are looked up on PATH now and never again."""
-        commands = Commands(settings.allow_commands, environ.get("PATH", ""))
-        hosts = Hosts(settings.allow_hosts, settings.deny_hosts)
+        commands = CommandRules(settings.allow_commands, environ.get("PATH", ""))
+        hosts = HostRules(settings.allow_hosts, settings.deny_hosts)
         return cls(commands, hosts, frozenset(settings.allow_variables), settings)
 
     def trusting(self, trusted: bool) -> "Confinement":
         """Return the policy for a server that the owner of the hub's machine added, or did not."""
         return replace(self, trusted=trusted and self.hub.trust_local)
 
-    def hosts_for(self, resolved: ServerConfig) -> Hosts:
+    def hosts_for(self, resolved: ServerConfig) -> HostRules:
         """Return the rules for the hosts that a server may lead to."""
         if not self.trusted or resolved.url is None:
             return self.hosts

@@ -55,7 +55,7 @@ def check_rule(text: str) -> str:
     return rule
 
 
-class Hosts:
+class HostRules:
     """The rules of `allow_hosts` and `deny_hosts`; a denial wins.
 
     A network allows its addresses, `public` those of the internet, a name its host at any address, and a name with
@@ -68,7 +68,7 @@ class Hosts:
         self._literal = frozenset(name for name in self._names if name != PUBLIC and not _WILDCARD.search(name))
         self._private_for = ""
 
-    def with_private(self, host: str) -> "Hosts":
+    def with_private(self, host: str) -> "HostRules":
         """Return these rules for a trusted server: its own host may also be at private addresses, and on loopback."""
         wider = copy(self)
         wider._private_for = _name(host)

@@ -10,7 +10,7 @@ from hubbubd.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class ServerTls:
     """The contents of the TLS files, as PEM, with the certificate's validity."""
 
     chain: bytes
@@ -40,7 +40,7 @@ class TlsFiles:
         if self.client_ca is not None:
             yield self.client_ca
 
-    def read(self) -> Tls:
+    def read(self) -> ServerTls:
         """Read and validate the files. Raises ConfigError with the setting's name as its key, naming the file."""
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
@@ -60,7 +60,7 @@ class TlsFiles:
         if private.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):
             raise ConfigError("tls_key", f"{self.key} is not the key of the certificate {self.cert}")
         authorities = None if self.client_ca is None else _authorities(self.client_ca)
-        return Tls(chain, key, authorities, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+        return ServerTls(chain, key, authorities, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
     def problem(self) -> str | None:
         """Return why clients will reject the certificate now, naming its file; None when valid. Raises as `read`."""

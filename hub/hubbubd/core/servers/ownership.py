@@ -11,8 +11,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from hubbubd.core.servers.server_record import NOBODY, UPKEEP, Lease
-from hubbubd.members import Member, Standing
+from hubbubd.core.servers.server_record import NOBODY
+from hubbubd.core.servers.server_record import UPKEEP
+from hubbubd.core.servers.server_record import Lease
+from hubbubd.members import Member
+from hubbubd.members import MemberStatus
 
 TURN_S = 1.0
 """Seconds that each member lets those before it go first."""
@@ -52,7 +55,7 @@ class MemberView:
         member = self.members.get(lease.member)
         if member is None:  # it has been forgotten, or has joined since: the later a life, the greater its number
             return lease.life < max((each.life for each in self.members.values()), default=0)
-        return member.life > lease.life or (member.life == lease.life and member.standing is Standing.GONE)
+        return member.life > lease.life or (member.life == lease.life and member.standing is MemberStatus.GONE)
 
     def free(self, servers: Iterable[str]) -> list[str]:
         """Return those of the servers that are nobody's."""
@@ -74,7 +77,7 @@ class MemberView:
         must not have a server.
         """
         me = self.members.get(self.me)
-        if me is None or me.life != self.life or me.standing is not Standing.LIVE:
+        if me is None or me.life != self.life or me.standing is not MemberStatus.LIVE:
             return []
         chosen: list[str] = []
         for server in self.free(servers):
@@ -90,7 +93,7 @@ class MemberView:
     def overdue(self) -> list[Member]:
         """Return the others that have not been heard of for too long and are not gone yet."""
         others = (member for member in self.members.values() if member.name != self.me)
-        return [member for member in others if member.overdue and member.standing is not Standing.GONE]
+        return [member for member in others if member.overdue and member.standing is not MemberStatus.GONE]
 
     def to_hand_on(self, may_go: Callable[[str], bool]) -> tuple[str, str] | None:
         """Return a server that this member should hand on, and to whom, since it has too many; None if there is none.

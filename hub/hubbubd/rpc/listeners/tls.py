@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 import structlog
 
-from hubbubd.config.sections.tls import Tls, TlsFiles
+from hubbubd.config.sections.tls import ServerTls, TlsFiles
 from hubbubd.errors import ConfigError
 
 log = structlog.get_logger(__name__)
@@ -32,7 +32,7 @@ def grpc_credentials(files: TlsFiles) -> grpc.ServerCredentials:
     return grpc.dynamic_ssl_server_credentials(known, changed, files.client_ca is not None)
 
 
-def _configuration(tls: Tls) -> Any:
+def _configuration(tls: ServerTls) -> Any:
     return grpc.ssl_server_certificate_configuration([(tls.key, tls.chain)], tls.client_ca)
 
 
@@ -56,7 +56,7 @@ def ssl_context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-def _context(files: TlsFiles, tls: Tls) -> ssl.SSLContext:
+def _context(files: TlsFiles, tls: ServerTls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A resumed session would skip the verification of the client's certificate. TLS 1.2 can also resume by session id,
@@ -81,7 +81,7 @@ class _Followed(Generic[M]):
     atomically, so the new certificate may be there before its key.
     """
 
-    def __init__(self, files: TlsFiles, make: Callable[[Tls], M]) -> None:
+    def __init__(self, files: TlsFiles, make: Callable[[ServerTls], M]) -> None:
         self._files = files
         self._make = make
         self._lock = threading.Lock()

@@ -4,15 +4,17 @@ from typing import TYPE_CHECKING
 
 from hubbub.v1 import fleet_pb2 as pb
 from hubbubd.errors import FailedPrecondition
-from hubbubd.members import Member, Standing
-from hubbubd.rpc.messages import api_records, requests
+from hubbubd.members import Member
+from hubbubd.rpc.messages import api_records
+from hubbubd.rpc.messages import requests
+from hubbubd.members import MemberStatus
 from hubbubd.runtime.hub import Hub
 
 if TYPE_CHECKING:
     from hubbubd.runtime.fleet.member import FleetOwnership
     from hubbubd.runtime.fleet.operations import FleetOperations
 
-_STATES = {standing: pb.MemberState.Value(f"MEMBER_STATE_{standing.name}") for standing in Standing}
+_STATES = {standing: pb.MemberState.Value(f"MEMBER_STATE_{standing.name}") for standing in MemberStatus}
 
 
 class FleetAdminService:
@@ -46,12 +48,12 @@ class FleetAdminService:
         return pb.MoveServerResponse(member=taker, revision=self._hub.store.revision)
 
     async def drain_member(self, request: pb.DrainMemberRequest) -> pb.DrainMemberResponse:
-        return pb.DrainMemberResponse(member=await self._stand(request.member, Standing.DRAINING))
+        return pb.DrainMemberResponse(member=await self._stand(request.member, MemberStatus.DRAINING))
 
     async def resume_member(self, request: pb.ResumeMemberRequest) -> pb.ResumeMemberResponse:
-        return pb.ResumeMemberResponse(member=await self._stand(request.member, Standing.LIVE))
+        return pb.ResumeMemberResponse(member=await self._stand(request.member, MemberStatus.LIVE))
 
-    async def _stand(self, member: str, standing: Standing) -> str:
+    async def _stand(self, member: str, standing: MemberStatus) -> str:
         wanted = requests.optional(member, "member") or ""
         return await self._operations().stand(wanted, standing)
 
@@ -94,6 +96,6 @@ def _member(member: Member, servers: list[str], revision: int) -> pb.FleetMember
         position=member.position,
         lag=max(revision - member.position, 0),
         silent=api_records.duration(member.silent_s),
-        overdue=member.overdue and member.standing is not Standing.GONE,
+        overdue=member.overdue and member.standing is not MemberStatus.GONE,
         schema=member.schema,
     )

@@ -21,7 +21,7 @@ from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
 from hubbubd import bounds
-from hubbubd.config import Confinement, HubSettings, ServerConfig, Settings, resolve
+from hubbubd.config import Confinement, HubSettings, LoadedSettings, ServerConfig, resolve
 from hubbubd.config.policy.allowances import is_routing
 from hubbubd.config.sections.network import LAST_PORT, UNIX
 from hubbubd.config.sections.tls import TlsFiles
@@ -57,7 +57,7 @@ OF_NETWORK: Final = frozenset(
 """Variables by which programs reach others through a proxy, or trust their certificates; some in lower case, too."""
 
 
-async def before_start(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
+async def before_start(settings: LoadedSettings, environ: Mapping[str, str]) -> list[Finding]:
     """Preflight checks for a valid configuration; safe to run next to a live hub."""
     hub = settings.hub
     store, in_use = await _store(hub)
@@ -119,7 +119,7 @@ async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Map
     return [*found, *(ways[config.name] for config in servers)]
 
 
-def _count(settings: Settings) -> str:
+def _count(settings: LoadedSettings) -> str:
     files, count = ", ".join(map(str, settings.files)), len(settings.servers)
     if not any(path.exists() for path in settings.files):
         return f"there is no {files}: the hub starts without servers (`hubbub init` makes it, --config names another)"

@@ -8,10 +8,12 @@ import structlog
 
 from hubbubd import bounds
 from hubbubd.config.sections.network import is_local
-from hubbubd.members import Member, Standing
-from hubbubd.runtime.diagnostics.findings import Finding, Severity
+from hubbubd.members import Member
+from hubbubd.runtime.diagnostics.findings import Finding
+from hubbubd.runtime.diagnostics.findings import Severity
 from hubbubd.runtime.fleet.member import FleetOwnership
 from hubbubd.runtime.fleet.operations import FleetOperations
+from hubbubd.members import MemberStatus
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store import StoreUnavailable
 
@@ -60,7 +62,7 @@ def _members(fleet: FleetOwnership) -> Finding:
 def _living(fleet: FleetOwnership) -> list[Member]:
     """Return the other members that live and have said where members reach them."""
     others = (each for each in fleet.members() if each.name != fleet.me and each.forward)
-    return [each for each in others if each.standing is not Standing.GONE and not each.overdue]
+    return [each for each in others if each.standing is not MemberStatus.GONE and not each.overdue]
 
 
 async def _unanswering(fleet: FleetOwnership) -> list[Finding]:
@@ -101,7 +103,7 @@ def _behind_loopback(fleet: FleetOwnership) -> Iterator[Finding]:
 
 def _gone(fleet: FleetOwnership, now: float) -> Iterator[Finding]:
     for each in fleet.members():
-        if each.standing is Standing.GONE and each.silent_s > GONE_S:
+        if each.standing is MemberStatus.GONE and each.silent_s > GONE_S:
             since = bounds.date(now - each.silent_s)
             advice = "start it again; or nothing, if it is not to come back (hubbub fleet status)"
             yield Finding(f"member {each.name}", Severity.OK, f"gone since {since:%Y-%m-%d %H:%M} UTC", advice)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import anyio
 
-from hubbubd.members import Reading
+from hubbubd.members import ClockReading
 from hubbubd.timing.clock import elapsed, synchronised, system_time
 
 AGREES_S = 60.0
@@ -31,7 +31,7 @@ class FleetClock:
         self.heard = anyio.Event()
         """Set once the database was asked; until then it is this machine's time."""
 
-    def hear(self, reading: Reading) -> None:
+    def hear(self, reading: ClockReading) -> None:
         """Take a reading. What it leaves open stays as it was: a slow answer moves nothing."""
         least, most = reading.at - reading.came, reading.at - reading.sent
         self._offset = min(max(self._offset, least), most) if self.heard.is_set() else (least + most) / 2

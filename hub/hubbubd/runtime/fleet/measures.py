@@ -6,9 +6,11 @@ from typing import Final, Protocol
 
 import structlog
 
-from hubbubd.core.servers.server_record import NOBODY, Lease
-from hubbubd.members import Member, Standing
+from hubbubd.core.servers.server_record import NOBODY
+from hubbubd.core.servers.server_record import Lease
+from hubbubd.members import Member
 from hubbubd.runtime.fleet.clock import FleetClock
+from hubbubd.members import MemberStatus
 from hubbubd.runtime.ownership import UPKEEP
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import Meter, Reading
@@ -62,7 +64,7 @@ class Lag:
 
     def _is_behind(self) -> bool:
         """Return whether a member that lives has read more: the history of others may be another one."""
-        living = (each for each in self._members() if each.standing is not Standing.GONE and not each.overdue)
+        living = (each for each in self._members() if each.standing is not MemberStatus.GONE and not each.overdue)
         return self._behind(living) > 0
 
     def _behind(self, members: Iterable[Member]) -> int:
@@ -120,7 +122,7 @@ class FleetMeasures:
 
     def _members(self) -> Iterable[Reading]:
         found = Counter(
-            "overdue" if each.overdue and each.standing is not Standing.GONE else each.standing.value
+            "overdue" if each.overdue and each.standing is not MemberStatus.GONE else each.standing.value
             for each in self._fleet.members()
         )
         return [(found[state], {"state": state}) for state in ("live", "draining", "overdue", "gone")]

@@ -17,13 +17,20 @@ import structlog
 from hubbubd.core.servers.ownership import MemberView
 from hubbubd.core.servers.server_record import NOBODY, Lease
 from hubbubd.errors import HubError
-from hubbubd.members import Expulsion, Member, Standing
+from hubbubd.members import Expulsion
+from hubbubd.members import Member
 from hubbubd.runtime.fleet.clock import FleetClock
-from hubbubd.runtime.fleet.handovers import HandedOn, Handovers
-from hubbubd.runtime.fleet.measures import FleetMeasures, Lag
+from hubbubd.runtime.fleet.handovers import HandedOn
+from hubbubd.runtime.fleet.handovers import Handovers
+from hubbubd.runtime.fleet.measures import FleetMeasures
+from hubbubd.runtime.fleet.measures import Lag
 from hubbubd.runtime.fleet.takeover import ServedLeases
 from hubbubd.runtime.fleet.term import MembershipTerm
-from hubbubd.runtime.ownership import UPKEEP, Candidates, Owner, OwnershipHooks
+from hubbubd.runtime.ownership import UPKEEP
+from hubbubd.runtime.ownership import Candidates
+from hubbubd.runtime.ownership import Owner
+from hubbubd.runtime.ownership import OwnershipHooks
+from hubbubd.members import MemberStatus
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.store import StoreUnavailable, WriteConflict
 from hubbubd.store.membership import HistoryLost, Membership
@@ -145,7 +152,7 @@ class FleetOwnership:
     def serves(self) -> bool:
         """Return whether this member is to be given work: it may act, hears of others, and does not drain."""
         me = self._members.get(self.me)
-        is_live = me is not None and me.life == self.membership.life and me.standing is Standing.LIVE
+        is_live = me is not None and me.life == self.membership.life and me.standing is MemberStatus.LIVE
         return is_live and not self._ending and self.may_act() and self.feed.hears()
 
     async def heard(self) -> None:
@@ -211,7 +218,7 @@ class FleetOwnership:
         self._members = {member.name: member for member in await self.membership.members()}
         self.feed.look()
 
-    async def appoint(self, member: Member, standing: Standing) -> bool:
+    async def appoint(self, member: Member, standing: MemberStatus) -> bool:
         """Set a member's standing, which it minds within seconds; return whether its life was not over.
 
         Raises StoreUnavailable.
@@ -265,7 +272,7 @@ class FleetOwnership:
         Raises Unavailable.
         """
         self._ending = True
-        await self.membership.stand(Standing.DRAINING)
+        await self.membership.stand(MemberStatus.DRAINING)
         self.stir()
         with anyio.move_on_after(self._drain_timeout_s + GIVING_UP_S):
             async with anyio.create_task_group() as together:
@@ -276,7 +283,7 @@ class FleetOwnership:
         """Say that this member is gone, so that nobody waits for it. Its store takes no more commits."""
         self._life.quits = True
         try:
-            await self.membership.stand(Standing.GONE)
+            await self.membership.stand(MemberStatus.GONE)
         except StoreUnavailable as exc:
             log.warning("the fleet was not told that this member has ended; it will see", error=str(exc))
 
@@ -413,7 +420,7 @@ class FleetOwnership:
             ):  # it may have been added meanwhile
                 await self._delete(server)
         me = self._members.get(self.me)
-        draining = me is not None and me.life == self.membership.life and me.standing is Standing.DRAINING
+        draining = me is not None and me.life == self.membership.life and me.standing is MemberStatus.DRAINING
         for server in list(self._own - self._moves.servers):
             if draining or (server != UPKEEP and self._servers.waits(server) is None):
                 self._tasks.start_soon(self.move, server)

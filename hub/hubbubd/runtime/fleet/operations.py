@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import structlog
 
 from hubbubd.errors import FailedPrecondition, NotFound
-from hubbubd.members import Member, Standing
+from hubbubd.members import Member
 from hubbubd.runtime.fleet.member import FleetOwnership
+from hubbubd.members import MemberStatus
 from hubbubd.runtime.ownership import UPKEEP, Owner, changing
 
 log = structlog.get_logger(__name__)
@@ -104,13 +105,13 @@ class FleetOperations:
             )
         return others[0]
 
-    async def stand(self, name: str, standing: Standing) -> str:
+    async def stand(self, name: str, standing: MemberStatus) -> str:
         """Have a member drain, or take servers again; return its name, by default this one's.
 
         Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE), and StoreUnavailable.
         """
         member = await self._find(name or self._fleet.me)
-        if member.standing is Standing.GONE or not await self._fleet.appoint(member, standing):
+        if member.standing is MemberStatus.GONE or not await self._fleet.appoint(member, standing):
             raise _not_live(member)
         log.info("standing of a member set", member=member.name, standing=standing.value)
         return member.name
@@ -124,7 +125,7 @@ class FleetOperations:
         member = await self._find(name)
         if member.name == self._fleet.me:
             raise _lives(member, "it is the one that you ask; drain it, or stop it")
-        if member.standing is Standing.GONE:
+        if member.standing is MemberStatus.GONE:
             return member.name
         if not dead:
             if not await self._fleet.expel(member):
@@ -132,7 +133,7 @@ class FleetOperations:
         elif not force and await self._fleet.answers(Owner(member.name, member.life, member.forward)):
             raise _lives(member, f"it answers at {member.forward}; drain it, stop it, or force it if it must go")
         else:
-            await self._fleet.appoint(member, Standing.GONE)
+            await self._fleet.appoint(member, MemberStatus.GONE)
         log.warning("member declared gone by an operator", member=member.name, life=member.life)
         return member.name
 
@@ -152,7 +153,7 @@ class FleetOperations:
         """Return the members that do not know the schema of the store, by name; none unless an upgrade is under way."""
         version = self._fleet.membership.schema.version
         known = [each for each in self._fleet.members() if each.schema < version]
-        return [each.name for each in known if each.standing is not Standing.GONE]
+        return [each.name for each in known if each.standing is not MemberStatus.GONE]
 
     async def finish_upgrade(self) -> int:
         """Have hubs refused from now on that do not know the schema of the store; return its version.
@@ -185,13 +186,13 @@ class FleetOperations:
 
 
 def _drains(member: Member) -> bool:
-    return member.standing is Standing.DRAINING and not member.overdue
+    return member.standing is MemberStatus.DRAINING and not member.overdue
 
 
 def _not_live(member: Member) -> FailedPrecondition:
-    if member.standing is Standing.GONE:
+    if member.standing is MemberStatus.GONE:
         problem = "is gone; it takes part again once it is started"
-    elif member.standing is Standing.DRAINING:
+    elif member.standing is MemberStatus.DRAINING:
         problem = "drains, and takes no servers; resume it first"
     else:
         problem = f"was not heard of for {member.silent_s:.1f} s"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import anyio
 
-from hubbubd.members import Expulsion, Member, Reading, Schema, Standing
+from hubbubd.members import ClockReading, Expulsion, Member, MemberStatus, Schema
 from hubbubd.store import StoreUnavailable
 from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres import sql as sql
@@ -54,7 +54,7 @@ class PostgresMembers:
         """Seconds without a beat after which others may expel this member."""
         return self._entrant.lease_ttl_s
 
-    async def beat(self, position: int, for_s: float | None = None) -> Reading:
+    async def beat(self, position: int, for_s: float | None = None) -> ClockReading:
         """Say that this member lives and has read up to a revision; return a reading of the database's clock.
 
         After `for_s` seconds without a beat, by default those of a lease, others may expel it.
@@ -68,7 +68,7 @@ class PostgresMembers:
 
         words = for_s or self.lease_ttl_s, position, self.lease_ttl_s, *self._reached
         at = await self._own(sql.BEAT, *words, before=begin)
-        return Reading(at=at, sent=begun, came=self._now())
+        return ClockReading(at=at, sent=begun, came=self._now())
 
     async def members(self) -> list[Member]:
         """Return all members, gone ones included for a day at least. Raises Expelled and StoreUnavailable."""
@@ -79,7 +79,7 @@ class PostgresMembers:
             Member(
                 name=name[:TEXT],
                 life=life,
-                standing=Standing(standing),
+                standing=MemberStatus(standing),
                 address=address[:TEXT],
                 forward=forward[:TEXT],
                 version=version[:TEXT],
@@ -105,13 +105,13 @@ class PostgresMembers:
             return Expulsion.REFUSED
         return Expulsion.DONE if lived else Expulsion.GONE_BEFORE
 
-    async def stand(self, standing: Standing) -> None:
+    async def stand(self, standing: MemberStatus) -> None:
         """Set this member's own standing; GONE ends this life. Raises Expelled and StoreUnavailable."""
         await self._own(sql.STAND, standing.value)
-        if standing is Standing.GONE:
+        if standing is MemberStatus.GONE:
             self._place.end(Expelled("this hub has left the fleet; it keeps nothing more"))
 
-    async def appoint(self, member: Member, standing: Standing) -> bool:
+    async def appoint(self, member: Member, standing: MemberStatus) -> bool:
         """Set the standing of a member, whoever it is; return whether it has that now. False: that life was over.
 
         GONE ends its life at once, overdue or not: whoever asks for it must know that it has ended. Raises Expelled and

@@ -18,7 +18,7 @@ from yarl import URL
 
 from hubbubd import __version__
 from hubbubd.config import ServerConfig
-from hubbubd.config.policy.hosts import Hosts
+from hubbubd.config.policy.hosts import HostRules
 from hubbubd.errors import Fault, PermissionDenied
 from hubbubd.upstream import faults
 from hubbubd.upstream.http import body
@@ -166,7 +166,7 @@ class HttpClient:
         config: ServerConfig,
         session: aiohttp.ClientSession,
         tls: ssl.SSLContext,
-        hosts: Hosts | None,
+        hosts: HostRules | None,
         entry: AccessLayer | None,
         *,
         permit: Permit | None = None,

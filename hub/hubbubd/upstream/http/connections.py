@@ -28,7 +28,7 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 from yarl import URL
 
-from hubbubd.config.policy.hosts import Hosts
+from hubbubd.config.policy.hosts import HostRules
 from hubbubd.errors import PermissionDenied
 from hubbubd.upstream import faults
 from hubbubd.upstream.messages.retries import IDLE_S, SendProgress
@@ -81,7 +81,7 @@ SENT: ContextVar[SendWatch | None] = ContextVar("hubbub_sent", default=None)
 class Resolver(AbstractResolver):
     """Resolves names, and checks what they mean if there is a policy. Raises UpstreamError (HOST_NOT_ALLOWED)."""
 
-    def __init__(self, hosts: Hosts | None) -> None:
+    def __init__(self, hosts: HostRules | None) -> None:
         self._hosts = hosts
 
     async def resolve(
@@ -115,7 +115,7 @@ class PooledConnector(aiohttp.TCPConnector):
     the next response. It notes in `SENT` which connection it is.
     """
 
-    def __init__(self, hosts: Hosts | None) -> None:
+    def __init__(self, hosts: HostRules | None) -> None:
         # Without a cache of names each connection is checked by what its name means then.
         super().__init__(  # pyright: ignore[reportUnknownMemberType]
             resolver=Resolver(hosts), use_dns_cache=False, limit=0, keepalive_timeout=IDLE_S
@@ -209,10 +209,10 @@ class Connections:
     """The pools of a hub. Each is opened with its first server and closed with its last one."""
 
     def __init__(self) -> None:
-        self._pools: dict[Hosts | None, _Pool] = {}
+        self._pools: dict[HostRules | None, _Pool] = {}
 
     @asynccontextmanager
-    async def use(self, hosts: Hosts | None) -> AsyncGenerator[aiohttp.ClientSession]:
+    async def use(self, hosts: HostRules | None) -> AsyncGenerator[aiohttp.ClientSession]:
         """Yield the session through which servers under a policy are reached; None reaches all.
 
         It keeps no cookies, and neither follows redirects nor decodes bodies nor reads the environment.
@@ -230,7 +230,7 @@ class Connections:
                 await pool.session.close()
 
 
-def _session(hosts: Hosts | None) -> aiohttp.ClientSession:
+def _session(hosts: HostRules | None) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=PooledConnector(hosts),
         cookie_jar=EmptyJar(),

@@ -12,7 +12,7 @@ from anyio import to_thread
 from yarl import URL
 
 from hubbubd.config import ServerConfig
-from hubbubd.config.policy.hosts import Hosts
+from hubbubd.config.policy.hosts import HostRules
 from hubbubd.timing.slots import Slots
 from hubbubd.upstream import faults
 from hubbubd.upstream.deadlines import PausableDeadlines
@@ -41,14 +41,14 @@ class HttpTransports:
         self._loading = anyio.Lock()
 
     def transport(
-        self, config: ServerConfig, inbound: Inbound, patience: PausableDeadlines, hosts: Hosts | None
+        self, config: ServerConfig, inbound: Inbound, patience: PausableDeadlines, hosts: HostRules | None
     ) -> Transport:
         """Return the transport to `config.url`; `hosts` limits what is reached."""
         return partial(self._opened, config, _access(config, inbound, self._vault, patience), hosts)
 
     @asynccontextmanager
     async def _opened(
-        self, config: ServerConfig, access: Access | None, hosts: Hosts | None, ties: LinkCallbacks
+        self, config: ServerConfig, access: Access | None, hosts: HostRules | None, ties: LinkCallbacks
     ) -> AsyncGenerator[TransportStreams]:
         assert config.url is not None
         url = URL(str(httpx2.URL(config.url)), encoded=True).with_fragment(None)

@@ -15,7 +15,7 @@ from anyio import to_thread
 from pydantic import SecretStr
 
 from hubbubd.config import Confinement, ServerConfig, VariableNotSet, refers, resolve
-from hubbubd.config.policy.hosts import Hosts
+from hubbubd.config.policy.hosts import HostRules
 from hubbubd.errors import ConfigError, Fault, FaultCode, PermissionDenied, UpstreamError
 from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.meter import Meter
@@ -132,7 +132,7 @@ class LinkOpener:
             raise outcome
 
     async def _transport(
-        self, config: ServerConfig, inbound: Inbound, patience: PausableDeadlines, hosts: Hosts | None
+        self, config: ServerConfig, inbound: Inbound, patience: PausableDeadlines, hosts: HostRules | None
     ) -> Transport:
         if config.transport == "stdio":
             return lambda _: _stdio(config, inbound.on_stderr, self.permit)

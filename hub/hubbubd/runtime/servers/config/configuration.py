@@ -13,7 +13,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from hubbubd.config import HubSettings, Settings
+from hubbubd.config import HubSettings, LoadedSettings
 from hubbubd.config.hub import LIVE
 from hubbubd.core.audit import BY_FILE
 from hubbubd.errors import ConfigError, FailedPrecondition, HubError
@@ -62,8 +62,8 @@ class Configuration:
     def __init__(
         self,
         *,
-        settings: Settings,
-        load: Callable[[], Settings],
+        settings: LoadedSettings,
+        load: Callable[[], LoadedSettings],
         servers: Servers,
         clock: Clock,
         audit: Audit,
@@ -163,7 +163,7 @@ class Configuration:
             self._seen = {}
             log.warning("configuration not applied; retried", error=exc.message)
 
-    async def _take_over(self, settings: Settings) -> Reloaded:
+    async def _take_over(self, settings: LoadedSettings) -> Reloaded:
         before, after = self.settings, settings.hub
         differ = {name for name in HubSettings.model_fields if getattr(before, name) != getattr(after, name)}
         live, needs_restart = sorted(differ & LIVE), tuple(sorted(differ - LIVE))
