@@ -6,12 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.core.servers.ownership import TURN_S
-from hubbubd.core.servers.ownership import MemberView
-from hubbubd.core.servers.server_record import UPKEEP
-from hubbubd.core.servers.server_record import Lease
-from hubbubd.members import Member
-from hubbubd.members import MemberStatus
+from hubbubd.core.servers.ownership import TURN_S, MemberView
+from hubbubd.core.servers.server_record import UPKEEP, Lease
+from hubbubd.members import Member, MemberStatus
 
 STORE = "store"
 

@@ -10,13 +10,9 @@ from typing import Any
 import anyio
 
 from hubbubd.config import ServerConfig
-from hubbubd.members import Expulsion
-from hubbubd.members import Member
-from hubbubd.members import Schema
+from hubbubd.members import ClockReading, Expulsion, Member, MemberStatus, Schema
 from hubbubd.runtime.fleet.clock import FleetClock
 from hubbubd.runtime.fleet.member import FleetOwnership
-from hubbubd.members import ClockReading
-from hubbubd.members import MemberStatus
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store import Precondition, StoreUnavailable, Write

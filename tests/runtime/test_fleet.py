@@ -15,8 +15,8 @@ from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import Delivery, RequestState
 from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import Unavailable
-from hubbubd.runtime.fleet.operations import FleetOperations
 from hubbubd.members import MemberStatus
+from hubbubd.runtime.fleet.operations import FleetOperations
 from hubbubd.runtime.ownership import UPKEEP, Owner
 from hubbubd.store import StoreUnavailable
 from hubbubd.upstream.ports import Era

@@ -7,9 +7,8 @@ import pytest
 
 from hubbubd.core.filters import CallFilter, CatalogFilter
 from hubbubd.core.servers.catalog import CatalogKind
-from hubbubd.runtime.ownership import UPKEEP
-from hubbubd.runtime.ownership import SoleOwnership
 from hubbubd.members import ClockReading
+from hubbubd.runtime.ownership import UPKEEP, SoleOwnership
 
 from .conftest import World, server, settle, spec, until
 from .fleet import TTL_S, Members, Place, members

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import FailedPrecondition, Unavailable
+from hubbubd.members import MemberStatus
 from hubbubd.runtime.fleet import MARGIN
 from hubbubd.runtime.fleet.member import FleetOwnership
-from hubbubd.members import MemberStatus
 from hubbubd.store import StoreUnavailable, Write
 
 from .conftest import FORM, question, server, settle, until

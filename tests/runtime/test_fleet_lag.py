@@ -7,14 +7,10 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from hubbubd.members import Member
-from hubbubd.runtime.diagnostics.findings import Finding
-from hubbubd.runtime.diagnostics.findings import Severity
+from hubbubd.members import Member, MemberStatus
+from hubbubd.runtime.diagnostics.findings import Finding, Severity
 from hubbubd.runtime.diagnostics.fleet_checks import checked
-from hubbubd.runtime.fleet.measures import DEAF_S
-from hubbubd.runtime.fleet.measures import LOOK_S
-from hubbubd.runtime.fleet.measures import Lag
-from hubbubd.members import MemberStatus
+from hubbubd.runtime.fleet.measures import DEAF_S, LOOK_S, Lag
 
 from .conftest import settle, until
 from .fleet import TTL_S, Members, Running, members

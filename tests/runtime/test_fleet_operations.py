@@ -11,13 +11,11 @@ import pytest
 from hubbub.v1 import fleet_pb2 as pb
 from hubbubd.config import ServerConfig
 from hubbubd.errors import FailedPrecondition, HubError
-from hubbubd.members import Member
+from hubbubd.members import Member, MemberStatus
 from hubbubd.rpc.servicers.members import FleetAdminService
-from hubbubd.runtime.diagnostics.findings import Finding
-from hubbubd.runtime.diagnostics.findings import Severity
+from hubbubd.runtime.diagnostics.findings import Finding, Severity
 from hubbubd.runtime.diagnostics.fleet_checks import checked
 from hubbubd.runtime.fleet.operations import FleetOperations
-from hubbubd.members import MemberStatus
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store import StoreUnavailable
 from hubbubd.telemetry import metrics

@@ -7,9 +7,8 @@ import pytest
 
 from hubbub.v1 import fleet_pb2 as pb
 from hubbubd.errors import FailedPrecondition
-from hubbubd.members import Schema
+from hubbubd.members import MemberStatus, Schema
 from hubbubd.runtime.diagnostics.findings import Severity
-from hubbubd.members import MemberStatus
 
 from .conftest import settle
 from .fleet import Members, members

@@ -7,12 +7,9 @@ import pytest
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import HubError, Unavailable, UnknownOutcome
-from hubbubd.runtime.ownership import Takeover
-from hubbubd.store import OutcomeUnknown
-from hubbubd.store import Precondition
-from hubbubd.store import StoreUnavailable
-from hubbubd.store import Write
 from hubbubd.members import MemberStatus
+from hubbubd.runtime.ownership import Takeover
+from hubbubd.store import OutcomeUnknown, Precondition, StoreUnavailable, Write
 
 from .conftest import World, server, settle, until
 from .fleet import Members, Running, members

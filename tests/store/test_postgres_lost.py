@@ -7,11 +7,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from hubbubd.store import Precondition
-from hubbubd.store import StoreLocked
-from hubbubd.store import StoreUnavailable
-from hubbubd.store import Write
 from hubbubd.members import MemberStatus
+from hubbubd.store import Precondition, StoreLocked, StoreUnavailable, Write
 from hubbubd.store.membership import Expelled, HistoryLost
 from hubbubd.store.postgres import sql as sql
 from hubbubd.store.postgres.database import Database

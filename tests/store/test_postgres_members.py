@@ -8,13 +8,8 @@ import pytest
 
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.members import Expulsion
-from hubbubd.store import Precondition
-from hubbubd.store import StoreLocked
-from hubbubd.store import StoreUnavailable
-from hubbubd.store import Write
-from hubbubd.store import engines
-from hubbubd.members import MemberStatus
+from hubbubd.members import Expulsion, MemberStatus
+from hubbubd.store import Precondition, StoreLocked, StoreUnavailable, Write, engines
 from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres import database
 from hubbubd.store.postgres.identity import Entrant

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd.config import HubSettings
+from hubbubd.config import HubSettings, LoadedSettings
 from hubbubd.runtime.diagnostics import checks
-from hubbubd.config import LoadedSettings
 
 
 @pytest.fixture

@@ -12,16 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hubbub_cli.output.printer import note
-from hubbub_cli.output.printer import print_json
-from hubbub_cli.output.printer import say
-from hubbub_cli.run.session import Settings
-from hubbub_cli.run.session import Usage
-from hubbub_cli.run.session import settings_of
+from hubbub_cli.output.printer import note, print_json, say
+from hubbub_cli.run.session import Settings, Usage, settings_of
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import example
-from hubbub_local.platform_dirs import config_file
-from hubbub_local.platform_dirs import Machine
+from hubbub_local.platform_dirs import Machine, config_file
 
 if TYPE_CHECKING:
     from hubbub_client.services.admin import ConfigStatus

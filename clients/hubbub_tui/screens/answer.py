@@ -19,18 +19,13 @@ from hubbub_frontend.display.answers import in_line
 from hubbub_frontend.display.call_details import call_of, sent_with
 from hubbub_frontend.display.questions import call_over, cause, headline
 from hubbub_frontend.display.records import holder
-from hubbub_frontend.display.text import line
-from hubbub_frontend.display.text import remaining
-from hubbub_frontend.display.text import safe
-from hubbub_tui.screens.answer_body import Body
-from hubbub_tui.screens.answer_body import body_for
-from hubbub_tui.screens.dialogs import REFUSED
-from hubbub_tui.screens.dialogs import Ask
+from hubbub_frontend.display.text import DetailText, line, remaining, safe
+from hubbub_tui.screens.answer_body import Body, body_for
+from hubbub_tui.screens.dialogs import REFUSED, Ask
 from hubbub_tui.screens.form import Incomplete
 from hubbub_tui.screens.question import title
 from hubbub_tui.widgets.header import Header
 from hubbub_tui.widgets.part import Part
-from hubbub_frontend.display.text import DetailText
 
 CLAIM_S = 60.0
 LOOK_S = 0.25

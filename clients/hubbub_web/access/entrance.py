@@ -3,10 +3,8 @@
 import anyio.to_thread
 
 from hubbub_client.errors import NotFound, Unauthenticated
-from hubbub_frontend.links import Links
-from hubbub_web.access.sessions import People
-from hubbub_web.access.sessions import Sessions
-from hubbub_frontend.links import PageLink
+from hubbub_frontend.links import Links, PageLink
+from hubbub_web.access.sessions import People, Sessions
 
 ANOTHER = "open the page where you are logged in, or run `hubbub web` for another link"
 

@@ -20,13 +20,8 @@ from hubbubd.config import HubSettings, LoadedSettings, load_settings
 from hubbubd.config.sections.network import UNIX, check_unix
 from hubbubd.config.store_addresses import StoreCopy
 from hubbubd.core.audit import BY_SIGNAL
-from hubbubd.downstream import StateKeyRing
-from hubbubd.downstream import StateTokens
-from hubbubd.errors import ConfigError
-from hubbubd.errors import HubError
-from hubbubd.errors import Unavailable
-from hubbubd.errors import first_cause
-from hubbubd.errors import HelpLinks
+from hubbubd.downstream import StateKeyRing, StateTokens
+from hubbubd.errors import ConfigError, HelpLinks, HubError, Unavailable, first_cause
 from hubbubd.process import garbage
 from hubbubd.program import console, listeners
 from hubbubd.redaction import REDACTION
@@ -234,7 +229,11 @@ async def _live(settings: LoadedSettings, load: Callable[[], LoadedSettings], ar
     raise AssertionError
 
 
-def _connector(settings: LoadedSettings, vault: SecretsVault, around: ProcessState, permit: Permit | None) -> McpConnector:
+def _connector(
+    settings: LoadedSettings, vault: SecretsVault, around: ProcessState, permit: Permit | None
+) -> McpConnector:
+    settings: LoadedSettings, vault: SecretsVault, around: ProcessState, permit: Permit | None
+) -> McpConnector:
     connector = McpConnector(vault, around.tracer, around.meter, permit=permit)
     connector.origins |= settings.origins
     connector.variables = settings.hub.server_variables

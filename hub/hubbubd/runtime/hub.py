@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 import anyio
 import structlog
 
-from hubbubd.config import HubSettings
-from hubbubd.config import ServerConfig
+from hubbubd.config import HubSettings, LoadedSettings, ServerConfig
 from hubbubd.core.calls.call_faults import cancelled
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.hosts.host_sessions import HostSession
-from hubbubd.config import LoadedSettings
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background

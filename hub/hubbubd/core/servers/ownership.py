@@ -11,11 +11,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from hubbubd.core.servers.server_record import NOBODY
-from hubbubd.core.servers.server_record import UPKEEP
-from hubbubd.core.servers.server_record import Lease
-from hubbubd.members import Member
-from hubbubd.members import MemberStatus
+from hubbubd.core.servers.server_record import NOBODY, UPKEEP, Lease
+from hubbubd.members import Member, MemberStatus
 
 TURN_S = 1.0
 """Seconds that each member lets those before it go first."""

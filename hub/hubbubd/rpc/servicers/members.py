@@ -4,10 +4,8 @@ from typing import TYPE_CHECKING
 
 from hubbub.v1 import fleet_pb2 as pb
 from hubbubd.errors import FailedPrecondition
-from hubbubd.members import Member
-from hubbubd.rpc.messages import api_records
-from hubbubd.rpc.messages import requests
-from hubbubd.members import MemberStatus
+from hubbubd.members import Member, MemberStatus
+from hubbubd.rpc.messages import api_records, requests
 from hubbubd.runtime.hub import Hub
 
 if TYPE_CHECKING:

@@ -8,12 +8,10 @@ import structlog
 
 from hubbubd import bounds
 from hubbubd.config.sections.network import is_local
-from hubbubd.members import Member
-from hubbubd.runtime.diagnostics.findings import Finding
-from hubbubd.runtime.diagnostics.findings import Severity
+from hubbubd.members import Member, MemberStatus
+from hubbubd.runtime.diagnostics.findings import Finding, Severity
 from hubbubd.runtime.fleet.member import FleetOwnership
 from hubbubd.runtime.fleet.operations import FleetOperations
-from hubbubd.members import MemberStatus
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store import StoreUnavailable
 

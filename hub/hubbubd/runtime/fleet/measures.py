@@ -6,11 +6,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from hubbubd.core.servers.server_record import NOBODY
-from hubbubd.core.servers.server_record import Lease
-from hubbubd.members import Member
+from hubbubd.core.servers.server_record import NOBODY, Lease
+from hubbubd.members import Member, MemberStatus
 from hubbubd.runtime.fleet.clock import FleetClock
-from hubbubd.members import MemberStatus
 from hubbubd.runtime.ownership import UPKEEP
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import Meter, Reading

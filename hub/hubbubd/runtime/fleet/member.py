@@ -17,20 +17,13 @@ import structlog
 from hubbubd.core.servers.ownership import MemberView
 from hubbubd.core.servers.server_record import NOBODY, Lease
 from hubbubd.errors import HubError
-from hubbubd.members import Expulsion
-from hubbubd.members import Member
+from hubbubd.members import Expulsion, Member, MemberStatus
 from hubbubd.runtime.fleet.clock import FleetClock
-from hubbubd.runtime.fleet.handovers import HandedOn
-from hubbubd.runtime.fleet.handovers import Handovers
-from hubbubd.runtime.fleet.measures import FleetMeasures
-from hubbubd.runtime.fleet.measures import Lag
+from hubbubd.runtime.fleet.handovers import HandedOn, Handovers
+from hubbubd.runtime.fleet.measures import FleetMeasures, Lag
 from hubbubd.runtime.fleet.takeover import ServedLeases
 from hubbubd.runtime.fleet.term import MembershipTerm
-from hubbubd.runtime.ownership import UPKEEP
-from hubbubd.runtime.ownership import Candidates
-from hubbubd.runtime.ownership import Owner
-from hubbubd.runtime.ownership import OwnershipHooks
-from hubbubd.members import MemberStatus
+from hubbubd.runtime.ownership import UPKEEP, Candidates, Owner, OwnershipHooks
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.store import StoreUnavailable, WriteConflict
 from hubbubd.store.membership import HistoryLost, Membership

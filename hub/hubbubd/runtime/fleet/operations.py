@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import structlog
 
 from hubbubd.errors import FailedPrecondition, NotFound
-from hubbubd.members import Member
+from hubbubd.members import Member, MemberStatus
 from hubbubd.runtime.fleet.member import FleetOwnership
-from hubbubd.members import MemberStatus
 from hubbubd.runtime.ownership import UPKEEP, Owner, changing
 
 log = structlog.get_logger(__name__)
