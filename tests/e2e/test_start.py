@@ -81,9 +81,8 @@ FIRST_STATE = """
 import sys, threading
 import anyio
 from hubbubd.timing.clock import Clock
-from hubbubd.downstream.questions.state_tokens import Bound
-from hubbubd.downstream.questions.state_tokens import Handles
-from hubbubd.downstream.questions.state_keys import KeyRing
+from hubbubd.downstream.questions.state_tokens import BoundRequest, StateTokens
+from hubbubd.downstream.questions.state_keys import StateKeyRing
 
 class Watched:
     threads = set()
@@ -94,10 +93,10 @@ class Watched:
 async def main():
     sys.meta_path.insert(0, Watched())
     clock = Clock(anyio.current_time)
-    handles = Handles(KeyRing.in_memory(clock), clock)
-    await handles.ready()
-    bound = Bound(principal="p", profile="d", method="m", name="n", params="")
-    assert handles.open(handles.seal("call", 1, bound, ttl_s=60), bound).call_id == "call"
+    tokens = StateTokens(StateKeyRing.in_memory(clock), clock)
+    await tokens.ready()
+    bound = BoundRequest(principal="p", profile="d", method="m", name="n", params="")
+    assert tokens.open(tokens.seal("call", 1, bound, ttl_s=60), bound).call_id == "call"
     print(bool(Watched.threads), threading.main_thread() in Watched.threads)
 
 anyio.run(main)

@@ -10,7 +10,7 @@ from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import FailedPrecondition, Unavailable
 from hubbubd.members import MemberStatus
-from hubbubd.runtime.fleet import MARGIN
+from hubbubd.runtime.fleet.member import MARGIN
 from hubbubd.runtime.fleet.member import FleetOwnership
 from hubbubd.store import StoreUnavailable, Write
 

@@ -126,7 +126,6 @@ CHILD = """
 import asyncio, sys
 from pydantic import SecretStr
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.store.postgres.vault import Kept
 from hubbubd.store.postgres.vault import PostgresVault
 from hubbubd.store.vault.encryption import VaultKey
 from hubbubd.store.vault.keys import VaultKeys

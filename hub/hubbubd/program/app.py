@@ -232,8 +232,6 @@ async def _live(settings: LoadedSettings, load: Callable[[], LoadedSettings], ar
 def _connector(
     settings: LoadedSettings, vault: SecretsVault, around: ProcessState, permit: Permit | None
 ) -> McpConnector:
-    settings: LoadedSettings, vault: SecretsVault, around: ProcessState, permit: Permit | None
-) -> McpConnector:
     connector = McpConnector(vault, around.tracer, around.meter, permit=permit)
     connector.origins |= settings.origins
     connector.variables = settings.hub.server_variables
