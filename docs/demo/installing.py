@@ -18,8 +18,8 @@ EVERY_S = 3.0
 # What is shown of a command that has failed, and of a line while it goes well.
 TAIL_LINES = 40
 WIDTH = 100
-# What pip is at; other lines are advice, or addresses.
-STEPS = ("Collecting ", "Downloading ", "Building ", "Preparing ", "Getting ", "Installing ", "Successfully ")
+# What pip or uv is at; other lines are advice, or addresses.
+STEPS = ("Collecting ", "Downloading ", "Building ", "Preparing ", "Prepared ", "Resolved ", "Getting ", "Installing ", "Successfully ")
 
 
 def run(title: str, command: "list[str]", every_s: float) -> int:

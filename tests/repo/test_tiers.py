@@ -64,7 +64,7 @@ def test_what_make_runs_is_every_tier_and_ci_runs_each_once() -> None:
     assert chosen == {
         "quick-tests": "quick",
         "quick-and-golden-tests": "quick or golden",
-        "test-rest": "real or whole",
+        "test-rest": "real or whole or hypothesis",
     }
     assert re.search(r"^test:.*\n.* quick-and-golden-tests$", MAKEFILE, re.MULTILINE)
     ran = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line.startswith("make ")]
