@@ -19,7 +19,10 @@ EVERY_S = 3.0
 TAIL_LINES = 40
 WIDTH = 100
 # What pip or uv is at; other lines are advice, or addresses.
-STEPS = ("Collecting ", "Downloading ", "Building ", "Preparing ", "Prepared ", "Resolved ", "Getting ", "Installing ", "Successfully ")
+STEPS = (
+    *("Collecting ", "Downloading ", "Building ", "Preparing ", "Prepared ", "Resolved ", "Getting ", "Installing "),
+    "Successfully ",
+)
 
 
 def run(title: str, command: "list[str]", every_s: float) -> int:

@@ -62,7 +62,7 @@ class InboundReply:
 
 
 class ReplyError(Exception):
-    """An error for the server instead of a `InboundReply`; `sent` as there."""
+    """An error for the server instead of an `InboundReply`; `sent` as there."""
 
     def __init__(self, code: int, message: str, data: Any = None, sent: Callable[[str | None], None] | None = None):
         super().__init__(message)

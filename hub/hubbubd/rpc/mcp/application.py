@@ -337,7 +337,7 @@ class McpApplication:
             raise HttpRefusal(400, Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice"))
         id_ = request.text(SESSION)
         if id_ is None:
-            raise HttpRefusal(400, Refusal(INVALID_REQUEST, "Mcp-EndpointSession-Id is missing: initialize first"))
+            raise HttpRefusal(400, Refusal(INVALID_REQUEST, "Mcp-Session-Id is missing: initialize first"))
         session = await self.sessions.find(id_, caller, endpoint)
         if session is None:
             raise HttpRefusal(404, Refusal(INVALID_REQUEST, "there is no such session: initialize again"))
