@@ -10,8 +10,7 @@ from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import FailedPrecondition, Unavailable
 from hubbubd.members import MemberStatus
-from hubbubd.runtime.fleet.member import MARGIN
-from hubbubd.runtime.fleet.member import FleetOwnership
+from hubbubd.runtime.fleet.member import MARGIN, FleetOwnership
 from hubbubd.store import StoreUnavailable, Write
 
 from .conftest import FORM, question, server, settle, until

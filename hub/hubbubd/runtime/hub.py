@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Tasks, Work
 from hubbubd.runtime.oversight import Audit, ConnectedHosts, HostSessions, Quotas, Retention, Tokens
 from hubbubd.runtime.ownership import Ownership, SoleOwnership, Takeover
-from hubbubd.runtime.records import Ledger
 from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, LogLevels, Measures, Servers, Subscriptions
 from hubbubd.runtime.wiring import (
     Ground,
@@ -60,69 +59,45 @@ NOTICE_S = 1.0
 health go to others."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Hub:
     """All that the API serves: servers, inbox, calls, tasks, catalog, and the oversight of who may use them."""
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        clock: Clock,
-        alarms: Alarms,
-        servers: Servers,
-        inbox: Inbox,
-        work: Work,
-        calls: Calls,
-        tasks: Tasks,
-        events: EventFeed,
-        subscriptions: Subscriptions,
-        log_levels: LogLevels,
-        catalog: Catalog,
-        retention: Retention,
-        tokens: Tokens,
-        host_sessions: HostSessions,
-        audit: Audit,
-        quotas: Quotas,
-        configuration: Configuration,
-        tracer: Tracer,
-        meter: Meter,
-        telemetry_endpoint: str,
-        ownership: Ownership,
-    ) -> None:
-        self.tracer = tracer
-        self.meter = meter
-        self.servers = servers
-        self.inbox = inbox
-        self.work = work
-        self.calls = calls
-        self.tasks = tasks
-        self.events = events
-        self.subscriptions = subscriptions
-        self.log_levels = log_levels
-        self.catalog = catalog
-        self.ages = retention.ages
-        self.retention = retention
-        self.tokens, self.host_sessions = tokens, host_sessions
-        self.audit = audit
-        self.quotas = quotas
-        self.configuration = configuration
-        self.clock = clock
-        self.hosts = ConnectedHosts(clock.now)
-        self.started_at = clock.now()
-        self.store = ledger.store
-        self.health = ledger.health
-        self.committed_at: float | None = None
-        self.telemetry_endpoint = telemetry_endpoint
+    ground: InitVar[Ground]
+    servers: Servers
+    inbox: Inbox
+    work: Work
+    calls: Calls
+    tasks: Tasks
+    events: EventFeed
+    subscriptions: Subscriptions
+    log_levels: LogLevels
+    catalog: Catalog
+    retention: Retention
+    tokens: Tokens
+    host_sessions: HostSessions
+    audit: Audit
+    quotas: Quotas
+    configuration: Configuration
+
+    def __post_init__(self, ground: Ground) -> None:
+        self.tracer, self.meter, self.clock = ground.tracer, ground.meter, ground.clock
+        self.telemetry_endpoint = ground.telemetry_endpoint
         """Where traces, metrics or logs are exported; empty when nowhere."""
-        self.ownership = ownership
+        self.ownership = ground.ownership
         self.fleet: FleetOwnership | None = None
-        self._alarms = alarms
-        self._stop_listening = ledger.store.listen(self._committed)
-        self._ledger = ledger
+        self.ages = self.retention.ages
+        self.hosts = ConnectedHosts(self.clock.now)
+        self.started_at = self.clock.now()
+        self._ledger = ground.ledger
+        self.store, self.health = ground.ledger.store, ground.ledger.health
+        self.committed_at: float | None = None
+        self._alarms = ground.alarms
+        self._stop_listening = self.store.listen(self._committed)
         self.hurry = anyio.Event()
         """Set to cut the grace of `drain` short."""
         self._grace_ends = 0.0
-        configuration.on_adopted(self._adopt)
+        self.configuration.on_adopted(self._adopt)
 
     @classmethod
     @asynccontextmanager
@@ -227,9 +202,7 @@ class Hub:
             audit=audit,
         )
         return cls(
-            ledger=ledger,
-            clock=clock,
-            alarms=ground.alarms,
+            ground=ground,
             servers=servers,
             inbox=inbox,
             work=work_of(ground, inbox),
@@ -245,10 +218,6 @@ class Hub:
             audit=audit,
             quotas=quotas,
             configuration=configuration_of(ground, given=given, load=load, servers=servers, audit=audit, events=events),
-            tracer=ground.tracer,
-            meter=ground.meter,
-            telemetry_endpoint=ground.telemetry_endpoint,
-            ownership=ground.ownership,
         )
 
     def defects(self) -> dict[str, str]:
