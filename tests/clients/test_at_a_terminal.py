@@ -78,6 +78,8 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> list[list[str]]:
         if getattr(parameter, "required", False):
             value = VALUES.get(parameter.name, "x")
             words += [value] if not parameter.opts[0].startswith("-") else [parameter.opts[0], value]
+        elif parameter.name == "timeout":
+            words += ["--timeout", "1"]
     return [words]
 
 

@@ -9,7 +9,7 @@ import pytest
 from ..e2e.crash import report
 from .storm import Plan, Storm
 
-SHORT = Plan(kills=20, stops=20, partitions=20, restarts=20, failovers=20)
+SHORT = Plan(kills=5, stops=5, partitions=5, restarts=5, failovers=5)
 LEASE_TTL_S = 3.0
 PACE = 4.0
 """How much slower people are than in the long form: what they make is kept, and read by each member that starts."""

@@ -180,12 +180,15 @@ async def settled(hub: RunningHub) -> AsyncIterator[None]:
             await hub.client.calls.cancel(call.id, abort=True)
         await hub.call(call.id)
     left = await hub.client.inbox.list(states=["open"])
-    for server in {request.server for request in left}:
+    ids, servers = {request.id for request in left}, {request.server for request in left}
+    for server in servers:
         await hub.client.servers.disconnect(server)
-    for request in left:
-        await hub.request(request.id, state="withdrawn")
-        await hub.client.servers.connect(request.server)
-        await hub.connected(request.server)
+    if ids:
+        await hub.watched(hub.client.inbox.watch(), lambda r: r.id in ids and r.state == "withdrawn", len(ids))
+    for server in servers:
+        await hub.client.servers.connect(server)
+    if servers:
+        await hub.connected(*servers)
 
 
 @pytest.fixture
