@@ -21,7 +21,7 @@ class LedgerProblem(Exception):
     """The file cannot be used; the message says why, and what to do."""
 
 
-class Ledger:
+class UsageLedger:
     """Reads and writes the file; `opened` makes one. Only one agent at a time can have it."""
 
     def __init__(self, path: Path) -> None:
@@ -29,7 +29,7 @@ class Ledger:
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path) -> Generator["Ledger"]:
+    def opened(cls, path: Path) -> Generator["UsageLedger"]:
         """Hold the file, which need not be there yet. Raises LedgerProblem."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

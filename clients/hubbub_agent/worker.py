@@ -13,7 +13,7 @@ from hubbub_agent.decision import Decision, DecisionFailed, decide, or_refusal
 from hubbub_agent.models.purse import Purse
 from hubbub_agent.rules.problems import AnswerProblem
 from hubbub_agent.rules.rulebook import Answer, Rule, Rulebook
-from hubbub_agent.usage_ledger import Ledger
+from hubbub_agent.usage_ledger import UsageLedger
 from hubbub_client import payload
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.data.watch_events import Removed, Synced, Upsert
@@ -46,7 +46,12 @@ class Agent:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, hub: Hub, rules: Rulebook, audit: DecisionAudit, say: Callable[[str], None], ledger: Ledger | None = None
+        cls,
+        hub: Hub,
+        rules: Rulebook,
+        audit: DecisionAudit,
+        say: Callable[[str], None],
+        ledger: UsageLedger | None = None,
     ) -> AsyncGenerator["Agent"]:
         """Open an agent with its models; `ledger` keeps its usage over restarts. Raises LedgerProblem."""
         async with Purse.open(rules, say, ledger) as purse:

@@ -32,11 +32,11 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<body>[^}]*)(?P<end>\}?)")
 _VARIABLE = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 
 
-class ConfigProblem(Exception):
+class NoticeRuleProblem(Exception):
     """The rules are wrong; the message begins with the key."""
 
 
-class Unreadable(ConfigProblem):
+class Unreadable(NoticeRuleProblem):
     """The file cannot be read, or is not what its ending says."""
 
 
@@ -107,7 +107,7 @@ class Rules(BaseModel):
 
 
 def rules(content: Mapping[str, Any], where: str = "") -> Rules:
-    """Validate rules. Raises ConfigProblem, which names the key and suggests a similar one. It quotes no url."""
+    """Validate rules. Raises NoticeRuleProblem, which names the key and suggests a similar one. It quotes no url."""
     try:
         return Rules.model_validate(content)
     except ValidationError as error:
@@ -117,13 +117,13 @@ def rules(content: Mapping[str, Any], where: str = "") -> Rules:
         if first["type"] == "extra_forbidden":
             near = get_close_matches(key, Rules.model_fields, n=1)
             why = f"unknown key; did you mean {near[0]!r}?" if near else f"unknown key; there are {_all()}"
-        raise ConfigProblem(f"{where}{key}: {why}" if key else f"{where}{why}") from None
+        raise NoticeRuleProblem(f"{where}{key}: {why}" if key else f"{where}{why}") from None
 
 
 def table(file: Path, environ: Mapping[str, str], *, except_: Container[str] = ()) -> dict[str, Any]:
     """Return the table `[notify]` of a configuration file of the hub, with `${VAR}` replaced; empty if it has none.
 
-    Keys of `except_` are left out. Raises ConfigProblem.
+    Keys of `except_` are left out. Raises NoticeRuleProblem.
     """
     try:
         text = file.read_text(encoding="utf-8-sig")
@@ -133,7 +133,7 @@ def table(file: Path, environ: Mapping[str, str], *, except_: Container[str] = (
         raise Unreadable(f"{file}: {why}") from None
     found: Any = cast("dict[str, Any]", content).get("notify", {}) if isinstance(content, dict) else {}
     if not isinstance(found, dict):
-        raise ConfigProblem(f"{file}: notify: is not a table")
+        raise NoticeRuleProblem(f"{file}: notify: is not a table")
     given = cast("dict[str, Any]", found)
     return {
         key: _resolved(value, environ, f"{file}: notify.{key}") for key, value in given.items() if key not in except_
@@ -155,14 +155,14 @@ def _resolved(value: Any, environ: Mapping[str, str], key: str) -> Any:
             return "${"
         found = _VARIABLE.fullmatch(match["body"] or "") if match["end"] else None
         if found is None:
-            raise ConfigProblem(f"{key}: a reference is ${{VAR}}, ${{VAR:-default}} or ${{env:VAR}}")
+            raise NoticeRuleProblem(f"{key}: a reference is ${{VAR}}, ${{VAR:-default}} or ${{env:VAR}}")
         name, default = found["name"], found["default"]
         known = environ.get(name)
         if default is not None:
             return known or default
         if known is None:
             problem = f"the environment variable {name} is not set; set it, or give a default: ${{{name}:-...}}"
-            raise ConfigProblem(f"{key}: {problem}")
+            raise NoticeRuleProblem(f"{key}: {problem}")
         return known
 
     return _REFERENCE.sub(replacement, value)

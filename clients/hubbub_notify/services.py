@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import anyio
 import apprise
 
-from hubbub_notify.rules import ConfigProblem
+from hubbub_notify.rules import NoticeRuleProblem
 from hubbub_notify.target import Said
 from hubbub_notify.text import Notice
 
@@ -98,25 +98,25 @@ class _Outcome:
 
 
 def service(url: str, number: int, where: str) -> Service:
-    """Return the service at a url, the `number`th in `where`. Raises ConfigProblem, which does not quote the url."""
+    """Return the service at a url, the `number`th in `where`. Raises NoticeRuleProblem, without the url in it."""
     scheme, colon, _ = url.partition("://")
     known = _schemes()
     scheme = scheme.strip().lower()
     if not colon or not re.fullmatch(r"[a-z0-9-]{1,30}", scheme):
-        raise ConfigProblem(f"{where}: the {ordinal(number)} url does not begin with a service, such as mailto://")
+        raise NoticeRuleProblem(f"{where}: the {ordinal(number)} url does not begin with a service, such as mailto://")
     if known.get(scheme) == "":
-        raise ConfigProblem(
+        raise NoticeRuleProblem(
             f"{where}: the {ordinal(number)} url cannot be used here: {scheme}:// needs a package or a system that this"
             " machine does not have"
         )
     if scheme not in known:
         near = [WEBHOOKS[scheme]] if scheme in WEBHOOKS else get_close_matches(scheme, known, n=1)
         advice = f"did you mean {near[0]}://?" if near else "docs/notify.md says where all services are listed"
-        raise ConfigProblem(f"{where}: the {ordinal(number)} url names no service: {scheme}://...; {advice}")
+        raise NoticeRuleProblem(f"{where}: the {ordinal(number)} url names no service: {scheme}://...; {advice}")
     with _heard():
         made = _made(url)
     if made is None:
-        raise ConfigProblem(
+        raise NoticeRuleProblem(
             f"{where}: the {ordinal(number)} url cannot be used: something in it is missing or wrong; it looks like"
             f" {known[scheme]}"
         )
@@ -125,7 +125,7 @@ def service(url: str, number: int, where: str) -> Service:
 
 
 def services(urls: Sequence[str], where: str) -> list[Service]:
-    """Return the services at these urls, each once. Raises ConfigProblem."""
+    """Return the services at these urls, each once. Raises NoticeRuleProblem."""
     found = [service(url, number, where) for number, url in enumerate(urls, 1)]
     return list({each.key: each for each in found}.values())
 

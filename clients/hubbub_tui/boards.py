@@ -34,7 +34,7 @@ R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row(Generic[R]):
+class BoardRow(Generic[R]):
     """One record without payloads, and its subject in one line. Each news of a record is another row."""
 
     key: str
@@ -49,14 +49,14 @@ class Board(Generic[R]):
     """
 
     def __init__(self, keep: int = MAX_ROWS, *, first: bool = False) -> None:
-        self.rows: dict[str, Row[R]] = {}
+        self.rows: dict[str, BoardRow[R]] = {}
         self.hidden: dict[str, str] = {}
         self.version = 0
         self.synced = False
         self._keep = keep
         self._first = first
 
-    def put(self, row: Row[R], word: str = "") -> None:
+    def put(self, row: BoardRow[R], word: str = "") -> None:
         """Add or replace a row."""
         self.version += 1
         if row.key in self.rows:
@@ -115,7 +115,7 @@ class Boards:
         self.more_hosts = False
         self.hosts_refused = False
         self.progress: dict[str, Progress] = {}
-        self.events: deque[Row[ServerEvent]] = deque(maxlen=keep)
+        self.events: deque[BoardRow[ServerEvent]] = deque(maxlen=keep)
         self.events_seen = 0
         self.events_dropped = 0
         # Why the hub refuses a watch, in words.
@@ -147,7 +147,7 @@ class Boards:
         self.more_hosts = len(found) > self._keep
         self.hosts.clear()
         for host in found[: self._keep]:
-            self.hosts.put(Row(host.id, host))
+            self.hosts.put(BoardRow(host.id, host))
         self.hosts.synced = True
 
     def request(self, id_: str) -> PendingRequest | None:
@@ -221,17 +221,17 @@ class Boards:
                     async for event in events:
                         self.events_seen += 1
                         params = replace(event, params=_small(event.params))
-                        self.events.append(Row(str(self.events_seen), params, line(told(event))))
+                        self.events.append(BoardRow(str(self.events_seen), params, line(told(event))))
             except HubbubError as error:
                 self.refusal = line(error.message)
                 await anyio.sleep(RETRY_S)
 
     def _server(self, server: Server) -> None:
-        self.servers.put(Row(server.name, server))
+        self.servers.put(BoardRow(server.name, server))
 
     def _request(self, request: PendingRequest) -> None:
         short = replace(request, request=None, answer=_gist(request.answer))
-        row = Row(request.id, short, _about(question(request), request.defect))
+        row = BoardRow(request.id, short, _about(question(request), request.defect))
         if request.state == "open":
             self.open.put(row, request.kind)
         else:
@@ -250,13 +250,13 @@ class Boards:
         error = seen.error and replace(seen.error, details=None, message=line(seen.error.message or ""))
         result = {"isError": True} if as_object(seen.result).get("isError") else None
         short = replace(seen, params=None, result=result, error=error)
-        self.calls.put(Row(seen.id, short, _about(called(seen), seen.defect)))
+        self.calls.put(BoardRow(seen.id, short, _about(called(seen), seen.defect)))
 
     def _task(self, task: Task) -> None:
-        self.tasks.put(Row(task.id, replace(task, status_message=line(task.status_message or ""))))
+        self.tasks.put(BoardRow(task.id, replace(task, status_message=line(task.status_message or ""))))
 
     def _list(self, entries: CatalogList) -> None:
-        self.lists.put(Row(entries.id, entries))
+        self.lists.put(BoardRow(entries.id, entries))
 
 
 def _gist(answer: object) -> object:

@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hubbub.v1 import call_pb2, common_pb2, server_pb2
 from hubbub_cli.output import server_news
 from hubbub_local import other_hubs
-from hubbub_notify.rules import ConfigProblem
+from hubbub_notify.rules import NoticeRuleProblem
 from hubbub_notify.services import services
 
 CONNECTING = server_pb2.SERVER_STATE_CONNECTING
@@ -133,7 +133,7 @@ def test_a_process_with_the_lock_of_a_data_directory_is_a_hub(tmp_path: Path) ->
 
 
 def test_an_address_of_ones_own_is_a_webhook() -> None:
-    with pytest.raises(ConfigProblem, match=r"did you mean json://\?"):
+    with pytest.raises(NoticeRuleProblem, match=r"did you mean json://\?"):
         services(["http://127.0.0.1/x"], "URL")
-    with pytest.raises(ConfigProblem, match=r"did you mean jsons://\?"):
+    with pytest.raises(NoticeRuleProblem, match=r"did you mean jsons://\?"):
         services(["https://example.com/x"], "URL")

@@ -14,7 +14,7 @@ import yaml
 from hubbub_bridge import trial
 from hubbub_cli.host_entry.install import show_trial
 from hubbub_client.legible import is_clean
-from hubbub_local.hosts.files import Unchangeable, change
+from hubbub_local.hosts.files import UnchangeableHostFile, change
 from hubbub_local.hosts.kinds import HOSTS, BridgeCommand, HostProgram, Url
 from hubbub_local.platform_dirs import Machine
 
@@ -218,7 +218,7 @@ def test_a_file_that_cannot_be_changed_with_certainty_is_left_as_it_is(
 ) -> None:
     file = tmp_path / f"file{kind}"
     file.write_bytes(content)
-    with pytest.raises(Unchangeable):
+    with pytest.raises(UnchangeableHostFile):
         change(file, "section", {"hubbub": {"command": "x"}})
     assert file.read_bytes() == content
     assert list(tmp_path.iterdir()) == [file]
@@ -228,7 +228,7 @@ def test_a_text_that_looks_like_the_table_of_the_hub_is_not_cut(tmp_path: Path) 
     file = tmp_path / "config.toml"
     before = 'about = """\n[mcp_servers.hubbub]\nis how it looks\n[end]\n"""\n'
     file.write_text(before)
-    with pytest.raises(Unchangeable, match="cannot be changed here"):
+    with pytest.raises(UnchangeableHostFile, match="cannot be changed here"):
         change(file, "mcp_servers", {"hubbub": {"command": "x"}})
     assert file.read_text() == before
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hubbub_notify.rules import ConfigProblem, Rules, rules, table
+from hubbub_notify.rules import NoticeRuleProblem, Rules, rules, table
 from hubbub_notify.services import hidden, service, services
 from hubbub_notify.text import LONGEST, notice
 
@@ -37,13 +37,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("given", "problem"), WRONG)
 def test_a_wrong_key_is_named_with_what_is_wrong(given: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ConfigProblem) as caught:
+    with pytest.raises(NoticeRuleProblem) as caught:
         rules(given, "notify.")
     assert str(caught.value).startswith(problem)
 
 
 def test_an_error_does_not_quote_urls() -> None:
-    with pytest.raises(ConfigProblem) as caught:
+    with pytest.raises(NoticeRuleProblem) as caught:
         rules({"urls": [{"secret": "hunter2hunter2"}]})
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in repr(rules({"urls": ["json://hunter2@127.0.0.1"]}))
@@ -60,7 +60,7 @@ def test_variables_of_the_environment_stand_in_the_table(tmp_path: Path) -> None
         "quiet": "22:00-07:00",
         "per_hour": 5,
     }
-    with pytest.raises(ConfigProblem, match=r"notify\.urls\.0: the environment variable TOKEN is not set; set it"):
+    with pytest.raises(NoticeRuleProblem, match=r"notify\.urls\.0: the environment variable TOKEN is not set; set it"):
         table(file, {})
     assert table(file, {"QUIET": "22:00-07:00"}, except_={"urls"})["per_hour"] == 5
 
@@ -69,7 +69,7 @@ def test_variables_of_the_environment_stand_in_the_table(tmp_path: Path) -> None
 def test_a_reference_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "hubbub.json"
     file.write_text(json.dumps({"notify": {"urls": [f"json://{text}"]}}))
-    with pytest.raises(ConfigProblem, match=r"notify\.urls\.0: a reference is"):
+    with pytest.raises(NoticeRuleProblem, match=r"notify\.urls\.0: a reference is"):
         table(file, {})
 
 
@@ -89,13 +89,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: st
     if problem is None:
         assert table(file, {}) == {}
         return
-    with pytest.raises(ConfigProblem) as caught:
+    with pytest.raises(NoticeRuleProblem) as caught:
         table(file, {})
     assert problem in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigProblem, match="No such file"):
+    with pytest.raises(NoticeRuleProblem, match="No such file"):
         table(tmp_path / "none.toml", {})
 
 
@@ -116,7 +116,7 @@ SECRET = "hunter2hunter2"
     ],
 )
 def test_a_url_that_cannot_be_used_is_named_without_its_secret(url: str, problem: str) -> None:
-    with pytest.raises(ConfigProblem) as caught:
+    with pytest.raises(NoticeRuleProblem) as caught:
         service(url, 2, "notify.urls")
     assert str(caught.value).startswith(f"notify.urls: {problem}")
     assert SECRET not in str(caught.value)
@@ -140,7 +140,9 @@ def test_a_service_is_named_without_its_secret(url: str, name: str) -> None:
 
 def test_a_service_that_this_machine_cannot_have_is_not_taken_for_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hubbub_notify.services._schemes", lambda: {"json": "json://{host}", "macosx": ""})
-    with pytest.raises(ConfigProblem, match="the 1st url cannot be used here: macosx:// needs a package or a system"):
+    with pytest.raises(
+        NoticeRuleProblem, match="the 1st url cannot be used here: macosx:// needs a package or a system"
+    ):
         service("macosx://", 1, "URL")
 
 
@@ -152,7 +154,7 @@ def test_every_service_of_the_document_is_known() -> None:
         problem = ""
         try:
             service(f"{each}://?", 1, "URL")
-        except ConfigProblem as caught:
+        except NoticeRuleProblem as caught:
             problem = str(caught)
         assert "names no service" not in problem
 

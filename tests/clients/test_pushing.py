@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hubbub_cli.notices.rules import given_rules
-from hubbub_notify.rules import ConfigProblem
+from hubbub_notify.rules import NoticeRuleProblem
 
 
 def test_pushes_need_no_variable_of_the_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,5 +14,5 @@ def test_pushes_need_no_variable_of_the_urls(tmp_path: Path, monkeypatch: pytest
     file.write_text('[notify]\nurls = ["slack://${SLACK_TOKEN}"]\nafter_s = 60\n')
     made, _ = given_rules({}, file, without={"urls"})
     assert (made.urls, made.after_s) == ((), 60)
-    with pytest.raises(ConfigProblem, match="SLACK_TOKEN is not set"):
+    with pytest.raises(NoticeRuleProblem, match="SLACK_TOKEN is not set"):
         given_rules({}, file)

@@ -8,7 +8,7 @@ import pytest
 
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.downstream import HostOutbox, HostRequest, McpEndpoint, McpHost, ProfileView, ServerView
+from hubbubd.downstream import HostOutbox, McpEndpoint, McpHost, ProfileView, RequestToHost, ServerView
 from hubbubd.runtime.hub import Hub
 
 from ..runtime.conftest import World, server
@@ -39,7 +39,7 @@ async def hub(world: World) -> Any:
 
 async def ask(endpoint: McpEndpoint, principal: Principal, method: str, **params: Any) -> Any:
     host = McpHost(principal=principal, revision=OLD)
-    exchange = HostRequest(id=1, method=method, params=params, host=host, tell=lambda _: None)
+    exchange = RequestToHost(id=1, method=method, params=params, host=host, tell=lambda _: None)
     return json.loads(await endpoint.serve(exchange))["result"]
 
 

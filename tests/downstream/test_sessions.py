@@ -16,9 +16,9 @@ from hubbubd.downstream import (
     EndpointSessions,
     HostLimits,
     HostOutbox,
-    HostRequest,
     McpEndpoint,
     McpHost,
+    RequestToHost,
 )
 from hubbubd.downstream.hosts import introductions
 from hubbubd.downstream.protocol.messages import Refusal, RequestMessage
@@ -47,7 +47,7 @@ class Waiting:
     def parted(self, host: McpHost) -> None:
         """Nobody looks."""
 
-    async def serve(self, exchange: HostRequest) -> bytes:
+    async def serve(self, exchange: RequestToHost) -> bytes:
         """Serves one."""
         await self.go.wait()
         return b"{}"

@@ -186,6 +186,22 @@ def test_a_dataclass_of_many_fields_takes_them_by_keyword() -> None:
     assert found == {}
 
 
+def test_a_class_name_means_one_thing() -> None:
+    """The library may have a class for each of the hub's nouns that its users meet too, as `Call` and `Inbox`."""
+    where: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name, []).append(module)
+    shared = {name: sorted(modules) for name, modules in where.items() if len(modules) > 1}
+    pairs = {
+        name
+        for name, modules in shared.items()
+        if len(modules) == 2 and packages(modules) == {"hubbub_client", "hubbubd"}
+    }
+    assert {name: modules for name, modules in shared.items() if name not in pairs} == {}
+
+
 def test_the_daemon_logs_through_structlog_alone() -> None:
     """What goes through the standard library does not follow `log_level`: only warnings pass its bridge."""
     assert [name for name, path in DAEMON.items() if "getLogger(__name__)" in path.read_text(encoding="utf-8")] == []

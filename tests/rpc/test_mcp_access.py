@@ -11,7 +11,7 @@ from hubbubd.core.access import Role
 from hubbubd.core.audit import AuditFilter, AuditKind
 from hubbubd.errors import Unauthenticated
 from hubbubd.rpc.mcp.admission import Admission
-from hubbubd.rpc.mcp.transport import HttpRefusal, HttpRequest
+from hubbubd.rpc.mcp.transport import HostHttpRequest, HttpRefusal
 
 from ..runtime.peer import never
 from .conftest import LIMIT_S
@@ -99,11 +99,11 @@ async def test_a_token_in_the_url_is_refused_beside_a_good_one(made: Stage, quer
     assert (refused.status_code, refused.json()["error"]["data"]["reason"]) == (401, "TOKEN_IN_URL")
 
 
-def received(path: str = ONE, server: str = "127.0.0.1", **headers: str) -> HttpRequest:
+def received(path: str = ONE, server: str = "127.0.0.1", **headers: str) -> HostHttpRequest:
     """A request with these headers at an address of the hub."""
     shown = [(key.encode(), value.encode()) for key, value in {"host": "127.0.0.1:7881", **headers}.items()]
     scope: Any = {"type": "http", "path": path, "headers": shown, "server": (server, 7881)}
-    return HttpRequest.of(scope, None, None)  # type: ignore[arg-type]
+    return HostHttpRequest.of(scope, None, None)  # type: ignore[arg-type]
 
 
 LOCAL = ("127.0.0.1:7881", "127.0.0.1", "localhost:1", "LOCALHOST", "[::1]:7881", "[::1]", "127.8.8.8:1")

@@ -12,14 +12,18 @@ from hubbub_agent.models.chat import most, tokens_of
 from hubbub_agent.models.client import ModelEndpoint, NotAsked
 from hubbub_agent.rules.limits import NOTHING, OverLimit, UsageMeter, Use
 from hubbub_agent.rules.rulebook import Rulebook
-from hubbub_agent.usage_ledger import Ledger
+from hubbub_agent.usage_ledger import UsageLedger
 
 
 class Purse:
     """The models of the rules, and what may still be spent on them. `say` gets messages for the operator."""
 
     def __init__(
-        self, rules: Rulebook, endpoints: Mapping[str, ModelEndpoint], say: Callable[[str], None], ledger: Ledger | None
+        self,
+        rules: Rulebook,
+        endpoints: Mapping[str, ModelEndpoint],
+        say: Callable[[str], None],
+        ledger: UsageLedger | None,
     ) -> None:
         self._rules = rules
         self._endpoints = endpoints
@@ -33,7 +37,7 @@ class Purse:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, rules: Rulebook, say: Callable[[str], None], ledger: Ledger | None = None
+        cls, rules: Rulebook, say: Callable[[str], None], ledger: UsageLedger | None = None
     ) -> AsyncGenerator["Purse"]:
         """Open the endpoints of all models; `ledger` keeps usage over restarts. Raises LedgerProblem."""
         async with AsyncExitStack() as stack:

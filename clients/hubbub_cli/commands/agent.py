@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hubbub_agent.evals.cases import Case
     from hubbub_agent.evals.evaluation import Replies, Verdict
     from hubbub_agent.rules.rulebook import Rulebook
-    from hubbub_agent.usage_ledger import Ledger
+    from hubbub_agent.usage_ledger import UsageLedger
     from hubbub_client.hub import Hub
 
 app = Commands("Answer what the rules allow, as one of the hub's workers, until interrupted; leave the rest to people.")
@@ -147,15 +147,15 @@ def _keeps(book: "Rulebook") -> bool:
 
 
 @contextmanager
-def _ledger(file: Path | None, settings: Settings) -> Generator["Ledger"]:
+def _ledger(file: Path | None, settings: Settings) -> Generator["UsageLedger"]:
     """Hold the file of the usage, by default one in the data directory, by the agent's name."""
-    from hubbub_agent.usage_ledger import Ledger, LedgerProblem, file_of
+    from hubbub_agent.usage_ledger import LedgerProblem, UsageLedger, file_of
     from hubbub_client.transport.discovery import Where, client_file
 
     directory = client_file(Where(data_dir=settings.data_dir)).parent
     path = file if file is not None else file_of(directory, settings.name or "agent")
     try:
-        with Ledger.opened(path) as ledger:
+        with UsageLedger.opened(path) as ledger:
             ledger.read()
             yield ledger
     except LedgerProblem as problem:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubbub_cli.output.printer import note, print_json, print_records, say
-from hubbub_cli.output.progress_line import Meter
+from hubbub_cli.output.progress_line import ProgressLine
 from hubbub_cli.run.session import run, settings_of
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.bounds import finite
@@ -77,7 +77,7 @@ def move(context: typer.Context, server: Server, member: Target = None, timeout:
     """Hand a server on to another member, and wait until it is there; calls under way end first."""
 
     async def work(hub: "Hub") -> None:
-        meter = Meter(moving=not settings_of(context).json)
+        meter = ProgressLine(moving=not settings_of(context).json)
         meter.show(f"{server} is being handed on")
         try:
             moved = await hub.fleet.move(server, member)
@@ -124,7 +124,7 @@ def drain(
 
     async def work(hub: "Hub") -> bool:
         name = await hub.fleet.drain(member)
-        left = await _drained(hub, name, Meter(moving=not settings_of(context).json)) if wait else 0
+        left = await _drained(hub, name, ProgressLine(moving=not settings_of(context).json)) if wait else 0
         it = await hub.fleet.status()
         found = it.find(name)
         if settings_of(context).json:
@@ -141,7 +141,7 @@ def drain(
     run(context, work)
 
 
-async def _drained(hub: "Hub", name: str, meter: Meter) -> int:
+async def _drained(hub: "Hub", name: str, meter: ProgressLine) -> int:
     """Wait until a member has no servers; return how many it has if it ceased to drain."""
     import asyncio
 

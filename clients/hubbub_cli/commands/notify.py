@@ -92,13 +92,13 @@ def notify(
 
 def _chosen(options: dict[str, Any], config: Path | None) -> "tuple[Rules, Sequence[Service]]":
     """Return the rules, and whom they name. Raises Usage."""
-    from hubbub_notify.rules import ConfigProblem
+    from hubbub_notify.rules import NoticeRuleProblem
     from hubbub_notify.services import services
 
     try:
         rules, source = given_rules(options, config)
         targets = services(rules.urls, "URL" if options["urls"] else source)
-    except ConfigProblem as problem:
+    except NoticeRuleProblem as problem:
         raise Usage(str(problem)) from None
     if not targets:
         raise Usage("name at least one URL, for example ntfys://ntfy.sh/TOPIC, or set urls in [notify]; docs/notify.md")

@@ -6,7 +6,7 @@ import typer
 
 from hubbub_cli.output.details import print_record
 from hubbub_cli.output.printer import print_counts, print_json, say
-from hubbub_cli.output.progress_line import Meter
+from hubbub_cli.output.progress_line import ProgressLine
 from hubbub_cli.run.session import in_loop, run, settings_of
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import example
@@ -81,7 +81,7 @@ def backup(
 ) -> None:
     """Write a backup of the store into a file here, while the hub goes on."""
     settings = settings_of(context)
-    meter = Meter(moving=not settings.json)
+    meter = ProgressLine(moving=not settings.json)
     told = 0
 
     async def show(here: int, whole: int) -> None:
@@ -131,7 +131,7 @@ def copy(
 
     settings = settings_of(context)
     order = CopyOrder(source=source, target=target, secrets=secrets, verify=verify, config=tuple(config or ()))
-    done = in_loop(context, copied(order, settings.data_dir, Meter(moving=not settings.json)))
+    done = in_loop(context, copied(order, settings.data_dir, ProgressLine(moving=not settings.json)))
     if settings.json:
         print_json(done)
     else:

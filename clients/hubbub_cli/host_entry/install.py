@@ -16,7 +16,7 @@ from hubbub_cli.host_entry.token import check_endpoint, token_for
 from hubbub_cli.output.printer import note, print_json, say
 from hubbub_cli.run.session import Settings, Usage, in_loop, run, settings_of
 from hubbub_local.hosts import files
-from hubbub_local.hosts.files import Unchangeable
+from hubbub_local.hosts.files import UnchangeableHostFile
 from hubbub_local.hosts.kinds import NAME, BridgeCommand, Url
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def install(context: typer.Context, wanted: Wanted, *, replace: bool) -> None:
     try:
         # Before a token is made for it: can the file be changed?
         files.preview(wanted.file, wanted.host.section, wanted.entries(entry))
-    except (Unchangeable, OSError) as error:
+    except (UnchangeableHostFile, OSError) as error:
         raise _refused(wanted, error) from None
     if wanted.url is None:
         if wanted.shown:
@@ -148,7 +148,7 @@ def _put(settings: Settings, wanted: Wanted, entry: dict[str, Any]) -> None:
     opened = private and files.is_open(file)
     try:
         changed, backup = files.change(file, host.section, wanted.entries(entry), private=private)
-    except (Unchangeable, OSError) as error:
+    except (UnchangeableHostFile, OSError) as error:
         raise _refused(wanted, error) from None
     if settings.json:
         shape = {"host": host.name, "file": str(file), "changed": changed, "backup": backup and str(backup)}

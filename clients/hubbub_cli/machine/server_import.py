@@ -54,7 +54,7 @@ class Taking:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ImportOutcome:
     """What came of it."""
 
     taken: list[Offer] = field(default_factory=list[Offer])
@@ -70,7 +70,7 @@ class Outcome:
     backup: Path | None = None
 
 
-def take(taking: Taking, found: Sequence[FoundServer | Trouble]) -> Outcome | None:
+def take(taking: Taking, found: Sequence[FoundServer | Trouble]) -> ImportOutcome | None:
     """Take over what is wanted of the found servers. None if nothing was to be done. Raises Usage, TyperException."""
     at = Machine.here()
     text = read(taking.file)
@@ -243,9 +243,9 @@ def _numbers(typed: str, most: int) -> Iterator[int]:
                 yield number
 
 
-def _write(taking: Taking, before: str, wanted: Sequence[Offer]) -> Outcome:
+def _write(taking: Taking, before: str, wanted: Sequence[Offer]) -> ImportOutcome:
     text = before
-    outcome = Outcome()
+    outcome = ImportOutcome()
     keyring = _keyring(taking, wanted)
     known: dict[tuple[Path, str], str] = {}
     for offer in wanted:
@@ -320,7 +320,7 @@ def offered_to_keyring(settings: Settings, name: str, spec: Mapping[str, Any]) -
     found = secrets(spec)
     if not found:
         return spec
-    keyring, outcome = None, Outcome()
+    keyring, outcome = None, ImportOutcome()
     if settings.interactive:
         with suppress(NoKeyring):
             keyring = system_keyring()
@@ -334,7 +334,7 @@ def offered_to_keyring(settings: Settings, name: str, spec: Mapping[str, Any]) -
 
 
 def _without_secrets(
-    name: str, spec: Mapping[str, Any], asked: Sequence[Way], keyring: Keyring | None, outcome: Outcome
+    name: str, spec: Mapping[str, Any], asked: Sequence[Way], keyring: Keyring | None, outcome: ImportOutcome
 ) -> Mapping[str, Any]:
     """Return a spec with its secrets in the keyring, as far as that takes them; so is what was `asked` for as one."""
     found = secrets(spec)
@@ -376,7 +376,7 @@ def _asked(prompt: str, *, hidden: bool = False) -> str:
     return line.strip()
 
 
-def report(taking: Taking, outcome: Outcome) -> None:
+def report(taking: Taking, outcome: ImportOutcome) -> None:
     """Say what was done."""
     if taking.settings.json:
         print_json(

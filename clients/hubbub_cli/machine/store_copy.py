@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hubbub_cli.output.printer import print_counts, say
-from hubbub_cli.output.progress_line import Meter
+from hubbub_cli.output.progress_line import ProgressLine
 from hubbub_cli.run.session import Usage
 from hubbub_client.errors import FailedPrecondition
 from hubbub_client.numbers import whole, whole_text
@@ -45,7 +45,7 @@ class CopyOrder:
         return [*program, *options, "--copy-store", self.source, self.target]
 
 
-async def copied(order: CopyOrder, data_dir: str | None, meter: Meter) -> dict[str, Any]:
+async def copied(order: CopyOrder, data_dir: str | None, meter: ProgressLine) -> dict[str, Any]:
     """Make a copy, or compare with one that is there; return what was done as `hubbubd` says it.
 
     `equal` in it is None unless both were compared. Raises Usage, and FailedPrecondition when nothing was copied.
@@ -73,7 +73,7 @@ async def copied(order: CopyOrder, data_dir: str | None, meter: Meter) -> dict[s
     raise FailedPrecondition(said or f"hubbubd has ended with status {status}", reason=REASON)
 
 
-async def _told(process: Process, meter: Meter) -> str:
+async def _told(process: Process, meter: ProgressLine) -> str:
     """Show progress until the process says nothing more; return the last of what else it said."""
     said = ""
     assert process.stderr is not None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hubbub_notify.push import Keys
 
 
-class Subscription(Protocol):
+class StoredSubscription(Protocol):
     """A subscription of a browser."""
 
     @property
@@ -31,11 +31,11 @@ class Subscription(Protocol):
     def auth(self) -> bytes: ...
 
 
-class Subscriber(Protocol):
+class PushSubscriber(Protocol):
     """A browser that wants pushes."""
 
     @property
-    def subscription(self) -> Subscription: ...
+    def subscription(self) -> StoredSubscription: ...
     @property
     def end(self) -> Callable[[], None]: ...
 
@@ -45,11 +45,11 @@ class Pusher:
 
     def __init__(self, settings: Settings, config: Path | None) -> None:
         """Read the rules, but for the urls, which may need variables that only `hubbub notify` has. Raises Usage."""
-        from hubbub_notify.rules import ConfigProblem
+        from hubbub_notify.rules import NoticeRuleProblem
 
         try:
             self._rules, _ = given_rules({}, config, without={"urls"})
-        except ConfigProblem as problem:
+        except NoticeRuleProblem as problem:
             raise Usage(str(problem)) from None
         self._folder = data_directory(settings) / "notify"
         self._making = threading.Lock()
@@ -65,7 +65,7 @@ class Pusher:
 
         return Keys(self._folder / "push.pem")
 
-    async def run(self, hub: "Hub", first: "anyio.Event", subscribers: Callable[[], Sequence[Subscriber]]) -> None:
+    async def run(self, hub: "Hub", first: "anyio.Event", subscribers: Callable[[], Sequence[PushSubscriber]]) -> None:
         """Tell the subscribers, once there is a first, until cancelled. Say failures; they end pushes alone."""
         import anyio.to_thread
 
@@ -74,7 +74,7 @@ class Pusher:
         from hubbub_notify.push import Browser
         from hubbub_notify.sent_log import State, StateProblem
 
-        def browser(each: Subscriber) -> Browser:
+        def browser(each: PushSubscriber) -> Browser:
             at = each.subscription
             return Browser(
                 endpoint=at.endpoint,

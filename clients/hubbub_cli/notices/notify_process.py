@@ -21,7 +21,7 @@ def table_of(config: Sequence[str]) -> Path | None:
     It says on stderr what is wrong with such a table: the hub starts all the same.
     """
     from hubbub_local.platform_dirs import Machine, config_file
-    from hubbub_notify.rules import ConfigProblem, Unreadable, rules, table
+    from hubbub_notify.rules import NoticeRuleProblem, Unreadable, rules, table
 
     named = config or [each for each in os.environ.get("HUBBUBD_CONFIG", "").split(os.pathsep) if each]
     for file in [Path(each).expanduser() for each in named] or [config_file(Machine.here())]:
@@ -35,7 +35,7 @@ def table_of(config: Sequence[str]) -> Path | None:
                 continue
         except Unreadable:  # the hub says what is wrong with its file
             continue
-        except ConfigProblem as problem:
+        except NoticeRuleProblem as problem:
             note(f"{NOT_SENT}: {problem}")
             continue
         return file

@@ -25,12 +25,12 @@ def data_directory(settings: Settings) -> Path:
 
 
 def given_rules(options: dict[str, Any], config: Path | None, *, without: Collection[str] = ()) -> "tuple[Rules, str]":
-    """Return the rules of the table [notify] with the options over them, and where the table is. Raises ConfigProblem.
+    """Return the rules of the table [notify] with the options over them, and its place. Raises NoticeRuleProblem.
 
     The table is that of `config`, else of the first file of HUBBUBD_CONFIG that has one, else of the default file; its
     keys of `without` are not read.
     """
-    from hubbub_notify.rules import ConfigProblem, rules, table
+    from hubbub_notify.rules import NoticeRuleProblem, rules, table
 
     named = [Path(each) for each in os.environ.get(CONFIG, "").split(os.pathsep) if each]
     default = config_file(Machine.here())
@@ -39,13 +39,13 @@ def given_rules(options: dict[str, Any], config: Path | None, *, without: Collec
     unread = {*given, *without}  # these need no variable
     found = next(((each, file) for file in files if (each := table(file, os.environ, except_=unread))), None)
     if found is None and config is not None and not given.get("urls"):
-        raise ConfigProblem(f"{config}: it has no table [notify]; docs/notify.md says what belongs there")
+        raise NoticeRuleProblem(f"{config}: it has no table [notify]; docs/notify.md says what belongs there")
     if given:
         try:
             rules(given)
-        except ConfigProblem as problem:
+        except NoticeRuleProblem as problem:
             key, colon, why = str(problem).partition(":")
-            raise ConfigProblem(f"{_option(key)}{colon}{why}") from None
+            raise NoticeRuleProblem(f"{_option(key)}{colon}{why}") from None
     if found is None:
         return rules(given), "options"
     content, file = found

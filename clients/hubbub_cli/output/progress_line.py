@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MAX_CHARS = 120
 
 
-class Meter:
+class ProgressLine:
     """Progress of one thing, on stderr. With `moving` false it prints lines on a terminal, too."""
 
     def __init__(self, *, moving: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import anyio
 
 from hubbub_cli.output.printer import note
-from hubbub_cli.output.progress_line import Meter
+from hubbub_cli.output.progress_line import ProgressLine
 from hubbub_cli.run.session import Settings
 from hubbub_cli.terminal.answer import ask
 from hubbub_cli.terminal.wait import settled
@@ -31,7 +31,7 @@ class LiveCall:
     def __init__(self, hub: Hub, settings: Settings) -> None:
         self._hub = hub
         self._settings = settings
-        self._meter = Meter(moving=not settings.json)
+        self._meter = ProgressLine(moving=not settings.json)
         self._server = ""
         self._now: tuple[str, float | None, float | None] = ("", None, None)
         self._waiting: dict[str, str] = {}

@@ -23,7 +23,7 @@ Entries = Mapping[str, Entry | None]
 """Entries of a section by name; None for one that is taken out."""
 
 
-class Unchangeable(Exception):
+class UnchangeableHostFile(Exception):
     """The file cannot be changed; the message says why."""
 
 
@@ -33,7 +33,7 @@ def snippet(kind: str, section: str, name: str, entry: Entry) -> str:
 
 
 def preview(file: Path, section: str, entries: Entries) -> str:
-    """Return what a file would be with entries changed. Raises Unchangeable, OSError."""
+    """Return what a file would be with entries changed. Raises UnchangeableHostFile, OSError."""
     return _CHANGES[file.suffix](_content(file.resolve()) or "", section, entries)
 
 
@@ -41,7 +41,7 @@ def change(file: Path, section: str, entries: Entries, *, private: bool = False)
     """Set or take out entries of a file, which is made if there is none.
 
     Return whether it is changed, and where the old file is now. With `private`, nobody but its owner can read it then.
-    Raises Unchangeable, OSError.
+    Raises UnchangeableHostFile, OSError.
     """
     file = file.resolve()  # a link stays one
     before = _content(file)
@@ -64,18 +64,18 @@ def is_open(file: Path) -> bool:
 def _content(file: Path) -> str | None:
     try:
         if file.stat().st_size > MAX_BYTES:
-            raise Unchangeable("it is too large")
+            raise UnchangeableHostFile("it is too large")
         return file.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
-        raise Unchangeable("it is not UTF-8") from None
+        raise UnchangeableHostFile("it is not UTF-8") from None
 
 
 def _with(found: object, section: str, entries: Entries) -> Mapping[str, Any] | None:
-    """Return a section with entries changed; None if they are as they are to be. Raises Unchangeable."""
+    """Return a section with entries changed; None if they are as they are to be. Raises UnchangeableHostFile."""
     if not isinstance(found, dict):
-        raise Unchangeable(f"`{section}` is no table of servers")
+        raise UnchangeableHostFile(f"`{section}` is no table of servers")
     servers = cast("dict[str, Any]", found)
     if all(servers.get(name) == entry for name, entry in entries.items()):
         return None
@@ -94,9 +94,9 @@ def _json(text: str, section: str, entries: Entries) -> str:
     try:
         after = jsonc.changed(text if text.strip() else "{}\n", section, entries)
     except jsonc.Unclear as error:
-        raise Unchangeable(str(error)) from None
+        raise UnchangeableHostFile(str(error)) from None
     if _parsed(after) != {**before, section: wanted}:
-        raise Unchangeable(f"`{section}` is written in a way that cannot be changed here")
+        raise UnchangeableHostFile(f"`{section}` is written in a way that cannot be changed here")
     return after
 
 
@@ -104,7 +104,7 @@ def _parsed(text: str) -> dict[str, Any]:
     try:
         return parsed(text, ".json")
     except UnreadableFile as error:
-        raise Unchangeable(str(error)) from None
+        raise UnchangeableHostFile(str(error)) from None
 
 
 # TOML
@@ -122,7 +122,7 @@ def _toml(text: str, section: str, entries: Entries) -> str:
             after = f"{after}\n{_table(f'{section}.{_quoted_key(name)}', entry)}".lstrip("\n")
     said = _loaded(after, f"`{section}` is written in a way that cannot be changed here")
     if {section: {}, **said} != {**before, section: wanted}:  # the last table of a section takes the section with it
-        raise Unchangeable(f"`{section}` is written in a way that cannot be changed here")
+        raise UnchangeableHostFile(f"`{section}` is written in a way that cannot be changed here")
     return after
 
 
@@ -130,7 +130,7 @@ def _loaded(text: str, why: str = "it is not TOML") -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Unchangeable(f"{why}: {error}") from None
+        raise UnchangeableHostFile(f"{why}: {error}") from None
 
 
 def _without_tables(text: str, section: str, name: str) -> str:
@@ -182,7 +182,7 @@ def _yaml_one(text: str, section: str, name: str, entry: Entry | None) -> str:
     inside = [number for number in range(begin + 1, _end(lines, begin)) if _says(lines[number])]
     depth = _depth(lines[inside[0]]) if inside else 2
     if any(_depth(lines[number]) < depth for number in inside) or (inside and not _KEY.match(lines[inside[0]].strip())):
-        raise Unchangeable(f"`{section}` is written in a way that cannot be changed here")
+        raise UnchangeableHostFile(f"`{section}` is written in a way that cannot be changed here")
     names = (name, f'"{name}"', f"'{name}'")
     old = next((n for n in inside if _depth(lines[n]) == depth and lines[n].strip().partition(":")[0] in names), None)
     if old is None:
@@ -197,18 +197,18 @@ def _yaml_one(text: str, section: str, name: str, entry: Entry | None) -> str:
 
 
 def _section(lines: list[str], section: str) -> int | None:
-    """Return the line where the section begins. Raises Unchangeable unless the file is a plain block mapping."""
+    """Return the line where the section begins. Raises UnchangeableHostFile unless it is a plain block mapping."""
     found: int | None = None
     for number, line in enumerate(lines):
         if not _says(line) or line.startswith(" ") or (number == 0 and line.strip() == "---"):
             continue
         key = _KEY.match(line)
         if key is None or "\t" in line:
-            raise Unchangeable("it is YAML of a form that cannot be changed here")
+            raise UnchangeableHostFile("it is YAML of a form that cannot be changed here")
         if key[1].strip("\"'") == section:
             rest = line[key.end(1) + 1 :].partition(" #")[0].strip()
             if found is not None or rest not in ("", "{}", "null", "~"):
-                raise Unchangeable(f"`{section}` is written in a way that cannot be changed here")
+                raise UnchangeableHostFile(f"`{section}` is written in a way that cannot be changed here")
             found = number
     return found
 

@@ -16,7 +16,7 @@ from hubbub_frontend.display.records import call_state, describe, duration, mome
 from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.display.timeline import timeline
 from hubbub_frontend.error_help import more_about
-from hubbub_tui.boards import Board, Boards, Row, called
+from hubbub_tui.boards import Board, BoardRow, Boards, called
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.widgets.table import Column
 
@@ -133,7 +133,7 @@ class CallsPane(ListPane):
     def board(self) -> Board[Any]:
         return self.boards.calls
 
-    def rows(self) -> Sequence[Row[Call]]:
+    def rows(self) -> Sequence[BoardRow[Call]]:
         return sorted(self.board.rows.values(), key=lambda row: row.record.created_at, reverse=True)
 
     def summary(self) -> str:
@@ -146,16 +146,16 @@ class CallsPane(ListPane):
     def nothing(self) -> Text:
         return DetailText().paragraph("5 shows what can be called; enter on a tool calls it.").text
 
-    def words(self, row: Row[Any]) -> str:
+    def words(self, row: BoardRow[Any]) -> str:
         return f"{super().words(row)} {row.record.state} {call_state(row.record)}"
 
-    def open_row(self, row: Row[Any]) -> None:
+    def open_row(self, row: BoardRow[Any]) -> None:
         self.hub_app.show_call(row.key)
 
-    def aspect(self, row: Row[Any]) -> object:
+    def aspect(self, row: BoardRow[Any]) -> object:
         return row, waits_for(row.record, self.boards)
 
-    async def detail(self, row: Row[Any]) -> Text:
+    async def detail(self, row: BoardRow[Any]) -> Text:
         return (await call_in_full(self.hub_app.hub, row.key, self.boards))[1]
 
     def action_answer(self) -> None:

@@ -21,7 +21,7 @@ from hubbub_frontend.display import text
 from hubbub_frontend.display.records import moment
 from hubbub_frontend.display.text import DetailText
 from hubbub_tui.boards import MAX_ROWS
-from hubbub_tui.panes.pane import SETTLE_S, TICK_S, Filter
+from hubbub_tui.panes.pane import SETTLE_S, TICK_S, PaneFilter
 from hubbub_tui.widgets.part import UP_DOWN, Part, Scroll
 
 PLURALS = {"tool": "tools", "resource": "resources", "template": "templates", "prompt": "prompts"}
@@ -58,7 +58,7 @@ class CatalogPane(Part, Vertical):
         self._entries: dict[str, Sequence[CatalogEntry]] = {}
         self._shown: dict[str, Sequence[CatalogEntry]] = {}
         self._summary = Static(classes="summary", markup=False)
-        self._filter = Filter()
+        self._filter = PaneFilter()
         self._tree = Branches("servers")
         self._tree.show_root, self._tree.guide_depth = False, 3
         self._text = Static(markup=False)

@@ -10,7 +10,7 @@ from hubbub_client.data.records import EventKind, ServerEvent
 from hubbub_frontend.display import text
 from hubbub_frontend.display.records import HUB, moment
 from hubbub_frontend.display.text import DetailText
-from hubbub_tui.boards import Row
+from hubbub_tui.boards import BoardRow
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.screens.dialogs import Choose
 from hubbub_tui.widgets.table import Column
@@ -37,7 +37,7 @@ class EventsPane(ListPane):
 
     def __init__(self) -> None:
         super().__init__()
-        self._paused: list[Row[ServerEvent]] | None = None
+        self._paused: list[BoardRow[ServerEvent]] | None = None
         self._paused_at = 0
         self._server: str | None = None
         self._kind: str | None = None
@@ -49,7 +49,7 @@ class EventsPane(ListPane):
     def version(self) -> object:
         return self._paused is not None, self.boards.events_seen, len(self.boards.events), self._server, self._kind
 
-    def rows(self) -> Sequence[Row[ServerEvent]]:
+    def rows(self) -> Sequence[BoardRow[ServerEvent]]:
         rows = self._paused if self._paused is not None else list(reversed(self.boards.events))
         return [
             row for row in rows if self._server in (None, row.record.server) and self._kind in (None, row.record.kind)
@@ -75,10 +75,10 @@ class EventsPane(ListPane):
         )
         return page.paragraph("Events are not stored: those from before this screen was opened are gone.", "dim").text
 
-    def words(self, row: Row[Any]) -> str:
+    def words(self, row: BoardRow[Any]) -> str:
         return f"{row.record.server or HUB} {row.record.kind} {row.about}"
 
-    async def detail(self, row: Row[Any]) -> Text:
+    async def detail(self, row: BoardRow[Any]) -> Text:
         event: ServerEvent = row.record
         page = DetailText().fact("kind", event.kind).fact("server", event.server or HUB).fact("method", event.method)
         page.fact("call", event.call_id).fact("at", moment(event.at))

@@ -12,7 +12,7 @@ from hubbub_frontend.display import hosts, text
 from hubbub_frontend.display.records import moment, relative
 from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.shell_commands import whole
-from hubbub_tui.boards import Board, Boards, Row
+from hubbub_tui.boards import Board, BoardRow, Boards
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.widgets.table import Column
 
@@ -54,7 +54,7 @@ class HostsPane(ListPane):
     def version(self) -> object:
         return self._all, self.board.version
 
-    def rows(self) -> Sequence[Row[ConnectedHost]]:
+    def rows(self) -> Sequence[BoardRow[ConnectedHost]]:
         rows = self.board.rows.values()
         return [row for row in rows if self._all or not row.record.gone]
 
@@ -89,14 +89,14 @@ class HostsPane(ListPane):
             .text
         )
 
-    def words(self, row: Row[Any]) -> str:
+    def words(self, row: BoardRow[Any]) -> str:
         host: ConnectedHost = row.record
         return f"{row.key} {hosts.named(host)} {host.principal} {hosts.sees(host)} {host.transport} {hosts.state(host)}"
 
-    def aspect(self, row: Row[Any]) -> object:
+    def aspect(self, row: BoardRow[Any]) -> object:
         return row.record, [_about(each, self.boards) for each in row.record.requests]
 
-    async def detail(self, row: Row[Any]) -> Text:
+    async def detail(self, row: BoardRow[Any]) -> Text:
         host: ConnectedHost = row.record
         page = DetailText().fact("state", text.state(hosts.state(host))).heading("What it waits for")
         for request in host.requests:

@@ -13,7 +13,7 @@ from hubbub_frontend.display.call_details import call_of
 from hubbub_frontend.display.hosts import host_of
 from hubbub_frontend.display.records import outcome, relative
 from hubbub_frontend.display.text import DetailText
-from hubbub_tui.boards import Board, Row
+from hubbub_tui.boards import Board, BoardRow
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.screens.dialogs import REFUSED
 from hubbub_tui.screens.question import in_full, kind
@@ -22,7 +22,7 @@ from hubbub_tui.widgets.table import Column
 FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
-def asks(row: Row[PendingRequest]) -> Text:
+def asks(row: BoardRow[PendingRequest]) -> Text:
     """Return the question in bold, after who is answering it or that its call is over."""
     request = row.record
     held = holder(request)
@@ -83,7 +83,7 @@ class InboxPane(ListPane):
     def version(self) -> object:
         return self.history, self.board.version
 
-    def rows(self) -> Sequence[Row[PendingRequest]]:
+    def rows(self) -> Sequence[BoardRow[PendingRequest]]:
         rows = self.board.rows.values()
         if self.history:
             return sorted(rows, key=lambda row: row.record.created_at, reverse=True)
@@ -102,18 +102,18 @@ class InboxPane(ListPane):
         page.paragraph("h shows what was asked before; 5 shows what you can call.", "dim")
         return page.text
 
-    async def detail(self, row: Row[Any]) -> Text:
+    async def detail(self, row: BoardRow[Any]) -> Text:
         hub = self.hub_app.hub
         request = await hub.inbox.get(row.key)
         host = await host_of(hub, request.call_id) if request.state == "open" and request.call_id else None
         called = self.boards.calls.rows.get(request.call_id or "")
         return in_full(request, called.about if called else "", await call_of(hub, request), host)
 
-    def aspect(self, row: Row[Any]) -> object:
+    def aspect(self, row: BoardRow[Any]) -> object:
         called = self.boards.calls.rows.get(row.record.call_id or "")
         return row, bool(called and called.record.ended)
 
-    def words(self, row: Row[Any]) -> str:
+    def words(self, row: BoardRow[Any]) -> str:
         record = row.record
         return f"{super().words(row)} {record.kind} {record.state} {outcome(record)} {record.answered_by or ''}"
 
@@ -159,7 +159,7 @@ class InboxPane(ListPane):
         elif row is not None:
             self.notify("no call is known to have caused it")
 
-    def open_row(self, row: Row[Any]) -> None:
+    def open_row(self, row: BoardRow[Any]) -> None:
         if row.record.state == "open":
             self.hub_app.open_request(row.key)
         else:

@@ -16,7 +16,7 @@ from textual.widgets import DataTable, Input, Static
 
 from hubbub_client.errors import HubbubError
 from hubbub_frontend.display.text import line
-from hubbub_tui.boards import Board, Boards, Row
+from hubbub_tui.boards import Board, BoardRow, Boards
 from hubbub_tui.widgets.part import AbstractWidget, Part, Scroll
 from hubbub_tui.widgets.table import Column, RecordTable
 
@@ -27,7 +27,7 @@ SHARE = 5
 SETTLE_S = 0.08
 
 
-class Filter(Input):
+class PaneFilter(Input):
     """Words that must all occur; hidden while there are none."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         self._detailed: tuple[str, object] = ("", "")
         self.table = RecordTable(self.COLUMNS, follows=self.FOLLOWS)
         self._summary = Static(classes="summary", markup=False)
-        self._filter = Filter()
+        self._filter = PaneFilter()
         self._text = Static(markup=False)
         self._detail = Scroll(self._text, classes="detail")
 
@@ -85,7 +85,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         return self.hub_app.boards
 
     @property
-    def current(self) -> Row[Any] | None:
+    def current(self) -> BoardRow[Any] | None:
         """Return the row under the cursor."""
         return self.table.current
 
@@ -95,7 +95,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         return self.is_attached and self.parent is not None and cast("Widget", self.parent).display
 
     @abstractmethod
-    def rows(self) -> Sequence[Row[Any]]:
+    def rows(self) -> Sequence[BoardRow[Any]]:
         """Return all rows, in order."""
 
     @property
@@ -112,7 +112,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         """Return the line above the table."""
 
     @abstractmethod
-    async def detail(self, row: Row[Any]) -> Text:
+    async def detail(self, row: BoardRow[Any]) -> Text:
         """Fetch and render a row in full. Raises HubbubError."""
 
     def nothing(self) -> Text:
@@ -124,11 +124,11 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         """Return why it is not known what the hub has; empty while it is known, and none then means none."""
         return self.boards.unknown(self.board)
 
-    def aspect(self, row: Row[Any]) -> object:
+    def aspect(self, row: BoardRow[Any]) -> object:
         """Return a value that changes with the detail."""
         return row
 
-    def words(self, row: Row[Any]) -> str:
+    def words(self, row: BoardRow[Any]) -> str:
         """Return the text that the filter searches."""
         return f"{getattr(row.record, 'server', '')} {row.about} {row.key}"
 
@@ -183,7 +183,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         """Focus the filter."""
         self._filter.ask()
 
-    def open_row(self, row: Row[Any]) -> None:
+    def open_row(self, row: BoardRow[Any]) -> None:
         """Handle enter: give the whole pane to the detail."""
         self.add_class("-full")
         self._detail.focus()
@@ -227,7 +227,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         self._detailed = wanted
         self.run_worker(self._load(row, fresh), group="detail", exclusive=True)
 
-    async def _load(self, row: Row[Any] | None, fresh: bool) -> None:
+    async def _load(self, row: BoardRow[Any] | None, fresh: bool) -> None:
         await anyio.sleep(SETTLE_S)
         try:
             text = self._empty() if row is None else await self.detail(row)

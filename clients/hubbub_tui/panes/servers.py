@@ -12,7 +12,7 @@ from hubbub_frontend.display.records import in_queue, moment, relative
 from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.error_help import more_about
 from hubbub_frontend.shell_commands import whole
-from hubbub_tui.boards import Board, Row
+from hubbub_tui.boards import Board, BoardRow
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.screens.new_server import AddServer
 from hubbub_tui.widgets.table import Column
@@ -56,7 +56,7 @@ class ServersPane(ListPane):
     def board(self) -> Board[Any]:
         return self.boards.servers
 
-    def rows(self) -> Sequence[Row[Server]]:
+    def rows(self) -> Sequence[BoardRow[Server]]:
         return sorted(self.board.rows.values(), key=lambda row: row.key)
 
     def summary(self) -> str:
@@ -69,10 +69,10 @@ class ServersPane(ListPane):
         page = DetailText().paragraph("A server is a program that offers tools over MCP. a adds one.")
         return page.paragraph(whole("Those of your other programs: hubbub init"), "dim").text
 
-    def words(self, row: Row[Any]) -> str:
+    def words(self, row: BoardRow[Any]) -> str:
         return f"{row.key} {row.record.state} {row.record.transport}"
 
-    async def detail(self, row: Row[Any]) -> Text:
+    async def detail(self, row: BoardRow[Any]) -> Text:
         server: Server = row.record
         page = DetailText().defect(server.defect).fact("state", _state(server)).fact("wanted", server.desired_state)
         if server.gave_up:

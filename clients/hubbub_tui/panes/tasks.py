@@ -11,7 +11,7 @@ from hubbub_client.errors import HubbubError
 from hubbub_frontend.display import text
 from hubbub_frontend.display.records import moment, relative
 from hubbub_frontend.display.text import DetailText
-from hubbub_tui.boards import Board, Row
+from hubbub_tui.boards import Board, BoardRow
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.widgets.table import Column
 
@@ -39,7 +39,7 @@ class TasksPane(ListPane):
     def board(self) -> Board[Any]:
         return self.boards.tasks
 
-    def rows(self) -> Sequence[Row[Task]]:
+    def rows(self) -> Sequence[BoardRow[Task]]:
         return sorted(self.board.rows.values(), key=lambda row: row.record.created_at, reverse=True)
 
     def summary(self) -> str:
@@ -50,10 +50,10 @@ class TasksPane(ListPane):
     def nothing(self) -> Text:
         return DetailText().paragraph("Work that takes longer, and whose result is fetched later, is shown here.").text
 
-    def words(self, row: Row[Any]) -> str:
+    def words(self, row: BoardRow[Any]) -> str:
         return f"{super().words(row)} {row.record.role} {row.record.status} {row.record.method}"
 
-    async def detail(self, row: Row[Any]) -> Text:
+    async def detail(self, row: BoardRow[Any]) -> Text:
         task: Task = row.record
         page = (
             DetailText().defect(task.defect).fact("status", text.state(task.status)).fact("says", task.status_message)

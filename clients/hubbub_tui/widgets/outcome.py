@@ -8,7 +8,7 @@ from hubbub_client.errors import HubbubError
 from hubbub_frontend.display.answers import in_line
 from hubbub_frontend.display.records import outcome
 from hubbub_frontend.display.text import STYLES, line
-from hubbub_tui.boards import Row, called
+from hubbub_tui.boards import BoardRow, called
 from hubbub_tui.screens.question import returned, words, wrong
 from hubbub_tui.widgets.part import Part
 
@@ -48,7 +48,7 @@ class Outcome(Part, Static):
         """Show nothing, and follow nothing."""
         self._calls, self.display = (), False
 
-    def _row(self, id_: str) -> Row[Call] | None:
+    def _row(self, id_: str) -> BoardRow[Call] | None:
         return self.hub_app.boards.calls.rows.get(id_)
 
     def _look(self) -> None:

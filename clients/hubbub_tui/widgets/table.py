@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
 from hubbub_frontend.display.text import line
-from hubbub_tui.boards import Row
+from hubbub_tui.boards import BoardRow
 from hubbub_tui.widgets.part import UP_DOWN
 
 # From this width on there is room for columns that are `wide`.
@@ -23,7 +23,7 @@ class Column:
     """A column. `cell` makes a row's text, one clean line. A column without a width takes the rest."""
 
     title: str
-    cell: Callable[[Row[Any]], Text | str]
+    cell: Callable[[BoardRow[Any]], Text | str]
     width: int | None = None
     wide: bool = False
     right: bool = False
@@ -43,11 +43,11 @@ class RecordTable(DataTable[Text]):
         self._follows = follows
         self._now_columns: tuple[Column, ...] = ()
         self._widths: tuple[int, ...] = ()
-        self._rows_shown: list[Row[Any]] = []
+        self._rows_shown: list[BoardRow[Any]] = []
         self._cells: dict[str, tuple[Text, ...]] = {}
 
     @property
-    def current(self) -> Row[Any] | None:
+    def current(self) -> BoardRow[Any] | None:
         """Return the row under the cursor."""
         return self._rows_shown[self.cursor_row] if 0 <= self.cursor_row < len(self._rows_shown) else None
 
@@ -56,7 +56,7 @@ class RecordTable(DataTable[Text]):
         self._all_columns = columns
         self._lay_out()
 
-    def show(self, rows: Sequence[Row[Any]], *, at_top: bool = False) -> None:
+    def show(self, rows: Sequence[BoardRow[Any]], *, at_top: bool = False) -> None:
         """Replace the rows; the cursor stays on its row, or moves to the top."""
         if not self._now_columns:
             self._rows_shown = [*rows]
@@ -92,7 +92,7 @@ class RecordTable(DataTable[Text]):
         self._widths = tuple(each.width or rest for each in self._now_columns)
         self._rebuild(self._rows_shown, columns=True)
 
-    def _rebuild(self, rows: Sequence[Row[Any]], *, at_top: bool = False, columns: bool = False) -> None:
+    def _rebuild(self, rows: Sequence[BoardRow[Any]], *, at_top: bool = False, columns: bool = False) -> None:
         before, index = self.current, self.cursor_row  # clearing moves the cursor to the top
         scroll = self.scroll_y
         self._rows_shown = [*rows]
@@ -120,7 +120,7 @@ class RecordTable(DataTable[Text]):
                     self.update_cell(row.key, str(number), new)
             self._cells[row.key] = now
 
-    def _made(self, row: Row[Any]) -> tuple[Text, ...]:
+    def _made(self, row: BoardRow[Any]) -> tuple[Text, ...]:
         return tuple(_one_line(each.cell(row), right=each.right) for each in self._now_columns)
 
 

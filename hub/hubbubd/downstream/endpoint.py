@@ -20,7 +20,7 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream.calls import call_results, tickets
 from hubbubd.downstream.host_calls import HostCalls, lost
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, HostRequest, McpHost
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, McpHost, RequestToHost
 from hubbubd.downstream.instrumentation import RequestInstrumentation
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications
 from hubbubd.downstream.protocol import messages, revisions
@@ -67,7 +67,7 @@ LISTS: Final = {
 
 log = structlog.get_logger(__name__)
 
-Handler = Callable[[HostRequest], Awaitable[bytes]]
+Handler = Callable[[RequestToHost], Awaitable[bytes]]
 
 
 class McpEndpoint:
@@ -174,7 +174,7 @@ class McpEndpoint:
         """Return the ids that the call of a request with this key may have: as a call alone, and as a task."""
         return call_key, self._conversations.tasks.id_of(principal, call_key)
 
-    async def resume(self, exchange: HostRequest) -> bytes:
+    async def resume(self, exchange: RequestToHost) -> bytes:
         """Serve a request that came to an earlier process, or to another member: by its call, or it is lost."""
         principal, call = exchange.host.principal, None
         if exchange.call_key:
@@ -187,12 +187,12 @@ class McpEndpoint:
             return messages.error(exchange.id, lost())
         found = call
 
-        async def handler(exchange: HostRequest) -> bytes:
+        async def handler(exchange: RequestToHost) -> bytes:
             return self._result(exchange, found.server, await self._conversations.resumed(exchange, found))
 
         return await self.serve(replace(exchange, method=call.method, params=payload.loads(call.params)), handler)
 
-    async def serve(self, exchange: HostRequest, handler: Handler | None = None) -> bytes:
+    async def serve(self, exchange: RequestToHost, handler: Handler | None = None) -> bytes:
         """Serve one request and return the response for its host. Never raises but for cancellation.
 
         `handler` is used instead of that of its method.
@@ -222,7 +222,7 @@ class McpEndpoint:
                 log.exception("request of a host failed: internal error", method=exchange.method[:100])
                 return messages.error(exchange.id, messages.internal(type(exc).__name__))
 
-    async def _initialize(self, exchange: HostRequest) -> bytes:
+    async def _initialize(self, exchange: RequestToHost) -> bytes:
         about = self.view.introduction(exchange.host.principal)
         said: dict[str, Any] = {
             "protocolVersion": exchange.host.revision,
@@ -233,7 +233,7 @@ class McpEndpoint:
             said["instructions"] = about.instructions
         return payload.dumps(said)
 
-    async def _discover(self, exchange: HostRequest) -> bytes:
+    async def _discover(self, exchange: RequestToHost) -> bytes:
         about = self.view.introduction(exchange.host.principal)
         said: dict[str, Any] = {
             "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
@@ -248,10 +248,10 @@ class McpEndpoint:
     def _capabilities(self, about: EndpointIntroduction, host: McpHost) -> dict[str, Any]:
         return with_tasks(revisions.capabilities(about.capabilities, host.revision), host)
 
-    async def _ping(self, exchange: HostRequest) -> bytes:
+    async def _ping(self, exchange: RequestToHost) -> bytes:
         return b"{}"
 
-    async def _list(self, exchange: HostRequest) -> bytes:
+    async def _list(self, exchange: RequestToHost) -> bytes:
         kind = LISTS[exchange.method]
         await self._first_lists.wait(kind, exchange.host.principal)
         await self.view.settle(kind)
@@ -265,7 +265,7 @@ class McpEndpoint:
         listed = b'{"' + member_of(kind).encode() + b'":[' + b",".join(page) + b"]}"
         return messages.with_members(listed, **said)
 
-    async def _named(self, exchange: HostRequest) -> bytes:
+    async def _named(self, exchange: RequestToHost) -> bytes:
         kind, member = NAMED[exchange.method]
         params = exchange.params
         if (
@@ -303,7 +303,7 @@ class McpEndpoint:
             raise revisions.not_read(exc, named, own, revision) from None
         return result
 
-    def _result(self, exchange: HostRequest, server: str, result: bytes, method: str | None = None) -> bytes:
+    def _result(self, exchange: RequestToHost, server: str, result: bytes, method: str | None = None) -> bytes:
         """Return a server's result as a host sees it: that of its request, or of another method."""
         shown, origin = self.view.shown(server, result), self._hub.servers.protocol_version(server)
         return revisions.result(method or exchange.method, shown, exchange.host.revision, origin)
@@ -314,14 +314,14 @@ class McpEndpoint:
         if kind is CatalogKind.RESOURCE:
             await self.view.settle(CatalogKind.TEMPLATE)
 
-    def _ttl_ms(self, kind: CatalogKind, exchange: HostRequest) -> int:
+    def _ttl_ms(self, kind: CatalogKind, exchange: RequestToHost) -> int:
         """Return how long a host may keep a list without asking, as long as each of its servers allows."""
         lists = [self._hub.catalog.record(server, kind) for server in self.view.servers(exchange.host.principal)]
         least_s = min((each.ttl_s or 0.0 for each in lists if each is not None), default=0.0)
         return bounds.whole(1000 * least_s, high=bounds.LONGEST_MS) or 0
 
 
-def _cached(exchange: HostRequest, ttl_ms: int) -> dict[str, Any]:
+def _cached(exchange: RequestToHost, ttl_ms: int) -> dict[str, Any]:
     """Return the members that the results of lists have in a revision without a handshake."""
     if not exchange.host.stateless:
         return {}

@@ -17,7 +17,7 @@ from hubbubd.downstream.calls.hold import Hold, HoldTerms
 from hubbubd.downstream.calls.observer import CallObserver
 from hubbubd.downstream.calls.progress import ProgressReporter
 from hubbubd.downstream.calls.repeats import RepeatedCalls
-from hubbubd.downstream.hosts.host import HostRequest, McpHost
+from hubbubd.downstream.hosts.host import McpHost, RequestToHost
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.host_questions import HostQuestions
@@ -62,7 +62,7 @@ class HostCalls:
         """Return why a host is not asked what servers ask in the course of its calls, by kind; "" where it is."""
         return {name: self._questions.outlook(host, kind, {}) for kind, name in NAMES.items()}
 
-    async def call(self, exchange: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> bytes:
+    async def call(self, exchange: RequestToHost, server: str, method: str, params: Mapping[str, Any]) -> bytes:
         """Return the result of a server's method, or one that asks the host for input. Raises Refusal and HubError."""
         try:
             attached = await self._rounds.attached(exchange) if exchange.host.stateless else None
@@ -76,7 +76,7 @@ class HostCalls:
             exchange, spec, handle, holding, may_become=handle is None and may_become_task(exchange)
         )
 
-    async def again(self, exchange: HostRequest) -> tuple[str, bytes]:
+    async def again(self, exchange: RequestToHost) -> tuple[str, bytes]:
         """Return the server and the result of an earlier call, or another ticket. Raises Refusal and HubError."""
         refuse_task(exchange)
         wanted = tickets.wanted(exchange.params)
@@ -100,7 +100,7 @@ class HostCalls:
                     return call
         return None
 
-    async def resumed(self, exchange: HostRequest, call: Call) -> bytes:
+    async def resumed(self, exchange: RequestToHost, call: Call) -> bytes:
         """Return what such a call comes to, as its server says it. Raises Refusal (HUB_RESTARTED) and HubError."""
         if exchange.shown is not None:
             exchange.shown.call_id = call.id
@@ -113,7 +113,7 @@ class HostCalls:
             raise lost()
         return call_results.result_of(call)
 
-    def _holding(self, exchange: HostRequest, spec: CallSpec, wanted: tickets.ResultQuery | None = None) -> Hold:
+    def _holding(self, exchange: RequestToHost, spec: CallSpec, wanted: tickets.ResultQuery | None = None) -> Hold:
         """Return how a request is held that came now; `wanted` is what it wants of a call that is not its own."""
         progress, now = ProgressReporter(exchange), self._hub.clock.steady()
         terms = HoldTerms.of(self._questions.policy, exchange, now, told=progress.wanted)
@@ -137,7 +137,7 @@ class HostCalls:
         return call
 
     async def _held(
-        self, exchange: HostRequest, spec: CallSpec, handle: StateToken | None, holding: Hold, *, may_become: bool
+        self, exchange: RequestToHost, spec: CallSpec, handle: StateToken | None, holding: Hold, *, may_become: bool
     ) -> bytes:
         """Return the result of a call, or what its host gets instead where it takes longer than the host waits.
 
@@ -165,7 +165,7 @@ class HostCalls:
             raise tickets.late(call, holding.asked)
         return _of_hub(exchange, tickets.ticket(call, holding.asked, as_error=self._has_schema(exchange, call)))
 
-    def _has_schema(self, exchange: HostRequest, call: Call) -> bool:
+    def _has_schema(self, exchange: RequestToHost, call: Call) -> bool:
         """Return whether the host checks results of the tool that it has called against a schema."""
         if exchange.params.get("name") in own_tools.ALL:
             return False
@@ -173,7 +173,7 @@ class HostCalls:
         entries = map(payload.loads, self._hub.catalog.entries(list_id(call.server, CatalogKind.TOOL)))
         return any(entry.get("name") == own and "outputSchema" in entry for entry in entries)
 
-    def _made(self, exchange: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
+    def _made(self, exchange: RequestToHost, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
         """Return what a call is made from: an identical one that goes on, where the profile joins it, else a new one.
 
         A host with tasks knows how its calls go on, and repeats none.
@@ -189,7 +189,7 @@ class HostCalls:
         self._repeats.note(exchange, server, params, spec.call_id or "")
         return spec
 
-    def _new(self, exchange: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
+    def _new(self, exchange: RequestToHost, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
         sent = self._questions.stamped(exchange, call_results.passed_on(params))
         sent.pop("task", None)  # between the host and the hub
         call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
@@ -203,14 +203,14 @@ class HostCalls:
             as_task=method == "tools/call" and self._as_task(exchange, call_id, server, str(params.get("name"))),
         )
 
-    def _as_task(self, exchange: HostRequest, call_id: str, server: str, tool: str) -> bool:
+    def _as_task(self, exchange: RequestToHost, call_id: str, server: str, tool: str) -> bool:
         """Return whether the hub asks for a task at the server: where the server insists, or the host asks for one."""
         if (call := self._hub.calls.find(call_id)) is not None:  # sent again, perhaps while the server is away
             return call.as_task
         support = self._hub.calls.task_support(server, tool)
         return support == "required" or (support == "optional" and requests_task(exchange))
 
-    async def _with_requests(self, exchange: HostRequest, spec: CallSpec, call_id: str, holding: Hold) -> Call:
+    async def _with_requests(self, exchange: RequestToHost, spec: CallSpec, call_id: str, holding: Hold) -> Call:
         principal = exchange.host.principal.name
         requests = QuestionRequests(self._questions, exchange, holding)
 
@@ -224,7 +224,7 @@ class HostCalls:
                 return await self._hub.calls.call(spec, principal)
 
 
-def _result(exchange: HostRequest, call: Call, *, attached: bool) -> bytes:
+def _result(exchange: RequestToHost, call: Call, *, attached: bool) -> bytes:
     """Return the result of a call that has ended; `attached` if its host asked for it before. Raises Refusal."""
     if attached and call.fault is not None and call.fault.code in _RESTARTS:
         return _lost(exchange)
@@ -236,13 +236,13 @@ def lost() -> Refusal:
     return Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
 
 
-def _lost(exchange: HostRequest) -> bytes:
+def _lost(exchange: RequestToHost) -> bytes:
     """Return what a tool says when its call is gone. Raises Refusal for other methods, which have no such result."""
     if exchange.method != "tools/call":
         raise lost()
     return _of_hub(exchange, payload.dumps({"content": [{"type": "text", "text": LOST}], "isError": True}))
 
 
-def _of_hub(exchange: HostRequest, result: bytes) -> bytes:
+def _of_hub(exchange: RequestToHost, result: bytes) -> bytes:
     """Return a result of the hub's own as the host's revision has it, whatever its server's revision has."""
     return revisions.result(exchange.method, result, exchange.host.revision, None)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.hosts.host import RequestToHost
 from hubbubd.telemetry import mcp, metrics
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Span, SpanKind, of_params
@@ -31,7 +31,7 @@ class RequestInstrumentation:
         self._meter = meter
 
     @contextmanager
-    def request(self, exchange: HostRequest) -> Generator[RequestOutcome]:
+    def request(self, exchange: RequestToHost) -> Generator[RequestOutcome]:
         """Measure a request for the block, which says how it ended. What it causes is below it in the trace."""
         parent = of_params(exchange.params) or CURRENT_TRACE.get()
         if not self._tracer.on and not self._meter.on:
@@ -51,7 +51,7 @@ class RequestInstrumentation:
                 span = Span(name=name, kind=SpanKind.SERVER, trace=trace, start=start, attributes=about)
                 self._tracer.tell(span, self._tracer.now(), error=outcome.error or None)
 
-    def _record(self, exchange: HostRequest, seconds: float, outcome: RequestOutcome) -> None:
+    def _record(self, exchange: RequestToHost, seconds: float, outcome: RequestOutcome) -> None:
         if not self._meter.on:
             return
         about = mcp.operation(exchange.method, exchange.params) | _connection(exchange)
@@ -60,9 +60,9 @@ class RequestInstrumentation:
         self._meter.record(metrics.SERVED, seconds, about)
 
 
-def _connection(exchange: HostRequest) -> Attributes:
+def _connection(exchange: RequestToHost) -> Attributes:
     return mcp.connection("stdio" if exchange.host.via == "stdio" else "http", exchange.host.revision)
 
 
-def _about(exchange: HostRequest) -> Attributes:
+def _about(exchange: RequestToHost) -> Attributes:
     return {**_connection(exchange), "hubbub.principal": mcp.text(exchange.host.principal.name)}

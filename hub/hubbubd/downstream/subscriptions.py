@@ -10,7 +10,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.hosts.host_sessions import MAX_WATCHED
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.catalog import SOURCES
-from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.hosts.host import RequestToHost
 from hubbubd.downstream.notifications.changes import ListChanges, WatchedResources
 from hubbubd.downstream.notifications.session_notifications import announces
 from hubbubd.downstream.protocol import messages
@@ -26,7 +26,7 @@ ACCEPT_S: Final = 2.0
 """Seconds the servers get to accept subscriptions to resources, before the host hears what is honoured."""
 
 
-async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, exchange: HostRequest) -> bytes:
+async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, exchange: RequestToHost) -> bytes:
     """Tell a host of the changes it asks for, until its request or the hub ends. Raises Refusal."""
     flags, uris = _wanted(exchange.params.get("notifications"))
     capabilities = view.introduction(exchange.host.principal).capabilities

@@ -10,7 +10,7 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.core.servers.log_levels import LEVELS
 from hubbubd.downstream.calls import call_results
-from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.hosts.host import RequestToHost
 from hubbubd.downstream.notifications.session_notifications import LEVEL_S, SessionNotifications
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal, check_length, unknown_method
@@ -29,7 +29,7 @@ class Utilities:
         self._view = view
 
     @asynccontextmanager
-    async def leveled(self, exchange: HostRequest, server: str) -> AsyncGenerator[None]:
+    async def leveled(self, exchange: RequestToHost, server: str) -> AsyncGenerator[None]:
         """Have a server send log messages as a request asks for, during the block."""
         if exchange.log_level is None:
             yield
@@ -42,7 +42,7 @@ class Utilities:
         finally:
             self._hub.log_levels.want(server, holder, None)
 
-    async def complete(self, exchange: HostRequest) -> bytes:
+    async def complete(self, exchange: RequestToHost) -> bytes:
         """Complete an argument of a prompt or template, at its server. Raises Refusal and HubError."""
         target, ref = await self._referred(exchange)
         params = {**exchange.params, "ref": ref}
@@ -51,7 +51,7 @@ class Utilities:
         origin = self._hub.servers.protocol_version(target.server)
         return revisions.result(exchange.method, call_results.result_of(ended), revision, origin)
 
-    async def _referred(self, exchange: HostRequest) -> tuple[ServerTarget, dict[str, Any]]:
+    async def _referred(self, exchange: RequestToHost) -> tuple[ServerTarget, dict[str, Any]]:
         given: object = exchange.params.get("ref")
         ref = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
         kind, member = _REFERENCES.get(str(ref.get("type")), (CatalogKind.PROMPT, ""))
@@ -65,7 +65,7 @@ class Utilities:
         target = self._view.target(kind, named, exchange.host.principal)
         return target, {**ref, member: target.name}
 
-    async def set_level(self, exchange: HostRequest) -> bytes:
+    async def set_level(self, exchange: RequestToHost) -> bytes:
         """Set the level of log messages of a session. Raises Refusal."""
         if "logging" not in self._view.introduction(exchange.host.principal).capabilities:
             raise unknown_method(exchange.method)
@@ -77,7 +77,7 @@ class Utilities:
         await standing.keep(partial(with_level, level))
         return DONE
 
-    async def subscribe(self, exchange: HostRequest) -> bytes:
+    async def subscribe(self, exchange: RequestToHost) -> bytes:
         """Tell a session of changes of a resource. Raises Refusal and HubError."""
         uri, standing = _uri(exchange), _standing(exchange)
         try:
@@ -91,7 +91,7 @@ class Utilities:
         await standing.keep(partial(watching, uri))
         return DONE
 
-    async def unsubscribe(self, exchange: HostRequest) -> bytes:
+    async def unsubscribe(self, exchange: RequestToHost) -> bytes:
         """Tell a session of changes of a resource no more. Raises Refusal."""
         uri, standing = _uri(exchange), _standing(exchange)
         standing.resources.remove(uri)
@@ -102,7 +102,7 @@ class Utilities:
 _REFERENCES: Final = {"ref/prompt": (CatalogKind.PROMPT, "name"), "ref/resource": (CatalogKind.TEMPLATE, "uri")}
 
 
-def _uri(exchange: HostRequest) -> str:
+def _uri(exchange: RequestToHost) -> str:
     uri = exchange.params.get("uri")
     if not isinstance(uri, str):
         raise Refusal(INVALID_PARAMS, "params.uri must be a string")
@@ -110,7 +110,7 @@ def _uri(exchange: HostRequest) -> str:
     return uri
 
 
-def _standing(exchange: HostRequest) -> SessionNotifications:
+def _standing(exchange: RequestToHost) -> SessionNotifications:
     if exchange.standing is None:
         raise unknown_method(exchange.method)
     return exchange.standing

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from hubbubd.core.inbox.request_states import caller_noted
-from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.hosts.host import RequestToHost
 from hubbubd.runtime.hub import Hub
 
 RETURN_S: Final = 5.0
@@ -26,7 +26,7 @@ class Attendance:
         self._waiting = Counter[str]()
 
     @contextmanager
-    def waiting(self, exchange: HostRequest, call_id: str) -> Generator[None]:
+    def waiting(self, exchange: RequestToHost, call_id: str) -> Generator[None]:
         """Note during the block that a host waits for a call, until it hangs up: then the block may be cancelled."""
         host = _WaitingHost(self, call_id)
         with exchange.presence.listened(lambda: host.back() if exchange.presence.here else host.gone()):

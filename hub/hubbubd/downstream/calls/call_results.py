@@ -9,7 +9,7 @@ from hubbubd import payload
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.downstream.calls.progress import ProgressReporter
-from hubbubd.downstream.hosts.host import LOG_LEVEL, HostRequest
+from hubbubd.downstream.hosts.host import LOG_LEVEL, RequestToHost
 from hubbubd.downstream.protocol.messages import Refusal, notification
 from hubbubd.errors import Fault, HubError, InvalidArgument, NotFound, UpstreamError
 from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
@@ -21,7 +21,7 @@ NOT_PASSED_ON = frozenset({"progressToken", "traceparent", "tracestate", "baggag
 """Further members of `_meta` that the hub has of its own towards servers."""
 
 
-async def call(calls: Calls, exchange: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> Call:
+async def call(calls: Calls, exchange: RequestToHost, server: str, method: str, params: Mapping[str, Any]) -> Call:
     """Make a call that no server asks anything for; progress and log messages go to the host. Raises HubError."""
     call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
     if exchange.shown is not None:
@@ -68,7 +68,7 @@ def of_error(exc: HubError) -> Refusal:
 
 
 @contextmanager
-def followed(calls: Calls, exchange: HostRequest, call_id: str, progress: ProgressReporter) -> Generator[None]:
+def followed(calls: Calls, exchange: RequestToHost, call_id: str, progress: ProgressReporter) -> Generator[None]:
     """Tell the host of progress and log messages of a call, as far as it wants them."""
 
     def tell(followed: Call, live: object) -> None:

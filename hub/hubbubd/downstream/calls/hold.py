@@ -18,7 +18,7 @@ import structlog
 
 from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.downstream.calls.progress import ProgressReporter
-from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.hosts.host import RequestToHost
 from hubbubd.downstream.hosts.timeouts import GONE_S, held_s
 from hubbubd.downstream.views.question_policy import QuestionPolicy
 from hubbubd.errors import HubError
@@ -50,7 +50,7 @@ class HoldTerms:
     whatever: bool = False
 
     @classmethod
-    def of(cls, policy: QuestionPolicy, exchange: HostRequest, now: float, *, told: bool) -> "HoldTerms":
+    def of(cls, policy: QuestionPolicy, exchange: RequestToHost, now: float, *, told: bool) -> "HoldTerms":
         """Return the terms of a request that came now. `told` is whether its host gets progress."""
         host, given = exchange.host, exchange.hold_s
         if given is None and policy.hold_s != "auto":
@@ -66,7 +66,7 @@ class Hold:
     """One request of a host, while its call is under way."""
 
     def __init__(
-        self, hub: Hub, exchange: HostRequest, spec: CallSpec, terms: HoldTerms, progress: ProgressReporter
+        self, hub: Hub, exchange: RequestToHost, spec: CallSpec, terms: HoldTerms, progress: ProgressReporter
     ) -> None:
         self.over = False
         """Whether the hold has ended before the call; then the call is detached, and goes on."""

@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.hosts.host import RequestToHost
 from hubbubd.downstream.protocol.messages import MAX_ID, Id, Refusal, notification
 from hubbubd.runtime.calls import ProgressEvent
 
@@ -18,7 +18,7 @@ class ProgressReporter:
     Raises Refusal for a request with a wrong token.
     """
 
-    def __init__(self, exchange: HostRequest) -> None:
+    def __init__(self, exchange: RequestToHost) -> None:
         self._tell = exchange.tell
         self._token = _token(exchange)
         self._latest = -1.0
@@ -49,7 +49,7 @@ class ProgressReporter:
         self._tell(notification("notifications/progress", present))
 
 
-def _token(exchange: HostRequest) -> Id | None:
+def _token(exchange: RequestToHost) -> Id | None:
     """Return what names a request in its progress. Raises Refusal: it is repeated in all of it."""
     token = exchange.meta.get("progressToken")
     if token is None or (isinstance(token, str | int | float) and len(str(token)) <= MAX_ID):

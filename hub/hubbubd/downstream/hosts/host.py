@@ -184,7 +184,7 @@ class RequestSender(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class HostRequest:
+class RequestToHost:
     """One request of a host, being served.
 
     `tell` sends a message that belongs to this request, before its result. `call_key`, where the host's transport may

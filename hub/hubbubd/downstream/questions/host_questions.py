@@ -25,7 +25,7 @@ from hubbubd.core.inbox.request_states import (
     host_noted,
     noted,
 )
-from hubbubd.downstream.hosts.host import HostRequest, McpHost
+from hubbubd.downstream.hosts.host import McpHost, RequestToHost
 from hubbubd.downstream.protocol import content_blocks
 from hubbubd.downstream.views.question_policy import (
     ELICITATIONS,
@@ -65,7 +65,7 @@ class HostQuestions:
         """Who is asked, as it is configured now."""
         return self._view.policy
 
-    def stamped(self, exchange: HostRequest, params: Mapping[str, Any]) -> dict[str, Any]:
+    def stamped(self, exchange: RequestToHost, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the params of a call with what its host can answer, where that matters to the server."""
         able = self.policy.declared(exchange.host.capabilities)
         if able is None:

@@ -16,7 +16,7 @@ from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.calls.hold import Hold
 from hubbubd.downstream.calls.observer import CallObserver
-from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.hosts.host import RequestToHost
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.host_questions import HostQuestions
 from hubbubd.downstream.questions.state_tokens import BoundRequest, StateToken, StateTokens, digest
@@ -46,7 +46,7 @@ class InputRounds:
         self._handles = handles
         self._view = view
 
-    async def attached(self, exchange: HostRequest) -> "tuple[CallSpec, StateToken] | None":
+    async def attached(self, exchange: RequestToHost) -> "tuple[CallSpec, StateToken] | None":
         """Return the call that a request goes on with, by its state; None for a request without one.
 
         Raises Refusal for a state of others or of another request, CallLost if there is no such call any more, and
@@ -64,7 +64,7 @@ class InputRounds:
         return spec_of(call), handle
 
     async def result(
-        self, exchange: HostRequest, spec: CallSpec, handle: StateToken | None, holding: Hold
+        self, exchange: RequestToHost, spec: CallSpec, handle: StateToken | None, holding: Hold
     ) -> Call | bytes:
         """Make or join a call; return it once it has ended, or a result that asks for input. Raises as `Calls.call`."""
         assert spec.call_id is not None, "a host's call has an id"
@@ -81,7 +81,7 @@ class InputRounds:
             attached = _Attached(self, exchange, spec, following, handle)
             return await attached.run(answers, holding)
 
-    async def ask(self, exchange: HostRequest, call_id: str, count: int, asked: list[PendingRequest]) -> bytes:
+    async def ask(self, exchange: RequestToHost, call_id: str, count: int, asked: list[PendingRequest]) -> bytes:
         """Return a result that asks for input."""
         call = self._hub.calls.get(call_id)
         requests = {
@@ -94,7 +94,7 @@ class InputRounds:
         return payload.dumps({"resultType": "input_required", "inputRequests": requests, "requestState": state})
 
     async def give(
-        self, exchange: HostRequest, handle: StateToken, answers: Mapping[str, Any], say: Callable[[str | None], None]
+        self, exchange: RequestToHost, handle: StateToken, answers: Mapping[str, Any], say: Callable[[str | None], None]
     ) -> None:
         """Take a host's answers to the questions of a round, and `say` which of them came too late.
 
@@ -118,7 +118,7 @@ class InputRounds:
             except InvalidArgument as exc:
                 raise Refusal(INVALID_PARAMS, f"inputResponses.{key}: {exc.message}") from None
 
-    def _bound(self, exchange: HostRequest) -> BoundRequest:
+    def _bound(self, exchange: RequestToHost) -> BoundRequest:
         """Return the request that a state is for."""
         params = exchange.params
         return BoundRequest(
@@ -140,7 +140,7 @@ class _Attached:
     def __init__(
         self,
         rounds: InputRounds,
-        exchange: HostRequest,
+        exchange: RequestToHost,
         spec: CallSpec,
         following: CallObserver,
         handle: StateToken | None,
@@ -209,7 +209,7 @@ def keyed(call: Call, asked: list[PendingRequest]) -> dict[str, PendingRequest]:
     return {keys.get(request.id, request.id): request for request in asked}
 
 
-def given_answers(exchange: HostRequest) -> dict[str, Any]:
+def given_answers(exchange: RequestToHost) -> dict[str, Any]:
     """Return a host's answers by key. Raises Refusal."""
     given: object = exchange.params.get("inputResponses", {})
     if not isinstance(given, dict) or len(cast("dict[str, Any]", given)) > MAX_ANSWERS:

@@ -12,7 +12,7 @@ from hubbubd.core.inbox.forms import Refuse
 from hubbubd.core.inbox.request_states import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
 from hubbubd.downstream.calls.hold import Hold
-from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.hosts.host import RequestToHost
 from hubbubd.downstream.protocol.messages import ResponseMessage, notification
 from hubbubd.downstream.questions.host_questions import HostQuestions
 from hubbubd.downstream.views.question_policy import METHODS, LeftToOthers, Unattended, Verdict, judge, judge_error
@@ -30,7 +30,7 @@ class QuestionRequests:
     """The questions of one call that its host is asked. The host is told of those that others have answered."""
 
     def __init__(
-        self, questions: HostQuestions, exchange: HostRequest, holding: Hold | None = None, *, again: bool = False
+        self, questions: HostQuestions, exchange: RequestToHost, holding: Hold | None = None, *, again: bool = False
     ) -> None:
         """`again`: the host may ask again what becomes of the call, and is then asked again what is still open."""
         self._questions = questions

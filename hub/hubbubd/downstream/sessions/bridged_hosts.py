@@ -20,7 +20,7 @@ from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_REQUEST
 from hubbubd.downstream.calls.call_results import of_error
 from hubbubd.downstream.endpoint import McpEndpoint
 from hubbubd.downstream.hosts import introductions
-from hubbubd.downstream.hosts.host import HostOutbox, HostRequest
+from hubbubd.downstream.hosts.host import HostOutbox, RequestToHost
 from hubbubd.downstream.hosts.limits import HostLimits
 from hubbubd.downstream.hosts.processes import HostProcesses
 from hubbubd.downstream.protocol import messages
@@ -190,7 +190,7 @@ class BridgedHost:
         host = introductions.of_request(request, self.principal, VIA)
         self.hosts.processes.recognise(host, self.endpoint.view.name, self.key)
         host.is_listening = lambda: not self.outlet.closed
-        exchange = HostRequest(
+        exchange = RequestToHost(
             id=request.id,
             method=request.method,
             params=request.params,

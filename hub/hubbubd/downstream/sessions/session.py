@@ -12,7 +12,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.hosts.host_sessions import record_id
 from hubbubd.core.jsonrpc import INVALID_REQUEST
 from hubbubd.downstream.endpoint import McpEndpoint
-from hubbubd.downstream.hosts.host import HostOutbox, HostRequest, McpHost, MessageSink, Presence
+from hubbubd.downstream.hosts.host import HostOutbox, McpHost, MessageSink, Presence, RequestToHost
 from hubbubd.downstream.hosts.limits import DEFAULTS, HostLimits
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Id, NotificationMessage, Refusal, RequestMessage, ResponseMessage
@@ -25,7 +25,7 @@ WAITING_BYTES: Final = 256 * 1024
 MAX_LATE: Final = 100
 """Cancelled requests of a session whose response is heard all the same: the latest."""
 
-Serve = Callable[[HostRequest], Coroutine[Any, Any, bytes]]
+Serve = Callable[[RequestToHost], Coroutine[Any, Any, bytes]]
 
 
 class EndpointSession:
@@ -102,7 +102,7 @@ class EndpointSession:
             raise ResourceExhausted(
                 f"{most} requests of this session are open", reason="TOO_MANY_REQUESTS", metadata={"limit": str(most)}
             )
-        exchange = HostRequest(
+        exchange = RequestToHost(
             id=request.id,
             method=request.method,
             params=request.params,

@@ -21,7 +21,7 @@ from hubbubd.core.inbox.request_states import MAX_CLAIM_S, PendingRequest, Reque
 from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
 from hubbubd.downstream.calls.observer import CallObserver
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, HostRequest, McpHost
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, McpHost, RequestToHost
 from hubbubd.downstream.hosts.timeouts import GONE_S
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.host_questions import HostQuestions
@@ -33,7 +33,7 @@ from hubbubd.errors import NotFound
 class ResultRenderer(Protocol):
     """Returns a server's result as a host sees it: that of its request, or of another method."""
 
-    def __call__(self, exchange: HostRequest, server: str, result: bytes, method: str | None = None) -> bytes: ...
+    def __call__(self, exchange: RequestToHost, server: str, result: bytes, method: str | None = None) -> bytes: ...
 
 
 WITH_TASKS: Final = HANDSHAKE_REVISIONS[0]
@@ -74,7 +74,7 @@ class HostTasks:
         self._kept: dict[str, _FollowedTask] = {}
         self._giving_back: set[asyncio.Task[None]] = set()
 
-    def new_id(self, exchange: HostRequest) -> str:
+    def new_id(self, exchange: RequestToHost) -> str:
         """Return the id of a call that may become a task."""
         if exchange.call_key is None:
             return self._prefix + secrets.token_hex(16)
@@ -85,7 +85,7 @@ class HostTasks:
         key = payload.dumps([principal.name, call_key])
         return self._prefix + hashlib.sha256(key).hexdigest()[:32]
 
-    async def find(self, exchange: HostRequest) -> Call:
+    async def find(self, exchange: RequestToHost) -> Call:
         """Return the call of the task that a request names. Those of others do not exist.
 
         Raises Refusal and Unavailable.
@@ -292,7 +292,7 @@ class HostTasks:
             return None
 
 
-def may_become_task(exchange: HostRequest) -> bool:
+def may_become_task(exchange: RequestToHost) -> bool:
     """Return whether a host follows a task that the hub makes of its request."""
     return exchange.method == "tools/call" and follows_tasks(exchange.host)
 
@@ -302,7 +302,7 @@ def follows_tasks(host: McpHost) -> bool:
     return host.stateless and declares_tasks(host.capabilities)
 
 
-def requests_task(exchange: HostRequest) -> bool:
+def requests_task(exchange: RequestToHost) -> bool:
     """Return whether a host requests that its request is a task. Raises Refusal."""
     if exchange.method != "tools/call" or exchange.host.revision != WITH_TASKS or "task" not in exchange.params:
         return False
@@ -311,7 +311,7 @@ def requests_task(exchange: HostRequest) -> bool:
     return True
 
 
-def refuse_task(exchange: HostRequest) -> None:
+def refuse_task(exchange: RequestToHost) -> None:
     """Refuse a request that one of the hub's own tools is a task. Raises Refusal."""
     if requests_task(exchange):
         raise Refusal(METHOD_NOT_FOUND, f"{exchange.params['name']} cannot be called as a task")

@@ -19,7 +19,7 @@ from hubbubd.core.tasks import RELATED_TASK, Task, cursor_of, on_the_wire, place
 from hubbubd.downstream.calls import call_results
 from hubbubd.downstream.calls.observer import CallObserver
 from hubbubd.downstream.calls.progress import ProgressReporter
-from hubbubd.downstream.hosts.host import HostRequest, McpHost, RequestSender
+from hubbubd.downstream.hosts.host import McpHost, RequestSender, RequestToHost
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications
 from hubbubd.downstream.protocol.messages import Refusal, ResponseMessage, notification, with_members
 from hubbubd.downstream.questions.input_rounds import spec_of
@@ -39,14 +39,14 @@ class SessionTasks:
         self._tasks = tasks
         self._hub = tasks.hub
         self._shown = shown
-        self.methods: dict[str, Callable[[HostRequest], Awaitable[bytes]]] = {
+        self.methods: dict[str, Callable[[RequestToHost], Awaitable[bytes]]] = {
             "tasks/get": self._get,
             "tasks/result": self._result,
             "tasks/list": self._list,
             "tasks/cancel": self._cancel,
         }
 
-    async def begin(self, exchange: HostRequest, spec: CallSpec) -> bytes:
+    async def begin(self, exchange: RequestToHost, spec: CallSpec) -> bytes:
         """Start a call as a task, and return the result that says so. Raises as `Calls.start`.
 
         The session is told of each status until the end, and of progress and log messages.
@@ -76,19 +76,19 @@ class SessionTasks:
         """Return the result that says that a call is a task."""
         return payload.dumps({"task": on_the_wire(self._tasks.as_task(host, call))})
 
-    async def _get(self, exchange: HostRequest) -> bytes:
+    async def _get(self, exchange: RequestToHost) -> bytes:
         call = await self._tasks.find(exchange)
         self._tasks.heard(exchange.host, call)
         return payload.dumps(on_the_wire(self._tasks.as_task(exchange.host, call)))
 
-    async def _result(self, exchange: HostRequest) -> bytes:
+    async def _result(self, exchange: RequestToHost) -> bytes:
         call = await self._tasks.find(exchange)
         ended = call if call.state.ended else await self._end_of(exchange, call)
         if ended.state is CallState.CANCELLED:
             raise Refusal(REQUEST_CANCELLED, ended.fault.message if ended.fault is not None else "it was cancelled")
         return _related(self._shown(exchange, ended.server, call_results.result_of(ended), "tools/call"), call.id)
 
-    async def _end_of(self, exchange: HostRequest, call: Call) -> Call:
+    async def _end_of(self, exchange: RequestToHost, call: Call) -> Call:
         """Wait for the end of a task, and ask the host meanwhile what the server asks. The task outlives this."""
         host = exchange.host
         ask = exchange.ask and _with_task(exchange.ask, call.id)
@@ -98,7 +98,7 @@ class SessionTasks:
             async with requests.asked():
                 return await self._hub.calls.call(spec_of(call), host.principal.name)
 
-    async def _list(self, exchange: HostRequest) -> bytes:
+    async def _list(self, exchange: RequestToHost) -> bytes:
         host, cursor = exchange.host, exchange.params.get("cursor")
         try:
             after = None if cursor is None else place_of(cursor)
@@ -110,7 +110,7 @@ class SessionTasks:
             said["nextCursor"] = cursor_of(found[PAGE - 1])
         return payload.dumps(said)
 
-    async def _cancel(self, exchange: HostRequest) -> bytes:
+    async def _cancel(self, exchange: RequestToHost) -> bytes:
         call = await self._tasks.find(exchange)
         try:
             call = await self._hub.calls.cancel(call.id, abort=True)

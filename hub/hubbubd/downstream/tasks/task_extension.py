@@ -18,7 +18,7 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS, MISSING_CAPABILITY
 from hubbubd.core.tasks import EXTENSION, Task, TaskStatus, on_the_wire
 from hubbubd.downstream.calls import call_results
 from hubbubd.downstream.calls.observer import CallObserver
-from hubbubd.downstream.hosts.host import HostRequest, McpHost
+from hubbubd.downstream.hosts.host import McpHost, RequestToHost
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.input_rounds import given_answers
 from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer, follows_tasks
@@ -39,13 +39,13 @@ class TaskExtension:
         self._tasks = tasks
         self._hub = tasks.hub
         self._shown = shown
-        self.methods: dict[str, Callable[[HostRequest], Awaitable[bytes]]] = {
+        self.methods: dict[str, Callable[[RequestToHost], Awaitable[bytes]]] = {
             "tasks/get": self._get,
             "tasks/update": self._update,
             "tasks/cancel": self._cancel,
         }
 
-    async def result(self, exchange: HostRequest, spec: CallSpec) -> Call | bytes:
+    async def result(self, exchange: RequestToHost, spec: CallSpec) -> Call | bytes:
         """Make a call; return it once it has ended, or the result that makes it a task. Raises as `Calls.call`."""
         assert spec.call_id is not None, "a host's call has an id"
         principal = exchange.host.principal.name
@@ -77,7 +77,9 @@ class TaskExtension:
         return payload.dumps({"resultType": "task", **_wire(task)})
 
     @asynccontextmanager
-    async def told(self, exchange: HostRequest, tell: Callable[[Mapping[str, Any]], None]) -> AsyncGenerator[list[str]]:
+    async def told(
+        self, exchange: RequestToHost, tell: Callable[[Mapping[str, Any]], None]
+    ) -> AsyncGenerator[list[str]]:
         """Tell a host that listens how far the tasks are that it names; yield the ids of those.
 
         Raises Refusal and Unavailable.
@@ -102,10 +104,10 @@ class TaskExtension:
                 stack.enter_context(self._tasks.watched(host, task_id, changed))
             yield honoured
 
-    async def _get(self, exchange: HostRequest) -> bytes:
+    async def _get(self, exchange: RequestToHost) -> bytes:
         return self._detailed(exchange, await self._found(exchange), {"resultType": "complete"})
 
-    def _detailed(self, exchange: HostRequest, call: Call, said: dict[str, Any]) -> bytes:
+    def _detailed(self, exchange: RequestToHost, call: Call, said: dict[str, Any]) -> bytes:
         """Return the extension's DetailedTask, after other members."""
         host = exchange.host
         task = self._tasks.as_task(host, call)
@@ -126,7 +128,7 @@ class TaskExtension:
                 pass
         return payload.dumps(said)
 
-    async def _update(self, exchange: HostRequest) -> bytes:
+    async def _update(self, exchange: RequestToHost) -> bytes:
         host, call = exchange.host, await self._found(exchange)
         answers, questions = given_answers(exchange), self._tasks.questions
         for request in await questions.found(answers):
@@ -142,13 +144,13 @@ class TaskExtension:
                 raise Refusal(INVALID_PARAMS, f"inputResponses.{request.id}: {exc.message}") from None
         return _ACKNOWLEDGED
 
-    async def _cancel(self, exchange: HostRequest) -> bytes:
+    async def _cancel(self, exchange: RequestToHost) -> bytes:
         call = await self._found(exchange)
         with suppress(FailedPrecondition):  # it has ended: that is no error here
             await self._hub.calls.cancel(call.id, abort=True)
         return _ACKNOWLEDGED
 
-    async def _found(self, exchange: HostRequest) -> Call:
+    async def _found(self, exchange: RequestToHost) -> Call:
         if not follows_tasks(exchange.host):
             needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             raise Refusal(MISSING_CAPABILITY, f"the request must declare the extension {EXTENSION}", needed)

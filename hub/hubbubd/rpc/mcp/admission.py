@@ -26,7 +26,7 @@ from hubbubd.rpc.auth import gate as auth
 from hubbubd.rpc.context import Peer, amend, principal
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.host_check import host_of, is_loopback_name, is_served
-from hubbubd.rpc.mcp.transport import SESSION, VERSION, Headers, HttpRefusal, HttpRequest
+from hubbubd.rpc.mcp.transport import SESSION, VERSION, Headers, HostHttpRequest, HttpRefusal
 
 PATH: Final = "/mcp"
 RPC: Final = "/hubbub.v1.McpService/Serve"
@@ -69,7 +69,7 @@ class Admission:
     secure: bool = False
     """Whether TLS is spoken."""
 
-    def check_where_from(self, request: HttpRequest) -> None:
+    def check_where_from(self, request: HostHttpRequest) -> None:
         """Refuse what comes by DNS rebinding: another Host than this hub's, another Origin than the allowed ones.
 
         Raises HttpRefusal. Allows the pages of the Origin to read the response (CORS).
@@ -89,7 +89,7 @@ class Admission:
             (b"vary", b"Origin"),
         )
 
-    async def caller(self, request: HttpRequest) -> Principal:
+    async def caller(self, request: HostHttpRequest) -> Principal:
         """Authenticate a request as an RPC. Raises HubError."""
         host, port = request.scope.get("client") or ("", 0)
         peer = Peer(local=is_loopback(host), certificate=request.scope.get(CERTIFICATE))
@@ -110,7 +110,7 @@ class Admission:
         let_in()
         return caller
 
-    def metadata(self, request: HttpRequest) -> bytes:
+    def metadata(self, request: HostHttpRequest) -> bytes:
         """Return what a host has to know to get a credential (RFC 9728, section 2).
 
         Raises HttpRefusal where nobody but the hub's own people gives credentials: of metadata that name no
@@ -127,7 +127,7 @@ class Admission:
         }
         return payload.dumps(found)
 
-    def headers(self, request: HttpRequest, exc: HubError) -> Headers:
+    def headers(self, request: HostHttpRequest, exc: HubError) -> Headers:
         """Return the headers that belong to a refusal."""
         if isinstance(exc, Unauthenticated):
             where = f"{self._base(request)}{METADATA}{quote(unquote(request.scope['path']), safe='/')}"
@@ -138,13 +138,13 @@ class Admission:
             return ((b"retry-after", b"%d" % max(1, round(exc.retry_after_s))),)
         return ()
 
-    def _resource(self, request: HttpRequest, path: str) -> str:
+    def _resource(self, request: HostHttpRequest, path: str) -> str:
         """Return the endpoint's own URL, as the issuer's tokens have it, or as the host has asked for it."""
         if self.audience is not None and urlsplit(self.audience).scheme in ("http", "https"):
             return self.audience
         return f"{self._base(request)}{quote(path, safe='/')}"
 
-    def _base(self, request: HttpRequest) -> str:
+    def _base(self, request: HostHttpRequest) -> str:
         return f"{'https' if self.secure else 'http'}://{request.text(b'host')}"
 
 
@@ -153,7 +153,7 @@ def _for_hosts(exc: HubError) -> HubError:
     return Unauthenticated(HOW_TO_ENTER, reason=exc.reason) if exc.reason == "TOKEN_MISSING" else exc
 
 
-def preflight(request: HttpRequest) -> Headers:
+def preflight(request: HostHttpRequest) -> Headers:
     """Return what a page may send; its Origin was checked."""
     asked = request.text(b"access-control-request-headers") or ""
     own = [name for name in asked.lower().replace(" ", "").split(",") if name.startswith(("mcp-", "hubbub-"))]

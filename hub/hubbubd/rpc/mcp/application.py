@@ -39,10 +39,10 @@ from hubbubd.downstream import (
     HostLimits,
     HostOutbox,
     HostProcesses,
-    HostRequest,
     McpEndpoint,
     McpEndpoints,
     ReplayStream,
+    RequestToHost,
     Serve,
     StateTokens,
     UnreadBytes,
@@ -73,8 +73,8 @@ from hubbubd.rpc.mcp.transport import (
     STATUS,
     VERSION,
     HostEventStream,
+    HostHttpRequest,
     HttpRefusal,
-    HttpRequest,
     read_message,
     reply,
     reply_resumably,
@@ -179,7 +179,7 @@ class McpApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
-        request = HttpRequest.of(scope, receive, send)
+        request = HostHttpRequest.of(scope, receive, send)
         try:
             self._admission.check_where_from(request)
             if not await self._serve_anybody(request):
@@ -194,7 +194,7 @@ class McpApplication:
             log.warning("host read nothing; its connection is closed", path=scope["path"][:100], seconds=STALL_S)
             await request.cut()
 
-    async def _serve_anybody(self, request: HttpRequest) -> bool:
+    async def _serve_anybody(self, request: HostHttpRequest) -> bool:
         """Serve what needs no credential; False for everything else."""
         method = request.scope["method"]
         if method == "OPTIONS" and request.text(b"origin") is not None:
@@ -209,7 +209,7 @@ class McpApplication:
             raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is nothing here; hosts use {PATH}"))
         return False
 
-    async def _serve_known(self, request: HttpRequest) -> None:
+    async def _serve_known(self, request: HostHttpRequest) -> None:
         caller = await self._admission.caller(request)
         amend(standing=lambda: self._gate.good(caller))
         request.held = partial(self._unread.hold, caller.name)
@@ -228,7 +228,7 @@ class McpApplication:
                 there = f"{PATH}, {PATH}/p/PROFILE and {PATH}/s/SERVER"
                 raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; there are {there}"))
 
-    async def _serve(self, request: HttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
+    async def _serve(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
         stateless = request.text(VERSION) in STATELESS_REVISIONS
         match request.scope["method"]:
             case "POST":
@@ -243,7 +243,7 @@ class McpApplication:
                 allowed = b"POST" if stateless else b"GET, POST, DELETE"
                 raise HttpRefusal(405, Refusal(INVALID_REQUEST, "this method is not served"), [(b"allow", allowed)])
 
-    async def _post(self, request: HttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
+    async def _post(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
         request.require_accept("application/json", "text/event-stream")
         if (message := await read_message(request, self._most, self._reading)) is None:
             return
@@ -261,14 +261,14 @@ class McpApplication:
         except HubError as exc:
             await self._refuse(request, exc, id_)
 
-    async def _refuse(self, request: HttpRequest, exc: HubError, id_: Id | None = None) -> None:
+    async def _refuse(self, request: HostHttpRequest, exc: HubError, id_: Id | None = None) -> None:
         refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason, **exc.metadata})
         await request.answer(status_of(exc), messages.error(id_, refusal), self._admission.headers(request, exc))
 
     def _while_good(self, caller: Principal, serve: Serve) -> Serve:
         """Return what serves a request for as long as its credential is valid."""
 
-        async def serve_it(exchange: HostRequest) -> bytes:
+        async def serve_it(exchange: RequestToHost) -> bytes:
             with self._gate.inside(caller, RPC, self._oversight):
                 return await serve(exchange)
             raise AssertionError("it raises when the credential has ended")
@@ -288,7 +288,7 @@ class McpApplication:
     # Revisions with a handshake
 
     async def _handshake(
-        self, request: HttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
+        self, request: HostHttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
     ) -> None:
         version = request.text(VERSION)
         if isinstance(message, RequestMessage) and message.method == "initialize":
@@ -325,14 +325,14 @@ class McpApplication:
             raise
 
     async def _initialize(
-        self, request: HttpRequest, message: RequestMessage, caller: Principal, endpoint: McpEndpoint
+        self, request: HostHttpRequest, message: RequestMessage, caller: Principal, endpoint: McpEndpoint
     ) -> None:
         host = introductions.of_handshake(message, caller, VIA)
         session = await self.sessions.begin(host, endpoint)
         response = await session.begin(message, HostOutbox(), serve=self._while_good(caller, endpoint.serve))
         await request.answer(200, response, [(SESSION, session.id.encode())])
 
-    async def _session(self, request: HttpRequest, caller: Principal, endpoint: McpEndpoint) -> EndpointSession:
+    async def _session(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> EndpointSession:
         if request.doubled is not None:
             raise HttpRefusal(400, Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice"))
         id_ = request.text(SESSION)
@@ -343,7 +343,7 @@ class McpApplication:
             raise HttpRefusal(404, Refusal(INVALID_REQUEST, "there is no such session: initialize again"))
         return session
 
-    async def _listen(self, request: HttpRequest, session: EndpointSession, caller: Principal) -> None:
+    async def _listen(self, request: HostHttpRequest, session: EndpointSession, caller: Principal) -> None:
         request.require_accept("text/event-stream")
         last = request.text(b"last-event-id")
         with self._stream(caller):
@@ -364,7 +364,7 @@ class McpApplication:
                 removed.cancel()
                 session.left(outlet)
 
-    async def _resume(self, request: HttpRequest, session: EndpointSession, caller: Principal, last: str) -> None:
+    async def _resume(self, request: HostHttpRequest, session: EndpointSession, caller: Principal, last: str) -> None:
         replays = session.replays
         found = replays.find(last)
         if found is None and (left := replays.left(last)) is not None:
@@ -384,7 +384,7 @@ class McpApplication:
     # From 2026-07-28 on
 
     async def _stateless(
-        self, request: HttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
+        self, request: HostHttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
     ) -> None:
         version = request.text(VERSION)
         if isinstance(message, ResponseMessage):
@@ -402,7 +402,7 @@ class McpApplication:
             tool = endpoint.view.entry(CatalogKind.TOOL, str(message.params.get("name")), caller)
             check_arguments(tool, message.params.get("arguments"), request.headers)
         outlet = HostOutbox()
-        exchange = HostRequest(
+        exchange = RequestToHost(
             id=message.id,
             method=message.method,
             params=message.params,
@@ -428,7 +428,7 @@ _NAMES: Final = {
 """The param that Mcp-Name repeats. With tasks it may be missing: SEP-2663 wants it, but FastMCP's client has none."""
 
 
-def _check_headers(request: HttpRequest, message: RequestMessage) -> None:
+def _check_headers(request: HostHttpRequest, message: RequestMessage) -> None:
     """Raise Refusal unless the headers repeat what the body of a request without a handshake says."""
     if request.doubled is not None:
         raise Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice")
@@ -440,7 +440,7 @@ def _check_headers(request: HttpRequest, message: RequestMessage) -> None:
         _check_header(request, b"mcp-name", named)
 
 
-def _check_header(request: HttpRequest, key: bytes, said: str) -> None:
+def _check_header(request: HostHttpRequest, key: bytes, said: str) -> None:
     """Raise Refusal unless a header repeats what the body says."""
     sent = request.headers.get(key)
     if sent is None or decoded(sent) != said:

@@ -93,7 +93,7 @@ class HttpRefusal(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class HttpRequest:
+class HostHttpRequest:
     """One HTTP request, without its body."""
 
     scope: Scope
@@ -109,7 +109,7 @@ class HttpRequest:
     """Whether the response has begun."""
 
     @classmethod
-    def of(cls, scope: Scope, receive: Receive, send: Send) -> "HttpRequest":
+    def of(cls, scope: Scope, receive: Receive, send: Send) -> "HostHttpRequest":
         headers: dict[bytes, bytes] = {}
         doubled: bytes | None = None
         for key, value in scope["headers"]:
@@ -205,7 +205,7 @@ class HttpRequest:
         await self.gone()
 
 
-async def read_message(request: HttpRequest, most: int, reading: anyio.CapacityLimiter) -> Message | None:
+async def read_message(request: HostHttpRequest, most: int, reading: anyio.CapacityLimiter) -> Message | None:
     """Return the message of a request; None where it was refused. Raises HttpRefusal, ConnectionError."""
     if request.content_type != "application/json":
         raise HttpRefusal(415, Refusal(INVALID_REQUEST, "Content-Type must be application/json"), CLOSE)
@@ -219,7 +219,7 @@ async def read_message(request: HttpRequest, most: int, reading: anyio.CapacityL
         return None
 
 
-async def reply(request: HttpRequest, task: asyncio.Task[bytes], outlet: HostOutbox, id_: Id) -> None:
+async def reply(request: HostHttpRequest, task: asyncio.Task[bytes], outlet: HostOutbox, id_: Id) -> None:
     """Send the response of a request without a session, and before it what the request says meanwhile.
 
     It is cancelled when its host goes away: there is no other way to cancel it. Raises HubError.
@@ -244,7 +244,9 @@ async def reply(request: HttpRequest, task: asyncio.Task[bytes], outlet: HostOut
         task.cancel()
 
 
-async def reply_resumably(request: HttpRequest, task: asyncio.Task[bytes], replay: ReplayStream, revision: str) -> None:
+async def reply_resumably(
+    request: HostHttpRequest, task: asyncio.Task[bytes], replay: ReplayStream, revision: str
+) -> None:
     """Do the same for a request of a session: it goes on when its connection breaks, and can be resumed.
 
     Raises HubError.
@@ -270,7 +272,7 @@ async def reply_resumably(request: HttpRequest, task: asyncio.Task[bytes], repla
         gone.cancel()
 
 
-async def resume(request: HttpRequest, replay: ReplayStream, after: int) -> None:
+async def resume(request: HostHttpRequest, replay: ReplayStream, after: int) -> None:
     """Send what came on a stream after an event, and what comes."""
     outlet, first = replay.resumed(after)
     replay.presence.change(here=True)
@@ -289,7 +291,7 @@ def _left(replay: ReplayStream, outlet: HostOutbox, gone: asyncio.Task[None]) ->
 
 
 async def _send_replay(
-    request: HttpRequest,
+    request: HostHttpRequest,
     replay: ReplayStream,
     outlet: HostOutbox,
     first: int,
@@ -330,7 +332,7 @@ def _status(response: bytes) -> int:
 class HostEventStream:
     """Server-sent events as the response of a request."""
 
-    def __init__(self, request: HttpRequest, event_id: Callable[[int], str] | None = None) -> None:
+    def __init__(self, request: HostHttpRequest, event_id: Callable[[int], str] | None = None) -> None:
         """`event_id` names events by their number on this connection, from 0 on."""
         self._request = request
         self._event_id = event_id
