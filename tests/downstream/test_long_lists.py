@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hubbubd import payload
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.servers.catalog import CatalogKind
@@ -86,6 +87,27 @@ async def test_a_change_of_one_server_makes_nothing_else_again(world: World) -> 
         after = view.entries(CatalogKind.TOOL, ADA)
         assert len(after) == len(before) + 1
         assert sum(before.get(each) != id(each) for each in after) == 1
+
+
+async def test_a_server_that_is_added_without_prefixes_has_no_other_list_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def another(sent: Sent) -> Outcome:
+        return {"tools": [{"name": "another", "inputSchema": {"type": "object"}}]}
+
+    offers(world, one=COUNT)
+    world.peers["two"].capabilities, world.peers["two"].listing = {"tools": {}}, another
+    async with world.hub(server("one")) as hub:
+        await listed(hub, one=COUNT)
+        view = ProfileView(hub, "p", lambda: ProfileSettings(prefix="never"))
+        before = {each: id(each) for each in view.entries(CatalogKind.TOOL, ADA)}
+        await hub.servers.add(server("two"))
+        await listed(hub, two=1)
+        read: list[bytes] = []
+        monkeypatch.setattr(payload, "loads", lambda raw: read.append(raw) or json.loads(raw))
+        after = {each: id(each) for each in view.entries(CatalogKind.TOOL, ADA)}
+        assert before.items() < after.items()
+        assert set(read) == {*hub.catalog.entries("two/tool")}
 
 
 @pytest.mark.parametrize("tools", ["all", "search"])

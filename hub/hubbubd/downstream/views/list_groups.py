@@ -2,13 +2,13 @@
 
     catalog (a server's list) ──> ListGroup: servers that are named together ──> the tables of profiles (`merged`)
 
-With prefixes each server is named by itself, so a change of one server's list changes nothing else. What an entry was
-shown as is used again as long as it is the same.
+With prefixes each server is named by itself, so a change of one server's list changes nothing else. Without, all names
+are compared, but only lists that have changed are read. What an entry was shown as is used again while it is the same.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import eq
 from typing import Any, Final, cast, overload
 from weakref import WeakValueDictionary
@@ -72,6 +72,10 @@ class ListGroup:
     """Lists of servers that are named together, in the order of the servers."""
 
     sources: Mapping[str, Source]
+    origins: Mapping[str, tuple[Origin, ...]]
+    """By server, which names of its own its list has; empty for URIs."""
+    names: Mapping[Origin, str]
+    """How they are shown. A name that cannot be shown is missing."""
     entries: dict[str, tuple[ListEntry, ...]] = field(default_factory=dict[str, tuple[ListEntry, ...]])
     shown: dict[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     by_name: dict[str, ListEntry] = field(default_factory=dict[str, ListEntry])
@@ -87,12 +91,22 @@ class ListGroup:
         same = self.sources.keys() == sources.keys()
         return same and all(self.sources[server] is source for server, source in sources.items())
 
+    def names_alike(self, server: str, other: "ListGroup") -> bool:
+        """Return whether a server's list is the same in another group, and is shown by the same names."""
+        if self.sources[server] is not other.sources.get(server):
+            return False
+        if self.names is other.names:
+            return True
+        return all(self.names.get(origin) == other.names.get(origin) for origin in self.origins.get(server, ()))
+
 
 class ListGroups:
     """The groups that are in use by any profile."""
 
     def __init__(self) -> None:
         self._groups = WeakValueDictionary[object, ListGroup]()
+        self._newest = WeakValueDictionary[object, ListGroup]()
+        """The newest group of each rendering that names all servers together: the next one has most of its lists."""
 
     def known(self, way: ListRendering, sources: Mapping[str, Source]) -> ListGroup | None:
         """Return the group of these lists if it is made."""
@@ -100,20 +114,31 @@ class ListGroups:
         return group if group is not None and group.is_of(sources) else None
 
     def making(self, way: ListRendering, sources: Mapping[str, Source]) -> Generator[None, None, ListGroup]:
-        """Return the group of these lists, made in short steps unless it is known."""
+        """Return the group of these lists, made in short steps unless it is known.
+
+        Of a server whose list has not changed, nothing is read or made again.
+        """
         if (known := self.known(way, sources)) is not None:
             return known
-        key, group = way.key(tuple(sources)), ListGroup(sources=sources)
-        before = self._groups.get(key)
+        key = way.key(tuple(sources))
+        together = way.key(()) if way.rule is not None and not way.rule.prefixed else None
+        before = self._groups.get(key) or self._newest.get(together)
+        origins: dict[str, tuple[Origin, ...]] = {}
         names: Mapping[Origin, str] = {}
         if way.rule is not None:
-            origins = yield from _origins(sources)
-            names = (yield from way.rule.naming(origins)).shown
+            origins = yield from _origins(sources, before)
+            names = yield from _names(way.rule, origins, before)
+        group = ListGroup(sources=sources, origins=origins, names=names)
         for server in sources:
-            yield from _show(way, group, server, names, before)
+            if way.rule is not None and before is not None and group.names_alike(server, before):
+                _take_over(group, server, before)
+            else:
+                yield from _show(way, group, server, before)
         if way.kind is CatalogKind.TEMPLATE:
             group.templates = _matched(group.by_name)
         self._groups[key] = group
+        if together is not None:
+            self._newest[together] = group
         return group
 
 
@@ -122,20 +147,47 @@ def _matched(templates: Iterable[str]) -> tuple[str, ...]:
     return tuple(each for each, size in zip(short, accumulate(map(len, short)), strict=True) if size <= MATCHED_CHARS)
 
 
-def _origins(sources: Mapping[str, Source]) -> Generator[None, None, list[Origin]]:
-    origins: list[Origin] = []
+def _origins(
+    sources: Mapping[str, Source], before: ListGroup | None
+) -> Generator[None, None, dict[str, tuple[Origin, ...]]]:
+    """Return by server which names its list has; those of `before` where the list is the same."""
+    origins: dict[str, tuple[Origin, ...]] = {}
     for server, source in sources.items():
+        if before is not None and before.sources.get(server) is source:
+            origins[server] = before.origins[server]
+            continue
+        found: list[Origin] = []
         for raw in source:
             yield
             name: object = payload.loads(raw).get("name")
             if isinstance(name, str):
-                origins.append((server, name))
+                found.append((server, name))
+        origins[server] = tuple(found)
     return origins
 
 
-def _show(
-    way: ListRendering, group: ListGroup, server: str, names: Mapping[Origin, str], before: ListGroup | None
-) -> Steps:
+def _names(
+    rule: NameRule, origins: Mapping[str, tuple[Origin, ...]], before: ListGroup | None
+) -> Generator[None, None, Mapping[Origin, str]]:
+    """Return how the names are shown. A server without a list changes none, as one that has just been added."""
+    named = {server: own for server, own in origins.items() if own}
+    if before is not None and named == {server: own for server, own in before.origins.items() if own}:
+        return before.names
+    return (yield from rule.naming(chain.from_iterable(named.values()))).shown
+
+
+def _take_over(group: ListGroup, server: str, before: ListGroup) -> None:
+    """Show a server's list as it was shown before."""
+    group.entries[server] = before.entries[server]
+    group.shown[server] = before.shown[server]
+    if server in before.indexes:
+        group.indexes[server] = before.indexes[server]
+    for entry in before.entries[server]:
+        group.by_name.setdefault(entry.name, entry)
+
+
+def _show(way: ListRendering, group: ListGroup, server: str, before: ListGroup | None) -> Steps:
+    """Make what is shown of a server's list. An entry that is the same as before is used again."""
     made: list[ListEntry] = []
     for raw in group.sources[server]:
         yield
@@ -143,15 +195,15 @@ def _show(
         own: object = entry.get("name" if way.rule is not None else URI[way.kind])
         if not isinstance(own, str):
             continue
-        name = names.get((server, own)) if way.rule is not None else added(server, own)
+        name = group.names.get((server, own)) if way.rule is not None else added(server, own)
         if name is None:
             continue
         key = name if way.rule is not None else own
-        old = before.by_name.get(key) if before is not None else None
-        if old is None or (old.server, old.own, old.name, old.source) != (server, own, name, raw):
-            old = ListEntry(server, own, name, _shown(way, entry, server, name), raw)
-        made.append(old)
-        group.by_name.setdefault(key, old)
+        shown = before.by_name.get(key) if before is not None else None
+        if shown is None or (shown.server, shown.own, shown.name, shown.source) != (server, own, name, raw):
+            shown = ListEntry(server, own, name, _shown(way, entry, server, name), raw)
+        made.append(shown)
+        group.by_name.setdefault(key, shown)
     group.entries[server] = tuple(made)
     group.shown[server] = tuple(each.shown for each in made)
 

@@ -92,6 +92,10 @@ class _KindTable:
             kept[server] = yield from indexed(entries)
         return kept[server]
 
+    def has_same(self, server: str, group: ListGroup) -> bool:
+        """Return whether a server's entries are those of this group."""
+        return server in self.groups and self.groups[server].entries[server] is group.entries[server]
+
     def find(self, named: str) -> ListEntry | None:
         """Return the entry that hosts see under a name."""
         shown = self.settings.has_tool(named) if self.chosen else True
@@ -283,7 +287,7 @@ class ProfileView:
         indexes: dict[str, Index] = {}
         if _chooses(kind, settings):
             before = self._like(kind, settings)
-            same = [each for each in sources if before is not None and before.groups.get(each) is groups[each]]
+            same = [each for each in sources if before is not None and before.has_same(each, groups[each])]
             found = {server: entries[server] for server in sources if server not in same}
             if _filters(settings):
                 found = yield from _chosen(found, settings.has_tool)
