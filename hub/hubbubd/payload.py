@@ -27,18 +27,11 @@ LONG = 64 * 1024
 
 def loads(data: bytes | bytearray | str) -> Any:
     """Parse a JSON document. Raises ValueError for what is none, or is nested too deeply."""
-    if len(data) <= LONG or not gc.isenabled():
-        return _loads(data)
-    # Nothing of it is garbage yet, and the collections that so many allocations trigger take several times as long as
-    # the parsing.
-    gc.disable()
-    try:
-        return _loads(data)
-    finally:
-        gc.enable()
-
-
-def _loads(data: bytes | bytearray | str) -> Any:
+    # Nothing of a document is garbage while it is parsed, and the collections that so many allocations trigger take
+    # several times as long as the parsing.
+    pause = len(data) > LONG and gc.isenabled()
+    if pause:
+        gc.disable()
     try:
         return from_json(data, allow_inf_nan=False)
     except ValueError:
@@ -46,9 +39,12 @@ def _loads(data: bytes | bytearray | str) -> Any:
         whole = overwritten(data.encode() if isinstance(data, str) else data, _SURROGATE, rb"\uFF")
         if whole is None:
             raise
-    # Apply the same limits (nesting, numbers) to the document with the surrogates replaced.
-    from_json(whole, allow_inf_nan=False)
-    return json.loads(data)
+        # Apply the same limits (nesting, numbers) to the document with the surrogates replaced.
+        from_json(whole, allow_inf_nan=False)
+        return json.loads(data)
+    finally:
+        if pause:
+            gc.enable()
 
 
 def values(document: bytes | bytearray, most: int) -> int:
@@ -89,18 +85,14 @@ def _without_infinity(value: Any) -> Any:
             return value
 
 
-def _exact(document: bytes) -> bytes:
-    """Return a copy that takes no more memory than it is long.
+def dumps(value: object) -> bytes:
+    """Serialize a value. Raises TypeError for a value that JSON cannot express.
 
     What orjson 3.13 returns keeps its whole buffer: 4 KiB for a short document, and 8 to 26 times the length of others.
+    `join` copies it into as many bytes as it is long.
     """
-    return b"".join((document, b""))
-
-
-def dumps(value: object) -> bytes:
-    """Serialize a value. Raises TypeError for a value that JSON cannot express."""
     try:
-        return _exact(orjson.dumps(value))
+        return b"".join((orjson.dumps(value), b""))
     except TypeError:  # an integer beyond 64 bits, or a string with a lone surrogate
         return json.dumps(_without_infinity(value), separators=(",", ":"), allow_nan=False).encode()
 
@@ -111,7 +103,7 @@ def canonical(value: object) -> bytes:
     Raises as `dumps`.
     """
     try:
-        return _exact(orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
+        return b"".join((orjson.dumps(value, option=orjson.OPT_SORT_KEYS), b""))
     except TypeError:
         return json.dumps(_without_infinity(value), separators=(",", ":"), allow_nan=False, sort_keys=True).encode()
 

@@ -13,7 +13,7 @@ names (`CauseSource.WIRE`). An inferred cause gives no right. `rpc/auth/permissi
 needs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -90,7 +90,7 @@ class Principal:
 
     def may(self, permission: Permission, server: str) -> bool:
         """Return whether this is permitted on the server."""
-        return matches(self.servers(permission), server)
+        return _is_permitted(self.grants, permission, server)
 
     def may_everywhere(self, permission: Permission) -> bool:
         """Return whether this is permitted on the whole hub: on all servers, later ones included."""
@@ -151,15 +151,20 @@ def servers_scope(principal: Principal, permission: Permission) -> Scope:
     return EVERYTHING if ANY in servers else Scope(servers)
 
 
-def matches(patterns: Iterable[str], name: str) -> bool:
+def matches(patterns: Collection[str], name: str) -> bool:
     """Return whether a name matches one of the patterns."""
-    return any(pattern == ANY or _match(pattern, name) for pattern in patterns)
+    return ANY in patterns or any(_match(pattern, name) for pattern in patterns)
 
 
 @lru_cache(maxsize=1024)
 def _patterns(grants: tuple[Grant, ...], permission: Permission) -> frozenset[str]:
     found = frozenset(p for grant in grants if permission in ROLES[grant.role] for p in grant.servers)
     return frozenset({ANY}) if ANY in found else found
+
+
+@lru_cache(maxsize=4096)
+def _is_permitted(grants: tuple[Grant, ...], permission: Permission, server: str) -> bool:
+    return matches(_patterns(grants, permission), server)
 
 
 @lru_cache(maxsize=4096)

@@ -107,7 +107,8 @@ def parsed(carrier: object) -> Trace | None:
 
 def of_params(params: Mapping[str, Any]) -> Trace | None:
     """Extract the place from `_meta` of an MCP message's params."""
-    return parsed(params.get("_meta"))
+    meta: object = params.get("_meta")
+    return parsed(cast("object", meta)) if isinstance(meta, Mapping) and "traceparent" in meta else None
 
 
 def passed_on(trace: Trace | None) -> Span | None:

@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
@@ -125,11 +126,11 @@ class Gate:
         caller = await self._of_bearer(credentials, peer) if credentials else self._of_certificate(peer)
         if caller is None:
             return None
-        amend(principal=caller)
         if called:
+            amend(principal=caller)
             caller = _named(caller, called)
-            amend(principal=caller, names_caller=True)
-        CURRENT_TRACE.set(parsed(place))
+        amend(principal=caller, names_caller=bool(called), standing=partial(self.good, caller))
+        CURRENT_TRACE.set(parsed(place) if place else None)
         oversight.admit(caller)
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):
@@ -187,7 +188,8 @@ class Gate:
 
         Raises Unauthenticated (CREDENTIAL_ENDED), and ResourceExhausted where that was tried too often (rate limit).
         """
-        amend(standing=lambda: self.good(caller))
+        if current().principal is not caller:  # else `admit` has set it
+            amend(standing=partial(self.good, caller))
         if caller is None or caller.credential == LOCAL:
             yield
             return

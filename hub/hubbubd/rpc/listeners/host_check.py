@@ -17,7 +17,8 @@ from hubbubd.config.sections.network import is_loopback
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,300}")
 
 
-def is_served(authority: str, address: str, hosts: Sequence[str], *, secure: bool) -> bool:
+@lru_cache(maxsize=64)
+def is_served(authority: str, address: str, hosts: tuple[str, ...], *, secure: bool) -> bool:
     """Return whether a request's `Host` is one of this port's: its own address, loopback, or one of `hosts`.
 
     `address` is where the request came to.
@@ -32,7 +33,6 @@ def is_served(authority: str, address: str, hosts: Sequence[str], *, secure: boo
     return is_loopback_name(name) if is_loopback(address) or not secure else not allowed
 
 
-@lru_cache(maxsize=64)
 def host_of(authority: str) -> str | None:
     """Return the host of `HOST[:PORT]`, in lower case, without the brackets of IPv6; None if it is no such thing."""
     if _AUTHORITY.fullmatch(authority) is None:
@@ -50,7 +50,7 @@ def is_loopback_name(host: str) -> bool:
 
 
 def meant(
-    app: ASGIApp, origins: Callable[[], Sequence[str]], hosts: Callable[[], Sequence[str]], *, secure: bool
+    app: ASGIApp, origins: Callable[[], Sequence[str]], hosts: Callable[[], tuple[str, ...]], *, secure: bool
 ) -> ASGIApp:
     """Refuse what comes by DNS rebinding, and what pages of other Origins send without asking (simple requests)."""
 

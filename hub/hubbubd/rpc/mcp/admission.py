@@ -57,7 +57,7 @@ class Admission:
     origins: Callable[[], Sequence[str]] = tuple
     """Of pages that may use the endpoints, besides those of loopback."""
 
-    hosts: Callable[[], Sequence[str]] = tuple
+    hosts: Callable[[], tuple[str, ...]] = tuple
     """Names under which they are reached, besides those of loopback."""
 
     issuer: str | None = None

@@ -60,7 +60,6 @@ from hubbubd.downstream.protocol.messages import (
 )
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.rpc.auth import gate as auth
-from hubbubd.rpc.context import amend
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.grpc_server import LAST_WORDS_S, MAX_RPCS
 from hubbubd.rpc.listeners.http_server import serving
@@ -211,7 +210,6 @@ class McpApplication:
 
     async def _serve_known(self, request: HostHttpRequest) -> None:
         caller = await self._admission.caller(request)
-        amend(standing=lambda: self._gate.good(caller))
         request.held = partial(self._unread.hold, caller.name)
         await self._serve(request, caller, self._endpoint(request.scope["path"], caller))
 
