@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbub_client import HubbubError, InvalidArgument, NotFound, PermissionDenied, ServerSpec
+from hubbub_client import InvalidArgument, NotFound, PermissionDenied, ServerSpec
 
 from .conftest import LIMIT_S, POLL_S
 
@@ -56,72 +56,12 @@ async def yard(start_shared_hub: Any, peer_scripts: Path, tmp_path_factory: pyte
     return Yard(hub, script, directory / "canary")
 
 
-@pytest.mark.parametrize("flags", [["-c"], ["-S", "-c"], ["-m", "http.server"], ["-i"], ["-"], ["-Ic"], ["--", "x"]])
-async def test_an_interpreter_is_not_started_with_flags_that_run_anything(yard: Yard, flags: list[str]) -> None:
-    code = f"open({str(yard.canary)!r}, 'w')"
-    await yard.refused(command=sys.executable, args=[*flags, code])
-    await yard.refused(command=sys.executable, args=flags)
-    await yard.refused(command=sys.executable, args=[*flags, yard.script, "stdio"])
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "sh",
-        "bash",
-        "/bin/sh",
-        "/usr/bin/env",
-        "env",
-        "npx",
-        "uvx",
-        "docker",
-        "sudo",
-        "python",
-        "python3",
-        "node",
-        "perl",
-    ],
-)
-async def test_shells_downloaders_and_other_interpreters_are_not_started(yard: Yard, command: str) -> None:
-    for args in ([], ["-c", yard.shell], ["-y", "evil"], [sys.executable, yard.script, "stdio"]):
-        await yard.refused(command=command, args=args)
-
-
-@pytest.mark.parametrize("trick", ["; {}", "&& {}", "| {}", "$({})", "`{}`", "\n{}", " {}", "'; {}; '", "\0{}"])
-async def test_shell_syntax_in_a_command_names_no_command(yard: Yard, trick: str) -> None:
-    await yard.refused(command=sys.executable + trick.format(yard.shell), args=[yard.script, "stdio"])
-    await yard.refused(command=sys.executable, args=[yard.script + trick.format(yard.shell), "stdio"])
-    await yard.refused(command=sys.executable, args=[yard.script, "stdio", trick.format(yard.shell)])
-
-
 async def test_shell_syntax_in_an_allowed_argument_reaches_the_program_as_it_is(yard: Yard) -> None:
     args = [yard.script, f"; {yard.shell} $({yard.shell}) `{yard.shell}` | sh"]
     await yard.hub.client.servers.add(ServerSpec(name="plain", command=sys.executable, args=args))
     await yard.hub.connected("plain")
     await yard.hub.client.servers.remove("plain")
     assert not yard.canary.exists()
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PATH", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "NODE_OPTIONS",
-     "BASH_ENV", "APP", "app_x", "HUBBUB_TOKEN", "HUBBUBD_ALLOW_COMMANDS", "https_proxy"],
-)  # fmt: skip
-async def test_no_variable_is_slipped_to_an_allowed_command(yard: Yard, name: str) -> None:
-    await yard.refused(command=sys.executable, args=[yard.script, "stdio"], env={name: str(yard.canary.parent)})
-
-
-async def test_a_relative_command_finds_nothing_in_any_directory(yard: Yard) -> None:
-    directory = yard.canary.parent
-    fake = directory / Path(sys.executable).name
-    fake.write_text(f"#!/bin/sh\n{yard.shell}\n")
-    fake.chmod(0o755)
-    for command in (fake.name, f"./{fake.name}", f"../{directory.name}/{fake.name}", str(fake)):
-        await yard.refused(command=command, args=[yard.script, "stdio"], cwd=str(directory))
-    around = f"{Path(sys.executable).parent}/../bin/{Path(sys.executable).name}"
-    await yard.refused(command=around, args=[yard.script, "stdio"])
-    for cwd in ("/", ".", f"{directory}/", f"{directory}/..", "~"):
-        await yard.refused(command=sys.executable, args=[yard.script, "stdio"], cwd=cwd)
 
 
 async def test_a_reference_brings_in_neither_a_command_nor_a_secret(yard: Yard) -> None:
@@ -140,50 +80,6 @@ async def test_a_reference_brings_in_neither_a_command_nor_a_secret(yard: Yard) 
     await yard.refused(command="${HOME}", args=[yard.script, "stdio"])
     with pytest.raises(InvalidArgument):
         await yard.hub.client.servers.add(ServerSpec(name="evil", command="${"))
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["http://127.0.0.1:9/", "http://localhost/", "http://[::1]/", "http://169.254.169.254/latest/meta-data/",
-     "http://10.0.0.1/", "http://192.168.1.1/", "http://2130706433/", "http://0x7f.1/", "http://127.1/", "http://0/",
-     "http://[::ffff:127.0.0.1]/", "http://[64:ff9b::7f00:1]/", "http://LOCALHOST./", "http://100.100.100.200/"],
-)  # fmt: skip
-async def test_no_server_is_added_at_an_address_that_is_not_of_the_internet(yard: Yard, url: str) -> None:
-    for transport in ("http", "sse"):
-        await yard.refused("HOST_NOT_ALLOWED", url=url, transport=transport)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "..",
-        "../x",
-        "a/b",
-        "/etc/passwd",
-        ".hidden",
-        "a\0b",
-        "a\nb",
-        "a b",
-        "\u0430dmin",
-        "a\u202eb",
-        "\uff41",
-        "a" * 65,
-        "%2e%2e",
-    ],
-)
-async def test_a_name_that_could_be_a_path_or_look_like_another_is_refused(yard: Yard, name: str) -> None:
-    with pytest.raises(InvalidArgument):
-        await yard.hub.client.servers.add(ServerSpec(name=name, command=sys.executable, args=[yard.script]))
-    for ask in (yard.hub.client.servers.get, yard.hub.client.servers.remove, yard.hub.client.servers.connect):
-        with pytest.raises((InvalidArgument, NotFound)):
-            await ask(name)
-
-
-@pytest.mark.parametrize("uri", ["", "http://x", "/etc", "file:/etc", " file:///etc", "javascript:x", "FILE"])
-async def test_a_root_is_a_file_uri(yard: Yard, uri: str) -> None:
-    with pytest.raises(InvalidArgument):
-        await yard.hub.client.servers.set_roots("good", [{"uri": uri}])
 
 
 async def test_a_link_that_was_swapped_after_the_start_is_not_followed(
@@ -250,29 +146,6 @@ async def test_an_added_server_keeps_its_variables_and_headers_over_a_restart_an
     assert not [path for path in hub.data_dir.glob("hubbub.db*") if b"canary-of-the-api" in path.read_bytes()]
     await hub.client.servers.remove("kept")
     assert "canary" not in (hub.data_dir / "tokens.json").read_text()
-
-
-async def test_a_denied_tool_is_refused_however_it_is_called_and_not_shown(start_hub: Any, peer_scripts: Path) -> None:
-    plain = {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")], "deny_tools": ["e*", "ask?"]}
-    hub = await start_hub({"plain": plain})
-    await hub.connected("plain")
-    client = hub.client
-    assert (await client.call_tool("plain", "nothing", {"text": "hi"})).content
-    for name in ("echo", "ECHO", "\uff45cho", " echo", "ask1"):
-        for tool in (client.call_tool, client.start):
-            arguments = (name, {"text": "x"}) if tool == client.call_tool else ("tools/call", {"name": name})
-            with pytest.raises(PermissionDenied) as caught:
-                await tool("plain", *arguments)
-            assert caught.value.reason == "TOOL_DENIED"
-    for params in ({"name": ["echo"]}, {"name": None}, {}, {"name": "echo", "task": {}}):
-        for method in ("tools/call", "TOOLS/CALL", " tools/call"):
-            with pytest.raises(HubbubError) as refused:
-                await client.call("plain", method, params)
-            assert refused.value.reason == "TOOL_DENIED"
-    assert [tool["name"] for tool in (await client.call("plain", "tools/list", {}))["tools"]] == ["ask"]
-    assert (await hub.hubbub("catalog", "refresh", "plain")).status == 0
-    listed = await hub.hubbub("catalog", "tools")
-    assert [line["tool"]["name"] for line in listed.lines] == ["ask"]
 
 
 async def appears(path: Path) -> Any:

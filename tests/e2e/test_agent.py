@@ -19,7 +19,6 @@ from anyio.abc import Process
 from .conftest import BIN, LIMIT_S, POLL_S, RunningHub, child, environment
 
 ROOT = Path(__file__).parents[2]
-MOST_TOKENS = 250
 
 
 class Model(ThreadingHTTPServer):
@@ -196,103 +195,6 @@ async def test_one_round_by_options_answers_what_is_open_and_ends(hub: RunningHu
     assert [json.loads(line)["outcome"] for line in ran.err.splitlines()] == ["answered"] * 2
     for request in asked:
         assert (await hub.client.inbox.get(request.id)).answered_by == "robot"
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ((), "--rules FILE, or one of"),
-        (("--accept", "--decline"), "--rules FILE, or one of"),
-        (("--accept", "--kind", "sampling"), "rule 1: accept is no answer to sampling"),
-        (("--chat", "http://127.0.0.1:1/v1"), "--chat needs --model"),
-        (("--rules", "no-such-file"), "no-such-file"),
-    ],
-)
-async def test_wrong_rules_exit_2_and_name_the_key(hub: RunningHub, words: tuple[str, ...], says: str) -> None:
-    ran = await hub.hubbub("agent", *words)
-    assert ran.status == 2
-    assert says in ran.error["message"]
-
-
-PROGRAMS = [
-    ("exit 3", "status 3"),
-    ("echo maybe", "no JSON"),
-    ("echo '{\"perhaps\": 1}'", "exactly one"),
-    ('echo \'{"accept": {"answer": 7}}\'', "INVALID"),
-    ("head -c 5000000 /dev/zero", "more than"),
-    ("sleep 100 & sleep 100", "longer than"),
-]
-
-
-async def test_a_program_that_gives_no_answer_leaves_the_request_to_people(
-    hub: RunningHub, agent: RunningAgent
-) -> None:
-    asked = await ask(hub, len(PROGRAMS))
-    rules = [
-        f'[[rule]]\nsays = "question {number}"\ncommand = {json.dumps(["sh", "-c", program])}\n'
-        + ("timeout_s = 0.5\n" if program.startswith("sleep") else "")
-        for number, (program, _) in enumerate(PROGRAMS)
-    ]
-    await agent.start("\n".join(rules))
-    for request, (program, why) in zip(asked, PROGRAMS, strict=True):
-        line = await agent.outcome(request.id)
-        assert line["outcome"] == "failed", program
-        assert why in line["why"]
-        await hub.request(request.id, state="open", claim=None)
-    assert (await agent.end())[0] == 0
-
-
-async def test_a_model_that_fails_leaves_or_rejects_as_its_rule_says(
-    hub: RunningHub, agent: RunningAgent, model: Model
-) -> None:
-    model.status = 500
-    *_, sampling = await ask(hub, 3)
-    chat = f'[chat.m]\nbase_url = "{model.url}"\nmodel = "small"\napi_key_env = "MODEL_KEY"\n'
-    await agent.start(f'[[rule]]\nchat = "m"\non_error = "reject"\n{chat}', MODEL_KEY="secret")
-    line = await agent.outcome(sampling.id)
-    assert (line["outcome"], line["answer"]) == ("answered", "reject")
-    assert "error" in (await hub.request(sampling.id, state="answered")).answer
-    status, said = await agent.end()
-    assert status == 0
-    assert model.keys == ["Bearer secret"] * 3
-    assert "500" in said
-    assert "secret" not in said + json.dumps(agent.audit())
-
-
-async def test_over_a_limit_requests_are_left_to_people_and_it_says_so_once(
-    hub: RunningHub, agent: RunningAgent
-) -> None:
-    asked = await ask(hub, 5)
-    rules = '[limits]\nanswers_per_minute = 1\n[[rule]]\naccept = {answer = "x"}\n[[rule]]\ntext = "x"\n'
-    await agent.start(rules)
-    lines = [await agent.outcome(request.id) for request in asked]
-    assert sorted(line["outcome"] for line in lines) == ["answered", *["left"] * 4]
-    assert {line.get("why") for line in lines if line["outcome"] == "left"} == {"answers_per_minute"}
-    status, said = await agent.end(signal.SIGINT)
-    assert status == 0
-    assert said.count("answers_per_minute is reached") == 1
-
-
-async def test_requests_at_the_same_moment_do_not_exceed_a_limit_together(
-    hub: RunningHub, agent: RunningAgent, model: Model
-) -> None:
-    for _ in range(4):
-        await hub.client.start_tool("demo", "write_haiku")
-    asked = await hub.asked(4, server="demo", kinds=["sampling"])
-    chat_ = f'[chat.m]\nbase_url = "{model.url}"\nmodel = "small"\nmax_tokens = 12\n'
-    # One needs up to some 200 tokens, and takes 42: two are used, and then too few are left for what a third may take.
-    rules = (
-        f'[limits]\ntokens_per_hour = {MOST_TOKENS}\n[[rule]]\nkind = "sampling"\nserver = "demo"\nchat = "m"\n{chat_}'
-    )
-    await agent.start(rules)
-    lines = [await agent.outcome(request.id) for request in asked]
-    used = sum(sum(line["tokens"].values()) for line in lines if line["outcome"] == "answered")
-    assert 0 < used <= MOST_TOKENS
-    assert used == 42 * len(model.asked)
-    left = [line for line in lines if line["outcome"] == "left"]
-    assert left
-    assert {line["why"] for line in left} == {"tokens_per_hour"}
-    assert (await agent.end())[0] == 0
 
 
 async def test_an_agent_that_is_told_to_end_finishes_what_it_is_at(

@@ -50,40 +50,6 @@ async def test_a_task_asks_in_its_course_and_goes_on_with_the_answer(hub: Any) -
     assert (await hub.request(asked.id, delivery="delivered")).state == "answered"
 
 
-async def test_a_running_task_keeps_no_other_call_waiting(hub: Any) -> None:
-    call = await start(hub)
-    # At once, since the task takes only a few seconds: it is sent when the task has been made, and not when it is over.
-    other = await hub.client.start_tool("everything", "echo", {"message": "hi"})
-    echoed = await hub.call(other.id)
-    assert echoed.result["content"][0]["text"] == "Echo: hi"
-    ended = await hub.call(call.id)
-    assert ended.state == "completed"
-    assert ended.started_at <= echoed.started_at < ended.completed_at
-
-
 async def test_the_command_line_waits_for_a_task(hub: Any) -> None:
     ran = await hub.hubbub("call", "everything", RESEARCH, '{"topic": "tea"}', "--as-task")
     assert "Research Report: tea" in ran.record["content"][0]["text"]
-
-
-async def test_a_tool_that_must_be_a_task_is_not_called_plainly(hub: Any) -> None:
-    ran = await hub.hubbub("call", "everything", RESEARCH, '{"topic": "tea"}')
-    assert (ran.status, ran.error["reason"], ran.error["code"]) == (1, "TASK_REQUIRED", "FAILED_PRECONDITION")
-
-
-async def test_a_tool_that_cannot_be_a_task_is_not_called_as_one(hub: Any) -> None:
-    ran = await hub.hubbub("call", "everything", "echo", '{"message": "hi"}', "--as-task")
-    assert (ran.status, ran.error["reason"], ran.error["code"]) == (1, "TASK_NOT_SUPPORTED", "FAILED_PRECONDITION")
-
-
-@pytest.mark.parametrize("way", ["task", "call"])
-async def test_a_task_is_cancelled(hub: Any, way: str) -> None:
-    call = await start(hub, ambiguous=True)
-    (asked,) = await hub.asked(call_id=call.id)
-    words = ("tasks", "cancel", asked.task_id) if way == "task" else ("calls", "cancel", call.id, "--abort")
-    assert (await hub.hubbub(*words)).status == 0
-    assert (await hub.call(call.id)).state == "cancelled"
-    assert (await task_of(hub, call, "cancelled")).id == asked.task_id
-    assert (await hub.request(asked.id, state="withdrawn")).reason
-    again = await hub.hubbub("tasks", "cancel", asked.task_id)
-    assert (again.status, again.error["reason"]) == (1, "TASK_FINISHED")

@@ -5,10 +5,9 @@ import os
 import re
 import shutil
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import PIPE, STDOUT
+from subprocess import STDOUT
 from typing import Any
 
 import anyio
@@ -16,7 +15,7 @@ import httpx2
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from .conftest import LIMIT_S, child, environment
+from .conftest import LIMIT_S, environment
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = REPOSITORY / "clients" / "typescript"
@@ -109,43 +108,6 @@ async def first_line(*commands: str, wanted: str) -> Any:
         finally:
             os.killpg(running.pid, signal.SIGKILL)
     return json.loads(line)
-
-
-async def test_a_watch_ends_with_the_hub(start_hub: Callable[..., Any]) -> None:
-    hub = await start_hub(hub=ON)
-    found = json.loads((hub.data_dir / "client.json").read_text())
-    headers = {"authorization": f"Bearer {found['token']}", "content-type": "application/connect+json"}
-    async with (
-        httpx2.AsyncClient(base_url=found["connect"], trust_env=False, timeout=LIMIT_S) as http,
-        http.stream(
-            "POST", "/hubbub.v1.InboxService/WatchPendingRequests", content=b"\0\0\0\0\x02{}", headers=headers
-        ) as steps,
-    ):
-        chunks = steps.aiter_raw()
-        assert b"synced" in await anext(chunks)
-        await hub.terminate()
-        rest = b"".join([chunk async for chunk in chunks])
-    assert b"SHUTTING_DOWN" in rest
-
-
-WITHOUT = "import sys; sys.modules['connectrpc'] = None; from hubbubd.__main__ import main; main()"
-
-
-async def test_a_hub_without_the_extra_starts_and_refuses_only_connect(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WITHOUT, "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
-    with anyio.fail_after(LIMIT_S):
-        wants = environment() | {"HUBBUBD_CONNECT_LISTEN": "127.0.0.1:0"}
-        refused = await anyio.run_process(command, check=False, env=wants)
-        assert refused.returncode == 2
-        [line] = refused.stderr.decode().splitlines()
-        assert "HUBBUBD_CONNECT_LISTEN" in line
-        assert "connectrpc>=" in line
-        async with child(command, stdout=PIPE) as started:
-            assert started.stdout is not None
-            ready = json.loads(await started.stdout.receive())
-            assert "connect" not in ready
-            started.terminate()
-            assert await started.wait() == 0
 
 
 @pytest.mark.parametrize("protocol", [[], ["--grpc-web"]], ids=["connect", "grpc-web"])

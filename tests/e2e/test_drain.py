@@ -101,29 +101,6 @@ async def test_a_second_signal_ends_the_grace_at_once_and_cleanly(start_hub: Any
         assert (await again.client.calls.get(call_id)).error.code == "SHUTTING_DOWN"
 
 
-async def test_watches_end_with_their_tokens_at_once_although_calls_go_on(start_hub: Any, servers: Any) -> None:
-    hub = await start_hub(servers, hub={"shutdown_grace_s": LIMIT_S})
-    await hub.connected("asking")
-    call = await hub.client.start_tool("asking", "ask")
-    (asked,) = await hub.asked(call_id=call.id)
-    watching = await hub.start_hubbub("inbox", "watch")
-    await watching.until(lambda line: line["type"] == "synced")
-    hub.process.terminate()
-    assert (await refused(hub)).reason == "SHUTTING_DOWN"
-    with anyio.fail_after(LIMIT_S):
-        while (await hub.client.admin.status()).watchers:
-            await anyio.sleep(0.02)
-    await hub.answer(asked, "--accept", ADA)
-    assert await ended(hub) == 0
-    again = await start_hub(servers)
-    # The command has gone on from its token: it is told what happened meanwhile, and nothing twice.
-    lines = await watching.until(lambda line: line["type"] == "upsert" and line["record"]["delivery"] == "delivered")
-    assert {line["type"] for line in lines} == {"upsert"}
-    assert lines[-1]["record"]["id"] == asked.id
-    assert await watching.interrupt() == 0
-    await again.terminate()
-
-
 async def test_an_idle_client_notices_a_hub_that_stands_still_and_misses_nothing_when_it_goes_on(
     start_hub: Any, servers: Any
 ) -> None:

@@ -63,13 +63,6 @@ async def test_a_form_is_answered(hub: Any) -> None:
     assert (await hub.request(asked.id, delivery="delivered")).state == "answered"
 
 
-async def test_a_form_is_declined(hub: Any) -> None:
-    started = await call(hub, "trigger-elicitation-request")
-    (asked,) = await hub.asked(call_id=started.id)
-    await hub.answer(asked, "--decline")
-    assert "declined" in text_of(await started.result())
-
-
 async def test_a_sampling_is_answered(hub: Any) -> None:
     started = await call(hub, "trigger-sampling-request", {"prompt": "Hi", "maxTokens": 10})
     (asked,) = await hub.asked(call_id=started.id)
@@ -110,15 +103,3 @@ async def test_progress_of_a_long_call_is_shown_by_the_command_line(hub: Any) ->
     shown = [line for line in ran.err.splitlines() if line.startswith("progress")]
     assert len(shown) >= 2
     assert "4/4" in shown[-1]
-
-
-async def test_a_wrong_answer_leaves_the_question_open(hub: Any) -> None:
-    started = await call(hub, "trigger-elicitation-request")
-    (asked,) = await hub.asked(call_id=started.id)
-    refused = await hub.hubbub("inbox", "answer", asked.id, "--accept", '{"name": 5}')
-    assert refused.status == 1
-    assert refused.error["code"] == "INVALID_ARGUMENT"
-    assert "name" in refused.error["message"]
-    assert (await hub.hubbub("inbox", "show", asked.id)).record["state"] == "open"
-    await hub.answer(asked, "--cancel")
-    assert "cancelled" in text_of(await started.result())

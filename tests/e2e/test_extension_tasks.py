@@ -46,26 +46,6 @@ async def test_a_task_asks_twice_and_each_answer_arrives_once(hub: Any) -> None:
     assert (await hub.hubbub("tasks", "result", task.id)).record == ended.result
 
 
-async def test_the_error_of_a_task_is_the_error_of_its_call(hub: Any) -> None:
-    ran = await hub.hubbub("call", "tasks", "fails", "--as-task")
-    assert (ran.status, ran.error["reason"], ran.error["message"]) == (1, "SERVER_ERROR", "it broke")
-    (task,) = await hub.client.tasks.list(role="client", statuses=["failed"])
-    assert task.status_message == "it broke"
-    refused = await hub.hubbub("tasks", "result", task.id)
-    assert (refused.status, refused.error["reason"]) == (1, "TASK_FAILED")
-
-
-@pytest.mark.parametrize("way", ["task", "call"])
-async def test_a_task_is_cancelled(hub: Any, way: str) -> None:
-    call = await start(hub, "endless")
-    watch = hub.client.tasks.watch(statuses=["working"])
-    (task,) = await hub.watched(watch, lambda t: t.call_id == call.id and t.status_message)
-    words = ("tasks", "cancel", task.id) if way == "task" else ("calls", "cancel", call.id, "--abort")
-    assert (await hub.hubbub(*words)).status == 0
-    assert (await hub.call(call.id)).state == "cancelled"
-    assert (await hub.client.tasks.get(task.id)).status == "cancelled"
-
-
 async def test_a_task_and_its_question_survive_kill_9(
     start_hub: Any, peer_scripts: Path, shared_http_peer: Any
 ) -> None:

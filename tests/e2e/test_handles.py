@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import hubbub_client
-from hubbub_client import Cancelled, FailedPrecondition, HubbubError, PendingRequest, sync
+from hubbub_client import FailedPrecondition, HubbubError, PendingRequest
 
 from .conftest import LIMIT_S, RunningHub
 
@@ -54,37 +54,6 @@ async def test_of_two_calls_at_once_each_function_is_asked_what_its_own_call_ask
                 calls.start_soon(call, name)
     assert asked == {"Ada": ["for Ada"], "Bob": ["for Bob"]}
     assert said == {"Ada": "accept Ada", "Bob": "accept Bob"}
-
-
-async def test_what_perhaps_another_call_asks_is_left_to_people(hub: RunningHub) -> None:
-    other = await hub.client.start_tool("stdio", "sleep", {"name": "beside"})
-    await hub.call(other.id, "in_progress")
-    asked: list[str] = []
-    handle = await hub.client.start_tool("stdio", "ask", on_form=lambda request: asked.append(request.id))
-    said: list[str] = []
-
-    async def wait() -> None:
-        said.append((await handle.result()).text)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(wait)
-        (request,) = await hub.asked(server="stdio")
-        assert {*request.candidate_call_ids} == {other.id, handle.id}
-        await request.accept({"name": "by a person"})
-    assert (said, asked) == (["accept by a person"], [])
-    assert (await other.cancel()).state == "cancelled"
-
-
-async def test_what_only_this_call_can_ask_is_asked_over_stdio_too(hub: RunningHub) -> None:
-    sources: list[Any] = []
-
-    def answer(request: PendingRequest) -> Any:
-        sources.append(request.cause_source)
-        return {"name": "Ada"}
-
-    with anyio.fail_after(LIMIT_S):
-        assert await ask(hub, "stdio", "Who?", on_form=answer) == "accept Ada"
-    assert sources == ["inferred"]
 
 
 async def test_a_function_and_a_person_who_are_as_fast_give_one_answer(hub: RunningHub) -> None:
@@ -138,55 +107,6 @@ async def test_while_a_function_thinks_nobody_else_answers_and_what_a_person_has
             assert caught.value.reason == "ALREADY_CLAIMED"
             tried.set()
     assert said == ["accept Ada"]
-
-
-async def test_a_function_that_fails_leaves_its_request_in_the_inbox_and_its_started_call_alone(
-    hub: RunningHub,
-) -> None:
-    def fail(_: PendingRequest) -> Any:
-        raise LookupError("no idea")
-
-    handle = await hub.client.start_tool("http", "ask", on_form=fail)
-    with anyio.fail_after(LIMIT_S), pytest.raises(LookupError):
-        await handle.result()
-    (free,) = await hub.watched(hub.client.inbox.watch(call_id=handle.id), lambda it: it.claim is None)
-    assert free.state == "open"
-    async for request in handle.pending_requests():
-        await request.accept({"name": "by a person"})
-    assert (await hub.client.calls.handle(handle.id).result()).text == "accept by a person"
-
-
-async def test_a_call_is_cancelled_from_elsewhere_as_often_as_one_likes(hub: RunningHub) -> None:
-    handle = await hub.client.start_tool("http", "sleep", {"name": "cancelled"})
-    await hub.call(handle.id, "in_progress")
-    async with hubbub_client.connect(data_dir=hub.data_dir) as elsewhere:
-        for _ in range(2):
-            assert (await elsewhere.calls.handle(handle.id).cancel()).state == "cancelled"
-    with pytest.raises(Cancelled):
-        await handle.result()
-
-
-async def test_a_failure_is_the_same_for_who_waits_and_who_comes_later(hub: RunningHub) -> None:
-    wrong = {"timeout_s": 0.2, "call_id": "fails"}
-    with pytest.raises(HubbubError) as first:
-        await hub.client.call_tool("http", "sleep", {"name": "slow"}, **wrong)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(HubbubError) as later:
-        await hub.client.calls.handle("fails").result()
-    told = [(type(error), error.to_json(), error.help_url) for error in (first.value, later.value)]
-    assert told[0] == told[1]
-
-
-async def test_a_script_without_async_answers_what_its_call_asks(hub: RunningHub) -> None:
-    def script() -> list[str]:
-        with sync.connect(data_dir=hub.data_dir, name="script") as plain:
-            called = plain.call_tool("http", "ask", on_form=lambda _: {"name": "Ada"}).text
-            handle = plain.start_tool("http", "ask")
-            for request in handle.pending_requests():
-                request.decline()
-            return [called, handle.result().text]
-
-    with anyio.fail_after(LIMIT_S):
-        assert await anyio.to_thread.run_sync(script) == ["accept Ada", "decline"]
 
 
 async def test_a_result_is_waited_for_while_the_hub_is_killed_and_comes_back(

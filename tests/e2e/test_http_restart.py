@@ -108,21 +108,3 @@ async def test_a_server_whose_sessions_are_gone_comes_back_with_its_tasks_and_li
     fetched = await tool(hub, "fetch", task_id=made["sampling"])
     assert fetched["result"]["content"] == {"type": "text", "text": "Good day"}
     assert set(made.values()) <= set(await told(hub))
-
-
-async def test_a_server_that_answers_400_for_a_session_it_has_forgotten_gets_a_new_one_and_the_call(
-    start_hub: Any, http_peer: Any, everything_command: list[str], peer_scripts: Path, free_port: int
-) -> None:
-    node, script = everything_command[0], Path(everything_command[1])
-    modules = next(parent for parent in script.parents if parent.name == "node_modules")
-    command, env = [node, str(peer_scripts / "forgetful_server.cjs")], {"NODE_PATH": str(modules)}
-    first = http_peer(command, port=free_port, env=env)
-    config = {"url": f"{first.url}/mcp", "protocol": "2025-11-25", "ping_interval_s": 0, "backoff_s": [0.1]}
-    hub = await start_hub({"forgetful": config})
-    await hub.connected("forgetful")
-    before = await hub.client.call_tool("forgetful", "where", {})
-    first.stop()
-    http_peer(command, port=free_port, env=env)
-    with anyio.fail_after(LIMIT_S):
-        after = await hub.client.call_tool("forgetful", "where", {})
-    assert before.content != after.content

@@ -80,26 +80,6 @@ async def test_strangers_add_no_line_to_the_log(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == ""
 
 
-async def test_the_network_without_tls_ends_the_start_with_what_is_missing(tmp_path: Path) -> None:
-    for words in (["--listen", "0.0.0.0:0"], ["--listen", "[::]:0", "--check-config"]):
-        ended = await hubbubd("--data-dir", str(tmp_path / "data"), *words)
-        assert (ended.status, ended.out) == (2, "")
-        [line] = ended.err.splitlines()
-        for word in ("--listen", "tls_cert", "tls_key", "tokens create", "tls_client_ca", "oidc_issuer"):
-            assert word in line
-    assert not (tmp_path / "data").exists()
-
-
-async def test_an_expired_certificate_is_a_warning_of_the_check(tmp_path: Path) -> None:
-    pair = Authority.open(tmp_path).server(days=-1)
-    config = tmp_path / "hub.toml"
-    config.write_text(f'[hub]\ntls_cert = "{pair.cert}"\ntls_key = "{pair.key}"\n')
-    words = ["--config", str(config), "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
-    checked = await hubbubd("--check-config", *words)
-    assert (checked.status, checked.err) == (0, "")
-    assert re.search(r"^warn  certificate .*server\.pem: the certificate expired on .* UTC$", checked.out, re.MULTILINE)
-
-
 async def test_a_data_directory_too_deep_for_its_socket_is_named(tmp_path: Path) -> None:
     pair = Authority.open(tmp_path).server()
     config = tmp_path / "hub.toml"

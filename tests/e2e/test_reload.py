@@ -11,9 +11,6 @@ from typing import Any
 import anyio
 import pytest
 
-import hubbub_client
-from hubbub_frontend.certs import Authority
-
 from .conftest import LIMIT_S, POLL_S, environment, running, toml
 
 
@@ -157,91 +154,6 @@ async def test_files_are_followed_however_they_are_replaced(start: Any, files: F
         "settings": [],
         "needs_restart": [],
     }
-
-
-async def test_settings_change_where_they_can_and_the_others_say_that_they_wait(start: Any, files: Files) -> None:
-    local = {"allow_hosts": ["127.0.0.0/8"], "watch_config": False}
-    files.write(files.text(hub=local))
-    hub = await start()
-    assert (await hub.hubbub("servers", "add", "a", "--url", "http://127.0.0.1:9/mcp")).status == 0
-    files.write(files.text(hub=local | {"max_servers": 1, "max_message_bytes": 100_000}))
-    done = (await hub.hubbub("reload")).record
-    assert (done["settings"], done["needs_restart"]) == (["max_servers"], ["max_message_bytes"])
-    shown = (await hub.client.admin.status()).config
-    assert (shown.needs_restart, shown.watched) == (("max_message_bytes",), False)
-    refused = await hub.hubbub("servers", "add", "b", "--url", "http://127.0.0.1:9/mcp")
-    assert refused.error["reason"] == "TOO_MANY_SERVERS"
-
-    files.write(files.text(hub=local | {"max_servers": 1}))
-    assert (await hub.hubbub("reload")).record["needs_restart"] == []
-
-
-async def test_whoever_loses_a_grant_in_the_file_is_out_at_once_and_others_stay(
-    start: Any, files: Files, tmp_path: Path
-) -> None:
-    authority = Authority.open(tmp_path / "certs")
-    server, ada, bob = authority.server(), authority.client("ada"), authority.client("bob")
-    secured = {"tls_cert": str(server.cert), "tls_key": str(server.key), "tls_client_ca": str(authority.file)}
-
-    def grants(*names: str) -> str:
-        return "".join(f'[[hub.grants]]\nwho = "cert:{name}"\nroles = ["viewer"]\n' for name in names)
-
-    files.write(toml({"hub": secured}) + grants("ada", "bob"))
-    hub = await start()
-
-    def connected(pair: Any) -> Any:
-        return hubbub_client.connect(f"https://{hub.ready['grpc']}", ca=authority.file, cert=pair.cert, key=pair.key)
-
-    async with connected(ada) as of_ada, connected(bob) as of_bob:
-        watches = [of_ada.servers.watch(), of_bob.servers.watch()]
-        with anyio.fail_after(LIMIT_S):
-            for watch in watches:
-                assert isinstance(await anext(watch), hubbub_client.Synced)
-        files.write(toml({"hub": secured}) + grants("bob"))
-        with anyio.fail_after(LIMIT_S), pytest.raises(hubbub_client.HubbubError) as ended:
-            async for _ in watches[0]:
-                pass
-        assert ended.value.reason in ("CREDENTIAL_ENDED", "NOTHING_GRANTED")
-        with pytest.raises(hubbub_client.HubbubError, match="none of its grants is for them"):
-            await of_ada.servers.list()
-        assert await of_bob.servers.list() == []
-        for watch in watches:
-            await watch.aclose()
-
-
-async def test_what_the_hub_reloads_by_itself_is_told_and_is_in_the_audit_log(start: Any, files: Files) -> None:
-    files.write(files.text("one"))
-    hub = await start()
-    await hub.connected("one")
-    heard = await hub.start_hubbub("events", "watch", "--kind", "config_problem", "--kind", "config_reloaded")
-    # What is watched begins a moment after the command; what was told before is not told again.
-    with anyio.fail_after(LIMIT_S):
-        while not (await hub.client.admin.status()).watchers:
-            await anyio.sleep(POLL_S)
-    secret = "a-secret-that-nobody-should-see"
-    files.write(files.text("one", headers=f"Bearer {secret}"))
-    problem = await heard.next()
-    assert (problem["server"], problem["kind"]) == (None, "config_problem")
-    assert "hub.toml: servers.one" in problem["params"]["problem"]
-    files.write(files.text("one", "two"))
-    reloaded = await heard.next()
-    assert (reloaded["kind"], reloaded["params"]["added"]) == ("config_reloaded", ["two"])
-    await names(hub, "one", "two")
-    os.kill(hub.process.pid, signal.SIGHUP)
-
-    async def entries() -> list[Any]:
-        return (await hub.hubbub("audit", "list", "--action", "ReloadConfig")).lines
-
-    with anyio.fail_after(LIMIT_S):
-        while len(noted := await entries()) < 3:
-            await anyio.sleep(POLL_S)
-    path = str(files.path())
-    assert {(each["principal"], each["target"], each["outcome"]) for each in noted} == {
-        ("hub:file", path, "CONFIG_REJECTED"),
-        ("hub:file", path, "OK"),
-        ("hub:signal", "SIGHUP", "OK"),
-    }
-    assert secret not in str((problem, reloaded, noted, (await hub.client.admin.status()).config))
 
 
 async def test_a_server_of_the_api_follows_what_is_allowed_and_gives_its_name_to_a_file(

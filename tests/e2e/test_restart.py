@@ -49,18 +49,6 @@ async def test_an_acknowledged_answer_survives_kill_9_and_no_process_does(start_
     assert (again.status, again.error["reason"]) == (1, "ALREADY_ANSWERED")
 
 
-async def test_an_open_question_is_withdrawn_by_a_restart_and_says_why(start_hub: Any, servers: Any) -> None:
-    first = await start_hub({"asking": servers["asking"]})
-    asked = await ask(first)
-    await first.kill()
-    second = await start_hub()
-    shown = (await second.hubbub("inbox", "show", asked.id)).record
-    assert shown["state"] == "withdrawn"
-    assert "restart" in shown["reason"]
-    (call,) = await second.client.calls.list()
-    assert (call.id, call.state, call.error.code) == (asked.call_id, "failed", "HUB_RESTARTED")
-
-
 async def test_a_task_is_answered_after_a_restart_and_its_server_finds_it(
     start_hub: Any, mcp1_python: str, peer_scripts: Path, http_peer: Any
 ) -> None:
@@ -135,40 +123,3 @@ def step(event: Any) -> tuple[str, str]:
 def step_of(line: Any) -> tuple[str, str]:
     """As `step`, of a line of the command line."""
     return (line["record"]["id"], line["record"]["state"]) if line["type"] == "upsert" else (line["type"], "")
-
-
-async def test_a_caller_is_told_that_the_hub_ends_before_its_call_has(start_hub: Any, servers: Any) -> None:
-    hub = await start_hub(servers, hub={"shutdown_grace_s": 0.2})
-    await hub.connected("asking", "family")
-    ended: list[Any] = []
-
-    async def sleep() -> None:
-        ended.append(await hub.hubbub("call", "asking", "sleep", '{"name": "long"}', "--call-id", "long"))
-
-    async with anyio.create_task_group() as calls:
-        calls.start_soon(sleep)
-        await hub.call("long", "in_progress")
-        await hub.terminate()
-    (ran,) = ended
-    assert (ran.status, ran.error["reason"]) == (1, "SHUTTING_DOWN")
-    again = await start_hub()
-    assert (await again.client.calls.get("long")).error.code == "SHUTTING_DOWN"
-
-
-async def test_a_call_that_ends_soon_is_waited_for(start_hub: Any, servers: Any) -> None:
-    hub = await start_hub({"asking": servers["asking"]}, hub={"shutdown_grace_s": LIMIT_S})
-    await hub.connected("asking")
-    said: list[Any] = []
-
-    async def call() -> None:
-        said.append(await hub.client.call_tool("asking", "impatient", call_id="soon"))
-
-    watch = hub.client.calls.watch(ids=["soon"])
-    with anyio.fail_after(LIMIT_S):
-        while not isinstance(await anext(watch), Synced):
-            pass
-    async with anyio.create_task_group() as calls:
-        calls.start_soon(call)
-        await hub.watched(watch, lambda it: it.state != "queued")
-        await hub.terminate()
-    assert said[0].text == "gave up"

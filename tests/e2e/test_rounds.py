@@ -61,25 +61,3 @@ async def test_three_questions_are_asked_at_once_and_answered_in_any_order(hub: 
     assert heard["answers"]["form"] == {"action": "accept", "content": {"name": "Ada"}}
     assert heard["answers"]["sampling"]["content"]["text"] == "Good day"
     assert heard["answers"]["roots"]["roots"][0]["uri"] == "file:///srv"
-
-
-async def test_a_call_that_only_carries_state_asks_nobody(hub: Any) -> None:
-    call = await start(hub, "state_only", rounds=3)
-    assert await said(hub, call.id) == "called 4 times"
-    assert not await hub.client.inbox.list(call_id=call.id)
-
-
-async def test_a_refused_question_ends_the_call_and_takes_the_others_back(hub: Any) -> None:
-    call = await start(hub, "three_questions")
-    asked = {each.kind: each for each in await hub.asked(3, call_id=call.id)}
-    await hub.answer(asked["sampling"], "--error", "not today")
-    assert (await hub.call(call.id)).error.code == "INPUT_REFUSED"
-    assert (await hub.request(asked["roots"].id, state="withdrawn")).reason
-
-
-async def test_a_cancelled_call_takes_its_question_back_and_the_next_call_goes_on(hub: Any) -> None:
-    call = await start(hub, "two_rounds")
-    (asked,) = await hub.asked(call_id=call.id)
-    assert (await hub.hubbub("calls", "cancel", call.id)).record["state"] == "cancelled"
-    await hub.request(asked.id, state="withdrawn")
-    assert (await hub.client.call_tool("mrtr", "echo", {"text": "on"})).text == "on"

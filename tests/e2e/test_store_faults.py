@@ -4,7 +4,7 @@ import json
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,6 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from hubbub_client import ServerSpec, Unavailable
-from hubbubd.store import Write
-from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from .conftest import LIMIT_S, RunningHub, environment, running
 
@@ -24,7 +22,6 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 LAUNCHER = str(Path(__file__).with_name("faulty_hub.py"))
 FULL = {"operation": "write", "code": sqlite3.SQLITE_FULL}
-BROKEN_SYNC = {"operation": "sync", "code": sqlite3.SQLITE_IOERR_FSYNC}
 SLOW_SYNC = {"operation": "sync", "delay_s": 0.5}
 
 
@@ -115,19 +112,6 @@ async def test_while_the_disk_is_full_the_hub_reads_and_says_so_and_writes_again
     assert disk.said("store recovered") == 1
 
 
-async def test_what_was_refused_for_a_failed_sync_is_not_there_after_a_kill(disk: FaultyDisk) -> None:
-    async with disk.hub() as hub:
-        await hub.client.servers.add(spec("before"))
-        disk.put(BROKEN_SYNC)
-        with pytest.raises(Unavailable, match="the disk failed; look into the system's log"):
-            await hub.client.servers.add(spec("refused"))
-        await hub.kill()
-    disk.put()
-    async with disk.hub() as hub:
-        assert await names(hub) == {"before"}
-        disk.put(FULL)  # and leaving the block, it ends well on a disk that takes nothing
-
-
 async def test_a_disk_that_syncs_slowly_holds_up_writers_alone_and_a_stop_waits_for_them(disk: FaultyDisk) -> None:
     added: list[str] = []
     async with disk.hub() as hub:
@@ -149,48 +133,3 @@ async def test_a_disk_that_syncs_slowly_holds_up_writers_alone_and_a_stop_waits_
     async with disk.hub() as hub:
         assert await names(hub) == set(added)
     assert len(added) == 5
-
-
-def damaged(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xa5" * 4096)
-
-
-@pytest.fixture
-async def left(disk: FaultyDisk) -> Path:
-    """The store of a hub that knew one server."""
-    disk.data_dir.mkdir(0o700)
-    store = await SqliteStore.open(disk.store)
-    await store.commit([Write("server/before", b"{}")])
-    await store.close()
-    return disk.store
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (damaged, ["damaged", "hubbub store backup"]),
-        (lambda path: path.chmod(0o400), ["make the file, its directory and their file system writable"]),
-    ],
-    ids=["page", "read-only"],
-)
-async def test_a_store_that_cannot_be_used_ends_the_start_with_one_line_and_is_left_as_it_was(
-    disk: FaultyDisk, left: Path, change: Callable[[Path], None], says: list[str]
-) -> None:
-    change(left)
-    before = left.read_bytes()
-    line = await disk.refused()
-    assert line.startswith("hubbubd: ")
-    assert all(word in line for word in [str(left), *says]), line
-    assert left.read_bytes() == before
-
-
-async def test_a_first_start_on_a_full_disk_leaves_nothing_and_the_next_one_begins(disk: FaultyDisk) -> None:
-    disk.put(FULL)
-    line = await disk.refused()
-    assert all(word in line for word in [str(disk.store), "disk is full"]), line
-    assert not disk.store.exists()
-    disk.put()
-    async with disk.hub() as hub:
-        assert await names(hub) == set()

@@ -10,7 +10,6 @@ import pytest
 from hubbub_client import ToolResult
 
 from .conftest import LIMIT_S
-from .told import Told
 
 RELATED = "io.modelcontextprotocol/related-task"
 KINDS = ["elicitation", "sampling"]
@@ -84,39 +83,6 @@ async def test_a_task_works_while_a_person_is_asked_and_keeps_its_result(hub: An
     assert (await hub.request(asked.id, delivery="delivered")).state == "answered"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_waiting_result_blocks_neither_get_nor_list(hub: Any, kind: str) -> None:
-    async with anyio.create_task_group() as tasks:
-        told = Told(hub, tasks, kinds=["progress"])
-        await told.listening.wait()
-        call = await start(hub, "blocked_result", kind=kind)
-        (asked,) = await hub.asked(call_id=call.id)
-        await told.until(lambda event: event.call_id == call.id)  # the server has listed its tasks
-        await hub.answer(asked, *ANSWERS[kind])
-        seen = await report(hub, call.id)
-        tasks.cancel_scope.cancel()
-    holds(seen["result"], kind)
-    assert seen["get"]["taskId"] == asked.task_id
-    assert "_meta" not in seen["get"]
-    assert asked.task_id in [task["taskId"] for task in seen["list"]["tasks"]]
-    assert seen["answered_last"]
-    assert seen["after"]["status"] == "completed"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_server_cancels_its_task_while_it_waits_for_the_result(hub: Any, kind: str) -> None:
-    call = await start(hub, "cancel_blocked", kind=kind)
-    seen = await report(hub, call.id)
-    assert seen["cancel"]["status"] == "cancelled"
-    assert seen["get"]["status"] == "cancelled"
-    assert seen["result"]["error"] == -32800
-    assert seen["again"]["error"] == -32602
-    (asked,) = await hub.client.inbox.list(call_id=call.id)
-    assert (await hub.request(asked.id, state="withdrawn")).reason
-    refused = await hub.hubbub("inbox", "answer", asked.id, *ANSWERS[kind])
-    assert (refused.status, refused.error["code"]) == (1, "FAILED_PRECONDITION")
-
-
 async def test_the_operator_lists_reads_and_cancels_tasks(hub: Any) -> None:
     """The command line's `tasks`, and what the server sees of it."""
     watching = await hub.start_hubbub("tasks", "watch", "--server", "tasks", "--role", "receiver")
@@ -150,14 +116,3 @@ async def test_the_operator_lists_reads_and_cancels_tasks(hub: Any) -> None:
     assert await watching.interrupt() == 0
     unknown = await hub.hubbub("tasks", "get", "nope")
     assert (unknown.status, unknown.error["code"]) == (1, "NOT_FOUND")
-
-
-async def test_a_refused_sampling_fails_its_task(hub: Any) -> None:
-    call = await start(hub, "poll", kind="sampling")
-    (asked,) = await hub.asked(call_id=call.id)
-    await hub.answer(asked, "--error", "not today")
-    seen = await report(hub, call.id)
-    assert seen["seen"][-1]["status"] == "failed"
-    assert seen["results"][0] == {"error": -1, "message": "not today"}
-    failed = await hub.hubbub("tasks", "result", asked.task_id)
-    assert (failed.status, failed.error["reason"]) == (1, "TASK_FAILED")
