@@ -10,16 +10,13 @@ import pytest
 from hubbubd import payload
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.core.inbox.forms import Accept
-from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PeerError, ResourceExhausted, Unavailable
+from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PeerError, Unavailable
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
 from hubbubd.runtime.records import EventKind
 
-from .conftest import FORM, Watching, World, open_requests, question, server, settle, spec, until, update
+from .conftest import FORM, Watching, World, question, server, settle, spec, until
 from .peer import Outcome, Sent, at_once, never
-
-YES = Accept({"name": "x"})
 
 
 def after(seconds: float) -> Callable[[Sent], Any]:
@@ -30,11 +27,6 @@ def after(seconds: float) -> Callable[[Sent], Any]:
         return await at_once(sent)
 
     return behaviour
-
-
-def names(world: World) -> list[str]:
-    """The tools called so far."""
-    return [sent.params["name"] for sent in world.peer.sent]
 
 
 async def test_queued_and_parked_calls_are_cancelled_and_one_on_the_wire_only_when_told_to_abort(world: World) -> None:
@@ -64,38 +56,6 @@ async def test_queued_and_parked_calls_are_cancelled_and_one_on_the_wire_only_wh
         assert request.id
 
 
-async def test_clearing_the_queue_cancels_what_waits_and_nothing_else(world: World) -> None:
-    world.peer.behaviour = never
-    async with world.hub(server()) as hub:
-        for n in range(4):
-            await hub.calls.start(spec(f"t{n}"), "me")
-        await settle()
-        assert await hub.calls.clear("one") == 3
-        counts = hub.calls.counts("one")
-        assert (counts.in_progress, counts.queued, counts.cancelled) == (1, 0, 3)
-
-
-async def cancelled_natively(work: Any, when: Callable[[], object] | None = None) -> None:
-    """Begins the work and cancels it as grpc.aio does: the task itself, once, in the middle."""
-    task = asyncio.create_task(work)
-    if when is not None:
-        await until(when)
-    else:
-        await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-async def test_a_caller_who_hangs_up_aborts_the_call(world: World) -> None:
-    world.peer.behaviour = never
-    async with world.hub(server()) as hub:
-        await cancelled_natively(hub.calls.call(spec(call_id="c"), "me"), lambda: world.peer.sent)
-        await until(lambda: hub.calls.get("c").state is CallState.CANCELLED)
-        assert world.peer.sent[0].cancelled
-        assert "hung up" in hub.calls.get("c").fault.message
-
-
 async def test_a_call_that_is_cancelled_as_its_turn_comes_is_not_sent(world: World) -> None:
     held = list[Any]()
 
@@ -116,27 +76,6 @@ async def test_a_call_that_is_cancelled_as_its_turn_comes_is_not_sent(world: Wor
         held[0].close()
         assert [sent.call_id for sent in world.peer.sent] == ["first"]
         assert hub.calls.get("second").started_at is None
-
-
-async def test_a_detached_call_goes_on_when_its_caller_hangs_up(world: World) -> None:
-    world.peer.behaviour = after(10)
-    async with world.hub(server()) as hub:
-        await cancelled_natively(hub.calls.call(spec(call_id="c"), "me", detached=True), lambda: world.peer.sent)
-        await until(lambda: hub.calls.get("c").state is CallState.COMPLETED)
-
-
-async def test_a_call_that_two_wait_for_goes_on_until_the_last_one_hangs_up(world: World) -> None:
-    world.peer.behaviour = never
-    async with world.hub(server(call_timeout_s=1000)) as hub:
-        first = asyncio.create_task(hub.calls.call(spec(call_id="c"), "me"))
-        second = asyncio.create_task(hub.calls.call(spec(call_id="c"), "me"))
-        await until(lambda: world.peer.sent)
-        first.cancel()
-        await settle()
-        assert hub.calls.get("c").state is CallState.IN_PROGRESS
-        assert len(world.peer.sent) == 1
-        second.cancel()
-        await until(lambda: hub.calls.get("c").state is CallState.CANCELLED)
 
 
 async def test_a_call_id_names_one_request_for_good(world: World) -> None:
@@ -161,16 +100,6 @@ async def test_a_call_id_is_taken_from_the_first_moment_and_over_all_servers(wor
             return_exceptions=True,
         )
         assert [type(outcome).__name__ for outcome in outcomes] == ["Call", "AlreadyExists", "Call"]
-
-
-async def test_a_call_somebody_waits_for_becomes_detached_when_it_is_started_too(world: World) -> None:
-    world.peer.behaviour = after(10)
-    async with world.hub(server()) as hub:
-        waiting = asyncio.create_task(hub.calls.call(spec(call_id="c"), "me"))
-        await until(lambda: world.peer.sent)
-        assert (await hub.calls.start(spec(call_id="c"), "me")).detached
-        waiting.cancel()
-        await until(lambda: hub.calls.get("c").state is CallState.COMPLETED)
 
 
 async def test_a_call_that_could_not_be_made_detached_is_the_callers_as_before(world: World) -> None:
@@ -217,17 +146,6 @@ async def test_a_call_whose_caller_hangs_up_while_it_cannot_be_made_detached_is_
         assert hub.calls.get("c").state is CallState.CANCELLED
 
 
-async def test_a_full_queue_takes_no_more(world: World) -> None:
-    world.peer.behaviour = never
-    async with world.hub(server(max_queued=2)) as hub:
-        for _ in range(3):
-            await hub.calls.start(spec(), "me")
-            await settle()
-        with pytest.raises(ResourceExhausted) as refused:
-            await hub.calls.start(spec(), "me")
-        assert refused.value.reason == "QUEUE_FULL"
-
-
 async def test_a_call_that_the_store_does_not_take_is_not_sent_and_holds_no_place(world: World) -> None:
     async with world.hub(server()) as hub:
         await settle()
@@ -238,16 +156,6 @@ async def test_a_call_that_the_store_does_not_take_is_not_sent_and_holds_no_plac
         with pytest.raises(NotFound):
             hub.calls.get("c")
         assert (await hub.calls.call(spec(call_id="c"), "me")).state is CallState.COMPLETED
-
-
-async def test_a_caller_cancelled_while_the_call_is_made_durable_leaves_no_half_call(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await settle()
-        world.store.delay_s = 1
-        await cancelled_natively(hub.calls.start(spec(call_id="c"), "me"))
-        await settle(5)
-        assert hub.calls.get("c").state is CallState.COMPLETED
-        assert hub.calls.counts("one").queued == 0
 
 
 async def test_clearing_does_not_wait_for_a_call_that_is_never_admitted(world: World) -> None:
@@ -287,18 +195,6 @@ async def test_a_mistake_of_the_hub_fails_that_call_alone(world: World) -> None:
         assert (await hub.calls.call(spec(), "me")).fault.code == "INTERNAL"
         world.peer.behaviour = at_once
         assert (await hub.calls.call(spec(), "me")).state is CallState.COMPLETED
-
-
-async def test_the_history_of_calls_is_bounded_by_count_and_by_age(world: World) -> None:
-    world.settings = {"call_history_count": 10, "call_history_age_s": 3600}
-    async with world.hub(server()) as hub:
-        for n in range(40):
-            await hub.calls.call(spec(call_id=f"c{n}"), "me")
-        await settle(2)
-        assert [call.id for call in hub.calls.select(CallFilter())] == [f"c{n}" for n in range(39, 29, -1)]
-        assert hub.calls.counts("one").completed == 40
-        await anyio.sleep(4300)
-        assert hub.calls.select(CallFilter()) == []
 
 
 async def test_those_who_watch_a_call_see_its_progress_and_its_log_lines(
@@ -354,19 +250,3 @@ async def test_those_who_watch_a_call_see_no_secret_of_its_server(
         assert progress.message == "with [redacted]"
         assert payload.loads(line.params) == {"data": "[redacted]"}
     REDACTION.learn("one", ())
-
-
-async def test_replacing_a_server_ends_its_calls_and_the_callers_hear_of_it(world: World) -> None:
-    world.peer.behaviour = never
-    world.settings = {}
-    async with world.hub() as hub:
-        await hub.servers.add(server())
-        waiting = asyncio.create_task(hub.calls.call(spec(), "me"))
-        await until(lambda: world.peer.sent)
-        await update(hub, server(args=("-v",)))
-        assert (await waiting).fault.code == "SERVER_REMOVED"
-        waiting = asyncio.create_task(hub.calls.call(spec(), "me"))
-        await until(lambda: len(world.peer.sent) == 2)
-        await hub.servers.remove("one")
-        assert (await waiting).fault.code == "SERVER_REMOVED"
-        assert not open_requests(hub)

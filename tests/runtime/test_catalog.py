@@ -74,19 +74,6 @@ async def test_every_kind_that_a_server_announces_is_fetched_whole_when_it_conne
     assert len(world.peer.fetches) == 12
 
 
-async def test_a_server_that_announces_nothing_is_asked_for_nothing(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await settle(10)
-        assert hub.catalog.select(CatalogFilter()) == []
-    assert world.peer.fetches == []
-
-
-async def test_announced_tools_that_are_not_there_are_shown_as_such(world: World) -> None:
-    Shelf(world.peer)
-    async with world.hub(server()) as hub:
-        await until(lambda: freshness(hub) == {CatalogKind.TOOL: Freshness.EMPTY})
-
-
 async def test_a_server_without_templates_need_not_know_the_method(world: World) -> None:
     async def listing(sent: Sent) -> Outcome:
         if sent.method == "resources/list":
@@ -193,16 +180,6 @@ async def test_a_connection_that_goes_in_the_middle_of_a_fetch_is_no_fault_of_th
         assert (tools(hub).freshness, tools(hub).fault, shelf.running) == (Freshness.STALE, None, 0)
         shelf.gate.set()
         await fresh(hub)
-
-
-async def test_a_kind_that_a_server_no_longer_announces_leaves_the_catalog(world: World) -> None:
-    Shelf(world.peer, "a")
-    async with world.hub(server()) as hub:
-        await fresh(hub)
-        world.peer.capabilities = {}
-        world.peer.link.lose()
-        await until(lambda: hub.catalog.select(CatalogFilter()) == [])
-        assert names(hub) == []
 
 
 async def test_a_list_that_never_comes_is_given_up_and_disturbs_nothing(world: World) -> None:

@@ -38,16 +38,6 @@ async def test_a_task_is_asked_for_its_status_as_often_as_its_server_says(world:
         assert the_task(hub).call_id == call.id
 
 
-@pytest.mark.parametrize(("interval_ms", "polls"), [(0, 100), (10_000_000, 1), (None, 10)])
-async def test_polling_has_bounds(world: World, interval_ms: int | None, polls: int) -> None:
-    tasks = TaskServer(world)
-    tasks.interval_ms = interval_ms
-    async with world.hub(server()) as hub:
-        await started(hub)
-        await anyio.sleep(10)
-        assert abs(len(tasks.asked("tasks/get")) - polls) <= polls * 0.1 + 1
-
-
 @ERAS
 async def test_a_notification_only_hastens_the_next_poll(world: World, era: Era) -> None:
     tasks = TaskServer(world, era)
@@ -142,18 +132,6 @@ async def test_the_ttl_asked_for_covers_the_call_and_people(world: World) -> Non
         assert sent.params == {"name": "may", "task": {"ttl": 120_000}}
 
 
-async def test_a_running_task_has_no_slot_and_no_timeout_without_progress(world: World) -> None:
-    tasks = TaskServer(world)
-    async with world.hub(server(call_timeout_s=5, call_max_s=60)) as hub:
-        call = await started(hub)
-        other = await hub.calls.call(spec("silent"), "me")
-        assert other.state is CallState.COMPLETED
-        await anyio.sleep(30)
-        assert hub.calls.get(call.id).state is CallState.IN_PROGRESS
-        tasks.end()
-        assert (await ended(hub, call)).state is CallState.COMPLETED
-
-
 @ERAS
 async def test_a_task_that_takes_too_long_in_all_is_cancelled_at_its_server(world: World, era: Era) -> None:
     tasks = TaskServer(world, era)
@@ -188,17 +166,6 @@ async def test_a_question_of_a_task_belongs_to_it_and_the_answer_says_so(world: 
         assert hub.inbox.get(request.id).delivery is Delivery.DELIVERED
 
 
-async def test_the_call_on_the_wire_is_the_cause_before_a_task_is(world: World) -> None:
-    tasks = TaskServer(world)
-    async with world.hub(server()) as hub:
-        await started(hub)
-        tasks.creating = anyio.sleep_forever
-        plain = await hub.calls.start(spec("silent"), "me")
-        await until(lambda: hub.calls.get(plain.id).state is CallState.IN_PROGRESS)
-        world.peer.link.ask("elicitation/create", FORM)
-        assert (await question(hub)).call_id == plain.id
-
-
 async def test_a_failed_task_fails_its_call(world: World) -> None:
     tasks = TaskServer(world)
     tasks.result = PeerError(-32000, "no luck", {"why": 1})
@@ -212,18 +179,6 @@ async def test_a_failed_task_fails_its_call(world: World) -> None:
         with pytest.raises(FailedPrecondition) as refused:
             hub.tasks.result("T")
         assert refused.value.reason == "TASK_FAILED"
-
-
-async def test_a_tool_that_reports_a_failure_has_a_result_all_the_same(world: World) -> None:
-    tasks = TaskServer(world)
-    tasks.result = {**RESULT, "isError": True}
-    async with world.hub(server()) as hub:
-        call = await started(hub)
-        tasks.end("failed")
-        done = await ended(hub, call)
-        assert done.state is CallState.COMPLETED
-        assert the_task(hub).status is TaskStatus.FAILED
-        assert hub.tasks.result("T") == done.result
 
 
 @ERAS
@@ -262,16 +217,6 @@ async def test_a_cancellation_that_comes_too_late_reads_what_became_of_the_task(
             await hub.tasks.cancel("T")
         assert refused.value.reason == "TASK_FINISHED"
         assert (await ended(hub, call)).state is CallState.COMPLETED
-
-
-async def test_a_caller_who_hangs_up_ends_the_task(world: World) -> None:
-    tasks = TaskServer(world)
-    async with world.hub(server()) as hub:
-        await until(lambda: hub.catalog.entries("one/tool"))
-        with anyio.move_on_after(10):
-            await hub.calls.call(spec("may", as_task=True), "me")
-        await until(lambda: tasks.asked("tasks/cancel"))
-        await until(lambda: the_task(hub).status is TaskStatus.CANCELLED)
 
 
 async def test_a_task_is_durable_before_anything_follows_from_it(world: World) -> None:
@@ -328,20 +273,6 @@ async def test_a_task_is_forgotten_with_its_call(world: World) -> None:
         for _ in range(3):
             await hub.calls.call(spec("silent"), "me")
         await until(lambda: not hub.tasks.select(TaskFilter()))
-
-
-async def test_a_server_may_answer_at_once(world: World) -> None:
-    tasks = TaskServer(world)
-
-    async def at_once() -> Outcome:
-        return RESULT
-
-    tasks.creating = at_once
-    async with world.hub(server()) as hub:
-        await until(lambda: hub.catalog.entries("one/tool"))
-        done = await hub.calls.call(spec("may", as_task=True), "me")
-        assert (done.state, done.task_id) == (CallState.COMPLETED, None)
-        assert not hub.tasks.select(TaskFilter())
 
 
 async def test_a_status_that_never_comes_is_asked_for_again(world: World) -> None:

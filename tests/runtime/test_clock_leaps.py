@@ -16,7 +16,6 @@ from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ages
 from hubbubd.runtime.ownership import UPKEEP
-from hubbubd.store import Write
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.timing.clock import TICK_S
 
@@ -107,19 +106,6 @@ async def test_a_hub_that_starts_with_another_clock_ages_nothing(
         assert history(hub) == {call.id, later.id}
         await anyio.sleep(AGE_S + PART_S)
         assert not history(hub)
-
-
-async def test_a_store_in_which_no_time_was_noted_is_dated_by_its_newest_record(world: World, system: System) -> None:
-    async with world.hub(server()) as hub:
-        call = await hub.calls.call(spec(), "me")
-    (upkeep,) = [each.key for each in (await world.store.snapshot("")).entries if "upkeep" in each.key]
-    await world.store.commit([Write(upkeep, None)])
-    system.epoch += 400 * DAY_S
-    world.clock = system.clock()
-    async with world.hub(server()) as hub:
-        await hub.retention.keep()
-        await anyio.sleep(2 * PART_S)
-        assert history(hub) == {call.id}
 
 
 @given(

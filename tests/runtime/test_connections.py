@@ -7,14 +7,11 @@ import anyio
 import pytest
 
 from hubbubd.core.calls.call_states import CallState
-from hubbubd.core.filters import ServerFilter
-from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import FailedPrecondition, UpstreamError
-from hubbubd.runtime.records import EventKind
 from hubbubd.upstream.ports import Era, LostDuringProbe
 
-from .conftest import FORM, World, open_requests, question, server, settle, spec, until
+from .conftest import FORM, World, open_requests, server, settle, spec, until
 from .peer import LOST, REFUSED, SESSION_LOST, Outcome, Sent, at_once, fault, never
 
 
@@ -49,28 +46,6 @@ async def test_three_retries_after_one_two_and_four_seconds_then_every_call_fail
         with pytest.raises(FailedPrecondition, match="disconnected") as refused:
             await hub.calls.call(spec(), "me")
         assert refused.value.reason == "SERVER_NOT_CONNECTED"
-
-
-async def test_the_hub_never_gives_up_by_itself_and_asks_once_a_minute_at_the_most_seldom(world: World) -> None:
-    world.peer.always = UpstreamError(REFUSED)
-    async with world.hub(server()) as hub:
-        await anyio.sleep(3600)
-        assert len(world.peer.attempts) > 60
-        assert max(steps(world.peer.attempts)) == 60
-        assert hub.servers.get("one").connection.state is ConnectionState.ERROR
-        world.peer.always = None
-        await anyio.sleep(61)
-        assert hub.servers.get("one").connection.state is ConnectionState.CONNECTED
-
-
-async def test_an_attempt_that_takes_too_long_is_a_failed_one(world: World) -> None:
-    world.peer.plan.extend([31.0, 29.0])
-    async with world.hub(server(connect_timeout_s=30)) as hub:
-        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.ERROR)
-        assert anyio.current_time() == pytest.approx(30, abs=0.1)
-        assert hub.servers.get("one").connection.fault.code == "CONNECTION_TIMEOUT"
-        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
-        assert anyio.current_time() == pytest.approx(60, abs=0.1)
 
 
 async def test_a_lost_connection_fails_what_is_in_flight_and_runs_what_is_queued_after_the_reconnect(
@@ -167,16 +142,6 @@ async def test_disconnecting_rejects_all_calls_and_clears_tasks_with_their_quest
         assert len(world.peer.attempts) == 1
 
 
-async def test_disconnecting_during_the_backoff_ends_the_attempts(world: World) -> None:
-    world.peer.always = UpstreamError(REFUSED)
-    async with world.hub(server()) as hub:
-        await until(lambda: len(world.peer.attempts) == 2)
-        await hub.servers.disconnect("one")
-        assert hub.servers.get("one").connection.state is ConnectionState.DISCONNECTED
-        await anyio.sleep(600)
-        assert len(world.peer.attempts) == 2
-
-
 async def test_disconnecting_while_a_lost_connection_is_still_being_closed_ends_it(world: World) -> None:
     world.peer.closing_s = 5
     async with world.hub(server()) as hub:
@@ -189,55 +154,6 @@ async def test_disconnecting_while_a_lost_connection_is_still_being_closed_ends_
         assert hub.servers.get("one").connection.state is ConnectionState.DISCONNECTED
         await hub.servers.connect("one")
         assert (await hub.calls.call(spec(), "me")).state is CallState.COMPLETED
-
-
-async def test_a_watch_opened_at_once_shows_the_servers_of_the_files(world: World) -> None:
-    async with world.hub(server("a"), server("b")) as hub:
-        shown: set[str] = set()
-        async for event in hub.servers.watch(ServerFilter()):
-            if event.kind is EventKind.SYNCED:
-                break
-            shown.add(event.id)
-        assert shown == {"a", "b"}
-
-
-async def test_disconnecting_at_once_after_connecting_leaves_it_disconnected(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await hub.servers.disconnect("one")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(hub.servers.connect, "one")
-            tasks.start_soon(hub.servers.disconnect, "one")
-        await anyio.sleep(60)
-        assert hub.servers.get("one").connection.state is ConnectionState.DISCONNECTED
-
-
-async def test_connecting_after_disconnecting_twice_connects(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
-        for _ in range(2):
-            await hub.servers.disconnect("one")
-            await settle()
-        await hub.servers.connect("one")
-        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
-
-
-async def test_connecting_after_the_hub_gave_up_starts_anew(world: World) -> None:
-    world.peer.always = UpstreamError(REFUSED)
-    async with world.hub(server(retries=0)) as hub:
-        await until(lambda: hub.servers.get("one").connection.fault is not None)
-        await settle()
-        world.peer.always = None
-        await hub.servers.connect("one")
-        assert (await hub.calls.call(spec(), "me")).state is CallState.COMPLETED
-
-
-async def test_connecting_during_the_backoff_tries_at_once(world: World) -> None:
-    world.peer.plan.append(UpstreamError(REFUSED))
-    async with world.hub(server(backoff_s=(600,), backoff_max_s=600)) as hub:
-        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.ERROR)
-        await hub.servers.connect("one")
-        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
-        assert anyio.current_time() < 10
 
 
 async def test_two_missed_pings_are_a_lost_connection(world: World) -> None:
@@ -265,25 +181,6 @@ async def test_missed_pings_do_not_count_while_a_call_is_on_the_wire(world: Worl
         await until(lambda: hub.calls.get(call.id).state.ended)
         await anyio.sleep(120)
         assert len(world.peer.links) == 2
-
-
-async def test_a_server_that_flaps_is_given_up_like_one_that_never_came_up(world: World) -> None:
-    async with world.hub(server(retries=3)) as hub:
-        for expected in range(1, 5):
-            await until(lambda n=expected: len(world.peer.links) == n)
-            await settle()
-            world.peer.link.lose()
-        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.DISCONNECTED)
-        assert [round(step) for step in steps(world.peer.attempts)] == [1, 2, 4]
-
-
-async def test_a_connection_that_was_stable_starts_counting_anew(world: World) -> None:
-    async with world.hub(server(retries=1, stable_after_s=10)) as hub:
-        for expected in range(1, 6):
-            await until(lambda n=expected: len(world.peer.links) == n)
-            await anyio.sleep(11)
-            world.peer.link.lose()
-        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
 
 
 async def test_after_a_server_died_of_the_probe_the_next_attempt_is_a_handshake(world: World) -> None:
@@ -318,33 +215,3 @@ async def test_an_exception_that_nobody_expects_of_a_connector_is_one_more_faile
     async with world.hub(server()) as hub:
         await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         assert steps(world.peer.attempts) == [1]
-
-
-async def test_a_fault_that_will_not_pass_is_not_tried_again(world: World) -> None:
-    world.peer.always = UpstreamError(fault("COMMAND_NOT_FOUND", retryable=False))
-    async with world.hub(server()) as hub:
-        await until(lambda: hub.servers.get("one").connection.fault is not None)
-        await anyio.sleep(60)
-        assert len(world.peer.attempts) == 1
-
-
-async def test_a_server_that_asks_for_patience_gets_it(world: World) -> None:
-    busy = fault("RATE_LIMITED")
-    world.peer.plan.append(UpstreamError(type(busy)(**{**_fields(busy), "retry_after_s": 90.0})))
-    async with world.hub(server()) as hub:
-        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
-        assert steps(world.peer.attempts) == [90]
-
-
-def _fields(of: object) -> dict[str, object]:
-    return {name: getattr(of, name) for name in ("code", "category", "message", "retryable", "details")}
-
-
-async def test_a_question_dies_with_the_connection_it_came_on(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
-        world.peer.link.ask("elicitation/create", FORM)
-        request = await question(hub)
-        world.peer.link.lose(LOST)
-        await until(lambda: hub.inbox.get(request.id).state is RequestState.WITHDRAWN)
-        assert "connection" in hub.inbox.get(request.id).reason

@@ -15,7 +15,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era, ReplyError
 
 from .conftest import SAMPLING, World, open_requests, question, server, settle, spec, until
-from .peer import LOST, Outcome, Sent
+from .peer import Outcome, Sent
 
 COMPLETE = "notifications/elicitation/complete"
 TEXT = {"type": "text", "text": "hi"}
@@ -202,49 +202,6 @@ async def test_an_error_that_names_no_page_to_visit_is_only_an_error(world: Worl
         call = await hub.calls.call(spec(), "me")
         assert (call.fault.code, call.fault.details["jsonrpc_code"]) == ("SERVER_ERROR", error.code)
         assert not hub.inbox.select(RequestFilter())
-
-
-async def test_nobody_is_asked_when_elicitation_is_off(world: World) -> None:
-    script(world, required(page()))
-    async with world.hub(server(elicitation=False)) as hub:
-        assert (await hub.calls.call(spec(), "me")).fault.code == "SERVER_ERROR"
-
-
-async def test_others_go_on_while_somebody_thinks_and_the_call_goes_before_those_that_wait(world: World) -> None:
-    gate = anyio.Event()
-
-    async def behaviour(sent: Sent) -> Outcome:
-        names = [each.params["name"] for each in world.peer.sent]
-        if sent.params["name"] == "ask" and names.count("ask") == 1:
-            raise required(page())
-        if sent.params["name"] == "second":
-            await gate.wait()
-        return {"content": []}
-
-    world.peer.behaviour = behaviour
-    async with world.hub(server()) as hub:
-        await hub.calls.start(spec("ask"), "me")
-        request = await question(hub)
-        await anyio.sleep(250)  # longer than a call may take by itself
-        for name in ("second", "third"):
-            last = await hub.calls.start(spec(name), "me")
-        await answer(hub, request)
-        await settle(3)
-        gate.set()
-        await until(lambda: hub.calls.get(last.id).state.ended)
-        assert [each.params["name"] for each in world.peer.sent] == ["ask", "second", "ask", "third"]
-
-
-async def test_the_question_outlives_the_connection_and_ends_with_its_call(world: World) -> None:
-    script(world, required(page()))
-    async with world.hub(server()) as hub:
-        call = await hub.calls.start(spec(), "me")
-        request = await question(hub)
-        world.peer.link.lose(LOST)
-        await until(lambda: len(world.peer.links) == 2)
-        assert hub.inbox.get(request.id).state is RequestState.OPEN
-        await hub.calls.cancel(call.id, abort=False)
-        await until(lambda: hub.inbox.get(request.id).state is RequestState.WITHDRAWN)
 
 
 @pytest.mark.parametrize("params", [{"elicitationId": "unknown"}, {"elicitationId": ["e1"]}, {}])

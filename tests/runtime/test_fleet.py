@@ -13,7 +13,6 @@ from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import Delivery, RequestState
-from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import Unavailable
 from hubbubd.members import MemberStatus
 from hubbubd.runtime.fleet.operations import FleetOperations
@@ -25,9 +24,6 @@ from .conftest import FORM, open_requests, question, server, settle, spec, until
 from .fleet import TTL_S, Members, Running, members
 from .mortal import DONE, ELICIT, needs
 from .peer import Outcome, Sent, never
-
-TAKEN_S = TTL_S + 3
-"""Seconds after which the servers of a dead member are with others: its lease's time, a look and some turns."""
 
 
 @pytest.fixture
@@ -62,16 +58,6 @@ async def of(fleet: Members, *names: str, servers: tuple[ServerConfig, ...] = (h
     await settle(1)
 
 
-async def test_a_server_is_connected_by_one_member_and_known_to_all(fleet: Members) -> None:
-    await of(fleet, "a", "b", "c")
-    await settle(30)
-    assert fleet.owners("one") == [owner(fleet).name]
-    assert len(fleet.peers["one"].links) == 1
-    for each in fleet.running.values():
-        assert [record.name for record in each.hub.servers.all()] == ["one"]
-        assert each.hub.servers.get("one").connection.state is ConnectionState.CONNECTED
-
-
 async def test_a_question_of_a_server_is_answered_at_any_member(fleet: Members) -> None:
     await of(fleet, "a", "b")
     there = another(fleet, owner(fleet)).hub
@@ -80,17 +66,6 @@ async def test_a_question_of_a_server_is_answered_at_any_member(fleet: Members) 
     await there.inbox.answer(request.id, Accept({"name": "x"}), "ann", answer_id="a", claim_id=None)
     assert (await asked.answered())["content"] == {"name": "x"}
     await until(lambda: there.inbox.get(request.id).delivery is Delivery.DELIVERED)
-
-
-async def test_the_servers_of_a_dead_member_are_taken_by_others(fleet: Members) -> None:
-    await of(fleet, "a", "b", "c")
-    dead = owner(fleet)
-    died = anyio.current_time()
-    dead.kill()
-    await until(lambda: fleet.owners("one") and live_links(fleet) == 1)
-    assert anyio.current_time() - died <= TAKEN_S
-    assert owner(fleet).name != dead.name
-    assert fleet.database.rows[dead.name].member.standing is MemberStatus.GONE
 
 
 async def test_a_call_in_rounds_goes_on_where_its_server_goes(fleet: Members) -> None:
@@ -168,42 +143,6 @@ async def test_a_worker_holds_a_question_no_longer_than_its_member_lives(fleet: 
         assert anyio.current_time() - died <= 31
 
 
-async def test_a_claim_outlives_the_member_that_had_the_server(fleet: Members) -> None:
-    fleet.peers["one"].era = Era.STATELESS
-    results = [needs(a=ELICIT), DONE]
-
-    async def serve(_sent: Sent) -> Outcome:
-        return results.pop(0)
-
-    fleet.peers["one"].behaviour = serve
-    await of(fleet, "a", "b")
-    dead = owner(fleet)
-    left = another(fleet, dead)
-    await dead.hub.calls.start(spec(call_id="c"), "me")
-    request = await question(left.hub)
-    await left.hub.inbox.claim(request.id, "ann", 60, claim_id="mine")
-    dead.kill()
-    await until(lambda: left.fleet.owns("one"))
-    await settle(1)
-    claim = left.hub.inbox.get(request.id).claim
-    assert claim is not None
-    assert claim.id == "mine"
-    await settle(60)
-    assert left.hub.inbox.get(request.id).claim is None
-
-
-async def test_a_member_that_starts_again_has_its_servers_back_at_once(fleet: Members) -> None:
-    await of(fleet, "a", "b", "c")
-    dead = owner(fleet)
-    dead.kill()
-    await until(lambda: dead.name not in fleet.running)
-    begun = anyio.current_time()
-    await fleet.start(dead.name, http())
-    await until(lambda: fleet.owners("one"))
-    assert owner(fleet).name == dead.name
-    assert anyio.current_time() - begun < 2.5
-
-
 async def test_nothing_moves_while_the_database_is_away_and_nobody_acts(fleet: Members) -> None:
     await of(fleet, "a", "b", "c")
     has = owner(fleet)
@@ -263,19 +202,6 @@ async def test_a_server_is_moved_when_nothing_is_under_way(fleet: Members) -> No
     await until(lambda: has.hub.calls.knows("later") and has.hub.calls.get("later").state is CallState.COMPLETED)
 
 
-async def test_what_takes_too_long_does_not_keep_a_server_from_moving(fleet: Members) -> None:
-    fleet.peers["one"].behaviour = never
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    await has.hub.calls.start(spec(call_id="c"), "me")
-    await until(lambda: fleet.peers["one"].sent)
-    await has.fleet.move("one")
-    fault = has.hub.calls.get("c").fault
-    assert fault is not None
-    assert fault.code == "OWNER_LOST"  # it may have been carried out: nobody sends it again by himself
-    await until(lambda: live_links(fleet) == 1)
-
-
 async def test_a_member_that_drains_has_nothing_left_and_takes_nothing(fleet: Members) -> None:
     names = [f"s{number}" for number in range(8)]
     await of(fleet, "a", "b", servers=tuple(map(http, names)))
@@ -289,15 +215,6 @@ async def test_a_member_that_drains_has_nothing_left_and_takes_nothing(fleet: Me
     await settle(2)
     left.kill()
     await until(lambda: all(map(draining.fleet.owns, names)))
-
-
-async def test_a_member_that_ends_is_waited_for_by_nobody(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    has = owner(fleet)
-    ended = anyio.current_time()
-    has.ended.set()
-    await until(lambda: has.name not in fleet.running and fleet.owners("one") and live_links(fleet) == 1)
-    assert anyio.current_time() - ended < 2.5
 
 
 async def test_a_server_that_could_not_be_taken_at_first_is_taken_later(

@@ -67,19 +67,6 @@ async def test_members_whose_files_have_the_same_server_go_first(fleet: Members)
     await until(lambda: all(map(fleet.running["b"].fleet.owns, names)))
 
 
-async def test_what_a_server_is_asked_while_nobody_may_act_does_not_cost_it_its_connection(fleet: Members) -> None:
-    await of(fleet, "a", servers=(http(ping_interval_s=1, ping_timeout_s=1),))
-    fleet.database.away = True
-    await settle(TTL_S)
-    answered, fleet.peers["one"].probing = fleet.peers["one"].probing, anyio.sleep_forever  # they are held back
-    await settle(60)
-    assert len(fleet.peers["one"].links) == 1
-    fleet.peers["one"].probing = answered
-    fleet.database.away = False
-    await settle(30)
-    assert len(fleet.peers["one"].links) == 1
-
-
 async def test_a_member_stops_to_act_well_before_others_may_act_however_slow_its_beats_are(
     fleet: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,14 +153,6 @@ class Scripted:
         return self.lag.hears()
 
 
-def test_what_was_committed_after_a_long_silence_is_no_reason() -> None:
-    one = Scripted()
-    one.other(10)
-    assert one.look()
-    one.other(11)
-    assert one.look(after_s=1000)
-
-
 def test_a_process_that_was_stopped_has_not_been_deaf_for_all_that_time() -> None:
     one = Scripted()
     one.other(11)

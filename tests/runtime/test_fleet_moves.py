@@ -13,7 +13,7 @@ from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.core.servers.server_record import NOBODY
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.fleet.member import GIVING_UP_S
-from hubbubd.runtime.ownership import UPKEEP, Takeover
+from hubbubd.runtime.ownership import Takeover
 from hubbubd.store import OutcomeUnknown, Precondition, StoreUnavailable, Write, WriteConflict
 from hubbubd.upstream.ports import Era
 
@@ -324,16 +324,6 @@ async def test_a_server_that_is_removed_while_it_is_left_leaves_nothing(fleet: M
     await until(lambda: live_links(fleet) == 1)
     fleet.peers["one"].behaviour = usual
     assert (await owner(fleet).hub.calls.call(spec(), "me")).state is CallState.COMPLETED
-
-
-async def test_the_upkeep_is_moved_like_a_server(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    await until(lambda: fleet.owners(UPKEEP))
-    has = owner(fleet, UPKEEP)
-    to = another(fleet, has)
-    await has.fleet.move(UPKEEP, to.name)
-    await until(lambda: fleet.owners(UPKEEP) == [to.name])
-    assert open_requests(to.hub) == []
 
 
 async def test_a_member_that_is_lost_in_the_middle_of_a_move_lets_go(fleet: Members) -> None:

@@ -1,18 +1,17 @@
 """What the members of a fleet note in the audit log by themselves: who was declared gone, and what was lost."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
 
 from hubbubd.core.audit import AuditEntry, AuditFilter, AuditKind
 from hubbubd.errors import UpstreamError
-from hubbubd.members import Expulsion, Member, MemberStatus
+from hubbubd.members import MemberStatus
 from hubbubd.store.membership import HistoryLost
 
 from .conftest import settle, until
-from .fleet import TTL_S, Members, Place, Running, members
+from .fleet import TTL_S, Members, Running, members
 from .test_fleet import another, http, of, owner
 
 LOST = HistoryLost("another history than this hub has seen up to revision 12; it is at 7 now", 12, 7)
@@ -39,25 +38,6 @@ async def test_of_a_member_that_is_declared_gone_one_of_the_others_notes_it(flee
     for each in fleet.running.values():
         (entry,) = noted(each, "ExpelMember")
         assert (entry.principal, entry.target, entry.kind) == ("hub", dead.name, AuditKind.CHANGE)
-
-
-async def test_who_only_finds_that_a_member_is_gone_notes_nothing(
-    fleet: Members, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await of(fleet, "a", "b")
-    await settle(TTL_S)
-    dead = owner(fleet)
-    left, rows, expel = another(fleet, dead), fleet.database.rows, Place.expel
-
-    async def late(place: Place, member: Member) -> Expulsion:
-        rows[dead.name].member = replace(rows[dead.name].member, standing=MemberStatus.GONE)  # by somebody else
-        return await expel(place, member)
-
-    monkeypatch.setattr(Place, "expel", late)
-    dead.kill()
-    await until(lambda: left.fleet.owns("one"))
-    await settle(30)
-    assert noted(left, "ExpelMember") == []
 
 
 async def test_a_member_is_declared_gone_though_nothing_can_be_noted(fleet: Members) -> None:

@@ -157,18 +157,6 @@ async def test_a_change_by_the_owner_of_another_machine_holds_for_the_connection
     await until(lambda: trusted_at(fleet, "far") and live_links(fleet, "far") == 1)
 
 
-async def test_a_server_that_is_refused_at_home_is_not_bound_to_it(
-    fleet: Members, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refuse_without_trust(fleet, "HOST_NOT_ALLOWED", monkeypatch)
-    fleet.settings["hub"] = {"trust_local": False}
-    await fleet.start("a")
-    servers = fleet.running["a"].hub.servers
-    await servers.add(NAMED, trusted=True)
-    await until(lambda: servers.get("named").connection.fault is not None)
-    assert not servers.get("named").bound
-
-
 @pytest.mark.parametrize(("host", "bound"), [("mcp.example.com", True), ("login.example.com", False)])
 async def test_a_server_is_bound_by_a_refusal_of_its_own_host_only(
     fleet: Members, monkeypatch: pytest.MonkeyPatch, host: str, bound: bool

@@ -11,9 +11,9 @@ from hubbubd.members import MemberStatus
 from hubbubd.runtime.ownership import Takeover
 from hubbubd.store import OutcomeUnknown, Precondition, StoreUnavailable, Write
 
-from .conftest import World, server, settle, until
+from .conftest import server, settle, until
 from .fleet import Members, Running, members
-from .test_fleet import another, http, live_links, of, owner
+from .test_fleet import another, live_links, of, owner
 from .test_fleet_moves import Commit, about, commits_by, in_one_place, remote, slow
 
 
@@ -79,14 +79,6 @@ async def test_a_server_that_is_removed_and_added_again_within_a_moment_is_serve
     where = has if here else another(fleet, has)
     await has.hub.servers.remove("one")
     await where.hub.servers.add(remote())
-    await settle(60)
-    await in_one_place(fleet, owner(fleet))
-
-
-async def test_a_server_that_is_removed_and_found_in_a_file_within_a_moment_is_served(fleet: Members) -> None:
-    has = await added(fleet, "a", "b")
-    await has.hub.servers.remove("one")
-    await has.hub.servers.adopt({"one": http()}, has.hub.configuration.settings)
     await settle(60)
     await in_one_place(fleet, owner(fleet))
 
@@ -316,15 +308,3 @@ async def test_a_new_owner_reads_the_secrets_of_its_servers_anew(
     await has.fleet.move("one", other.name)
     await in_one_place(fleet, other)
     assert read == ["one"]
-
-
-async def test_a_hub_alone_has_nothing_to_read_anew(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-
-    async def refresh(*servers: str) -> None:
-        read.extend(servers)
-
-    monkeypatch.setattr(world.peers, "refresh_secrets", refresh)
-    async with world.hub(server()):
-        await settle()
-    assert read == []

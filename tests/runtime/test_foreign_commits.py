@@ -9,7 +9,7 @@ import pytest
 from hubbubd.core.access import Principal
 from hubbubd.core.audit import AuditFilter
 from hubbubd.core.calls.call_states import CallState
-from hubbubd.core.filters import CallFilter, TaskFilter
+from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import Delivery, PendingRequest, RequestState
 from hubbubd.core.tasks import TaskStatus
@@ -167,22 +167,6 @@ async def test_a_call_in_rounds_keeps_its_rounds_and_questions(world: World, sto
         assert hub.inbox.get(request.id).delivery is Delivery.DELIVERED
 
 
-async def test_a_call_that_the_next_hub_resumes_goes_on_from_what_is_recorded(world: World, store: SharedStore) -> None:
-    world.peer.era = Era.STATELESS
-    script(world, needs(inputRequests={"a": ELICIT}, requestState="s"), {"content": []})
-    async with world.hub(server()) as hub:
-        call = await hub.calls.start(spec(), "ann")
-        request = await question(hub)
-    store.shared = True
-    async with world.hub(server()) as hub:
-        await answer(hub, await question(hub))
-        await until(lambda: hub.calls.get(call.id).state.ended)
-        await settle()
-        assert hub.calls.get(call.id).state is CallState.COMPLETED
-        assert hub.inbox.get(request.id).delivery is Delivery.DELIVERED
-        assert [key for key in await store.overwritten() if not key.startswith("server/")] == []
-
-
 @ERAS
 async def test_a_client_task_is_kept_with_its_call(world: World, store: SharedStore, era: Era) -> None:
     tasks = TaskServer(world, era)
@@ -197,36 +181,6 @@ async def test_a_client_task_is_kept_with_its_call(world: World, store: SharedSt
         await whole(store)
         assert (done.state, hub.calls.get(call.id).task_id) == (CallState.COMPLETED, the_task(hub).id)
         assert the_task(hub).status is TaskStatus.COMPLETED
-
-
-async def test_a_receiver_task_ends_with_its_answer(world: World, store: SharedStore) -> None:
-    async with world.hub(server()) as hub:
-        await settle()
-        store.shared = True
-        made = await world.peer.link.asked("elicitation/create", {**FORM, "task": {}})
-        task_id = made["task"]["taskId"]
-        await answer(hub, await question(hub))
-        result = await world.peer.link.asked("tasks/result", {"taskId": task_id})
-        assert result["content"] == {"name": "x"}
-        await whole(store)
-        (task,) = hub.tasks.select(TaskFilter())
-        assert task.status is TaskStatus.COMPLETED
-
-
-async def test_a_server_is_wanted_and_shown_as_it_is(world: World, store: SharedStore) -> None:
-    async with world.hub() as hub:
-        await hub.servers.add(server())
-        await settle()
-        store.shared = True
-        await hub.servers.disconnect("one")
-        await hub.servers.connect("one")
-        await hub.servers.set_roots("one", ({"uri": "file:///x"},))
-        await until(lambda: hub.servers.get("one").connection.state == "connected")
-        await whole(store)
-        value = await store.value("server/one")
-        assert value is not None
-        assert (value["wanted"], value["connection"]["state"]) == (True, "connected")
-        assert value["roots"] == [{"uri": "file:///x"}]
 
 
 async def test_a_server_that_another_member_reconfigured_is_not_changed_by_what_was_decided_before(

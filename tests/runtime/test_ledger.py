@@ -1,13 +1,12 @@
 """The ledger: what is durable, what may follow, and who sees it when."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 
 import anyio
 import pytest
 
 from hubbubd.errors import Aborted, Unavailable
-from hubbubd.runtime.records import Change, Ledger, Stored, Table, WatcherLimit, gone
+from hubbubd.runtime.records import Change, Ledger, Stored, Table, WatcherLimit
 from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import COMMIT_HOOK
 from hubbubd.store import WriteConflict
@@ -114,15 +113,6 @@ async def test_while_a_commit_is_under_way_what_waits_is_still_read_and_never_wr
     assert b"committed" in entry.value
 
 
-async def test_what_is_told_while_a_commit_sets_out_is_newer_than_what_that_carries(notes: Notes) -> None:
-    await notes.put(Note("a", text="planned from"))
-    asyncio.get_running_loop().call_soon(notes.later, Note("a", text="told meanwhile"))
-    await notes.ledger.transact(lambda: (None, [notes.table.change("a", Note("a", text="carried"))]))
-    assert notes.table.get("a").text == "told meanwhile"
-    await notes.ledger.flush()
-    assert notes.table.get("a").text == "told meanwhile"
-
-
 async def test_what_waits_is_written_after_a_commit_that_failed(world: World, notes: Notes) -> None:
     notes.later(Note("a", text="waiting"))
     world.store.failures = 1
@@ -176,13 +166,6 @@ async def test_text_that_utf8_cannot_hold_does_not_stop_the_ledger(world: World,
         assert seen(await after(notes, watching, "")) == ["a"]
     async with opened(world.store) as notes:
         assert notes.table.get("a").text.startswith("half ")
-
-
-async def test_deleting_what_was_never_written_leaves_nothing_waiting(world: World, notes: Notes) -> None:
-    notes.ledger.later(notes.table, "ghost", gone)
-    await settle()
-    assert not notes.table.behind
-    assert not list(notes.table)
 
 
 async def test_what_follows_from_a_commit_finds_all_of_it_in_every_table(world: World) -> None:

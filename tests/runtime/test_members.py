@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox.forms import Accept
-from hubbubd.core.inbox.request_states import Delivery, RequestState
+from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import SoleOwnership
@@ -196,16 +196,6 @@ async def test_a_cut_is_told_with_the_newest_state_of_each_record(
     assert followed == [Note("b"), Note("a", text="newest")]
 
 
-async def test_what_was_deleted_and_made_again_is_told_once_to_whoever_resumes(two: Two, watching: Start) -> None:
-    mine, theirs = two
-    await theirs.put(Note("a"))
-    token = (await after(mine, watching, "")).token
-    await theirs.delete("a")
-    await theirs.put(Note("a", text="again"))
-    watch = await after(mine, watching, token)
-    assert [event.record for event in watch.events] == [Note("a", text="again")]
-
-
 async def test_a_token_from_a_member_that_is_ahead_waits_until_this_one_has_caught_up(
     members: tuple[Member, Member], two: Two, watching: Start
 ) -> None:
@@ -371,20 +361,6 @@ async def test_what_is_counted_is_counted_by_the_member_whose_server_it_is(membe
         await settle()
     assert [each.summed(metrics.QUEUE_WAIT)[0] for each in seen] == [1, 0]
     assert [each.summed(metrics.TIME_TO_ANSWER)[0] for each in seen] == [1, 0]
-
-
-async def test_a_question_that_one_hub_is_asked_is_answered_at_another(members: tuple[Member, Member]) -> None:
-    owner, other = World(members[0]), World(members[1], ownership=Nobody())
-    async with other.hub() as there, owner.hub(server()) as here:
-        await until(lambda: owner.peer.links)
-        asked = owner.peer.link.ask("elicitation/create", FORM)
-        request = await question(there)
-        assert request == here.inbox.get(request.id)
-        answered = await there.inbox.answer(request.id, Accept({"name": "x"}), "ann", answer_id="a", claim_id=None)
-        assert answered.state is RequestState.ANSWERED
-        assert (await asked.answered())["content"] == {"name": "x"}
-        await settle()
-        assert there.inbox.get(request.id).delivery is Delivery.DELIVERED
 
 
 async def test_a_question_goes_to_a_worker_of_one_member_alone(members: tuple[Member, Member]) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any, Literal
 
-import anyio
 import pytest
 
 from hubbubd.config import HubSettings, ServerConfig
@@ -142,46 +141,6 @@ async def test_a_task_of_the_server_is_followed_over_the_new_connection(world: W
         tasks.end(result=RESULT)
         assert (await ended(hub, call)).state is CallState.COMPLETED
         assert len(world.peer.links) == 2
-
-
-async def test_a_shorter_interval_of_pings_holds_at_once(world: World) -> None:
-    config = server(ping_interval_s=0)
-    async with world.hub(config) as hub:
-        await settle(100)
-        assert world.peer.link.probes == 0
-        await change(hub, "file", server(ping_interval_s=10))
-        await anyio.sleep(50)
-        assert world.peer.link.probes == 5
-
-
-async def test_more_slots_are_used_at_once(world: World) -> None:
-    async def never(sent: Sent) -> Outcome:
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    world.peer.behaviour = never
-    async with world.hub(server()) as hub:
-        for name in "abc":
-            await hub.calls.start(spec(name), "me")
-        await settle()
-        assert len(world.peer.sent) == 1
-        await change(hub, "file", server(max_in_flight=3))
-        assert len(world.peer.sent) == 3
-
-
-async def test_another_server_under_the_name_gets_nothing_of_the_one_before(world: World) -> None:
-    world.peer.era = Era.STATELESS
-
-    async def asks(sent: Sent) -> Outcome:
-        return {**ASKING, "requestState": "s"}
-
-    world.peer.behaviour = asks
-    async with world.hub(server()) as hub:
-        call = await hub.calls.start(spec(), "me")
-        request = await question(hub)
-        await change(hub, "file", server(args=("another",)))
-        assert hub.calls.get(call.id).state is CallState.CANCELLED
-        assert hub.inbox.get(request.id).state is RequestState.WITHDRAWN
 
 
 @WAYS

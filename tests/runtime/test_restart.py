@@ -8,7 +8,7 @@ import pytest
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls.call_states import CallState
-from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
+from hubbubd.core.filters import CallFilter, TaskFilter
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import Delivery, RequestState
 from hubbubd.core.servers.connection_states import ConnectionState
@@ -18,17 +18,6 @@ from .conftest import FORM, World, open_requests, question, server, settle, spec
 from .peer import REFUSED, Outcome, Sent, at_once, never
 
 YES = Accept({"name": "x"})
-
-
-async def test_plain_questions_are_withdrawn_with_the_reason(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
-        world.peer.link.ask("elicitation/create", FORM)
-        request = await question(hub)
-    async with world.hub(server()) as hub:
-        after = hub.inbox.get(request.id)
-        assert after.state is RequestState.WITHDRAWN
-        assert after.reason
 
 
 async def test_an_answer_that_was_acknowledged_is_still_there(world: World) -> None:
@@ -58,18 +47,6 @@ async def test_receiver_tasks_and_their_questions_go_on(world: World) -> None:
         await hub.inbox.answer(request.id, YES, "me", answer_id=None, claim_id=None)
         assert (await waiting.answered())["action"] == "accept"
         await anyio.sleep(601)
-        assert not hub.tasks.select(TaskFilter())
-
-
-async def test_a_task_that_expired_while_the_hub_was_down_ends_as_it_would_have(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
-        await world.peer.link.asked("elicitation/create", {**FORM, "task": {"ttl": 300_000}})
-        request = await question(hub)
-    await anyio.sleep(310)
-    async with world.hub(server()) as hub:
-        await until(lambda: hub.inbox.get(request.id).state is not RequestState.OPEN)
-        await anyio.sleep(61)
         assert not hub.tasks.select(TaskFilter())
 
 
@@ -120,30 +97,6 @@ async def test_calls_that_had_not_ended_have_failed_with_the_reason(world: World
             assert hub.calls.get(name).fault.retryable
         await settle()
         assert hub.calls.counts("one").failed == 2
-
-
-async def test_a_hub_that_stops_ends_its_calls_and_says_so(world: World) -> None:
-    world.peer.behaviour = never
-    async with world.hub(server()) as hub:
-        await hub.calls.start(spec(call_id="c"), "me")
-        await until(lambda: world.peer.sent)
-    assert world.peer.sent[0].cancelled or world.peer.link.lost
-    async with world.hub(server()) as hub:
-        assert hub.calls.get("c").state.ended
-        assert [call.id for call in hub.calls.select(CallFilter())] == ["c"]
-
-
-async def test_what_was_wanted_of_a_server_is_still_wanted(world: World) -> None:
-    async with world.hub(server(), server("two")) as hub:
-        await until(lambda: world.peers["two"].links)
-        await hub.servers.disconnect("one")
-    attempts = len(world.peer.attempts)
-    async with world.hub(server(), server("two")) as hub:
-        await until(lambda: hub.servers.get("two").connection.state is ConnectionState.CONNECTED)
-        await settle(60)
-        assert hub.servers.get("one").connection.state is ConnectionState.DISCONNECTED
-        assert not hub.servers.get("one").wanted
-        assert len(world.peer.attempts) == attempts
 
 
 async def test_a_wish_survives_a_kill_right_after_it_was_acknowledged(world: World) -> None:
@@ -243,23 +196,6 @@ async def test_only_commands_that_the_operator_allowed_are_started_over_the_api(
             with pytest.raises(PermissionDenied) as refused:
                 await change(server(name, command="rm"))
             assert refused.value.reason == "COMMAND_NOT_ALLOWED"
-
-
-async def test_a_full_hub_can_still_change_the_servers_it_has(world: World) -> None:
-    world.settings = {"max_servers": 1}
-    async with world.hub() as hub:
-        await hub.servers.add(server())
-        await update(hub, server(call_timeout_s=8))
-        assert hub.servers.get("one").config.call_timeout_s == 8
-
-
-async def test_an_empty_hub_remembers_nothing(world: World) -> None:
-    async with world.hub() as hub:
-        assert not hub.servers.all()
-        assert not open_requests(hub)
-        assert not hub.inbox.select(RequestFilter())
-        assert hub.health.well
-        assert hub.watchers() == 0
 
 
 async def test_nothing_piles_up_of_questions_calls_and_tasks_that_have_ended(world: World) -> None:

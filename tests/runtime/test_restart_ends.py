@@ -33,7 +33,7 @@ from .mortal import (
     needs,
     script,
 )
-from .peer import REFUSED, UpstreamError, never
+from .peer import REFUSED, UpstreamError
 
 
 async def test_a_refusal_that_was_given_before_the_kill_ends_the_call_after_it(world: World) -> None:
@@ -120,17 +120,6 @@ async def test_where_nothing_may_be_sent_twice_a_stop_of_the_hub_ends_the_call(w
         assert hub.inbox.get(request.id).state is RequestState.WITHDRAWN
 
 
-async def test_a_call_that_was_in_its_first_round_is_not_sent_again(world: World) -> None:
-    script(world, never)
-    async with killed(world, server()) as hub:
-        await hub.calls.start(spec(call_id="c"), "me")
-        await until(lambda: world.peer.sent)
-    async with world.hub(server()) as hub:
-        assert "carried it out" in hub.calls.get("c").fault.message
-        await settle(10)
-        assert len(world.peer.sent) == 1
-
-
 async def test_a_disconnect_that_was_acknowledged_holds_for_calls_that_it_had_not_ended_yet(world: World) -> None:
     script(world, needs(a=ELICIT))
     world.store = store = MortalStore(world.store.inner, last_words=False)
@@ -185,22 +174,6 @@ async def test_a_server_that_came_back_without_rounds_is_not_sent_what_it_cannot
         await until(lambda: hub.inbox.get(request.id).delivery is Delivery.FAILED)
 
 
-@pytest.mark.parametrize("way", ["cancel", "disconnect"])
-async def test_a_resumed_call_can_be_ended_as_any_other(world: World, way: str) -> None:
-    script(world, needs(a=ELICIT))
-    await asked(world)
-    async with world.hub(server()) as hub:
-        request = await question(hub)
-        if way == "cancel":
-            assert (await hub.calls.cancel("c", abort=False)).state is CallState.CANCELLED
-        else:
-            await hub.servers.disconnect("one")
-            assert (await ended(hub)).fault.code == "SERVER_DISCONNECTED"
-        await until(lambda: hub.inbox.get(request.id).state is RequestState.WITHDRAWN)
-        assert hub.calls.counts("one").cancelled == 1
-        assert not hub.calls._queues["one"].calls
-
-
 async def test_a_resumed_call_whose_server_never_comes_back_runs_out_of_time_after_its_answers(world: World) -> None:
     script(world, needs(a=ELICIT))
     await asked(world)
@@ -229,12 +202,3 @@ async def test_a_record_of_a_call_from_before_it_named_its_server_can_still_be_r
     async with world.hub(server()) as hub:
         assert hub.calls.get("c").fault.code == "HUB_RESTARTED"
         await until(lambda: not open_requests(hub))
-
-
-async def test_a_start_writes_nothing_about_servers_without_secrets(world: World) -> None:
-    async with world.hub() as hub:
-        await hub.servers.add(ServerConfig.model_validate({"name": "new", "url": "https://a.example/"}))
-    world.peers.secrets.clear()
-    async with world.hub() as hub:
-        assert hub.servers.get("new").config.url == "https://a.example/"
-    assert world.peers.secrets == {}

@@ -113,20 +113,6 @@ async def test_a_hub_that_stops_tells_the_caller_and_leaves_the_call_to_the_next
         assert (await hub.calls.call(spec(call_id="c"), "me")).state is CallState.COMPLETED
 
 
-async def test_a_hub_that_stops_in_a_later_round_has_it_sent_again_by_the_next_one(world: World) -> None:
-    script(world, needs(a=ELICIT), never, DONE)
-    async with world.hub(server()) as hub:
-        await hub.calls.start(spec(call_id="c"), "me")
-        request = await question(hub)
-        await answer(hub, request)
-        await until(lambda: len(world.peer.sent) == 2)
-    async with world.hub(server()) as hub:
-        assert hub.inbox.get(request.id).delivery in (Delivery.PENDING, Delivery.DELIVERED)
-        assert (await ended(hub)).state is CallState.COMPLETED
-        assert world.peer.sent[1].params == world.peer.sent[2].params
-        await until(lambda: hub.inbox.get(request.id).delivery is Delivery.DELIVERED)
-
-
 async def test_answers_that_were_given_before_the_kill_are_used_after_it(world: World) -> None:
     script(world, needs(a=ELICIT, b=ELICIT), DONE)
     async with killed(world, server()) as hub:

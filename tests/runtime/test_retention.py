@@ -43,14 +43,6 @@ def requests(hub: Hub) -> Sequence[str]:
     return [request.id for request in hub.inbox.select(RequestFilter())]
 
 
-async def test_a_busy_server_does_not_push_out_the_history_of_others(world: World) -> None:
-    async with world.hub(server(call_history_count=5), server("two")) as hub:
-        await calls(hub, 3, "two")
-        await calls(hub, 40)
-        await settle(2)
-        assert (kept(hub), kept(hub, "two")) == (5, 3)
-
-
 async def test_the_hub_s_own_limit_takes_the_oldest_of_all_servers(world: World) -> None:
     world.settings = {"call_history_count": 10}
     async with world.hub(server(), server("two")) as hub:
@@ -70,14 +62,6 @@ async def test_a_server_with_personal_data_may_have_a_shorter_memory(world: Worl
         await settle(20)
         assert requests(hub) == [other]
         assert (kept(hub), kept(hub, "two")) == (0, 2)
-
-
-async def test_a_server_cannot_ask_for_a_longer_memory_than_the_hub_s(world: World) -> None:
-    world.settings = {"call_history_age_s": 60}
-    async with world.hub(server(call_history_age_s=HOUR_S)) as hub:
-        await calls(hub, 2)
-        await settle(80)
-        assert kept(hub) == 0
 
 
 async def test_the_history_of_a_server_that_is_gone_keeps_the_hub_s_limits(world: World) -> None:
@@ -250,16 +234,6 @@ async def test_deletions_are_remembered_for_a_time_and_then_older_tokens_bring_a
         await settle(HOUR_S)
         assert await reset(hub, watching, recent) == "COMPACTED"
         assert (await world.store.stats()).deletions == 0
-
-
-async def test_an_idle_hub_writes_nothing_for_its_upkeep(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await calls(hub, 1)
-        await settle(HOUR_S)
-        revision = world.store.revision
-        await settle(HOUR_S)
-        assert world.store.revision == revision
-        assert kept(hub) == 1
 
 
 @pytest.mark.parametrize("failures", [1, 5])

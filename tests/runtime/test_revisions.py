@@ -74,14 +74,6 @@ async def test_a_file_that_is_read_again_gives_what_it_changes_a_new_revision(
         assert revision(hub) > first
 
 
-async def test_a_server_that_was_removed_and_added_again_after_a_restart_has_another_revision(world: World) -> None:
-    async with world.hub() as hub:
-        first = (await hub.servers.add(server())).revision
-        await hub.servers.remove("one")
-    async with world.hub() as hub:
-        assert (await hub.servers.add(server())).revision > first
-
-
 async def test_what_happens_to_a_server_is_no_change_of_it(world: World) -> None:
     world.settings = {"allow_hosts": ("127.0.0.1",)}
     async with world.hub() as hub:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import anyio
 import pytest
 
 from hubbubd import payload
@@ -13,7 +12,7 @@ from hubbubd.core.inbox.request_states import CauseSource, Delivery, RequestStat
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until
-from .peer import LOST, SESSION_LOST, Outcome, Sent, at_once, never
+from .peer import LOST, SESSION_LOST, Outcome, Sent, never
 
 ELICIT = {"method": "elicitation/create", "params": FORM}
 SAMPLE = {"method": "sampling/createMessage", "params": SAMPLING}
@@ -110,15 +109,6 @@ async def test_a_refused_sampling_ends_the_call_and_takes_the_other_questions_ba
         await until(lambda: hub.inbox.get(sampling.id).delivery is Delivery.FAILED)
 
 
-async def test_a_question_that_nobody_answers_goes_back_as_cancelled(world: World) -> None:
-    script(world, needs(inputRequests={"a": ELICIT}), {"content": []})
-    async with world.hub(server()) as hub:
-        call = await hub.calls.call(spec(), "me")
-        assert call.state is CallState.COMPLETED
-        assert world.peer.sent[1].params["inputResponses"]["a"]["action"] == "cancel"
-        assert anyio.current_time() == pytest.approx(86_400, abs=1)
-
-
 async def test_a_server_that_never_has_enough_is_given_up(world: World) -> None:
     async def greedy(sent: Sent) -> Outcome:
         return needs(requestState="more")
@@ -148,57 +138,6 @@ async def test_questions_that_make_no_sense_fail_the_call_and_ask_nobody(world: 
         assert not open_requests(hub)
 
 
-async def test_a_person_may_take_two_minutes_in_every_round_and_others_go_on(world: World) -> None:
-    rounds = iter([needs(inputRequests={"a": ELICIT}), needs(inputRequests={"a": ELICIT}), {"content": []}])
-
-    async def behaviour(sent: Sent) -> Outcome:
-        return next(rounds) if sent.params["name"] == "ask" else await at_once(sent)
-
-    world.peer.behaviour = behaviour
-    async with world.hub(server()) as hub:
-        call = await hub.calls.start(spec("ask"), "me")
-        for _ in range(2):
-            request = await question(hub)
-            for _ in range(4):
-                await anyio.sleep(30)
-                assert (await hub.calls.call(spec("other"), "me")).state is CallState.COMPLETED
-            await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
-            await settle()
-        assert (await ended(hub, call.id)).state is CallState.COMPLETED
-
-
-async def test_a_call_sent_again_goes_before_those_that_wait(world: World) -> None:
-    gate = anyio.Event()
-
-    async def behaviour(sent: Sent) -> Outcome:
-        if sent.params["name"] == "ask" and "inputResponses" not in sent.params:
-            return needs(inputRequests={"a": ELICIT})
-        if sent.params["name"] == "second":
-            await gate.wait()
-        return await at_once(sent)
-
-    world.peer.behaviour = behaviour
-    async with world.hub(server()) as hub:
-        await hub.calls.start(spec("ask"), "me")
-        request = await question(hub)
-        for name in ("second", "third"):
-            last = await hub.calls.start(spec(name), "me")
-        await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
-        await settle()
-        gate.set()
-        await ended(hub, last.id)
-        assert [each.params["name"] for each in world.peer.sent] == ["ask", "second", "ask", "third"]
-
-
-async def test_cancelling_a_call_takes_its_questions_back(world: World) -> None:
-    script(world, needs(inputRequests={"a": ELICIT, "b": ELICIT}))
-    async with world.hub(server()) as hub:
-        call = await hub.calls.start(spec(), "me")
-        await until(lambda: len(open_requests(hub)) == 2)
-        assert (await hub.calls.cancel(call.id, abort=False)).state is CallState.CANCELLED
-        await until(lambda: not open_requests(hub))
-
-
 async def test_a_question_outlives_the_connection_and_the_call_goes_on_over_the_next(world: World) -> None:
     script(world, needs(inputRequests={"a": ELICIT}, requestState="s"), {"content": []})
     async with world.hub(server()) as hub:
@@ -210,20 +149,6 @@ async def test_a_question_outlives_the_connection_and_the_call_goes_on_over_the_
         await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
         assert (await ended(hub, call.id)).state is CallState.COMPLETED
         assert world.peer.sent[1].link is world.peer.links[1]
-
-
-async def test_an_answer_that_is_lost_on_the_way_says_so(world: World) -> None:
-    async def lose(sent: Sent) -> Outcome:
-        sent.link.lose(LOST)
-        return await never(sent)
-
-    script(world, needs(inputRequests={"a": ELICIT}), lose)
-    async with world.hub(server()) as hub:
-        call = await hub.calls.start(spec(), "me")
-        request = await question(hub)
-        await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
-        assert (await ended(hub, call.id)).fault.code == "CONNECTION_LOST"
-        await until(lambda: hub.inbox.get(request.id).delivery is Delivery.FAILED)
 
 
 async def test_a_lost_session_in_the_second_round_sends_the_answers_once_more(world: World) -> None:

@@ -12,8 +12,8 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.messages.retries import ReopenBackoff
 from hubbubd.upstream.ports import Era
 
-from .conftest import World, server, spec, until
-from .peer import LOST, REFUSED, SESSION_LOST, Outcome, PeerLink, Sent, Subscription, fault
+from .conftest import World, server, until
+from .peer import LOST, SESSION_LOST, Outcome, PeerLink, Sent, Subscription, fault
 
 MINUTE_S = 60.0
 ALL_LISTS = {kind: {"listChanged": True} for kind in ("tools", "resources", "prompts")}
@@ -170,14 +170,3 @@ async def test_many_servers_that_were_lost_together_come_back_one_after_the_othe
         again = sorted(at for name in names for at in world.peers[name].attempts[before[name] :])
         assert len(again) == len(names)
         assert max(sum(start <= at < start + 1 for at in again) for start in again) <= 45
-
-
-async def test_a_call_of_a_server_that_refuses_waits_for_it_and_is_answered_once_it_is_back(world: World) -> None:
-    world.peer.always = UpstreamError(REFUSED)
-    async with world.hub(server()) as hub:
-        call = await hub.calls.start(spec(timeout_s=3600, max_s=3600), "me")
-        await anyio.sleep(600)
-        assert not hub.calls.get(call.id).state.ended
-        world.peer.always = None
-        await until(lambda: hub.calls.get(call.id).state.ended)
-        assert hub.calls.get(call.id).fault is None

@@ -253,14 +253,6 @@ async def test_at_its_ttl_a_task_ends_on_the_users_behalf_and_the_blocked_result
             hub.tasks.get(task_id)
 
 
-async def test_an_expired_sampling_task_is_an_error(world: World) -> None:
-    async with world.hub(server()) as hub:
-        task_id = await create(world, "sampling/createMessage", SAMPLING, ttl=300_000)
-        error = await refused(fetch(world, task_id).answered())
-        assert error.code == -1
-        assert hub.tasks.get(task_id).status == "failed"
-
-
 async def test_a_task_that_ends_late_in_its_ttl_can_still_be_fetched_for_a_minute(world: World) -> None:
     async with world.hub(server()) as hub:
         task_id = await create(world, ttl=300_000)
@@ -271,15 +263,6 @@ async def test_a_task_that_ends_late_in_its_ttl_can_still_be_fetched_for_a_minut
         await anyio.sleep(10)
         assert (await refused(get(world, task_id))).code == -32602
         assert hub.inbox.get(request_id).delivery is Delivery.DELIVERED
-
-
-async def test_an_answer_that_the_server_never_fetches_is_not_delivered(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await create(world, ttl=300_000)
-        request_id = await reply(hub)
-        assert hub.inbox.get(request_id).delivery is Delivery.PENDING
-        await anyio.sleep(301)
-        assert hub.inbox.get(request_id).delivery is Delivery.FAILED
 
 
 async def test_a_task_and_the_fate_of_its_answer_are_forgotten_in_one_commit(world: World) -> None:

@@ -13,7 +13,7 @@ from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import UpstreamError
 from hubbubd.runtime.hub import Hub
-from hubbubd.timing.clock import STEP_S, TICK_S, Clock
+from hubbubd.timing.clock import STEP_S, TICK_S
 
 from .conftest import EPOCH, FORM, World, question, server, spec, until
 from .peer import REFUSED, never
@@ -64,17 +64,6 @@ async def test_a_deadline_that_passed_while_the_computer_slept_has_passed(world:
         assert hub.inbox.get(request.id).state is RequestState.EXPIRED
 
 
-def test_of_a_sleep_after_another_only_its_own_time_is_told() -> None:
-    slept, told = 0.0, list[float]()
-    clock = Clock(lambda: 100.0, wall=lambda: EPOCH + slept, slept=lambda: slept)
-    clock.follow(told.append)
-    for _ in range(2):
-        slept += HOUR_S
-        clock.look()
-    assert told == [0.0, 0.0], "the system's clock was not set"
-    assert clock.set_by_s == 0.0
-
-
 @pytest.mark.parametrize("step_s", [8 * HOUR_S, -8 * HOUR_S])
 async def test_a_call_has_its_own_time_whatever_becomes_of_the_clock(
     world: World, system: System, step_s: float
@@ -98,19 +87,6 @@ async def test_a_step_back_holds_up_neither_counts_nor_lists_nor_the_next_attemp
         assert asyncio.get_running_loop().time() < 10
         await hub.calls.call(spec(), "me")
         await until(lambda: hub.servers.get("one").counts.completed == 1)
-
-
-async def test_a_long_wait_for_the_next_attempt_is_cut_short_after_the_computers_sleep(
-    world: World, system: System
-) -> None:
-    world.peer.always = UpstreamError(REFUSED)
-    async with world.hub(server(backoff_s=(1000,), backoff_max_s=1000)) as hub:
-        await anyio.sleep(100)
-        assert len(world.peer.attempts) == 1
-        world.peer.always = None
-        system.slept += HOUR_S
-        await noticed()
-        assert hub.servers.get("one").connection.state is ConnectionState.CONNECTED
 
 
 def history(hub: Hub) -> int:
@@ -137,23 +113,6 @@ async def test_what_a_hub_stamped_in_1970_is_as_old_as_it_is_once_the_clock_was_
         await anyio.sleep(DAY_S)
         await hub.retention.keep()
         assert history(hub) == 0
-
-
-async def test_a_clock_that_is_years_ahead_for_a_moment_deletes_nothing(world: World, system: System) -> None:
-    world.settings = {"call_history_age_s": DAY_S}
-    async with world.hub(server()) as hub:
-        await hub.calls.call(spec(), "me")
-    system.epoch += 10 * YEAR_S
-    world.clock = system.clock()
-    async with world.hub(server()) as hub:
-        await anyio.sleep(600)
-        await hub.retention.keep()
-        assert history(hub) == 1
-        system.epoch -= 10 * YEAR_S
-        await noticed()
-        await anyio.sleep(2 * HOUR_S)
-        await hub.retention.keep()
-        assert history(hub) == 1
 
 
 async def test_a_clock_that_jumps_years_ahead_in_a_running_hub_deletes_nothing(world: World, system: System) -> None:

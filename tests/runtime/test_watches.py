@@ -37,19 +37,6 @@ async def test_a_watch_is_the_snapshot_then_synced_then_changes(notes: Notes, wa
     assert seen(watch) == ["a", "b", "c", "a"]
 
 
-async def test_a_token_brings_only_what_has_changed_since(notes: Notes, watching: Start) -> None:
-    watch = watching(notes.watch())
-    for name in "abc":
-        await notes.put(Note(name))
-    await settle()
-    await watch.stop()
-    await notes.put(Note("b", text="new"))
-    await notes.delete("c")
-    await notes.put(Note("d"))
-    again = await after(notes, watching, watch.token)
-    assert list(zip(again.kinds(), seen(again), strict=True)) == [(U, "b"), (R, "c"), (U, "d")]
-
-
 async def test_a_change_that_changes_nothing_is_told_to_nobody_now_or_later(notes: Notes, watching: Start) -> None:
     await notes.put(Note("a"))
     await notes.put(Note("b"))
@@ -103,19 +90,6 @@ async def test_a_snapshot_that_was_interrupted_at_any_event_goes_on(notes: Notes
         assert shown | set(seen(again)) == {"a", "b", "c", "d"}
         assert (S in again.kinds()) is (event.kind is U)
         await again.stop()
-
-
-async def test_a_record_that_leaves_the_filter_is_removed_and_one_that_enters_is_shown(
-    notes: Notes, watching: Start
-) -> None:
-    await notes.put(Note("a"), Note("b", "blue"))
-    watch = await after(notes, watching, "", "red")
-    assert seen(watch) == ["a"]
-    await notes.put(Note("a", "blue"))
-    await notes.put(Note("b", "red"))
-    await notes.put(Note("c", "green"))
-    await settle()
-    assert watch.kinds()[2:] == [R, U]
 
 
 async def test_a_token_that_cannot_be_honoured_brings_a_reset_and_a_fresh_snapshot(
@@ -248,19 +222,6 @@ async def test_others_have_their_turns_during_a_snapshot_of_which_nothing_matche
     assert turns >= 10
 
 
-async def test_the_end_of_the_hub_comes_after_all_that_was_taken(notes: Notes) -> None:
-    watch = notes.watch()
-    assert (await anext(watch)).kind is S
-    await notes.put(Note("a"))
-    await notes.put(Note("b"))
-    notes.ledger.close_feeds()
-    last = [await anext(watch), watch.pop()][-1]
-    assert watch.pop() is None
-    with pytest.raises(Unavailable) as ended:
-        await anext(watch)
-    assert ended.value.metadata["resume_token"] == last.token
-
-
 async def test_the_end_of_the_hub_brings_the_token_of_a_bookmark_before_it(notes: Notes) -> None:
     async with aclosing(notes.watch("red")) as watch:
         assert (await anext(watch)).kind is S
@@ -271,19 +232,6 @@ async def test_the_end_of_the_hub_brings_the_token_of_a_bookmark_before_it(notes
         with pytest.raises(Unavailable) as ended:
             await anext(watch)
         assert ended.value.metadata["resume_token"] == bookmark.token
-
-
-async def test_a_listener_is_told_of_its_record_alone_and_only_while_it_listens(notes: Notes) -> None:
-    feed, heard = notes.table.feed, list[tuple[Note, object]]()
-    with feed.listen("a", lambda note, live: heard.append((note, live))):
-        assert feed.watched
-        await notes.put(Note("a", text="first"))
-        await notes.put(Note("b"))
-        feed.publish_live("b", Note("b"), "half", "not this one")
-        feed.publish_live("a", Note("a"), "half", "half done")
-    await notes.put(Note("a", text="late"))
-    assert heard == [(Note("a", text="first"), None), (Note("a"), "half done")]
-    assert not feed.watched
 
 
 async def test_a_slow_watcher_is_closed_with_a_token_it_can_resume_from_and_slows_nobody(
@@ -359,17 +307,6 @@ async def test_too_many_watchers_are_refused_and_places_come_back(world: World, 
 
 
 RED_ONLY = Colour(scope=Scope(frozenset({"red"})))
-
-
-async def test_a_watcher_hears_nothing_of_what_is_out_of_its_scope(notes: Notes, watching: Start) -> None:
-    await notes.put(Note("a"), Note("b", "blue"))
-    watch = watching(notes.table.feed.watch(RED_ONLY))
-    await settle()
-    await notes.put(Note("b", "blue", "new"), Note("c", "blue"), Note("d"))
-    await notes.delete("c")
-    await settle()
-    assert list(zip(watch.kinds(), seen(watch), strict=False))[:1] == [(U, "a")]
-    assert [event.id for event in watch.events if event.kind in (U, R)] == ["a", "d"]
 
 
 async def test_who_resumes_hears_nothing_of_what_is_out_of_its_scope(notes: Notes, watching: Start) -> None:

@@ -1,20 +1,18 @@
 """Workers: each request goes to exactly one that is ready."""
 
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 
 import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox.request_states import PendingRequest, RequestEventType, RequestKind, RequestState
-from hubbubd.errors import FailedPrecondition, ResourceExhausted
+from hubbubd.core.inbox.request_states import RequestEventType, RequestState
+from hubbubd.errors import ResourceExhausted
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import ReplyError
 
-from .agents import ANY, YES, ask, join
-from .conftest import FORM, SAMPLING, World, open_requests, server, settle, until
+from .agents import ANY, ask, join
+from .conftest import FORM, World, open_requests, server, settle, until
 
 
 @pytest.fixture
@@ -29,20 +27,6 @@ async def hub(world: World):
     async with world.hub(server()) as hub:
         await until(lambda: world.peer.links)
         yield hub
-
-
-async def test_requests_are_spread_over_workers_and_each_goes_to_one(world: World, hub: Hub, tasks: TaskGroup) -> None:
-    agents = [await join(tasks, hub, name, 4) for name in "abc"]
-    await ask(world, hub, 9)
-    await until(lambda: sum(len(agent.mine) for agent in agents) == 9)
-    assert [len(agent.mine) for agent in agents] == [3, 3, 3]
-    assert len({request_id for agent in agents for request_id in agent.mine}) == 9
-    for agent in agents:
-        for request_id, request in agent.mine.items():
-            held = hub.inbox.get(request_id).claim
-            assert held is not None
-            assert held == request.claim
-            assert held.by == agent.name
 
 
 def commits_of(world: World, request_id: str) -> int:
@@ -108,87 +92,6 @@ async def test_what_is_open_already_goes_to_a_worker_that_comes_oldest_first(
     assert agent.given == oldest
 
 
-async def test_a_worker_gets_only_what_its_filter_lets_through(world: World, hub: Hub, tasks: TaskGroup) -> None:
-    agent = await join(tasks, hub, "a", 9, RequestFilter(kinds=frozenset({RequestKind.SAMPLING})))
-    await ask(world, hub)
-    await ask(world, hub, params=SAMPLING, method="sampling/createMessage")
-    await until(lambda: agent.mine)
-    await settle()
-    assert [request.kind for request in agent.mine.values()] == [RequestKind.SAMPLING]
-
-
-@dataclass(frozen=True)
-class Counted(RequestFilter):
-    """A filter that notes what it was held against."""
-
-    looks: list[str] = field(default_factory=list[str], compare=False)
-
-    def matches(self, record: PendingRequest, /) -> bool:
-        self.looks.append(record.id)
-        return super().matches(record)
-
-
-async def test_a_question_costs_nothing_for_the_callers_of_other_calls(
-    world: World, hub: Hub, tasks: TaskGroup
-) -> None:
-    filters = [Counted(call_id=f"call_{number}") for number in range(20)]
-    for chosen in filters:
-        await join(tasks, hub, "caller", chosen=chosen)
-    agent = await join(tasks, hub, "a")
-    await ask(world, hub)
-    await until(lambda: agent.mine)
-    await agent.answer(hub, *agent.mine)
-    assert [chosen.looks for chosen in filters] == [[]] * 20
-
-
-async def test_what_a_worker_had_goes_to_another_when_its_stream_ends(world: World, hub: Hub, tasks: TaskGroup) -> None:
-    one = await join(tasks, hub, "one", 9)
-    await ask(world, hub, 3)
-    await until(lambda: len(one.mine) == 3)
-    other = await join(tasks, hub, "other", 9)
-    one.scope.cancel()
-    await until(lambda: len(other.mine) == 3)
-    assert set(other.mine) == set(one.mine)
-    for request in one.mine.values():
-        with pytest.raises(FailedPrecondition):
-            await one.answer(hub, request.id)
-    for request_id in list(other.mine):
-        await other.answer(hub, request_id)
-    assert not open_requests(hub)
-
-
-async def test_what_a_worker_skips_goes_to_another_and_never_back(world: World, hub: Hub, tasks: TaskGroup) -> None:
-    one = await join(tasks, hub, "one")
-    await ask(world, hub)
-    await until(lambda: one.mine)
-    (request_id,) = one.mine
-    hub.work.skip(one.worker, request_id)
-    await until(lambda: one.over)
-    await settle(5)
-    assert one.given == [request_id]
-    assert hub.inbox.get(request_id).claim is None
-    other = await join(tasks, hub, "other")
-    await until(lambda: other.mine)
-    hub.work.skip(one.worker, request_id)
-    hub.work.skip(other.worker, "req_of_nobody")
-    await settle(5)
-    assert list(other.mine) == [request_id]
-
-
-async def test_people_and_workers_do_not_take_from_each_other(world: World, hub: Hub, tasks: TaskGroup) -> None:
-    await ask(world, hub)
-    (request,) = open_requests(hub)
-    claimed = await hub.inbox.claim(request.id, "person", 30)
-    agent = await join(tasks, hub, "a")
-    await settle(5)
-    assert not agent.mine
-    await hub.inbox.release(request.id, claimed.claim.id)
-    await until(lambda: agent.mine)
-    with pytest.raises(FailedPrecondition) as refused:
-        await hub.inbox.answer(request.id, YES, "person", answer_id=None, claim_id=None)
-    assert refused.value.reason == "ALREADY_CLAIMED"
-
-
 async def test_a_person_whose_claim_is_being_written_keeps_it_when_a_worker_comes(
     world: World, hub: Hub, tasks: TaskGroup
 ) -> None:
@@ -203,18 +106,6 @@ async def test_a_person_whose_claim_is_being_written_keeps_it_when_a_worker_come
     held = hub.inbox.get(request.id).claim
     assert held is not None
     assert held.by == "person"
-
-
-async def test_a_worker_is_told_when_the_server_wants_no_answer_any_more(
-    world: World, hub: Hub, tasks: TaskGroup
-) -> None:
-    agent = await join(tasks, hub, "a")
-    await ask(world, hub)
-    await until(lambda: agent.mine)
-    (request_id,) = agent.mine
-    await hub.servers.disconnect("one")
-    await until(lambda: agent.over)
-    assert agent.over == [(request_id, RequestState.WITHDRAWN)]
 
 
 async def test_a_worker_keeps_what_it_has_for_as_long_as_it_lives(world: World, tasks: TaskGroup) -> None:

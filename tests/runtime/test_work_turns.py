@@ -58,20 +58,6 @@ async def test_a_caller_gets_what_its_own_call_is_asked(world: World, hub: Hub, 
     assert [request.claim for request in open_requests(hub)] == [None] * 3
 
 
-async def test_the_one_that_holds_fewest_is_next_however_lately_it_had_its_turn(
-    world: World, hub: Hub, tasks: TaskGroup
-) -> None:
-    a, b = [await join(tasks, hub, name, 9) for name in "ab"]
-    await ask(world, hub)
-    await until(lambda: a.mine)
-    await ask(world, hub)
-    await until(lambda: b.mine)
-    await b.answer(hub, *b.mine)
-    await ask(world, hub)
-    await until(lambda: len(a.given) + len(b.given) == 3)
-    assert (len(a.given), len(b.given)) == (1, 2)
-
-
 async def test_of_those_that_hold_as_few_the_one_that_has_waited_longest_is_next(
     world: World, hub: Hub, tasks: TaskGroup
 ) -> None:
@@ -121,14 +107,6 @@ async def skipped(world: World, hub: Hub, tasks: TaskGroup) -> Agent:
     await hub.inbox.release(request_id, request.claim.id)
     await until(lambda: agent.over)
     return agent
-
-
-async def test_what_a_worker_gives_back_by_its_claim_does_not_come_again(
-    world: World, hub: Hub, tasks: TaskGroup
-) -> None:
-    agent = await skipped(world, hub, tasks)
-    await settle(5)
-    assert len(agent.given) == 1
 
 
 async def test_a_worker_forgets_what_it_gave_back_once_that_is_over(world: World, hub: Hub, tasks: TaskGroup) -> None:
