@@ -80,61 +80,6 @@ def test_a_function_is_short_enough_to_be_seen_at_once() -> None:
     assert found == {}
 
 
-def is_number(node: ast.expr | None) -> bool:
-    """Whether an expression is made of numbers alone: a literal, arithmetic of literals, a row of them."""
-    match node:
-        case ast.Constant(value=value):
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case ast.UnaryOp(operand=operand):
-            return is_number(operand)
-        case ast.BinOp(left=left, right=right):
-            return is_number(left) and is_number(right)
-        case ast.Tuple(elts=[_, *_] as elements) | ast.List(elts=[_, *_] as elements) | ast.Set(elts=elements):
-            return all(map(is_number, elements))
-        case _:
-            return False
-
-
-def unexplained(source: str) -> Iterator[str]:
-    """Constants of a module that are numbers and have neither a docstring nor a comment, in a row or by themselves."""
-    text = source.splitlines()
-    row: list[str] = []
-    end = 0
-    told = False
-    for node in [*ast.parse(source).body, ast.Pass(lineno=0)]:
-        match node:
-            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=value) if is_number(
-                value
-            ):
-                if row and node.lineno != end + 1:
-                    yield from () if told else row
-                    row = []
-                if not row:
-                    told = text[node.lineno - 2].startswith("#")
-                told = told or "  # " in text[node.lineno - 1]
-                row.append(ast.unparse(target))
-                end = node.end_lineno or node.lineno
-            case ast.Expr(value=ast.Constant(value=str())) if row and node.lineno == end + 1:
-                row = []
-            case _:
-                yield from () if told else row
-                row = []
-
-
-def test_a_number_says_what_it_counts_and_why_it_is_this_one() -> None:
-    found = {
-        str(path.relative_to(REPOSITORY)): left
-        for path in PYTHON
-        if path.is_relative_to(REPOSITORY / "hub") and (left := [*unexplained(path.read_text(encoding="utf-8"))])
-    }
-    assert found == {}
-
-
-def test_the_check_sees_a_number_without_a_word() -> None:
-    source = 'A = 1\n"""One."""\nB = 2\n\n# Three.\nC, D = 3, 4\nE: int = 60 * 5\n\nF = 1\nG = 2\n"""Both."""\nH = -1'
-    assert [*unexplained(source)] == ["B", "H"]
-
-
 @pytest.mark.parametrize(
     "name",
     [
