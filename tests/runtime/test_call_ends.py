@@ -56,6 +56,18 @@ async def test_queued_and_parked_calls_are_cancelled_and_one_on_the_wire_only_wh
         assert request.id
 
 
+async def cancelled_natively(work: Any, when: Callable[[], object] | None = None) -> None:
+    """Begins the work and cancels it as grpc.aio does: the task itself, once, in the middle."""
+    task = asyncio.create_task(work)
+    if when is not None:
+        await until(when)
+    else:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_a_call_that_is_cancelled_as_its_turn_comes_is_not_sent(world: World) -> None:
     held = list[Any]()
 
@@ -76,6 +88,13 @@ async def test_a_call_that_is_cancelled_as_its_turn_comes_is_not_sent(world: Wor
         held[0].close()
         assert [sent.call_id for sent in world.peer.sent] == ["first"]
         assert hub.calls.get("second").started_at is None
+
+
+async def test_a_detached_call_goes_on_when_its_caller_hangs_up(world: World) -> None:
+    world.peer.behaviour = after(10)
+    async with world.hub(server()) as hub:
+        await cancelled_natively(hub.calls.call(spec(call_id="c"), "me", detached=True), lambda: world.peer.sent)
+        await until(lambda: hub.calls.get("c").state is CallState.COMPLETED)
 
 
 async def test_a_call_id_names_one_request_for_good(world: World) -> None:

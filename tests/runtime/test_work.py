@@ -6,13 +6,14 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from hubbubd.core.inbox.request_states import RequestEventType, RequestState
+from hubbubd.core.filters import RequestFilter
+from hubbubd.core.inbox.request_states import RequestEventType, RequestKind, RequestState
 from hubbubd.errors import ResourceExhausted
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import ReplyError
 
 from .agents import ANY, ask, join
-from .conftest import FORM, World, open_requests, server, settle, until
+from .conftest import FORM, SAMPLING, World, open_requests, server, settle, until
 
 
 @pytest.fixture
@@ -90,6 +91,15 @@ async def test_what_is_open_already_goes_to_a_worker_that_comes_oldest_first(
     await until(lambda: len(agent.given) == 3)
     assert agent.over == [(oldest[0], RequestState.ANSWERED)]
     assert agent.given == oldest
+
+
+async def test_a_worker_gets_only_what_its_filter_lets_through(world: World, hub: Hub, tasks: TaskGroup) -> None:
+    agent = await join(tasks, hub, "a", 9, RequestFilter(kinds=frozenset({RequestKind.SAMPLING})))
+    await ask(world, hub)
+    await ask(world, hub, params=SAMPLING, method="sampling/createMessage")
+    await until(lambda: agent.mine)
+    await settle()
+    assert [request.kind for request in agent.mine.values()] == [RequestKind.SAMPLING]
 
 
 async def test_a_person_whose_claim_is_being_written_keeps_it_when_a_worker_comes(
