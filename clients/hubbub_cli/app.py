@@ -86,10 +86,10 @@ def options(
     from dataclasses import replace
 
     from hubbub_cli.run.session import Settings  # imported late: `--version` and `--help` do not need it
-    from hubbub_frontend.shell_commands import reach_with
+    from hubbub_frontend.shell_commands import set_hub_prefix
 
     gc.freeze()
     gc.enable()
     context.obj = Settings.of(context.params)  # all of the above
     reached = replace(context.obj, name=None)
-    reach_with(reached.command(), here=replace(reached, address=None, ca=None, cert=None, key=None).command())
+    set_hub_prefix(reached.command(), here=replace(reached, address=None, ca=None, cert=None, key=None).command())

@@ -16,7 +16,7 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class CallModes:
     """Ways to call a tool: plainly, as a task, or both; `why` says in a sentence why the other is impossible."""
 
     plain: bool = True
@@ -24,22 +24,22 @@ class Ways:
     why: str = ""
 
 
-def ways(server: Server | None, tool: Mapping[str, Any]) -> Ways:
+def call_modes(server: Server | None, tool: Mapping[str, Any]) -> CallModes:
     """Return the ways to call a tool of a server. Both if nothing is known: the hub checks at the call."""
     if server is None or not server.protocol_version:
-        return Ways()
+        return CallModes()
     stateless = server.protocol_version >= STATELESS
     step: object = server.capabilities
     for name in ("extensions", EXTENSION) if stateless else ("tasks", "requests", "tools", "call"):
         step = as_object(step).get(name)
     if step is None:
-        return Ways(task=False, why="This server does not carry out tools as tasks.")
+        return CallModes(task=False, why="This server does not carry out tools as tasks.")
     if stateless:
-        return Ways()
+        return CallModes()
     match as_object(tool.get("execution")).get("taskSupport"):
         case "optional":
-            return Ways()
+            return CallModes()
         case "required":
-            return Ways(plain=False, why="The server carries out this tool only as a task.")
+            return CallModes(plain=False, why="The server carries out this tool only as a task.")
         case _:
-            return Ways(task=False, why="The server does not carry out this tool as a task.")
+            return CallModes(task=False, why="The server does not carry out this tool as a task.")

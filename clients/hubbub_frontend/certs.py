@@ -28,7 +28,7 @@ _MEMBER = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CertificateFiles:
     """Files of a certificate and its key."""
 
     cert: Path
@@ -49,7 +49,7 @@ class Authority:
 
         Raises OSError, and ValueError if only one of its two files exists.
         """
-        pair = _pair(directory, "ca")
+        pair = _certificate_files(directory, "ca")
         if pair.cert.exists() or pair.key.exists():
             key = load_pem_private_key(pair.key.read_bytes(), None)
             if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -58,9 +58,9 @@ class Authority:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("Hubbub development authority")
-        begun = _builder(name, key, AUTHORITY_DAYS).issuer_name(name)
+        begun = _start_builder(name, key, AUTHORITY_DAYS).issuer_name(name)
         begun = begun.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        begun = begun.add_extension(_usage(signs_certificates=True), critical=True)
+        begun = begun.add_extension(_key_usage(signs_certificates=True), critical=True)
         made = begun.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         certificate = made.sign(key, SHA256())
         _write(pair, certificate, key)
@@ -69,23 +69,23 @@ class Authority:
     @property
     def file(self) -> Path:
         """Path of the authority's certificate, which the other side must trust."""
-        return _pair(self.directory, "ca").cert
+        return _certificate_files(self.directory, "ca").cert
 
-    def server(self, hosts: Iterable[str] = (), *, days: int = DAYS) -> Pair:
+    def server(self, hosts: Iterable[str] = (), *, days: int = DAYS) -> CertificateFiles:
         """Issue a certificate for a hub on this machine and under `hosts`, names or addresses.
 
         Raises OSError, and ValueError for an invalid host.
         """
-        names = [_host(each) for each in dict.fromkeys((*LOCAL_HOSTS, *hosts))]
+        names = [_host_name(each) for each in dict.fromkeys((*LOCAL_HOSTS, *hosts))]
         return self._issue("server", "Hubbub", [ExtendedKeyUsageOID.SERVER_AUTH], names, days)
 
-    def client(self, name: str, *, days: int = DAYS) -> Pair:
+    def client(self, name: str, *, days: int = DAYS) -> CertificateFiles:
         """Issue a certificate for a caller, whom the hub knows as `cert:NAME`. Raises OSError, ValueError."""
         if not _CLIENT.fullmatch(name):
             raise ValueError(f"{name!r} is no name for a client: letters, digits and ._@- only, at most 64")
         return self._issue(f"client-{name}", name, [ExtendedKeyUsageOID.CLIENT_AUTH], [], days)
 
-    def member(self, name: str, *, days: int = DAYS) -> Pair:
+    def member(self, name: str, *, days: int = DAYS) -> CertificateFiles:
         """Issue a certificate for a member of a fleet. Raises OSError, ValueError."""
         if not _MEMBER.fullmatch(name):
             raise ValueError(f"{name!r} is no name for a member: small letters, digits and .- only, at most 63")
@@ -95,22 +95,22 @@ class Authority:
 
     def _issue(
         self, file: str, common: str, purposes: list[x509.ObjectIdentifier], names: list[x509.GeneralName], days: int
-    ) -> Pair:
+    ) -> CertificateFiles:
         key = ec.generate_private_key(ec.SECP256R1())
-        begun = _builder(_name(common), key, days).issuer_name(self.certificate.subject)
+        begun = _start_builder(_name(common), key, days).issuer_name(self.certificate.subject)
         begun = begun.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        begun = begun.add_extension(_usage(signs_certificates=False), critical=True)
+        begun = begun.add_extension(_key_usage(signs_certificates=False), critical=True)
         begun = begun.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         begun = begun.add_extension(signer, critical=False)
         if names:
             begun = begun.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        pair = _pair(self.directory, file)
+        pair = _certificate_files(self.directory, file)
         _write(pair, begun.sign(self.key, SHA256()), key)
         return pair
 
 
-def names(cert: Path) -> frozenset[str]:
+def certificate_hosts(cert: Path) -> frozenset[str]:
     """Return the hosts of a certificate. Raises ValueError if it has none."""
     try:
         certificate = x509.load_pem_x509_certificate(cert.read_bytes())
@@ -123,7 +123,7 @@ def names(cert: Path) -> frozenset[str]:
     return frozenset((*(name.lower() for name in hosts.get_values_for_type(x509.DNSName)), *addresses))
 
 
-def _builder(subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
+def _start_builder(subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
     # Valid from an hour ago, for clocks that are slow; from the distant past if it is to be expired already.
     until = datetime.now(UTC) + timedelta(days=days)
     begin = min(datetime.now(UTC) - timedelta(hours=1), until - timedelta(days=1))
@@ -141,7 +141,7 @@ def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         key_cert_sign=signs_certificates,
@@ -155,7 +155,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _host(text: str) -> x509.GeneralName:
+def _host_name(text: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(text))
     except ValueError:
@@ -166,11 +166,11 @@ def _host(text: str) -> x509.GeneralName:
         raise ValueError(f"{text!r} is no host") from None
 
 
-def _pair(directory: Path, name: str) -> Pair:
-    return Pair(directory / f"{name}.pem", directory / f"{name}-key.pem")
+def _certificate_files(directory: Path, name: str) -> CertificateFiles:
+    return CertificateFiles(directory / f"{name}.pem", directory / f"{name}-key.pem")
 
 
-def _write(pair: Pair, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+def _write(pair: CertificateFiles, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
     _put(pair.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
     _put(pair.cert, certificate.public_bytes(Encoding.PEM), 0o644)
 

@@ -33,7 +33,7 @@ def entries() -> Mapping[str, ErrorHelp]:
     return {code: ErrorHelp(**{key: text.strip() for key, text in table.items()}) for code, table in tables.items()}
 
 
-def page(code: str) -> str:
+def render_page(code: str) -> str:
     """Return the page about a code, as Markdown with links as the site has them.
 
     Raises:
@@ -44,24 +44,24 @@ def page(code: str) -> str:
     return f"# {code}\n\n{entry.meaning}\n\n{example}## What to do\n\n{entry.advice}\n"
 
 
-def text_about(code: str) -> str | None:
+def render_plain_page(code: str) -> str | None:
     """Return the page about a code, as Markdown without links to other documents; None if there is none."""
-    if (known := normal(code)) not in entries():
+    if (known := normalize_code(code)) not in entries():
         return None
-    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]*\)", r"\1", page(known))
+    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]*\)", r"\1", render_page(known))
 
 
-def codes() -> Sequence[tuple[str, str]]:
+def code_summaries() -> Sequence[tuple[str, str]]:
     """Return each code with the first sentence about it."""
     return [(code, entry.summary) for code, entry in entries().items()]
 
 
-def normal(code: str) -> str:
+def normalize_code(code: str) -> str:
     """Return a code as it is written in errors: `server-not-found` is SERVER_NOT_FOUND."""
     return code.strip().replace("-", "_").replace(" ", "_").upper()
 
 
-def more_about(code: str, help_url: str | None) -> str | None:
+def help_hint(code: str, help_url: str | None) -> str | None:
     """Return what to type to read about a code, or where to look; None if nothing is known.
 
     The link of a hub counts if it is one, so if the hub has a `help_base_url`.

@@ -63,7 +63,7 @@ class Field:
         unit = {"string": " characters", "choices": " of them"}.get(self.kind, "")
         form = f"such as {EXAMPLES[self.format]}" if self.format in EXAMPLES else ""
         name = {"integer": "whole number", "number": "number", "json": "JSON"}.get(self.kind, "")
-        return ", ".join(part for part in (name, form, _span(self.least, self.most, unit)) if part)
+        return ", ".join(part for part in (name, form, _describe_bounds(self.least, self.most, unit)) if part)
 
 
 def fields(schema: object) -> list[Field]:
@@ -71,10 +71,10 @@ def fields(schema: object) -> list[Field]:
     form = as_object(schema)
     required = {name for name in as_list(form.get("required")) if isinstance(name, str)}
     properties = as_object(form.get("properties"))
-    return [_field(name, shape(spec, form), name in required, form) for name, spec in properties.items()]
+    return [_field(name, normalized_schema(spec, form), name in required, form) for name, spec in properties.items()]
 
 
-def with_parts(schema: object) -> list[Field]:
+def nested_fields(schema: object) -> list[Field]:
     """Return the fields of a form, and after each object those of its own, named `object.field`, at most MOST_PARTS.
 
     A part is required if all that it is in is. Definitions that contain themselves are followed DEEPEST times.
@@ -86,34 +86,34 @@ def _parts(form: Mapping[str, Any], within: str, required: bool, deeper: int) ->
     for field in fields(form):
         name, wanted = f"{within}{field.name}", required and field.required
         yield replace(field, name=name, title=field.title if field.title != field.name else name, required=wanted)
-        own = shape(as_object(form.get("properties"))[field.name], form)
+        own = normalized_schema(as_object(form.get("properties"))[field.name], form)
         names = as_object(own.get("properties"))
         if deeper and field.kind == "json" and names and not any("." in each for each in names):
             yield from _parts({**own, "$defs": form.get("$defs")}, f"{name}.", wanted, deeper - 1)
 
 
-def parse(field: Field, text: str) -> Any:
+def parse_value(field: Field, text: str) -> Any:
     """Parse a typed value. Raises ValueError with the reason; the hub checks the rest of the schema."""
     match field.kind:
         case "string":
             value: Any = text
         case "boolean":
-            return _truth(text)
+            return _parse_boolean(text)
         case "integer":
-            value = _number(text, int, "a whole number")
+            value = _parse_number(text, int, "a whole number")
         case "number":
-            value = _number(text, float, "a number")
+            value = _parse_number(text, float, "a number")
         case "choice":
-            value = _choice(field, text)
+            value = _resolve_choice(field, text)
         case "choices":
-            value = [_choice(field, part.strip()) for part in text.split(",") if part.strip()]
+            value = [_resolve_choice(field, part.strip()) for part in text.split(",") if part.strip()]
         case "json":
-            return _json(text)
-    check(field, value)
+            return _parse_typed_json(text)
+    check_bounds(field, value)
     return value
 
 
-def check(field: Field, value: Any) -> None:
+def check_bounds(field: Field, value: Any) -> None:
     """Check a value of the right type against the bounds. Raises ValueError with the reason."""
     if field.kind == "choice":
         return
@@ -124,12 +124,12 @@ def check(field: Field, value: Any) -> None:
         raise ValueError(f"must look like {EXAMPLES[field.format]}")
 
 
-def shown(value: Any) -> str:
+def typed_text(value: Any) -> str:
     """Return a value as a person would type it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def example(field: Field) -> Any:
+def example_value(field: Field) -> Any:
     """Return a value that the field takes: its default, its first choice, or one made up within its bounds."""
     if field.default is not None:
         return field.default
@@ -142,31 +142,31 @@ def example(field: Field) -> Any:
             return True
         case "integer" | "number":
             with contextlib.suppress(ValueError, IndexError):
-                return parse(field, field.choices[0][0])
+                return parse_value(field, field.choices[0][0])
             low = field.least if field.least is not None else min(1, field.most if field.most is not None else 1)
             return math.ceil(low) if field.kind == "integer" else low
         case "json":
-            return [example(field.item)] if field.item else {}
+            return [example_value(field.item)] if field.item else {}
         case "string":
             made = EXAMPLES.get(field.format or "", "text")
             made = made.ljust(whole(field.least or 0, high=SAMPLE_CHARS) or 0, ".")
             return made[: whole(field.most) if field.most is not None else None]
 
 
-def label(field: Field, value: Any) -> str:
+def value_label(field: Field, value: Any) -> str:
     """Return a value in the words of its form: titles of choices, yes and no."""
     titles = dict(field.choices)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(label(field, each) for each in cast("list[Any]", value))
-    return titles.get(str(value), shown(value))
+        return ", ".join(value_label(field, each) for each in cast("list[Any]", value))
+    return titles.get(str(value), typed_text(value))
 
 
 def _field(name: str, spec: Mapping[str, Any], required: bool, form: Mapping[str, Any]) -> Field:
     multiple = spec.get("type") == "array"
     choices = _choices(as_object(spec.get("items")) if multiple else spec)
-    kind = _kind(spec, choices)
+    kind = _field_kind(spec, choices)
     lowest, highest = {
         "string": ("minLength", "maxLength"),
         "choices": ("minItems", "maxItems"),
@@ -182,21 +182,21 @@ def _field(name: str, spec: Mapping[str, Any], required: bool, form: Mapping[str
         default=spec.get("default"),
         choices=choices,
         format=str(spec["format"]) if spec.get("format") else None,
-        least=_bound(spec.get(lowest)),
-        most=_bound(spec.get(highest)),
-        item=_item(name, spec, form) if multiple and not choices else None,
+        least=_finite_bound(spec.get(lowest)),
+        most=_finite_bound(spec.get(highest)),
+        item=_item_field(name, spec, form) if multiple and not choices else None,
         nullable=bool(spec.get("nullable")),
     )
 
 
-def _item(name: str, spec: Mapping[str, Any], form: Mapping[str, Any]) -> Field | None:
-    items = shape(spec.get("items"), form)
+def _item_field(name: str, spec: Mapping[str, Any], form: Mapping[str, Any]) -> Field | None:
+    items = normalized_schema(spec.get("items"), form)
     if items.get("type") not in ("string", "number", "integer", "boolean"):
         return None
     return _field(name, items, True, form)
 
 
-def _kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -> Kind:
+def _field_kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -> Kind:
     match spec.get("type"):
         case "array":
             return "choices" if choices else "json"
@@ -210,7 +210,7 @@ def _kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -> Kind
             return "string"
 
 
-def shape(spec: object, form: Mapping[str, Any]) -> Mapping[str, Any]:
+def normalized_schema(spec: object, form: Mapping[str, Any]) -> Mapping[str, Any]:
     """Normalise a property: follow one reference to a definition of the same form; `anyOf: [X, null]` and `type: [X,
     null]`, which generators write for optional values, are X."""
     found = as_object(spec)
@@ -235,7 +235,7 @@ def _choices(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(zip(values, titles if len(titles) == len(values) else values, strict=True))
 
 
-def _choice(field: Field, text: str) -> str:
+def _resolve_choice(field: Field, text: str) -> str:
     """Resolve a choice by its number, value or title."""
     number = whole_text(text)
     if number is not None and 1 <= number <= len(field.choices):
@@ -246,14 +246,14 @@ def _choice(field: Field, text: str) -> str:
     raise ValueError(f"type a number from 1 to {len(field.choices)}")
 
 
-def _truth(text: str) -> bool:
+def _parse_boolean(text: str) -> bool:
     word = text.strip().lower()
     if word not in YES | NO:
         raise ValueError("type y or n")
     return word in YES
 
 
-def _number(text: str, kind: type[int] | type[float], name: str) -> int | float:
+def _parse_number(text: str, kind: type[int] | type[float], name: str) -> int | float:
     try:
         value = kind(text)
     except ValueError:
@@ -263,14 +263,14 @@ def _number(text: str, kind: type[int] | type[float], name: str) -> int | float:
     return value
 
 
-def _json(text: str) -> Any:
+def _parse_typed_json(text: str) -> Any:
     try:
-        return json_of(text)
+        return parse_json(text)
     except ValueError as error:
         raise ValueError(f"type JSON ({error})") from None
 
 
-def json_of(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Return the value of a JSON document, if it can be sent. Raises ValueError with the reason."""
     if not text.strip():
         raise ValueError("there is nothing")
@@ -298,7 +298,7 @@ def _has_format(name: str, text: str) -> bool:
         return False
 
 
-def _span(least: float | None, most: float | None, unit: str) -> str:
+def _describe_bounds(least: float | None, most: float | None, unit: str) -> str:
     match least, most:
         case None, None:
             return ""
@@ -310,5 +310,5 @@ def _span(least: float | None, most: float | None, unit: str) -> str:
             return f"{low:g} to {high:g}{unit}"
 
 
-def _bound(value: object) -> float | None:
+def _finite_bound(value: object) -> float | None:
     return value if is_finite(value) else None

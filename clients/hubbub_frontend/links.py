@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hubbub_frontend.private_files import make_folder, write
+from hubbub_frontend.private_files import make_private_folder, write_private
 
-MOST = 500
+MAX_LINKS = 500
 """Links that are kept; the oldest beyond that are useless."""
 
 _PLACE = re.compile(r"inbox|request/[A-Za-z0-9_-]{1,64}")
@@ -50,11 +50,11 @@ class Links:
         """Make a link and return its secret. Raises ValueError for a place that the page does not have."""
         if not _PLACE.fullmatch(to):
             raise ValueError(f"{to!r} is no place of the page")
-        make_folder(self._folder)
+        make_private_folder(self._folder)
         self._prune()
         secret = secrets.token_urlsafe(32)
         content = json.dumps({"to": to, "request": request, "expires": time.time() + lasts_s})
-        write(self._file(secret), content.encode())
+        write_private(self._file(secret), content.encode())
         return secret
 
     def find(self, secret: str) -> PageLink | None:
@@ -87,12 +87,12 @@ class Links:
             with contextlib.suppress(FileNotFoundError):
                 found.append((file.stat().st_mtime, file))
         found.sort()
-        for _, file in found[: max(0, len(found) - MOST + 1)]:
+        for _, file in found[: max(0, len(found) - MAX_LINKS + 1)]:
             file.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def announced(data_dir: Path, url: str) -> Generator[bool]:
+def announce_page(data_dir: Path, url: str) -> Generator[bool]:
     """Say that the page is at this address while the block runs. Yield False if another page already says so.
 
     Raises OSError, also on a platform without locks of files.
@@ -102,7 +102,7 @@ def announced(data_dir: Path, url: str) -> Generator[bool]:
     except ImportError:
         raise OSError("this platform has no locks of files") from None
     folder = _folder(data_dir)
-    make_folder(folder)
+    make_private_folder(folder)
     with (folder / "page.lock").open("w") as first, (folder / "page.alive").open("w") as alive:
         try:
             fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,16 +111,16 @@ def announced(data_dir: Path, url: str) -> Generator[bool]:
             return
         file = folder / "page.json"
         file.unlink(missing_ok=True)
-        # Only `page` locks this one, too, and for a moment: so who asks does not look like another page.
+        # Only `find_page_url` locks this one, too, and for a moment: so who asks does not look like another page.
         fcntl.flock(alive, fcntl.LOCK_EX)
-        write(file, json.dumps({"url": url}).encode())
+        write_private(file, json.dumps({"url": url}).encode())
         try:
             yield True
         finally:
             file.unlink(missing_ok=True)
 
 
-def page(data_dir: Path) -> str | None:
+def find_page_url(data_dir: Path) -> str | None:
     """Return the address of the page that runs for this data directory; None if none says that it does."""
     folder = _folder(data_dir)
     try:

@@ -4,14 +4,14 @@ import os
 from pathlib import Path
 
 
-def make_folder(folder: Path) -> None:
+def make_private_folder(folder: Path) -> None:
     """Make a folder, and those above it that are not there, each for its owner alone. Raises OSError."""
     for each in (*reversed(folder.parents), folder):
         if not each.exists():
             each.mkdir(mode=0o700, exist_ok=True)
 
 
-def write(file: Path, content: bytes) -> None:
+def write_private(file: Path, content: bytes) -> None:
     """Write a file that only its owner can read, whole or not at all. Raises OSError."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:

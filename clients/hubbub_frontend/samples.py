@@ -6,18 +6,18 @@ from typing import Any
 
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object, as_objects
-from hubbub_frontend.forms import Field, example, fields, shown, with_parts
+from hubbub_frontend.forms import Field, example_value, fields, nested_fields, typed_text
 
 
-def typed(field: Field) -> str:
+def sample_argument(field: Field) -> str:
     """Return `key=value` with a value that the field takes."""
-    value = example(field)
+    value = example_value(field)
     if isinstance(value, str) and not value.startswith("@"):
         return f"{field.name}={value}"
-    return f"{field.name}{'' if isinstance(value, bool | int | float) else ':'}={shown(value)}"
+    return f"{field.name}{'' if isinstance(value, bool | int | float) else ':'}={typed_text(value)}"
 
 
-def use(kind: str, server: str, shape: Mapping[str, Any]) -> list[str]:
+def sample_command(kind: str, server: str, shape: Mapping[str, Any]) -> list[str]:
     """Return the words of a command that uses what a server offers.
 
     There are none for a template, whose URI has to be filled in first.
@@ -25,9 +25,9 @@ def use(kind: str, server: str, shape: Mapping[str, Any]) -> list[str]:
     name = str(shape.get("name", ""))
     match kind:
         case "tool":
-            required = [field for field in with_parts(shape.get("inputSchema")) if field.required]
+            required = [field for field in nested_fields(shape.get("inputSchema")) if field.required]
             in_parts = {field.name.rpartition(".")[0] for field in required}
-            return ["call", server, name, *(typed(field) for field in required if field.name not in in_parts)]
+            return ["call", server, name, *(sample_argument(field) for field in required if field.name not in in_parts)]
         case "prompt":
             needed = [each for each in as_objects(shape.get("arguments")) if each.get("required") is True]
             return ["prompt", server, name, *(f"{each.get('name')}=text" for each in needed)]
@@ -37,12 +37,12 @@ def use(kind: str, server: str, shape: Mapping[str, Any]) -> list[str]:
             return []
 
 
-def answer(request: PendingRequest) -> list[str]:
+def sample_answer(request: PendingRequest) -> list[str]:
     """Return the words that follow `inbox answer ID` in an answer that the hub takes."""
     match request.kind:
         case "elicitation_form":
             asked = fields(as_object(request.request).get("requestedSchema"))
-            return [typed(each) for each in asked if each.required] or ["--accept"]
+            return [sample_argument(each) for each in asked if each.required] or ["--accept"]
         case "elicitation_url":
             return ["--accept"]
         case "sampling":
@@ -51,11 +51,11 @@ def answer(request: PendingRequest) -> list[str]:
             return ["--result", '{"roots": []}']
 
 
-def ways(request: PendingRequest) -> str:
+def answer_options(request: PendingRequest) -> str:
     """Return what may follow `inbox answer ID`: an answer that the hub takes, and the others of its kind."""
     others = {
         "elicitation_form": "or --accept, --decline, --cancel",
         "elicitation_url": "or --decline, --cancel",
         "sampling": "or --result '{...}', --error '...'",
     }.get(request.kind)
-    return shlex.join(answer(request)) + (f" ({others})" if others else "")
+    return shlex.join(sample_answer(request)) + (f" ({others})" if others else "")

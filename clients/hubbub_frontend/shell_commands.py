@@ -23,11 +23,11 @@ _SHORT: Final = re.compile(rf"(?<![\w./-])hubbub (?=(?:({'|'.join(LOCAL)})|{'|'.
 _beginnings: Final = {"local": "hubbub", "any": "hubbub"}
 
 
-def reach_with(words: str, *, here: str | None = None) -> None:
+def set_hub_prefix(words: str, *, here: str | None = None) -> None:
     """Begin commands with these words from now on, `hubbub` and the options that name the hub; `here` local ones."""
     _beginnings.update({"any": words, "local": words if here is None else here})
 
 
-def whole(text: str) -> str:
+def with_hub_options(text: str) -> str:
     """Return a text in which each command of `hubbub` names the hub."""
     return _SHORT.sub(lambda found: f"{_beginnings['local' if found[1] else 'any']} ", text)

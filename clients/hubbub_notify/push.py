@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from hubbub_client.transport.discovery import is_loopback
-from hubbub_frontend.private_files import make_folder, write
+from hubbub_frontend.private_files import make_private_folder, write_private
 from hubbub_notify.target import Said
 from hubbub_notify.text import Notice
 
@@ -55,8 +55,8 @@ class Keys:
         except FileNotFoundError:
             found = generate_private_key(SECP256R1())
             pem = found.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-            make_folder(file.parent)
-            write(file, pem)
+            make_private_folder(file.parent)
+            write_private(file, pem)
         self._private = found
         point = found.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         self.public = urlsafe_b64encode(point).rstrip(b"=").decode()

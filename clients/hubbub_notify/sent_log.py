@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from hubbub_frontend.private_files import make_folder
+from hubbub_frontend.private_files import make_private_folder
 
 End = Literal["sent", "failed", "gave_up", "unknown"]
 """failed: it did not arrive, and is tried again; gave_up: not any more; unknown: it may have arrived."""
@@ -41,7 +41,7 @@ class State:
         self._owner = owner
         self._file = file
         try:
-            make_folder(file.parent)
+            make_private_folder(file.parent)
             os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
             self._store = sqlite3.connect(file, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             self._store.execute("PRAGMA synchronous = FULL")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, tzinfo
 
 from hubbub_client.data.records import PendingRequest, RequestKind
 from hubbub_client.legible import clean
-from hubbub_frontend.display.records import question
+from hubbub_frontend.display.records import question_text
 
 LONGEST = 300
 """Characters of a question."""
@@ -75,7 +75,7 @@ def trial(id_: str) -> Notice:
 
 
 def _asked(request: PendingRequest, *, single: bool) -> str:
-    text = _plain(question(request))
+    text = _plain(question_text(request))
     text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
     return text if single else f"{_plain(request.server)}: {text}"
 

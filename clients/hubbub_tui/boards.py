@@ -23,7 +23,7 @@ from hubbub_client.data.watch_events import Progressed, Removed, Reset, Synced, 
 from hubbub_client.errors import HubbubError, PermissionDenied
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_frontend.display.records import of_config, question, what
+from hubbub_frontend.display.records import call_title, describe_config_change, question_text
 from hubbub_frontend.display.text import line
 
 MAX_ROWS = 1000
@@ -231,7 +231,7 @@ class Boards:
 
     def _request(self, request: PendingRequest) -> None:
         short = replace(request, request=None, answer=_gist(request.answer))
-        row = BoardRow(request.id, short, _about(question(request), request.defect))
+        row = BoardRow(request.id, short, _about(question_text(request), request.defect))
         if request.state == "open":
             self.open.put(row, request.kind)
         else:
@@ -267,7 +267,7 @@ def _gist(answer: object) -> object:
 
 def called(call: Call) -> str:
     """Return what is called: the name of a tool, else the method and what it is about."""
-    return what(call).removeprefix("tools/call ")
+    return call_title(call).removeprefix("tools/call ")
 
 
 def told(event: ServerEvent) -> str:
@@ -282,7 +282,7 @@ def told(event: ServerEvent) -> str:
             total = params.get("total")
             return f"{params.get('progress')}{f'/{total}' if total else ''} {params.get('message') or ''}"
         case "config_reloaded" | "config_problem":
-            return of_config(params)
+            return describe_config_change(params)
         case _:
             return " ".join((event.method or "", *(f"{name}={value}" for name, value in params.items())))
 

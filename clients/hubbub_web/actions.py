@@ -13,11 +13,11 @@ from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, PermissionDenied
 from hubbub_client.hub import Hub
-from hubbub_frontend.as_task import ways
-from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUSED, host_of
-from hubbub_frontend.display.hosts import name as host_name
+from hubbub_frontend.as_task import call_modes
+from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUSED, fetch_waiting_host
+from hubbub_frontend.display.hosts import host_name as host_name
 from hubbub_frontend.display.records import call_state, outcome
-from hubbub_frontend.display.timeline import timeline
+from hubbub_frontend.display.timeline import build_timeline
 from hubbub_web.access.sessions import Session
 from hubbub_web.records.brief import brief, question, whole_host
 from hubbub_web.records.search import search
@@ -291,7 +291,7 @@ async def host(who: Session, id: Id) -> Any:  # noqa: A002 - the field's name
 @action
 async def waiting_host(who: Session, call_id: Id) -> Any:
     """Return the id and the name of the host that waits for a call, if one does."""
-    found = await host_of(await who.hub(), call_id)
+    found = await fetch_waiting_host(await who.hub(), call_id)
     return {"host": {"id": found.id, "name": host_name(found)} if found else None}
 
 
@@ -308,7 +308,7 @@ async def catalog(who: Session, server: Id, kind: Literal["tool", "resource", "t
     hub = await who.hub()
     entries, lists = await hub.catalog.read(kind, server)
     of = await hub.servers.get(server) if kind == "tool" else None
-    found = [asdict(ways(of, each.object)) for each in entries] if of else []
+    found = [asdict(call_modes(of, each.object)) for each in entries] if of else []
     return {"entries": [each.object for each in entries], "ways": found, "lists": [each.to_json() for each in lists]}
 
 
@@ -351,7 +351,7 @@ async def _release_all(who: Session) -> None:
 async def _with_time(hub: Hub, call_id: str) -> tuple[Call, Sequence[PendingRequest], dict[str, Any]]:
     found = await hub.calls.get(call_id)
     asked = await hub.inbox.list(call_id=call_id, limit=MAX_ASKED)
-    return found, asked, timeline(found, asked, datetime.now(UTC)).to_json()
+    return found, asked, build_timeline(found, asked, datetime.now(UTC)).to_json()
 
 
 def _shown(record: PendingRequest) -> dict[str, Any]:

@@ -76,7 +76,9 @@ class Secured:
     @classmethod
     def by(cls, cert: Path, key: Path) -> "Secured":
         """Load a certificate and its key, PEM. Raises ValueError for files that cannot be used."""
-        from hubbub_frontend.certs import names  # imported here, since most pages are served on loopback and need none
+        from hubbub_frontend.certs import (
+            certificate_hosts,  # imported here, since most pages are served on loopback and need none
+        )
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -84,7 +86,7 @@ class Secured:
             context.load_cert_chain(cert, key)
         except (OSError, ssl.SSLError) as error:
             raise ValueError(f"{cert} with {key} cannot be used: {error}") from None
-        return cls(Site(names(cert), secure=True), context)
+        return cls(Site(certificate_hosts(cert), secure=True), context)
 
 
 async def serve(

@@ -61,7 +61,7 @@ def on_files(files: Files, config: Any) -> Files:
     for name, place in OUTSIDE.items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / name)))
     for code in error_help.entries():
-        files.append(File.generated(config, f"errors/{code.lower()}.md", content=error_help.page(code)))
+        files.append(File.generated(config, f"errors/{code.lower()}.md", content=error_help.render_page(code)))
     for name, text in api_pages.made().items():
         files.append(File.generated(config, f"api/{name}", content=text))
     sources = {name for file in files.documentation_pages() for name in linked(file) if place_of(name) == name}
@@ -76,7 +76,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     here = home(page.file)
     if page.file.src_uri == ERRORS:
         markdown += "\n## All codes\n\n" + "".join(
-            f"- [{code}](errors/{code.lower()}.md): {summary}\n" for code, summary in error_help.codes()
+            f"- [{code}](errors/{code.lower()}.md): {summary}\n" for code, summary in error_help.code_summaries()
         )
 
     def led(link: re.Match[str]) -> str:

@@ -40,7 +40,7 @@ from hubbub.v1 import (
     task_pb2_grpc,
 )
 from hubbub_cli import outcome
-from hubbub_frontend.shell_commands import reach_with
+from hubbub_frontend.shell_commands import set_hub_prefix
 
 from .. import forks
 from .call_stream import done
@@ -62,7 +62,7 @@ SERVICES = (
 def commands_of_no_hub() -> Iterator[None]:
     """What a command, run in this process, said of its hub is forgotten."""
     yield
-    reach_with("hubbub")
+    set_hub_prefix("hubbub")
 
 
 @dataclass

@@ -14,8 +14,8 @@ from jsonschema_rs import is_valid
 from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, inbox_pb2
 from hubbub_client.data.records import PendingRequest
 from hubbub_frontend import samples
-from hubbub_frontend.arguments import Mistyped, arguments, is_typed, missing
-from hubbub_frontend.forms import MOST_PARTS, example, fields, with_parts
+from hubbub_frontend.arguments import Mistyped, are_key_values, missing_fields, parse_arguments
+from hubbub_frontend.forms import MOST_PARTS, example_value, fields, nested_fields
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -60,18 +60,18 @@ PLACES: dict[str, Any] = {
 
 
 def test_a_command_to_paste_gives_the_parts_that_an_object_must_have() -> None:
-    words = samples.use("tool", "s", {"name": "go", "inputSchema": PLACES})
+    words = samples.sample_command("tool", "s", {"name": "go", "inputSchema": PLACES})
     assert words == ["call", "s", "go", "place.city=text"]
-    assert is_valid(PLACES, arguments(words[3:], PLACES, read))
+    assert is_valid(PLACES, parse_arguments(words[3:], PLACES, read))
 
 
 def test_the_parts_of_objects_are_named_and_no_definition_without_end_is_followed_to_it() -> None:
-    found = with_parts(PLACES)
+    found = nested_fields(PLACES)
     assert [each.name for each in found if each.required] == ["place", "place.city"]
     assert [each.name for each in found][-2:] == ["note", "note.by"]
     broad = {f"p{number}": {"$ref": "#/$defs/All"} for number in range(1000)}
     definition = {"type": "object", "properties": broad}
-    assert len(with_parts({**definition, "$defs": {"All": definition}})) == MOST_PARTS
+    assert len(nested_fields({**definition, "$defs": {"All": definition}})) == MOST_PARTS
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_parts_of_objects_are_named_and_no_definition_without_end_is_followe
     ],
 )
 def test_what_is_typed_is_read_as_the_schema_says(words: list[str], said: dict[str, Any]) -> None:
-    assert arguments(words, SCHEMA, read) == said
+    assert parse_arguments(words, SCHEMA, read) == said
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_is_typed_is_read_as_the_schema_says(words: list[str], said: dict[s
 )
 def test_what_cannot_be_read_is_named_with_what_would_do(words: list[str], problem: str) -> None:
     with pytest.raises(Mistyped) as refused:
-        arguments(words, SCHEMA, read)
+        parse_arguments(words, SCHEMA, read)
     assert str(refused.value).startswith(problem)
 
 
@@ -152,16 +152,18 @@ def test_what_is_within_an_object_is_read_as_its_definition_says() -> None:
             "Colour": {"enum": ["red", "green"]},
         },
     }
-    assert arguments(["place.depth=2", "place.colour=red"], schema, read) == {"place": {"depth": 2, "colour": "red"}}
+    assert parse_arguments(["place.depth=2", "place.colour=red"], schema, read) == {
+        "place": {"depth": 2, "colour": "red"}
+    }
     with pytest.raises(Mistyped, match="'blue' is none of red, green"):
-        arguments(["place.colour=blue"], schema, read)
+        parse_arguments(["place.colour=blue"], schema, read)
     with pytest.raises(Mistyped, match="did you mean depth"):
-        arguments(["place.dept=2"], schema, read)
+        parse_arguments(["place.dept=2"], schema, read)
 
 
 def test_a_schema_that_does_not_name_its_arguments_takes_any() -> None:
-    assert arguments(["a=1"], {}, read) == {"a": "1"}
-    assert arguments(["a=1"], {"properties": {"b": {}}, "additionalProperties": True}, read) == {"a": "1"}
+    assert parse_arguments(["a=1"], {}, read) == {"a": "1"}
+    assert parse_arguments(["a=1"], {"properties": {"b": {}}, "additionalProperties": True}, read) == {"a": "1"}
 
 
 @pytest.mark.parametrize(
@@ -178,11 +180,11 @@ def test_a_schema_that_does_not_name_its_arguments_takes_any() -> None:
     ],
 )
 def test_one_json_object_stays_json(words: list[str], typed: bool) -> None:
-    assert is_typed(words) is typed
+    assert are_key_values(words) is typed
 
 
 def test_what_is_required_and_not_given_is_known() -> None:
-    assert [field.name for field in missing({"count": 1}, SCHEMA)] == ["name"]
+    assert [field.name for field in missing_fields({"count": 1}, SCHEMA)] == ["name"]
 
 
 @given(st.dictionaries(st.sampled_from(["name", "count", "share", "loud"]), st.booleans()), st.data())
@@ -197,7 +199,7 @@ def test_every_value_that_is_typed_comes_back(names: Mapping[str, bool], data: s
     words = [
         f"{name}={value}" if isinstance(value, str) else f"{name}={json.dumps(value)}" for name, value in wanted.items()
     ]
-    assert arguments(words, SCHEMA, read) == wanted
+    assert parse_arguments(words, SCHEMA, read) == wanted
 
 
 @pytest.mark.parametrize(
@@ -219,8 +221,8 @@ def test_every_value_that_is_typed_comes_back(names: Mapping[str, bool], data: s
 def test_a_sample_is_one_that_its_schema_takes_and_that_can_be_typed(shape: dict[str, Any]) -> None:
     schema = {"type": "object", "properties": {"it": shape}, "required": ["it"]}
     (field,) = fields(schema)
-    assert is_valid(shape, example(field))
-    assert arguments([samples.typed(field)], schema, read) == {"it": example(field)}
+    assert is_valid(shape, example_value(field))
+    assert parse_arguments([samples.sample_argument(field)], schema, read) == {"it": example_value(field)}
 
 
 @pytest.mark.parametrize("least", [10**15, 1e300])
@@ -230,7 +232,7 @@ def test_a_sample_is_short_whatever_a_schema_wants(least: float) -> None:
         {"type": "array", "items": {"enum": ["a"]}, "minItems": least},
     ):
         (field,) = fields({"properties": {"it": shape}})
-        assert len(samples.typed(field)) < 2000
+        assert len(samples.sample_argument(field)) < 2000
 
 
 def test_each_kind_of_pending_request_has_an_answer_to_paste() -> None:
@@ -241,12 +243,12 @@ def test_each_kind_of_pending_request_has_an_answer_to_paste() -> None:
         return PendingRequest(**{**nothing, "id": "r1", "kind": kind, "request": request or {}})
 
     form = asked("elicitation_form", {"requestedSchema": SCHEMA})
-    assert samples.answer(form) == ["name=text", "count=1"]
-    assert samples.ways(form) == "name=text count=1 (or --accept, --decline, --cancel)"
-    assert samples.answer(asked("elicitation_form")) == ["--accept"]
-    assert samples.answer(asked("elicitation_url")) == ["--accept"]
-    assert samples.answer(asked("sampling")) == ["--text", "..."]
-    assert samples.ways(asked("roots")) == "--result " + shlex.quote('{"roots": []}')
+    assert samples.sample_answer(form) == ["name=text", "count=1"]
+    assert samples.answer_options(form) == "name=text count=1 (or --accept, --decline, --cancel)"
+    assert samples.sample_answer(asked("elicitation_form")) == ["--accept"]
+    assert samples.sample_answer(asked("elicitation_url")) == ["--accept"]
+    assert samples.sample_answer(asked("sampling")) == ["--text", "..."]
+    assert samples.answer_options(asked("roots")) == "--result " + shlex.quote('{"roots": []}')
 
 
 TOOL = {

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hubbub_client.data.records import Server
-from hubbub_frontend.as_task import Ways, ways
+from hubbub_frontend.as_task import CallModes, call_modes
 
 BOTH, TASK, PLAIN = (True, True), (False, True), (True, False)
 DECLARED = {"tasks": {"requests": {"tools": {"call": {}}}}}
@@ -54,10 +54,10 @@ def tool(support: Any = None) -> dict[str, Any]:
 def test_a_tool_is_called_in_the_ways_that_its_server_and_it_declare(
     revision: str | None, capabilities: Any, offered: Any, expected: tuple[bool, bool]
 ) -> None:
-    found = ways(server(revision, capabilities), offered)
+    found = call_modes(server(revision, capabilities), offered)
     assert (found.plain, found.task) == expected
     assert bool(found.why) == (expected != BOTH)
 
 
 def test_of_a_server_that_is_not_known_nothing_is_said() -> None:
-    assert ways(None, tool("required")) == Ways()
+    assert call_modes(None, tool("required")) == CallModes()

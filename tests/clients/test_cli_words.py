@@ -13,7 +13,7 @@ import pytest
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, server_pb2
 from hubbub_cli.output.details import print_details
 from hubbub_client.data.records import Call, Fault, QueueCounts, Record, Server, Task
-from hubbub_frontend.display.records import story
+from hubbub_frontend.display.records import describe_call
 
 from ..syntax import tree
 
@@ -302,4 +302,4 @@ def test_each_field_of_a_record_is_told_to_people(kind: type[Record], state: str
 def test_what_happened_to_a_call_is_one_line(state: Any, more: dict[str, Any], told: str) -> None:
     empty = dict.fromkeys(each.name for each in dataclasses.fields(Call))
     call: Any = Call(**{**empty, "server": "s", "method": "ping", "state": state, "pending_ids": (), **more})
-    assert story(call) == told
+    assert describe_call(call) == told

@@ -24,7 +24,7 @@ async def test_an_error_is_explained_in_any_spelling_without_a_hub(typed: Any, h
 
 async def test_a_page_has_no_links_that_lead_nowhere(typed: Any) -> None:
     for code in sorted(PAGES):
-        assert not re.search(r"\]\((?!https?:)", str(error_help.text_about(code))), code
+        assert not re.search(r"\]\((?!https?:)", str(error_help.render_plain_page(code))), code
     ran = await typed("explain", "handshake_failed", "--json")
     assert ran.lines[0].keys() == {"code", "text"}
     assert "see tls.md" in ran.lines[0]["text"]
@@ -79,7 +79,7 @@ def test_each_reason_of_the_library_and_of_the_commands_has_a_page() -> None:
     ],
 )
 def test_people_are_sent_to_a_page_that_they_have(code: str, link: str | None, more: str | None) -> None:
-    assert error_help.more_about(code, link) == more
+    assert error_help.help_hint(code, link) == more
 
 
 async def test_hubbub_alone_shows_the_commands_by_what_one_wants_to_do(typed: Any, hub: Any) -> None:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, inbox_pb2
-from hubbub_frontend.forms import Field, fields, parse
+from hubbub_frontend.forms import Field, fields, parse_value
 
 SCHEMA: dict[str, Any] = {
     "properties": {
@@ -56,7 +56,7 @@ def test_the_questions_come_in_the_order_of_the_form() -> None:
     ],
 )
 def test_what_is_typed_becomes_a_value_of_its_type(name: str, text: str, value: object) -> None:
-    parsed = parse(FORM[name], text)
+    parsed = parse_value(FORM[name], text)
     assert (parsed, type(parsed)) == (value, type(value))
 
 
@@ -65,7 +65,7 @@ def test_what_is_typed_becomes_a_value_of_its_type(name: str, text: str, value: 
 )
 def test_what_cannot_be_meant_is_refused_with_a_hint(name: str, text: str) -> None:
     with pytest.raises(ValueError, match="type "):
-        parse(FORM[name], text)
+        parse_value(FORM[name], text)
 
 
 BOUNDED: dict[str, Any] = {
@@ -102,7 +102,7 @@ BOUNDS = {field.name: field for field in fields(BOUNDED)}
 )
 def test_what_the_schema_does_not_allow_is_told_before_it_is_sent(name: str, text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        parse(BOUNDS[name], text)
+        parse_value(BOUNDS[name], text)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_what_the_schema_does_not_allow_is_told_before_it_is_sent(name: str, tex
     ],
 )
 def test_shapes_that_only_tools_have_can_be_typed_too(name: str, text: str, value: object) -> None:
-    assert parse(BOUNDS[name], text) == value
+    assert parse_value(BOUNDS[name], text) == value
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,14 @@ def test_a_bound_that_no_float_can_express_is_left_to_the_hub(kind: str, huge: f
     (field,) = fields({"properties": {"a": spec}})
     assert (field.least, field.most) == (None, None)
     assert "to" not in field.hint
-    assert parse(field, "3")
+    assert parse_value(field, "3")
 
 
 @pytest.mark.parametrize("kind", ["integer", "number"])
 def test_a_number_that_no_float_can_express_is_refused_as_it_is_typed(kind: str) -> None:
     (field,) = fields({"properties": {"a": {"type": kind}}})
     with pytest.raises(ValueError, match="type a "):
-        parse(field, f"1{400 * '0'}")
+        parse_value(field, f"1{400 * '0'}")
 
 
 class Compared(str):

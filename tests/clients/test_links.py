@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hubbub_frontend.links import MOST, Links, announced, page
+from hubbub_frontend.links import MAX_LINKS, Links, announce_page, find_page_url
 
 
 def test_a_link_is_used_once_whoever_uses_it(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_the_disk_does_not_have_the_secret_and_only_the_owner_reads_it(tmp_path:
 def test_only_so_many_links_are_kept(tmp_path: Path) -> None:
     links = Links(tmp_path)
     first = links.new("inbox", 60)
-    made = [links.new("inbox", 60) for _ in range(MOST)]
+    made = [links.new("inbox", 60) for _ in range(MAX_LINKS)]
     assert links.find(first) is None
     assert all(links.find(each) for each in made)
 
@@ -77,22 +77,25 @@ def test_a_damaged_link_is_none(tmp_path: Path) -> None:
 
 
 def test_the_page_is_known_while_it_runs_and_the_first_of_two_counts(tmp_path: Path) -> None:
-    assert page(tmp_path) is None
-    with announced(tmp_path, "http://127.0.0.1:1") as first, announced(tmp_path, "http://127.0.0.1:2") as second:
+    assert find_page_url(tmp_path) is None
+    with (
+        announce_page(tmp_path, "http://127.0.0.1:1") as first,
+        announce_page(tmp_path, "http://127.0.0.1:2") as second,
+    ):
         assert (first, second) == (True, False)
-        assert page(tmp_path) == "http://127.0.0.1:1"
-    assert page(tmp_path) is None
-    with announced(tmp_path, "http://127.0.0.1:3"):
-        assert page(tmp_path) == "http://127.0.0.1:3"
+        assert find_page_url(tmp_path) == "http://127.0.0.1:1"
+    assert find_page_url(tmp_path) is None
+    with announce_page(tmp_path, "http://127.0.0.1:3"):
+        assert find_page_url(tmp_path) == "http://127.0.0.1:3"
 
 
 def test_who_asks_for_the_page_does_not_look_like_another_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with announced(tmp_path, "http://127.0.0.1:1"):
+    with announce_page(tmp_path, "http://127.0.0.1:1"):
         pass
     lock, tried, found = fcntl.flock, threading.Event(), list[bool]()
 
     def announce() -> None:
-        with announced(tmp_path, "http://127.0.0.1:2") as first:
+        with announce_page(tmp_path, "http://127.0.0.1:2") as first:
             found.append(first)
 
     starting = threading.Thread(target=announce)
@@ -109,17 +112,17 @@ def test_who_asks_for_the_page_does_not_look_like_another_page(tmp_path: Path, m
                 assert tried.wait(60)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    assert page(tmp_path) is None
+    assert find_page_url(tmp_path) is None
     starting.join()
     assert found == [True]
 
 
 def test_a_page_that_was_killed_is_not_linked_to(tmp_path: Path) -> None:
-    with announced(tmp_path, "http://127.0.0.1:1"):
+    with announce_page(tmp_path, "http://127.0.0.1:1"):
         left = (tmp_path / "web" / "page.json").read_text()
     (tmp_path / "web" / "page.json").write_text(left)
     assert json.loads(left) == {"url": "http://127.0.0.1:1"}
-    assert page(tmp_path) is None
+    assert find_page_url(tmp_path) is None
 
 
 def test_where_files_have_no_locks_links_work_and_no_page_is_announced(

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hubbub_client.data.records import Call, Moment, PendingRequest
-from hubbub_frontend.display.questions import asked
-from hubbub_frontend.display.timeline import timeline
+from hubbub_frontend.display.questions import render_request
+from hubbub_frontend.display.timeline import build_timeline
 
 BEGIN = datetime(2026, 7, 28, 12, 0, 0, tzinfo=UTC)
 
@@ -40,7 +40,7 @@ def question(start: float, *moments: tuple[str, float], **fields: Any) -> Pendin
 
 
 def parts(*args: Any) -> list[tuple[str, float, float]]:
-    return [(part.kind, part.start_s, part.end_s) for part in timeline(*args).parts]
+    return [(part.kind, part.start_s, part.end_s) for part in build_timeline(*args).parts]
 
 
 def test_a_call_is_queued_then_at_its_server_then_with_a_person_and_at_the_server_again() -> None:
@@ -51,7 +51,7 @@ def test_a_call_is_queued_then_at_its_server_then_with_a_person_and_at_the_serve
         ("person", 3, 9),
         ("server", 9, 10),
     ]
-    (shown,) = timeline(call(1, 10), [asked], at(99)).asked
+    (shown,) = build_timeline(call(1, 10), [asked], at(99)).asked
     assert [(step.what, step.at_s) for step in shown.steps] == [
         ("shown", 4),
         ("claimed", 5),
@@ -63,18 +63,18 @@ def test_a_call_is_queued_then_at_its_server_then_with_a_person_and_at_the_serve
 def test_the_time_of_people_counts_once_however_many_questions_are_open() -> None:
     both = [question(2, ("answered", 6)), question(4, ("answered", 8))]
     assert parts(call(1, 10), both, at(99)) == [("queued", 0, 1), ("server", 1, 2), ("person", 2, 8), ("server", 8, 10)]
-    assert timeline(call(1, 10), both, at(99)).to_json()["person_share"] == 0.6
+    assert build_timeline(call(1, 10), both, at(99)).to_json()["person_share"] == 0.6
 
 
 def test_the_time_is_summed_up_in_words() -> None:
-    assert timeline(call(1, 10), [question(2, ("answered", 8))], at(99)).in_words == (
+    assert build_timeline(call(1, 10), [question(2, ("answered", 8))], at(99)).in_words == (
         "queued 1.0 s · server 3.0 s · person 6.0 s (60%)"
     )
-    assert timeline(call(0, 0.5), [], at(99)).in_words == "server 500 ms"
+    assert build_timeline(call(0, 0.5), [], at(99)).in_words == "server 500 ms"
 
 
 def test_what_happened_to_a_question_is_told_in_order() -> None:
-    told = str(asked(question(3, ("shown", 4), ("claimed", 65), ("lapsed", 200), ("withdrawn", 201))))
+    told = str(render_request(question(3, ("shown", 4), ("claimed", 65), ("lapsed", 200), ("withdrawn", 201))))
     happened = told.partition("What happened\n")[2].splitlines()
     assert [" ".join(line.split()) for line in happened] == [
         "1.0 s shown to ann",
@@ -97,7 +97,7 @@ def test_a_question_of_an_older_hub_ends_with_its_answer() -> None:
 
 def test_parts_lie_within_the_call_and_follow_one_another_without_gaps() -> None:
     odd = [question(-5, ("withdrawn", 30)), question(3, ("expired", 3))]
-    found = timeline(call(1, 10), odd, at(99))
+    found = build_timeline(call(1, 10), odd, at(99))
     assert found.parts[0].start_s == 0
     assert found.parts[-1].end_s == found.total_s == 10
     assert all(one.end_s == two.start_s for one, two in zip(found.parts, found.parts[1:], strict=False))
@@ -105,4 +105,4 @@ def test_parts_lie_within_the_call_and_follow_one_another_without_gaps() -> None
 
 
 def test_a_call_that_ended_at_once_has_no_parts() -> None:
-    assert timeline(call(0, 0), [], at(1)).to_json()["person_share"] == 0
+    assert build_timeline(call(0, 0), [], at(1)).to_json()["person_share"] == 0

@@ -17,7 +17,7 @@ from hubbub_cli.app import app
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
 from hubbub_client.transport import handshake
 from hubbub_client.transport.discovery import ClientTls, Where, discover
-from hubbub_frontend.certs import Authority, Pair
+from hubbub_frontend.certs import Authority, CertificateFiles
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.network import GrantSettings
@@ -62,7 +62,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
 
 
 @asynccontextmanager
-async def served(hub: Hub, pair: Pair | None, client_ca: Path | None = None) -> AsyncIterator[str]:
+async def served(hub: Hub, pair: CertificateFiles | None, client_ca: Path | None = None) -> AsyncIterator[str]:
     gate = Gate(TOKEN, hub.clock, certificates=Grants(GRANTS).of_certificate if client_ca else None)
     files = TlsFiles(pair.cert, pair.key, client_ca) if pair else None
     async with serve(hub, listen="127.0.0.1:0", gate=gate, tls=files, grace_s=2) as address:

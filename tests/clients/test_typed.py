@@ -17,8 +17,8 @@ def test_all_commands_are_known() -> None:
 
 
 def test_each_command_in_a_text_names_the_hub_and_other_words_do_not() -> None:
-    shell_commands.reach_with("hubbub --data-dir '/its data'")
-    assert shell_commands.whole("start one: `hubbub up -d`; claude mcp add hubbub -- hubbub mcp") == (
+    shell_commands.set_hub_prefix("hubbub --data-dir '/its data'")
+    assert shell_commands.with_hub_options("start one: `hubbub up -d`; claude mcp add hubbub -- hubbub mcp") == (
         "start one: `hubbub --data-dir '/its data' up -d`; claude mcp add hubbub -- hubbub --data-dir '/its data' mcp"
     )
     for text in (
@@ -28,9 +28,12 @@ def test_each_command_in_a_text_names_the_hub_and_other_words_do_not() -> None:
         "hubbub upset",
         "hubbub explain X",
     ):
-        assert shell_commands.whole(text) == text
-    shell_commands.reach_with("hubbub --address elsewhere:1", here="hubbub")
-    assert shell_commands.whole("hubbub up -d, hubbub status") == "hubbub up -d, hubbub --address elsewhere:1 status"
+        assert shell_commands.with_hub_options(text) == text
+    shell_commands.set_hub_prefix("hubbub --address elsewhere:1", here="hubbub")
+    assert (
+        shell_commands.with_hub_options("hubbub up -d, hubbub status")
+        == "hubbub up -d, hubbub --address elsewhere:1 status"
+    )
 
 
 @pytest.mark.usefixtures("processes")

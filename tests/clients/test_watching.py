@@ -25,7 +25,7 @@ from hubbub_client.data.records import (
     Task,
 )
 from hubbub_client.data.watch_events import Logged, Progressed, Removed, Reset, Synced, Upsert
-from hubbub_frontend.display.records import clock, event_news, request_news
+from hubbub_frontend.display.records import describe_event, describe_request, local_time
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -51,7 +51,7 @@ def asking(**values: Any) -> PendingRequest:
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"deadline": NOON}, f"Soup or pie? (a form, until {clock(NOON)})"),
+        ({"deadline": NOON}, f"Soup or pie? (a form, until {local_time(NOON)})"),
         ({"kind": "roots"}, "which directories may it use? (directories)"),
         ({"kind": "of_a_newer_hub"}, "Soup or pie? (of_a_newer_hub)"),
         ({"claim": Claim(id=None, by="ann", expires_at=NOON)}, "ann is answering: Soup or pie?"),
@@ -63,7 +63,7 @@ def asking(**values: Any) -> PendingRequest:
     ],
 )  # fmt: skip
 def test_a_pending_request_is_told_in_one_line(values: dict[str, Any], told: str) -> None:
-    assert request_news(asking(**values)) == told
+    assert describe_request(asking(**values)) == told
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_pending_request_is_told_in_one_line(values: dict[str, Any], told: str
     ],
 )
 def test_an_event_is_told_in_words(kind: Any, method: str | None, params: Any, told: str) -> None:
-    assert event_news(record(ServerEvent, kind=kind, method=method, params=params, call_id="c1")) == told
+    assert describe_event(record(ServerEvent, kind=kind, method=method, params=params, call_id="c1")) == told
 
 
 @pytest.mark.parametrize("params", [None, [], {"unheard": "of"}])
@@ -91,7 +91,7 @@ def test_an_event_is_told_in_words(kind: Any, method: str | None, params: Any, t
     ["progress", "list_changed", "resource_updated", "cancelled", "elicitation_complete", "task_status", "stderr"],
 )
 def test_an_event_without_what_its_kind_has_is_shown_as_it_came(kind: Any, params: Any) -> None:
-    told = event_news(record(ServerEvent, kind=kind, method="told", params=params))
+    told = describe_event(record(ServerEvent, kind=kind, method="told", params=params))
     assert told == ('told  {"unheard": "of"}' if isinstance(params, dict) else "told  {}")
 
 
@@ -145,7 +145,7 @@ def test_a_line_of_a_watch_has_no_time_that_becomes_wrong(capsys: Any) -> None:
     printed = capsys.readouterr().out
     assert " ago" not in printed
     assert " in " not in printed.replace("in progress", "")
-    assert f"  {clock(NOON)}" in printed
+    assert f"  {local_time(NOON)}" in printed
 
 
 @pytest.mark.parametrize("as_json", [False, True])

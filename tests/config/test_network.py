@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from hubbub_frontend.certs import Authority, Pair
+from hubbub_frontend.certs import Authority, CertificateFiles
 from hubbubd.config import HubSettings, load_settings
 from hubbubd.config.sections.network import GrantSettings, is_loopback
 from hubbubd.core.access import Role
@@ -25,7 +25,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def pair(authority: Authority) -> Pair:
+def pair(authority: Authority) -> CertificateFiles:
     return authority.server()
 
 
@@ -44,12 +44,12 @@ def load(tmp_path: Path) -> Callable[..., HubSettings]:
 Load = Callable[..., HubSettings]
 
 
-def tls(pair: Pair) -> tuple[str, str]:
+def tls(pair: CertificateFiles) -> tuple[str, str]:
     return f'tls_cert = "{pair.cert}"', f'tls_key = "{pair.key}"'
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:7878", "[::]:0", "192.0.2.1:1"])
-def test_the_network_is_served_with_tls_only(load: Load, pair: Pair, listen: str) -> None:
+def test_the_network_is_served_with_tls_only(load: Load, pair: CertificateFiles, listen: str) -> None:
     assert load(*tls(pair), f'listen = "{listen}"').networked
     assert load(*tls(pair), f'connect_listen = "{listen}"').networked
     assert not load(*tls(pair)).networked
@@ -100,12 +100,12 @@ def test_what_does_not_go_together_is_named(load: Load, lines: list[str], key: s
     assert f"hub.{key}" in refused.value.key
 
 
-def _encrypted(pair: Pair) -> None:
+def _encrypted(pair: CertificateFiles) -> None:
     key: Any = load_pem_private_key(pair.key.read_bytes(), None)
     pair.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
 
 
-def _of_another(pair: Pair) -> None:
+def _of_another(pair: CertificateFiles) -> None:
     Authority.open(pair.key.parent).client("x").key.replace(pair.key)
 
 
@@ -127,7 +127,12 @@ def _of_another(pair: Pair) -> None:
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_its_setting(
-    load: Load, pair: Pair, authority: Authority, spoil: Callable[[Pair], None], key: str, problem: str
+    load: Load,
+    pair: CertificateFiles,
+    authority: Authority,
+    spoil: Callable[[CertificateFiles], None],
+    key: str,
+    problem: str,
 ) -> None:
     lines = *tls(pair), f'tls_client_ca = "{authority.file}"'
     assert load(*lines).tls is not None
@@ -138,7 +143,7 @@ def test_a_file_that_cannot_be_used_is_named_with_its_setting(
     assert "BEGIN" not in str(refused.value)
 
 
-def test_a_key_is_in_no_representation(load: Load, pair: Pair) -> None:
+def test_a_key_is_in_no_representation(load: Load, pair: CertificateFiles) -> None:
     files = load(*tls(pair)).tls
     assert files is not None
     assert "PRIVATE" not in repr(files.read())

@@ -14,7 +14,7 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from hubbub_frontend.links import Links, announced
+from hubbub_frontend.links import Links, announce_page
 
 from .. import forks
 from .conftest import BIN, LIMIT_S, POLL_S, RunningHub, environment
@@ -181,7 +181,7 @@ async def test_once_tells_what_is_due_and_fails_if_nobody_took_it(hub: RunningHu
 
 
 async def test_a_link_leads_to_the_page_that_runs_and_lets_in_once(hub: RunningHub, receiver: Receiver) -> None:
-    with announced(hub.data_dir, "https://hub.example:8443"):
+    with announce_page(hub.data_dir, "https://hub.example:8443"):
         asked = await ask(hub, "with a link")
         notifying = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
         await told(notifying, "told")

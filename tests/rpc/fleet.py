@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from hubbub_frontend.certs import Authority, Pair
+from hubbub_frontend.certs import Authority, CertificateFiles
 from hubbubd.config import ServerConfig
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.rpc.fleet import FleetPort
@@ -110,7 +110,7 @@ class Fleet:
     members: dict[str, Member] = field(default_factory=dict[str, Member])
 
     @staticmethod
-    def settings_of(name: str, authority: Authority, pair: Pair | None = None) -> FleetSettings:
+    def settings_of(name: str, authority: Authority, pair: CertificateFiles | None = None) -> FleetSettings:
         """The settings of a member, by default with a certificate of its own."""
         pair = pair or authority.member(name)
         return FleetSettings(name=name, listen="127.0.0.1:0", ca=authority.file, cert=pair.cert, key=pair.key)

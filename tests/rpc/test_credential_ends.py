@@ -15,7 +15,7 @@ import pytest
 from grpc_reflection.v1alpha import reflection_pb2
 
 from hubbub.v1 import inbox_pb2, server_pb2
-from hubbub_frontend.certs import Authority, Pair
+from hubbub_frontend.certs import Authority, CertificateFiles
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.sections.network import GrantSettings
 from hubbubd.config.sections.tls import TlsFiles
@@ -165,7 +165,7 @@ async def caller(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield Caller(World(hub, address, channel, count(1)), http, end, metadata)
 
 
-def _context(authority: Authority, client: Pair) -> ssl.SSLContext:
+def _context(authority: Authority, client: CertificateFiles) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=authority.file)
     context.load_cert_chain(client.cert, client.key)
     return context

@@ -14,7 +14,7 @@ from cryptography import x509
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbub.fleet.v1 import fleet_pb2_grpc
-from hubbub_frontend.certs import Authority, Pair
+from hubbub_frontend.certs import Authority, CertificateFiles
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import ConfigError
@@ -47,7 +47,9 @@ async def owner(made: Fleet, until: Until) -> Member:
     return owner
 
 
-async def hello(authority: Authority, pair: Pair | None, owner: Member, *, named: str = "b") -> pb.HelloResponse:
+async def hello(
+    authority: Authority, pair: CertificateFiles | None, owner: Member, *, named: str = "b"
+) -> pb.HelloResponse:
     """What a member says to whoever shows this."""
     shown = (pair.key.read_bytes(), pair.cert.read_bytes()) if pair else (None, None)
     credentials = grpc.ssl_channel_credentials(authority.file.read_bytes(), *shown)

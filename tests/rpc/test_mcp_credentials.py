@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from hubbub_frontend.certs import Authority, Pair
+from hubbub_frontend.certs import Authority, CertificateFiles
 from hubbubd.config.sections.network import GrantSettings
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.rpc.auth.gate import Gate
@@ -50,7 +50,7 @@ async def test_a_certificate_gives_a_host_what_is_granted_to_its_name(tmp_path: 
     pair = authority.server()
     tls = TlsFiles(pair.cert, pair.key, authority.file)
 
-    def http(base: str, shown: Pair | None) -> httpx2.AsyncClient:
+    def http(base: str, shown: CertificateFiles | None) -> httpx2.AsyncClient:
         context = ssl.create_default_context(cafile=authority.file)
         if shown is not None:
             context.load_cert_chain(shown.cert, shown.key)

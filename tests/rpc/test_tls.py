@@ -18,7 +18,7 @@ from anyio.streams.tls import TLSAttribute, TLSStream
 from cryptography import x509
 
 from hubbub.v1 import server_pb2
-from hubbub_frontend.certs import Authority, Pair
+from hubbub_frontend.certs import Authority, CertificateFiles
 from hubbubd.config.sections.network import GrantSettings
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.errors import ConfigError, Unauthenticated
@@ -45,13 +45,16 @@ class Secured:
     """A hub that is served with certificates, and its addresses."""
 
     authority: Authority
-    pair: Pair
+    pair: CertificateFiles
     grpc: str = ""
     connect: str = ""
 
     @asynccontextmanager
     async def caller(
-        self, client: Pair | None = None, authority: Authority | None = None, metadata: tuple[tuple[str, str], ...] = ()
+        self,
+        client: CertificateFiles | None = None,
+        authority: Authority | None = None,
+        metadata: tuple[tuple[str, str], ...] = (),
     ) -> AsyncIterator[Caller]:
         """Over gRPC, believing the `authority`, by default the right one."""
         shown = (client.key.read_bytes(), client.cert.read_bytes()) if client else (None, None)
@@ -60,7 +63,7 @@ class Secured:
         async with grpc.aio.secure_channel(self.grpc, credentials, options=options) as channel:
             yield Caller(channel, metadata)
 
-    def context(self, client: Pair | None = None) -> ssl.SSLContext:
+    def context(self, client: CertificateFiles | None = None) -> ssl.SSLContext:
         """For handshakes by hand."""
         context = ssl.create_default_context(cafile=self.authority.file)
         context.set_alpn_protocols(["h2", "http/1.1"])
@@ -213,21 +216,21 @@ async def test_a_changed_certificate_is_shown_to_new_connections_and_old_ones_go
         watch.cancel()
 
 
-def _half(tls: Secured, other: Pair) -> None:
+def _half(tls: Secured, other: CertificateFiles) -> None:
     shutil.copy(other.cert, tls.pair.cert)
 
 
-def _garbage(tls: Secured, _other: Pair) -> None:
+def _garbage(tls: Secured, _other: CertificateFiles) -> None:
     tls.pair.cert.write_text("no certificate")
 
 
-def _nothing(tls: Secured, _other: Pair) -> None:
+def _nothing(tls: Secured, _other: CertificateFiles) -> None:
     tls.pair.key.unlink()
 
 
 @pytest.mark.parametrize("spoil", [_half, _garbage, _nothing])
 async def test_files_that_cannot_be_used_change_nothing_until_they_can(
-    tls: Secured, tmp_path: Path, spoil: Callable[[Secured, Pair], None], capsys: pytest.CaptureFixture[str]
+    tls: Secured, tmp_path: Path, spoil: Callable[[Secured, CertificateFiles], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = [await tls.handshake(address) for address in tls.both]
     spoil(tls, Authority.open(tmp_path / "others").server())

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from hubbub_client.data.records import Call, CatalogEntry, PendingRequest, Progress, ServerEvent
 from hubbub_frontend.display import text
-from hubbub_frontend.display.questions import asked
-from hubbub_frontend.display.records import question, what
-from hubbub_frontend.forms import fields, parse
+from hubbub_frontend.display.questions import render_request
+from hubbub_frontend.display.records import call_title, question_text
+from hubbub_frontend.forms import fields, parse_value
 from hubbub_tui.boards import Boards, told
 from hubbub_tui.panes.calls import bar, call_text
 from hubbub_tui.screens.invocation import questions_of, request_of
@@ -48,8 +48,8 @@ def test_any_request_can_be_shown(kind: Any, params: Any) -> None:
         id="r", server="s", kind=kind, state="answered", delivery="none", request=params, answer=params, created_at=NOW,
         **unset,
     )  # fmt: skip
-    fit(text.line(question(request)))
-    fit(asked(request).plain)
+    fit(text.line(question_text(request)))
+    fit(render_request(request).plain)
 
 
 @given(st.sampled_from(METHODS), anything, anything)
@@ -59,7 +59,7 @@ def test_any_call_can_be_shown(method: str, params: Any, result: Any) -> None:
         id="c", server="s", method=method, params=params, state="completed", created_at=NOW, result=result,
         pending_ids=("r",), **unset,
     )  # fmt: skip
-    fit(text.line(what(call)))
+    fit(text.line(call_title(call)))
     boards: Any = Boards(None)  # pyright: ignore[reportArgumentType] - none of its watches is started
     fit(call_text(call, boards).plain)
 
@@ -77,7 +77,7 @@ def test_any_schema_has_questions_that_take_an_answer_or_say_why_not(schema: Any
         assert isinstance(field.hint, str)
         problem = "none"
         try:
-            parse(field, typed)
+            parse_value(field, typed)
         except ValueError as error:
             problem = str(error)
         assert problem

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from hubbub.v1 import common_pb2, inbox_pb2
-from hubbub_frontend.display.text import location
+from hubbub_frontend.display.text import render_url
 
 from ..clients.conftest import ScriptedHub, hub
 from .conftest import RunningHub, at_terminal, peer
@@ -56,7 +56,7 @@ async def test_a_page_that_looks_like_another_is_warned_of(hostile: RunningHub) 
 
 
 def test_characters_that_do_not_belong_into_an_address_are_shown_by_their_numbers() -> None:
-    shown = location("http://example.com/\u202etxt\x1b[31m").plain
+    shown = render_url("http://example.com/\u202etxt\x1b[31m").plain
     assert shown.startswith(r"http://example.com/\u202etxt\u001b[31m")
     assert "characters that urls do not have" in shown
     assert "not https" in shown

@@ -29,9 +29,9 @@ async def hub(start_shared_hub: Any) -> RunningHub:
 @pytest.fixture
 def told_of_its_hub() -> Iterator[None]:
     """The program was started with the data directory of its hub."""
-    shell_commands.reach_with("hubbub --data-dir /mine")
+    shell_commands.set_hub_prefix("hubbub --data-dir /mine")
     yield
-    shell_commands.reach_with("hubbub")
+    shell_commands.set_hub_prefix("hubbub")
 
 
 @pytest.mark.usefixtures("told_of_its_hub")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hubbub_frontend.display.answers import in_line, in_words
-from hubbub_frontend.display.call_details import call_of
-from hubbub_frontend.display.questions import asked as asked_in_full
+from hubbub_frontend.display.answers import answer_line, answer_pairs
+from hubbub_frontend.display.call_details import fetch_asking_call
+from hubbub_frontend.display.questions import render_request as asked_in_full
 from hubbub_tui.screens.form import Question
 
 from ..clients.agent_requests import LUNCH, request
@@ -128,7 +128,7 @@ async def test_who_approves_sees_what_the_call_was_sent_with(hub: RunningHub) ->
         await ann.sees("Called with", "topic", "rain", "on tin")
         await ann.press("enter")
         await ann.sees("Leave open (esc)", "Called with", "rain", "on tin")
-    shown = str(asked_in_full(asked, await call_of(hub.client, asked)))
+    shown = str(asked_in_full(asked, await fetch_asking_call(hub.client, asked)))
     assert "Called with\ntopic\n  rain\n  on tin" in shown
     await asked.reject("no")
     await hub.call(call.id)
@@ -205,5 +205,5 @@ async def test_panes_without_rows_say_where_to_go(start_hub: Callable[..., Any])
 )
 def test_an_answer_is_said_in_the_words_of_its_form(kind: Any, answer: Any, line: str) -> None:
     asked = replace(request(requestedSchema=LUNCH), kind=kind, answer=answer)
-    assert in_line(asked) == line
-    assert all(len(value) <= 301 for _, value in in_words(asked))
+    assert answer_line(asked) == line
+    assert all(len(value) <= 301 for _, value in answer_pairs(asked))

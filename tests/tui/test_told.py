@@ -9,7 +9,7 @@ import pytest
 from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
 from hubbub_client.data import conversion
 from hubbub_client.data.records import Call, Moment, PendingRequest, Server
-from hubbub_frontend.display.questions import asked
+from hubbub_frontend.display.questions import render_request
 from hubbub_tui.boards import Boards
 from hubbub_tui.panes.calls import call_text, standing
 from hubbub_tui.panes.inbox import holder
@@ -44,28 +44,28 @@ def boards() -> Boards:
 
 
 def test_a_question_names_the_calls_of_which_one_has_led_to_it() -> None:
-    shown = asked(question(candidate_call_ids=["haiku", "sign-up"])).plain
+    shown = render_request(question(candidate_call_ids=["haiku", "sign-up"])).plain
     assert "one of haiku, sign-up" in shown
-    many = asked(question(candidate_call_ids=[f"c{n}" for n in range(10)])).plain
+    many = render_request(question(candidate_call_ids=[f"c{n}" for n in range(10)])).plain
     assert "one of c0, c1, c2, c3, c4, c5, c6, c7 and 2 more" in many
-    assert "perhaps haiku" in asked(question(candidate_call_ids=["haiku"])).plain
+    assert "perhaps haiku" in render_request(question(candidate_call_ids=["haiku"])).plain
 
 
 def test_a_question_whose_call_is_over_says_so_in_the_list_and_above_it() -> None:
     over = question(cause_ended="its call was \x1bcancelled")
     assert holder(over).plain == "call over"
-    shown = asked(over).plain
+    shown = render_request(over).plain
     assert "its call was" in shown
     assert "an answer may come too late" in shown
     assert "\x1b" not in shown
-    ended = asked(question(cause_ended="cancelled", call_id="c1")).plain
+    ended = render_request(question(cause_ended="cancelled", call_id="c1")).plain
     assert "an answer may come too late" in ended
 
 
 def test_an_answer_that_came_too_late_is_not_said_to_be_delivered() -> None:
     late = question(delivery=inbox_pb2.DELIVERY_STATE_LATE)
     moment = Moment(at=late.created_at, what="delivered", by=None, agent=False)
-    shown = asked(replace(late, state="answered", moments=(moment,))).plain
+    shown = render_request(replace(late, state="answered", moments=(moment,))).plain
     assert "late: the call that asked was over already" in shown
     assert "delivered too late" in shown
 
@@ -90,7 +90,7 @@ def test_what_cannot_be_shown_whole_is_marked(boards: Boards) -> None:
     assert boards.calls.rows["c1"].about.startswith("(not whole)")
     assert boards.open.rows["r1"].about == "(not whole) Well?"
     assert "its params are no JSON" in call_text(call, boards).plain
-    assert "its deadline is no time" in asked(question(defect="its deadline is no time")).plain
+    assert "its deadline is no time" in render_request(question(defect="its deadline is no time")).plain
 
 
 async def test_a_server_that_was_given_up_says_what_brings_it_back(boards: Boards) -> None:

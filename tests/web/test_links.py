@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hubbub_frontend.links import Links, page
+from hubbub_frontend.links import Links, find_page_url
 
 from ..clients.test_push import GOOD
 from ..e2e.conftest import RunningHub
@@ -89,10 +89,10 @@ async def test_a_cookie_without_its_token_is_no_session_for_a_link(hub: RunningH
 
 
 async def test_the_page_says_where_it_is_while_it_runs(hub: RunningHub, bridge: Bridge) -> None:
-    assert page(hub.data_dir) == bridge.origin
+    assert find_page_url(hub.data_dir) == bridge.origin
     bridge.process.terminate()
     await bridge.process.wait()
-    assert page(hub.data_dir) is None
+    assert find_page_url(hub.data_dir) is None
 
 
 async def test_a_browser_subscribes_and_its_push_service_must_be_known(hub: RunningHub, bridge: Bridge) -> None:

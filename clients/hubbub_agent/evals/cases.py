@@ -69,7 +69,7 @@ def save(folder: Path, request: PendingRequest, expected: Expected) -> bool:
     file = folder / f"{name}.json"
     if file.exists():
         return False
-    private_files.write(
+    private_files.write_private(
         file, f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode("utf-8", "surrogatepass")
     )
     return True

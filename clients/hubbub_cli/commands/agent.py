@@ -16,7 +16,7 @@ from hubbub_cli.run.signals import until_signal
 from hubbub_cli.syntax.bounds import finite
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import example
-from hubbub_frontend.shell_commands import whole
+from hubbub_frontend.shell_commands import with_hub_options
 
 if TYPE_CHECKING:
     from hubbub_agent.decision import Ask
@@ -253,7 +253,11 @@ def record(
             return
         if not answered:
             of = f" of {server}" if server is not None else ""
-            say(whole(f"No question{of} has an answer yet, so there is no case; hubbub inbox shows what waits for one"))
+            say(
+                with_hub_options(
+                    f"No question{of} has an answer yet, so there is no case; hubbub inbox shows what waits for one"
+                )
+            )
             return
         say(f"{written} cases are written to {folder}; {len(answered) - written} were there before or have no answer")
         if written:

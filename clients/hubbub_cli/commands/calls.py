@@ -171,9 +171,9 @@ def show(
         if not picture:
             print_record(call, as_json)
             return
-        from hubbub_frontend.display.timeline import timeline
+        from hubbub_frontend.display.timeline import build_timeline
 
-        line = timeline(call, await hub.inbox.list(call_id=call.id), datetime.now(UTC))
+        line = build_timeline(call, await hub.inbox.list(call_id=call.id), datetime.now(UTC))
         if as_json:
             print_json({"call": call.id, "trace_id": call.trace_id, **line.to_json()})
         else:

@@ -16,7 +16,7 @@ from hubbub_cli.terminal.arguments import described
 from hubbub_client.data.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_client.payload import as_object
 from hubbub_frontend import samples
-from hubbub_frontend.display.records import relative, why
+from hubbub_frontend.display.records import describe_fault, relative_time
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -57,10 +57,10 @@ def show(
         if settings.json:
             print_json({"server": server, which: shape})
             return
-        from hubbub_frontend.display.offers import offer  # imported here, since it imports rich
+        from hubbub_frontend.display.offers import render_offer  # imported here, since it imports rich
 
-        console().print(offer(server, which, shape), end="")
-        words = samples.use(which, server, shape)
+        console().print(render_offer(server, which, shape), end="")
+        words = samples.sample_command(which, server, shape)
         if words:
             say()
             say("for example:")
@@ -169,7 +169,7 @@ def _warn(lists: Sequence[CatalogList]) -> None:
             case "empty":
                 note(f"{what}: it says that it has some, and lists none")
             case "error":
-                cause = why(each.error) if each.error else "the fetch failed"
-                note(f"{what} could not be fetched ({cause}); shown as of {relative(each.fetched_at)}")
+                cause = describe_fault(each.error) if each.error else "the fetch failed"
+                note(f"{what} could not be fetched ({cause}); shown as of {relative_time(each.fetched_at)}")
             case _:
-                note(f"{what} are {each.freshness}, as of {relative(each.fetched_at)}")
+                note(f"{what} are {each.freshness}, as of {relative_time(each.fetched_at)}")

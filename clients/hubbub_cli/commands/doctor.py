@@ -16,9 +16,9 @@ from hubbub_cli.output.printer import ADD_A_SERVER, coloured, note, print_json, 
 from hubbub_cli.run.session import Settings, Usage, in_loop, settings_of
 from hubbub_client.data.records import CatalogList, PendingRequest, Server
 from hubbub_client.payload import as_object
-from hubbub_frontend.display.records import place, relative, why
-from hubbub_frontend.error_help import more_about
-from hubbub_frontend.shell_commands import whole
+from hubbub_frontend.display.records import describe_address, describe_fault, relative_time
+from hubbub_frontend.error_help import help_hint
+from hubbub_frontend.shell_commands import with_hub_options
 
 if TYPE_CHECKING:
     from hubbub_cli.machine.checks import Checked, Repair
@@ -99,7 +99,7 @@ def _show(finding: Finding, as_json: bool) -> None:
         return
     verdict = _verdict(finding)
     say(coloured(f"{verdict:4}", COLOURS[verdict]), f"{finding.about}: {finding.message or ''}")
-    for line in whole(finding.advice or "").splitlines():
+    for line in with_hub_options(finding.advice or "").splitlines():
         say(f"      {line}")
 
 
@@ -191,7 +191,7 @@ async def _of_an_address(settings: Settings, status: HubStatus) -> Finding:
     if status.store and other.store and status.store.id != other.store.id:
         advice = "name only addresses of one hub: members of one fleet"
         return _finding(about, "fail", "it is of another hub, with records of its own", advice)
-    return _finding(about, "ok", f"{other.version}, started {relative(other.started_at)}")
+    return _finding(about, "ok", f"{other.version}, started {relative_time(other.started_at)}")
 
 
 def _agreeing(found: Sequence[Checked]) -> list[Checked]:
@@ -208,7 +208,7 @@ def _finding(about: str, verdict: Verdict, message: str, advice: str | None = No
 
 def _refused(error: HubbubError, settings: Settings, *, elsewhere: bool) -> Finding:
     if error.reason != "HUB_UNREACHABLE":
-        advice = more_about(error.reason, error.help_url) or "check --address, --token and --ca"
+        advice = help_hint(error.reason, error.help_url) or "check --address, --token and --ca"
     elif elsewhere:
         advice = "check the address; without --address and HUBBUB_ADDRESS, the hub of this machine is asked"
     else:
@@ -218,7 +218,8 @@ def _refused(error: HubbubError, settings: Settings, *, elsewhere: bool) -> Find
 
 
 def _hub(hub: Hub, status: HubStatus) -> Iterator[Finding]:
-    started = f"{status.version} at {place(hub.address, hub.addresses)}, started {relative(status.started_at)}"
+    address = describe_address(hub.address, hub.addresses)
+    started = f"{status.version} at {address}, started {relative_time(status.started_at)}"
     if status.serving:
         yield _finding("hub", "ok", started)
     else:
@@ -265,7 +266,7 @@ def _advice(server: Server) -> str | None:
         said = [_installing(command) or said[0]]
     if server.gave_up:
         said.append(f"{'then: ' if said[0] else ''}hubbub servers connect {server.name}")
-    if more := more_about(fault.code, fault.help_url):
+    if more := help_hint(fault.code, fault.help_url):
         said.append(f"more: {more}")
     return "\n".join(filter(None, said)) or None
 
@@ -280,7 +281,7 @@ def _installing(command: str) -> str | None:
 def _lists(lists: Sequence[CatalogList], settings: Settings) -> Iterator[Finding]:
     for each in lists:
         if each.freshness == "error" and each.error:
-            message = why(each.error)
+            message = describe_fault(each.error)
             advice = settings.command("catalog", "refresh", each.server)
             yield _finding(f"{each.kind}s of {each.server}", "fail", message, advice)
 

@@ -11,7 +11,7 @@ from hubbub_cli.run.session import run, settings_of
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import EVENT_KINDS, EventKinds, OfServer, Server, example, known
 from hubbub_client.data.records import ServerEvent
-from hubbub_frontend.display.records import HUB, clock, event_news
+from hubbub_frontend.display.records import HUB, describe_event, local_time
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -42,7 +42,7 @@ def watch(
                     print_json(event.to_json())
                 else:
                     kind = event.kind.replace("_", " ")
-                    rows.print((clock(event.at) or "-", event.server or HUB, kind, event_news(event)))
+                    rows.print((local_time(event.at) or "-", event.server or HUB, kind, describe_event(event)))
 
     run(context, work, endless=True)
 
@@ -75,4 +75,4 @@ def _show(event: ServerEvent, as_json: bool) -> None:
     if as_json:
         print_json(event.to_json())
     else:
-        say(clock(event.at) or "-", event_news(event))
+        say(local_time(event.at) or "-", describe_event(event))

@@ -7,11 +7,11 @@ import typer
 from hubbub_cli.output.printer import print_json, print_page, say
 from hubbub_cli.run.session import Usage, settings_of
 from hubbub_cli.syntax.usage import close, did_you_mean
-from hubbub_frontend.error_help import codes, normal, text_about
+from hubbub_frontend.error_help import code_summaries, normalize_code, render_plain_page
 
 
 def _complete(incomplete: str) -> list[str]:
-    return [code for code, _ in codes() if code.startswith(normal(incomplete))]
+    return [code for code, _ in code_summaries() if code.startswith(normalize_code(incomplete))]
 
 
 def explain(
@@ -28,22 +28,22 @@ def explain(
     if code is None:
         _list(settings.json)
         return
-    text = text_about(code)
+    text = render_plain_page(code)
     if text is None:
-        known = [name for name, _ in codes()]
-        wrong = Usage(f"there is no error {normal(code)}")
-        near = close(normal(code), known) or [name for name in known if normal(code) in name][:5]
+        known = [name for name, _ in code_summaries()]
+        wrong = Usage(f"there is no error {normalize_code(code)}")
+        near = close(normalize_code(code), known) or [name for name in known if normalize_code(code) in name][:5]
         for note in filter(None, (did_you_mean(near), "all of them: hubbub explain")):
             wrong.add_note(note)
         raise wrong
     if settings.json:
-        print_json({"code": normal(code), "text": text})
+        print_json({"code": normalize_code(code), "text": text})
     else:
         print_page(text)
 
 
 def _list(as_json: bool) -> None:
-    for name, summary in codes():
+    for name, summary in code_summaries():
         if as_json:
             print_json({"code": name, "summary": summary})
         else:

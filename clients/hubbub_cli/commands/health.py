@@ -6,7 +6,7 @@ import typer
 
 from hubbub_cli.output.printer import print_json, say
 from hubbub_cli.run.session import run, settings_of
-from hubbub_frontend.shell_commands import whole
+from hubbub_frontend.shell_commands import with_hub_options
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -45,4 +45,4 @@ async def _reason(hub: "Hub") -> str:
     me = fleet.find(fleet.member)
     if me is not None and me.state == "draining":
         return f"{me.name} drains, and hands its servers on; hubbub fleet resume has it take some again"
-    return whole(f"{fleet.member} may not act, or does not hear of the others; see hubbub doctor")
+    return with_hub_options(f"{fleet.member} may not act, or does not hear of the others; see hubbub doctor")

@@ -30,8 +30,8 @@ from hubbub_cli.terminal import arguments
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object
 from hubbub_frontend import samples
-from hubbub_frontend.arguments import is_typed
-from hubbub_frontend.display.records import host_of, imitates
+from hubbub_frontend.arguments import are_key_values
+from hubbub_frontend.display.records import may_imitate_host, url_host
 
 if TYPE_CHECKING:
     from hubbub_cli.notices.webhook import Webhook
@@ -66,17 +66,17 @@ def list_(
 @app.command(epilog=example("inbox show REQUEST"))
 def show(context: typer.Context, id_: RequestId) -> None:
     """Show one pending request, with what is asked, and how to answer it."""
-    from hubbub_frontend.display.call_details import call_of  # imported here, since it imports rich
+    from hubbub_frontend.display.call_details import fetch_asking_call  # imported here, since it imports rich
 
     settings = settings_of(context)
 
     async def work(hub: "Hub") -> None:
         request = await hub.inbox.get(id_)
-        print_request(request, settings.json, None if settings.json else await call_of(hub, request))
+        print_request(request, settings.json, None if settings.json else await fetch_asking_call(hub, request))
         if not settings.json and request.state == "open":
             say()
             say("answer it with, for example:")
-            say(f"  {settings.command('inbox', 'answer', request.id, *samples.answer(request))}")
+            say(f"  {settings.command('inbox', 'answer', request.id, *samples.sample_answer(request))}")
 
     run(context, work)
 
@@ -234,7 +234,7 @@ def answer(
         "result": json_object(result, "--result"),
         "reject": error,
     }
-    if id_ is not None and is_typed([id_]):
+    if id_ is not None and are_key_values([id_]):
         raise Usage(f"Missing argument 'ID', before KEY=VALUE; `{settings.command(*LIST_OPEN)}` shows the ids")
     count = bool(words) + sum(value is not None and value is not False for value in given.values())
     if count > 1 or (count == 0 and not settings.interactive):
@@ -289,7 +289,7 @@ def open_(
             return await answered(hub, request, settings)
         url = str(as_object(request.request).get("url", ""))
         if settings.json:
-            print_json({"id": request.id, "url": url, "host": host_of(url), "imitates": imitates(url)})
+            print_json({"id": request.id, "url": url, "host": url_host(url), "imitates": may_imitate_host(url)})
         else:
             say(url)
         return True

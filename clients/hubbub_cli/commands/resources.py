@@ -13,7 +13,7 @@ from hubbub_cli.terminal import arguments
 from hubbub_client.data.records import LogLevel
 from hubbub_client.payload import as_objects
 from hubbub_frontend.display.content import describe_result
-from hubbub_frontend.display.records import why
+from hubbub_frontend.display.records import describe_fault
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -108,7 +108,7 @@ def subscribe(context: typer.Context, server: Server, uri: Uri) -> None:
                 if settings.json:
                     print_json(update.to_json())
                 elif update.error is not None:
-                    note(f"{update.at.astimezone():%H:%M:%S}  {why(update.error)}")
+                    note(f"{update.at.astimezone():%H:%M:%S}  {describe_fault(update.error)}")
                 else:
                     text = describe_result("resources/read", update.result)
                     say(f"{update.at.astimezone():%H:%M:%S}  {text}")

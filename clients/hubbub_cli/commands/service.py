@@ -16,7 +16,7 @@ from hubbub_cli.run import streams
 from hubbub_cli.run.session import Settings, settings_of
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import example
-from hubbub_frontend.shell_commands import whole
+from hubbub_frontend.shell_commands import with_hub_options
 
 if TYPE_CHECKING:
     from hubbub_local.platform_dirs import Machine
@@ -68,7 +68,7 @@ def install(
         print_json({"event": "installed", "file": str(path)})
         return
     say(f"Installed and started: {path}")
-    say(whole("How it is: hubbub service status. Its log: hubbub service logs"))
+    say(with_hub_options("How it is: hubbub service status. Its log: hubbub service logs"))
     if services.kind(at) == "systemd":
         say("To let it run also while you are not logged in: loginctl enable-linger")
 

@@ -10,8 +10,14 @@ from hubbub_cli.output.printer import console, print_json, trouble
 from hubbub_cli.run.session import Settings, run, settings_of
 from hubbub_client.data.records import Server, StateCount
 from hubbub_client.legible import clean
-from hubbub_frontend.display.records import duration, in_queue, place, relative, size
-from hubbub_frontend.error_help import more_about
+from hubbub_frontend.display.records import (
+    describe_address,
+    describe_queue,
+    format_duration,
+    format_size,
+    relative_time,
+)
+from hubbub_frontend.error_help import help_hint
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -70,7 +76,7 @@ async def _page(hub: "Hub", settings: Settings) -> "Group":
     from rich.console import Group
 
     it, servers = await hub.admin.status(), await hub.servers.list()
-    parts: list[RenderableType] = [_facts(it, place(hub.address, hub.addresses))]
+    parts: list[RenderableType] = [_facts(it, describe_address(hub.address, hub.addresses))]
     if servers:
         parts += ["", _servers(servers)]
     troubles = [*_troubles(it, settings)]
@@ -93,24 +99,24 @@ def _facts(it: "HubStatus", where: str) -> "Table":
 
 def _rows(it: "HubStatus", where: str) -> Iterator[tuple[str, str, str]]:
     serving = ("serving", GOOD) if it.serving else ("not serving", BAD)
-    yield "hub", f"{serving[0]} at {where}, started {relative(it.started_at)}, process {it.pid}", serving[1]
+    yield "hub", f"{serving[0]} at {where}, started {relative_time(it.started_at)}, process {it.pid}", serving[1]
     if made := it.versions:
         yield "versions", f"hubbubd {it.version}, Python {made.python}, MCP SDK {made.mcp}, gRPC {made.grpc}", ""
         yield "MCP", ", ".join(made.revisions), ""
     yield "servers", _counts(it.servers), ""
     yield "calls", _counts(it.calls), ""
-    oldest = f"; the oldest came {relative(it.oldest_open_at)}" if it.oldest_open_at else ""
+    oldest = f"; the oldest came {relative_time(it.oldest_open_at)}" if it.oldest_open_at else ""
     yield "inbox", f"open: {_counts(it.open_requests)}{oldest}", POOR if it.open_requests else ""
     yield "requests", _counts(it.requests), ""
     yield "tasks", _counts(it.tasks), ""
     yield "watchers", str(it.watchers), ""
     if it.store:
-        written = f"last written {relative(it.last_commit_at)}" if it.last_commit_at else "not written yet"
-        yield "store", f"{it.store.keys} records, {size(it.store.size_bytes)}, {written}", ""
+        written = f"last written {relative_time(it.last_commit_at)}" if it.last_commit_at else "not written yet"
+        yield "store", f"{it.store.keys} records, {format_size(it.store.size_bytes)}, {written}", ""
     if it.config:
         watched = "watched" if it.config.watched else "not watched"
         files = ", ".join(it.config.files)
-        yield "config", f"{files or 'no files'}, taken over {relative(it.config.loaded_at)}, {watched}", ""
+        yield "config", f"{files or 'no files'}, taken over {relative_time(it.config.loaded_at)}, {watched}", ""
     if it.telemetry:
         yield "telemetry", f"on, to {it.telemetry.endpoint}" if it.telemetry.on else "off", ""
 
@@ -127,16 +133,16 @@ def _servers(servers: Sequence[Server]) -> "Table":
     for each in servers:
         wrong = trouble(each)
         if each.error and each.next_retry_at and each.next_retry_at > datetime.now(UTC):
-            wrong += f"; again {relative(each.next_retry_at)}"
+            wrong += f"; again {relative_time(each.next_retry_at)}"
         state = Text(each.state, style=STYLES.get(each.state, ""))
         table.add_row(
             Text(clean(each.name)),
             state,
             Text(clean(each.protocol_version or "-")),
-            in_queue(each.queue) or "-",
+            describe_queue(each.queue) or "-",
             Text(clean(wrong)),
         )
-        if each.error and (more := more_about(each.error.code, each.error.help_url)):
+        if each.error and (more := help_hint(each.error.code, each.error.help_url)):
             table.add_row("", "", "", "", Text(f"more: {clean(more)}", style="dim"))
     return table
 
@@ -148,8 +154,8 @@ def _troubles(it: "HubStatus", settings: Settings) -> "Iterator[RenderableType]"
         yield Text(f"The store cannot be written: {it.store_problem}", style=BAD)
     if it.doubted_ms:
         yield Text(
-            f"The clock is {duration(it.doubted_ms / 1000)} ahead of what was recorded last. Nobody confirms it, so it "
-            f"ages nothing. If the hub did not run for so long: {settings.command('store', 'trust-clock')}",
+            f"The clock is {format_duration(it.doubted_ms / 1000)} ahead of what was recorded last. Nobody confirms it, so "
+            f"it ages nothing. If the hub did not run for so long: {settings.command('store', 'trust-clock')}",
             style=POOR,
         )
     if it.config and it.config.problem:

@@ -12,8 +12,8 @@ from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import example
 from hubbub_cli.syntax.usage import Failed
 from hubbub_client.data.records import StoreStatus
-from hubbub_frontend.display.records import duration, size
-from hubbub_frontend.shell_commands import whole
+from hubbub_frontend.display.records import format_duration, format_size
+from hubbub_frontend.shell_commands import with_hub_options
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -66,7 +66,11 @@ def trust_clock(context: typer.Context) -> None:
         if settings_of(context).json:
             print_json({"trusted_ms": round(trusted_s * 1000)})
         elif trusted_s:
-            say(whole(f"{duration(trusted_s)} count now; hubbub store compact deletes at once what is too old"))
+            say(
+                with_hub_options(
+                    f"{format_duration(trusted_s)} count now; hubbub store compact deletes at once what is too old"
+                )
+            )
         else:
             say("nothing was doubted")
 
@@ -87,7 +91,7 @@ def backup(
     async def show(here: int, whole: int) -> None:
         nonlocal told
         percent = 100 * here // whole if whole else 0
-        words = f"{size(here)} of {size(whole)}, {percent} %" if whole else "the hub makes the copy"
+        words = f"{format_size(here)} of {format_size(whole)}, {percent} %" if whole else "the hub makes the copy"
         if not whole or percent >= told + 10 or here == whole:
             told = percent
             meter.tell(words, here, whole or None)
@@ -147,6 +151,6 @@ def _rows(it: StoreStatus) -> list[tuple[str, str]]:
         ("resumable from", str(it.compacted_revision)),
         ("records", str(it.keys)),
         ("deletions", str(it.deletions)),
-        ("size", size(it.size_bytes)),
-        ("free", size(it.free_bytes)),
+        ("size", format_size(it.size_bytes)),
+        ("free", format_size(it.free_bytes)),
     ]

@@ -13,7 +13,7 @@ from hubbub_cli.notices.browser_push import Pusher
 from hubbub_cli.notices.rules import data_directory
 from hubbub_cli.output.printer import note, print_json, say
 from hubbub_cli.run.session import Settings, Usage, run, settings_of
-from hubbub_frontend.links import Links, announced
+from hubbub_frontend.links import Links, announce_page
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -98,7 +98,7 @@ def _pushing(settings: Settings, config: Path | None, hosts: list[str]) -> "Push
 def _say_where(stack: ExitStack, directory: Path, base: str) -> None:
     """Let `hubbub notify` know where the page is, as long as it runs."""
     try:
-        if not stack.enter_context(announced(directory, base)):
+        if not stack.enter_context(announce_page(directory, base)):
             note("another page runs for this data directory: links of notifications lead there")
     except OSError as error:
         if error.errno != errno.EROFS:  # mounted so on purpose, as in a container: nobody expects links from there

@@ -19,10 +19,10 @@ def sessions(
 
     async def work(hub: "Hub") -> None:
         from hubbub_client.data.records import ConnectedHost
-        from hubbub_frontend.display.hosts import present
+        from hubbub_frontend.display.hosts import without_gone
 
         known = await hub.hosts.list()
-        print_records(ConnectedHost, known if all_ else present(known), settings_of(context).json)
+        print_records(ConnectedHost, known if all_ else without_gone(known), settings_of(context).json)
 
     run(context, work)
 
@@ -30,13 +30,13 @@ def sessions(
 async def show_hosts(hub: "Hub") -> None:
     """Print for each host that is connected whether it is asked, and why not. Only operators see hosts."""
     from hubbub_client.errors import HubbubError
-    from hubbub_frontend.display.hosts import present
+    from hubbub_frontend.display.hosts import without_gone
 
     try:
         known = await hub.hosts.list()
     except HubbubError:
         return
-    for host in (each for each in present(known) if each.name != "hubbub-mcp-check"):
+    for host in (each for each in without_gone(known) if each.name != "hubbub-mcp-check"):
         asked = ", ".join(each.kind for each in host.questions if not each.why_not) or "nothing"
         say(f"  {' '.join(filter(None, (host.name, host.version)))} ({host.endpoint}) is asked: {asked}")
         for each in host.questions:

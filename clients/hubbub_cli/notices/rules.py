@@ -64,12 +64,12 @@ def answer_at(settings: Settings, rules: "Rules") -> "AnswerAt":
     """
     import anyio.to_thread
 
-    from hubbub_frontend.links import Links, page
+    from hubbub_frontend.links import Links, find_page_url
 
     directory = data_directory(settings)
 
     def find(requests: Sequence[PendingRequest], to: str) -> str:
-        running = page(directory)
+        running = find_page_url(directory)
         base = rules.link or running
         if base is None:
             return f"hubbub inbox answer {requests[0].id}" if len(requests) == 1 else "hubbub inbox list --state open"

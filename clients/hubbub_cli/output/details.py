@@ -13,18 +13,18 @@ from hubbub_client.data.records import Call, PendingRequest, Record, Server, Tas
 from hubbub_client.payload import as_object
 from hubbub_frontend.display.records import (
     call_state,
-    clock,
-    duration,
-    in_queue,
-    moment,
-    question,
-    relative,
+    describe_call,
+    describe_fault,
+    describe_queue,
+    format_duration,
+    local_datetime,
+    local_time,
+    question_text,
+    relative_time,
     request_state,
-    story,
-    why,
 )
-from hubbub_frontend.error_help import more_about
-from hubbub_frontend.shell_commands import whole
+from hubbub_frontend.error_help import help_hint
+from hubbub_frontend.shell_commands import with_hub_options
 
 if TYPE_CHECKING:
     from hubbub_cli.run.session import Settings
@@ -35,9 +35,9 @@ R = TypeVar("R", bound=Record)
 SERVER: Mapping[str, Callable[[Server], str | None]] = {
     "wanted": lambda it: _wanted(it),
     "what is wrong": lambda it: trouble(it) or None,
-    "more": lambda it: it.error and more_about(it.error.code, it.error.help_url),
+    "more": lambda it: it.error and help_hint(it.error.code, it.error.help_url),
     "failed": lambda it: f"{it.attempt} times in a row" if it.attempt else None,
-    "again": lambda it: relative(it.next_retry_at) if it.next_retry_at else None,
+    "again": lambda it: relative_time(it.next_retry_at) if it.next_retry_at else None,
     "server": lambda it: _introduced(it),
     "offers": lambda it: ", ".join(as_object(it.capabilities)),
     "process": lambda it: str(it.pid) if it.pid else None,
@@ -55,8 +55,8 @@ CALL: Mapping[str, Callable[[Call], str | None]] = {
     "came": lambda it: _time(it.created_at),
     "began": lambda it: _time(it.started_at),
     "ended": lambda it: _time(it.completed_at),
-    "error": lambda it: it.error and why(it.error),
-    "more": lambda it: it.error and more_about(it.error.code, it.error.help_url),
+    "error": lambda it: it.error and describe_fault(it.error),
+    "more": lambda it: it.error and help_hint(it.error.code, it.error.help_url),
     "asked": lambda it: "\n".join(it.pending_ids) if it.ended else None,
     "asks": lambda it: None if it.ended else _answers(it.pending_ids),
     "perhaps asks": lambda it: None if it.ended else _answers(it.perhaps_pending_ids),
@@ -71,8 +71,8 @@ TASK: Mapping[str, Callable[[Task], str | None]] = {
     "call": lambda it: it.call_id,
     "came": lambda it: _time(it.created_at),
     "changed": lambda it: _time(it.last_updated_at),
-    "kept for": lambda it: None if it.ttl_ms is None else duration(it.ttl_ms / 1000),
-    "polled every": lambda it: None if it.poll_interval_ms is None else duration(it.poll_interval_ms / 1000),
+    "kept for": lambda it: None if it.ttl_ms is None else format_duration(it.ttl_ms / 1000),
+    "polled every": lambda it: None if it.poll_interval_ms is None else format_duration(it.poll_interval_ms / 1000),
     "asks": lambda it: _answers(it.pending_ids),
     "defect": lambda it: it.defect,
 }
@@ -94,7 +94,7 @@ def print_record(record: Record, as_json: bool) -> None:
     for name, value in told.items():
         field = getattr(record, name, None)
         if isinstance(field, datetime):
-            text = f"{moment(field)}, {relative(field)}"
+            text = f"{local_datetime(field)}, {relative_time(field)}"
         elif isinstance(value, bool):
             text = "yes" if value else "no"
         elif isinstance(value, (dict, list)):
@@ -119,7 +119,7 @@ def print_details(record: Call | Server | Task) -> None:
         say(coloured(f"{record.name}: {_standing(record)}", style_of("state", record.state)))
         _print_facts(SERVER, record)
         return
-    say(coloured(story(record), style_of("state", call_state(record) or "")))
+    say(coloured(describe_call(record), style_of("state", call_state(record) or "")))
     _print_facts(CALL, record)
     print_end(record)
 
@@ -129,13 +129,13 @@ def print_claim(request: PendingRequest, settings: "Settings") -> None:
     if settings.json:
         print_json(request.to_json())
         return
-    asks = " ".join(question(request).split())
+    asks = " ".join(question_text(request).split())
     held = request.claim
     if request.state != "open" or held is None or held.id is None:
         state = "free for anybody" if request.state == "open" and held is None else request_state(request)
         say(f"{request.id} is {state}: {asks}")
         return
-    say(f"{request.id} is claimed by {held.by} until {clock(held.expires_at)}: {asks}")
+    say(f"{request.id} is claimed by {held.by} until {local_time(held.expires_at)}: {asks}")
     say(f"{'claim':{WIDTH}}", held.id)
     for label, verb in (("answer it", "answer"), ("keep it", "renew"), ("give it back", "release")):
         say(f"{label:{WIDTH}}", settings.command("inbox", verb, request.id, "--claim", held.id))
@@ -174,7 +174,9 @@ def _wanted(server: Server) -> str | None:
     if server.desired_state == server.state:
         return None
     on_its_way = server.desired_state == "connected" and not (server.error or server.gave_up)
-    return whole(f"{server.desired_state}{f'; follow it: hubbub servers watch {server.name}' if on_its_way else ''}")
+    return with_hub_options(
+        f"{server.desired_state}{f'; follow it: hubbub servers watch {server.name}' if on_its_way else ''}"
+    )
 
 
 def _standing(server: Server) -> str:
@@ -195,7 +197,7 @@ def _calls(server: Server) -> str | None:
     if (queue := server.queue) is None:
         return None
     ended = ((queue.completed, "completed"), (queue.failed, "failed"), (queue.cancelled, "cancelled"))
-    return ", ".join([in_queue(queue), *(f"{count} {name}" for count, name in ended if count)])
+    return ", ".join([describe_queue(queue), *(f"{count} {name}" for count, name in ended if count)])
 
 
 def _asked(call: Call) -> str | None:
@@ -205,8 +207,8 @@ def _asked(call: Call) -> str | None:
 
 
 def _time(at: datetime | None) -> str | None:
-    return f"{moment(at)}, {relative(at)}" if at else None
+    return f"{local_datetime(at)}, {relative_time(at)}" if at else None
 
 
 def _answers(ids: tuple[str, ...]) -> str | None:
-    return whole("\n".join(f"{each}, answer it with: hubbub inbox answer {each}" for each in ids)) or None
+    return with_hub_options("\n".join(f"{each}, answer it with: hubbub inbox answer {each}" for each in ids)) or None

@@ -16,19 +16,19 @@ from hubbub_client.data.records import PendingRequest, Record, Server
 from hubbub_client.legible import clean, escaped
 from hubbub_client.payload import as_object
 from hubbub_frontend.display.content import describe_result
-from hubbub_frontend.display.hosts import stream
+from hubbub_frontend.display.hosts import stream_state
 from hubbub_frontend.display.records import (
     call_state,
-    in_queue,
-    last_words,
-    question,
-    relative,
+    call_title,
+    describe_fault,
+    describe_queue,
+    last_stderr_line,
+    question_text,
+    relative_time,
     request_state,
-    what,
-    why,
 )
-from hubbub_frontend.error_help import more_about
-from hubbub_frontend.shell_commands import whole
+from hubbub_frontend.error_help import help_hint
+from hubbub_frontend.shell_commands import with_hub_options
 
 if TYPE_CHECKING:  # at run time only what a command uses, since all of it takes time
     from rich.console import Console
@@ -88,7 +88,7 @@ def say(*columns: "str | Text") -> None:
 
 def note(text: str, end: str = "\n") -> None:
     """Print a line for people on stderr; commands in it name the hub."""
-    _write(sys.stderr, clean(whole(text)) + end)
+    _write(sys.stderr, clean(with_hub_options(text)) + end)
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -112,7 +112,7 @@ def print_error(error: "HubbubError", as_json: bool) -> None:
     if error.retry_after_s is not None:
         note(f"try again in {error.retry_after_s:g} s")
     _print_notes(error)
-    if more := more_about(error.reason, error.help_url):
+    if more := help_hint(error.reason, error.help_url):
         note(f"more: {more}")
 
 
@@ -135,11 +135,11 @@ def _print_notes(error: Exception) -> None:
 
 def trouble(server: Server) -> str:
     """Return what is wrong with a server, and which command helps; empty if nothing is wrong."""
-    parts = [why(server.error)] if server.error else []
-    if server.error and last_words(server.error):
-        parts.append(whole(f"more: hubbub logs {server.name}"))
+    parts = [describe_fault(server.error)] if server.error else []
+    if server.error and last_stderr_line(server.error):
+        parts.append(with_hub_options(f"more: hubbub logs {server.name}"))
     if server.gave_up:
-        parts.append(whole(f"gave up; try again: hubbub servers connect {server.name}"))
+        parts.append(with_hub_options(f"gave up; try again: hubbub servers connect {server.name}"))
     return "; ".join(parts)
 
 
@@ -152,8 +152,8 @@ COLUMNS: dict[str, Columns] = {
         "state": lambda it: it.state,
         "transport": lambda it: it.transport,
         "protocol": lambda it: it.protocol_version,
-        "queue": lambda it: in_queue(it.queue),
-        "retry": lambda it: "gave up" if it.gave_up else relative(it.next_retry_at),
+        "queue": lambda it: describe_queue(it.queue),
+        "retry": lambda it: "gave up" if it.gave_up else relative_time(it.next_retry_at),
         "error": lambda it: trouble(it) or None,
     },
     "PendingRequest": {
@@ -161,18 +161,18 @@ COLUMNS: dict[str, Columns] = {
         "server": lambda it: it.server,
         "kind": lambda it: it.kind,
         "state": request_state,
-        "came": lambda it: relative(it.created_at),
-        "expires": lambda it: relative(it.deadline) if it.state == "open" else "-",
-        "question": question,
+        "came": lambda it: relative_time(it.created_at),
+        "expires": lambda it: relative_time(it.deadline) if it.state == "open" else "-",
+        "question": question_text,
     },
     "Call": {
         "id": lambda it: it.id,
         "server": lambda it: it.server,
-        "call": lambda it: what(it).removeprefix("tools/call "),
+        "call": lambda it: call_title(it).removeprefix("tools/call "),
         "state": call_state,
-        "came": lambda it: relative(it.created_at),
+        "came": lambda it: relative_time(it.created_at),
         "asks": lambda it: str(len(it.pending_ids)) if it.state == "waiting_input" else None,
-        "error": lambda it: it.error and why(it.error),
+        "error": lambda it: it.error and describe_fault(it.error),
     },
     "Task": {
         "id": lambda it: it.id,
@@ -180,7 +180,7 @@ COLUMNS: dict[str, Columns] = {
         "role": lambda it: it.role,
         "status": lambda it: it.status,
         "method": lambda it: it.method,
-        "came": lambda it: relative(it.created_at),
+        "came": lambda it: relative_time(it.created_at),
         "message": lambda it: it.status_message,
     },
     "CatalogList": {
@@ -188,23 +188,23 @@ COLUMNS: dict[str, Columns] = {
         "kind": lambda it: it.kind,
         "freshness": lambda it: it.freshness,
         "count": lambda it: str(it.count),
-        "fetched": lambda it: relative(it.fetched_at),
-        "error": lambda it: it.error and why(it.error),
+        "fetched": lambda it: relative_time(it.fetched_at),
+        "error": lambda it: it.error and describe_fault(it.error),
     },
     "Caller": {
         "name": lambda it: it.name,
         "grants": lambda it: _grants(it),
         "credential": lambda it: it.credential,
-        "expires": lambda it: relative(it.expires_at),
+        "expires": lambda it: relative_time(it.expires_at),
         "names others": lambda it: "yes" if it.may_name_others else "no",
     },
     "Token": {
         "name": lambda it: it.name,
         "grants": lambda it: _grants(it),
-        "made": lambda it: relative(it.created_at),
+        "made": lambda it: relative_time(it.created_at),
         "by": lambda it: it.created_by,
-        "expires": lambda it: relative(it.expires_at),
-        "used": lambda it: relative(it.last_used_at),
+        "expires": lambda it: relative_time(it.expires_at),
+        "used": lambda it: relative_time(it.last_used_at),
     },
     "CatalogEntry": {
         "server": lambda it: it.server,
@@ -219,9 +219,9 @@ COLUMNS: dict[str, Columns] = {
         "sees": lambda it: it.endpoint,
         "protocol": lambda it: it.protocol_version,
         "by": lambda it: it.transport,
-        "since": lambda it: relative(it.created_at),
-        "last seen": lambda it: relative(it.last_used_at),
-        "stream": stream,
+        "since": lambda it: relative_time(it.created_at),
+        "last seen": lambda it: relative_time(it.last_used_at),
+        "stream": stream_state,
         "open": lambda it: str(len(it.requests)) if it.requests else None,
         "waits for": lambda it: ", ".join(id_ for each in it.requests for id_ in each.pending_request_ids),
     },
@@ -249,7 +249,7 @@ COLUMNS: dict[str, Columns] = {
         "cost": lambda it: it.cost and f"{it.cost:.6g}",
     },
     "AuditEntry": {
-        "came": lambda it: relative(it.created_at),
+        "came": lambda it: relative_time(it.created_at),
         "principal": lambda it: it.principal,
         "from": lambda it: it.peer,
         "action": lambda it: it.action,
@@ -337,9 +337,9 @@ def print_request(request: PendingRequest, as_json: bool, call: "Call | None" = 
     if as_json:
         print_json(request.to_json())
         return
-    from hubbub_frontend.display.questions import asked  # imported here, since it imports rich
+    from hubbub_frontend.display.questions import render_request  # imported here, since it imports rich
 
-    console().print(asked(request, call), end="")
+    console().print(render_request(request, call), end="")
 
 
 def print_result(method: str, result: object, as_json: bool) -> None:

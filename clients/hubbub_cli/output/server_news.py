@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from hubbub_cli.output.printer import note, say
-from hubbub_frontend.display.records import why
+from hubbub_frontend.display.records import describe_fault
 
 if TYPE_CHECKING:
     from hubbub_client.data.records import Server
@@ -54,7 +54,7 @@ async def tell(hub: "Hub") -> None:
                 case Upsert(record=server) if server.error and told.get(server.name) != server.error.code:
                     awaited.discard(server.name)
                     told[server.name] = server.error.code
-                    say(f"{server.name}: not connected: {why(server.error)}")
+                    say(f"{server.name}: not connected: {describe_fault(server.error)}")
                 case Upsert(record=server) if server.state == "connecting" and server.name not in told:
                     awaited.add(server.name)
                 case Removed(id=name):

@@ -5,7 +5,7 @@ from rich.text import Text
 from hubbub_cli.output.printer import console
 from hubbub_client.data.records import Call
 from hubbub_frontend.display import text
-from hubbub_frontend.display.records import call_state, duration
+from hubbub_frontend.display.records import call_state, format_duration
 from hubbub_frontend.display.timeline import PartKind, QuestionSpan, Timeline
 
 LABEL = 8
@@ -27,7 +27,7 @@ def print_timeline(call: Call, line: Timeline) -> None:
     """Print a row for each kind of part, and one for each pending request with its events."""
     out = console()
     width = max(min(out.width, 100) - LABEL - 2, 10)
-    head = f"{call.method} on {call.server}: {call_state(call)} after {duration(line.total_s)}"
+    head = f"{call.method} on {call.server}: {call_state(call)} after {format_duration(line.total_s)}"
     out.print(Text(head if call.trace_id is None else f"{head}, trace {call.trace_id}"))
     for kind, style in STYLES.items():
         if line.sum_s(kind):
@@ -62,7 +62,7 @@ def _marks(asked: QuestionSpan, total_s: float, width: int) -> str:
 
 def _story(asked: QuestionSpan) -> str:
     steps = [
-        f"{MARKS.get(step.what, OTHER)} {step.what} {duration(step.at_s)}"
+        f"{MARKS.get(step.what, OTHER)} {step.what} {format_duration(step.at_s)}"
         + (f" {text.line(step.by)}" if step.by else "")
         for step in asked.steps
     ]

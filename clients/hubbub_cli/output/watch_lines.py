@@ -21,14 +21,14 @@ from hubbub_cli.output.printer import (
 from hubbub_client.payload import as_object
 from hubbub_frontend.display.records import (
     call_state,
-    clock,
-    describe,
-    in_queue,
-    log_line,
-    request_news,
+    describe_call,
+    describe_fault,
+    describe_progress,
+    describe_queue,
+    describe_request,
+    format_log_line,
+    local_time,
     request_state,
-    story,
-    why,
 )
 
 if TYPE_CHECKING:
@@ -48,16 +48,16 @@ COLUMNS: Mapping[str, Mapping[str, Callable[[Any], str | None]]] = {
     "Server": {
         "name": lambda it: it.name,
         "state": lambda it: it.state,
-        "queue": lambda it: in_queue(it.queue),
+        "queue": lambda it: describe_queue(it.queue),
         "what is wrong": lambda it: trouble(it),
     },
     "PendingRequest": {
         "id": lambda it: it.id,
         "server": lambda it: it.server,
         "state": request_state,
-        "what": request_news,
+        "what": describe_request,
     },
-    "Call": {"id": lambda it: it.id, "what": story},
+    "Call": {"id": lambda it: it.id, "what": describe_call},
     "Task": {
         "id": lambda it: it.id,
         "server": lambda it: it.server,
@@ -70,8 +70,8 @@ COLUMNS: Mapping[str, Mapping[str, Callable[[Any], str | None]]] = {
         "kind": lambda it: it.kind,
         "freshness": lambda it: it.freshness,
         "count": lambda it: str(it.count),
-        "fetched": lambda it: clock(it.fetched_at),
-        "what is wrong": lambda it: it.error and why(it.error),
+        "fetched": lambda it: local_time(it.fetched_at),
+        "what is wrong": lambda it: it.error and describe_fault(it.error),
     },
 }
 
@@ -129,9 +129,9 @@ class Lines:
             case Reset(reason=reason):
                 note(f"{reason}: all records follow again")
             case Progressed(progress=progress):
-                self._line(progress.call_id, describe(progress))
+                self._line(progress.call_id, describe_progress(progress))
             case Logged(log=log):
-                self._line(log.call_id, log_line(as_object(log.params)))
+                self._line(log.call_id, format_log_line(as_object(log.params)))
             case Synced() if self._empty and not self._rows:
                 note(f"{self._empty}; {ENDS}")
                 self._empty = None
@@ -160,7 +160,7 @@ def _folded(text: str, indent: int) -> str:
 
 
 def _now() -> str:
-    return clock(datetime.now(UTC)) or ""
+    return local_time(datetime.now(UTC)) or ""
 
 
 def _padded(text: str, width: int) -> str:

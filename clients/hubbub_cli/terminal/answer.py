@@ -15,9 +15,9 @@ from hubbub_client.data.records import How, PendingRequest
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object, as_objects
-from hubbub_frontend.display.content import content as spoken
-from hubbub_frontend.display.records import question
-from hubbub_frontend.forms import Field, fields, parse, shown
+from hubbub_frontend.display.content import content_text as spoken
+from hubbub_frontend.display.records import question_text
+from hubbub_frontend.forms import Field, fields, parse_value, typed_text
 
 # Pending requests of the hub itself, to be let in at a server; the browser answers them when it comes back.
 AUTHORIZATION = "auth_"
@@ -54,7 +54,7 @@ async def ask(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | N
 
 async def _elicit(request: PendingRequest, how: How) -> PendingRequest | None:
     """The form first. Then Enter sends it; the other ways out can be typed in any field, too."""
-    note(_short(question(request)))
+    note(_short(question_text(request)))
     form = fields(as_object(request.request).get("requestedSchema"))
     if form:
         note("Enter takes what is in brackets; !d declines, !c cancels, !l leaves it for later")
@@ -123,7 +123,7 @@ async def _value(field: Field, default: Any) -> Any:
     hints += [field.format] if field.format and field.kind == "string" else []
     hints += [] if field.required else ["optional"]
     hint = f" ({', '.join(hints)})" if hints else ""
-    offered = f" [{shown(default)}]" if default is not None else ""
+    offered = f" [{typed_text(default)}]" if default is not None else ""
     while True:
         text = await read_line(f"{field.title}{hint}{offered}: ")
         if text in LEAVES:
@@ -133,17 +133,17 @@ async def _value(field: Field, default: Any) -> Any:
         if not text and (default is not None or not field.required):
             return default
         try:
-            return parse(field, text)
+            return parse_value(field, text)
         except ValueError as error:
             note(f"  {error}")
 
 
 async def _visit(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
-    from hubbub_frontend.display.text import location
+    from hubbub_frontend.display.text import render_url
 
     note(_short(str(as_object(request.request).get("message", ""))))
     url = str(as_object(request.request).get("url", ""))
-    show(location(url))
+    show(render_url(url))
     if str(as_object(request.request).get("elicitationId", "")).startswith(AUTHORIZATION):
         return await _authorize(hub, request, url, how)
     choices = {"o": "[o]pen it in the browser here", "a": "[a]gree and open it elsewhere"}
@@ -234,7 +234,7 @@ def _show_sampling(params: Mapping[str, Any]) -> None:
 
 
 async def _roots(request: PendingRequest, how: How) -> PendingRequest | None:
-    note(question(request))
+    note(question_text(request))
     text = await read_line("file:// addresses with spaces between, !MESSAGE to refuse, nothing for later: ")
     if not text:
         return None

@@ -27,7 +27,7 @@ def given(words: Sequence[str] | None) -> dict[str, Any] | None:
     """Return the arguments that need no schema: a JSON object, or none at all. None for `key=value`. Raises Usage."""
     if not words:
         return {}
-    if arguments.is_typed(words):
+    if arguments.are_key_values(words):
         return None
     if not words[0].lstrip().startswith(("{", "[")):
         raise Usage(f"{words[0][:MOST_QUOTED]} is neither KEY=VALUE nor a JSON object")
@@ -37,7 +37,7 @@ def given(words: Sequence[str] | None) -> dict[str, Any] | None:
 def content(words: Sequence[str], schema: object) -> dict[str, Any]:
     """Return what `key=value` says, by a schema. Raises Usage."""
     try:
-        return arguments.arguments(words, schema, _read)
+        return arguments.parse_arguments(words, schema, _read)
     except arguments.Mistyped as error:
         raise Usage(str(error)) from None
 
@@ -67,7 +67,7 @@ async def resolve(
         raise
     if found is None:
         found = content(words or (), schema)
-    lacks = arguments.missing(found, schema)
+    lacks = arguments.missing_fields(found, schema)
     asked = fields(schema) if form else lacks
     if not asked:
         return found

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from anyio import to_thread
 
 from hubbub_cli.output.printer import note
-from hubbub_frontend.display.records import host_of
+from hubbub_frontend.display.records import url_host
 
 
 async def browse(url: str) -> bool:
@@ -25,4 +25,4 @@ async def browse(url: str) -> bool:
 
 def is_page(url: str) -> bool:
     """Return whether it is an http or https url with a host, of printable characters only."""
-    return bool(host_of(url)) and urlsplit(url).scheme in ("http", "https") and url.isprintable() and " " not in url
+    return bool(url_host(url)) and urlsplit(url).scheme in ("http", "https") and url.isprintable() and " " not in url

@@ -16,7 +16,7 @@ from hubbub_client.data.watch_events import Removed, Upsert
 from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.numbers import whole_text
-from hubbub_frontend.display.records import outcome, question, request_news, story
+from hubbub_frontend.display.records import describe_call, describe_request, outcome, question_text
 
 MAX_OFFERED = 20
 CLAIM_S = 60.0
@@ -35,9 +35,8 @@ async def chosen(hub: Hub) -> PendingRequest | None:
     if len(found) == 1:
         return found[0]
     for number, request in enumerate(found[:MAX_OFFERED], 1):
-        note(
-            f"{number:3}) {request.server}: {' '.join(question(request).split())[:80]}  ({request.kind}, {request.id})"
-        )
+        question = " ".join(question_text(request).split())[:80]
+        note(f"{number:3}) {request.server}: {question}  ({request.kind}, {request.id})")
     if len(found) > MAX_OFFERED:
         note(f"     and {len(found) - MAX_OFFERED} more")
     while True:
@@ -71,7 +70,7 @@ async def tell_answer(hub: Hub, request: PendingRequest, settings: Settings) -> 
     if settings.json:
         print_json(request.to_json())
         return
-    say(f"{request.id} is {request_news(request)}")
+    say(f"{request.id} is {describe_request(request)}")
     if settings.interactive:
         await _returned(hub, request, settings)
     elif request.call_id:
@@ -88,7 +87,7 @@ async def _returned(hub: Hub, request: PendingRequest, settings: Settings) -> No
                 async for event in events:
                     match event:
                         case Upsert(record=call) if call.ended:
-                            say(story(call))
+                            say(describe_call(call))
                             print_end(call)
                             return
                         case Removed(id=request.call_id):

@@ -17,7 +17,13 @@ from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.options import CallCallbacks, CallOptions
 from hubbub_frontend import samples
-from hubbub_frontend.display.records import away, describe, outcome, question, why
+from hubbub_frontend.display.records import (
+    describe_disconnection,
+    describe_fault,
+    describe_progress,
+    outcome,
+    question_text,
+)
 
 # Show progress only of calls that take longer than this, seconds.
 SHOWN_AFTER_S = 0.5
@@ -85,9 +91,9 @@ class LiveCall:
             async for event in events:
                 match event:
                     case Upsert(record=server) if server.error and server.state != "connected":
-                        if said != (said := why(server.error)):
+                        if said != (said := describe_fault(server.error)):
                             self._meter.hide()
-                            note(away(server))
+                            note(describe_disconnection(server))
                             self._draw()
                     case Upsert(record=server) if server.state == "connecting" and not said:
                         said = server.state
@@ -107,9 +113,9 @@ class LiveCall:
             self._meter.show(*self._now)
 
     async def _progress(self, progress: Progress) -> None:
-        self._now = (describe(progress), progress.progress, progress.total)
+        self._now = (describe_progress(progress), progress.progress, progress.total)
         if self._settings.json or not sys.stderr.isatty():
-            note(f"progress {describe(progress)}")
+            note(f"progress {describe_progress(progress)}")
         else:
             self._draw()
 
@@ -132,8 +138,8 @@ class LiveCall:
         if self._settings.interactive:
             note(f"{asks}; answer elsewhere with: {command}")
         else:
-            said = " ".join(question(request).split())  # else a server could write lines that look like ours
-            note(f"waiting for a person: {asks}: {said}\n  answer with: {command} {samples.ways(request)}")
+            said = " ".join(question_text(request).split())  # else a server could write lines that look like ours
+            note(f"waiting for a person: {asks}: {said}\n  answer with: {command} {samples.answer_options(request)}")
         self._waiting[id_] = asks
         if not doubt:  # else the question may be another call's, and stay open
             self._over[id_] = anyio.Event()

@@ -11,7 +11,7 @@ from hubbub_client.data.records import PendingRequest, RequestKind, Server
 from hubbub_client.data.watch_events import Removed, Reset, Synced, Upsert
 from hubbub_client.errors import Unavailable
 from hubbub_client.hub import Hub
-from hubbub_frontend.display.records import away, why
+from hubbub_frontend.display.records import describe_disconnection, describe_fault
 
 FIRST_LOOK_S = 30.0
 """Longest wait for the hub's snapshot of servers, before the timeout begins; seconds."""
@@ -99,9 +99,9 @@ class Waiting:
             self._missing.pop(server.name, None)
             return
         self._missing[server.name] = server
-        if server.error is not None and self._said.get(server.name) != (said := why(server.error)):
+        if server.error is not None and self._said.get(server.name) != (said := describe_fault(server.error)):
             self._said[server.name] = said
-            note(away(server))
+            note(describe_disconnection(server))
 
     def _waited_for(self) -> str:
         return f"waiting for {', '.join(sorted(self._missing))}" if self._missing else ""

@@ -8,14 +8,14 @@ from hubbub_client.payload import as_object, as_objects
 from hubbub_frontend.display import content
 from hubbub_frontend.display.records import ACTIONS
 from hubbub_frontend.display.text import line
-from hubbub_frontend.forms import Field, fields, label
+from hubbub_frontend.forms import Field, fields, value_label
 
 # Fields of an answer that are listed, and characters of a value.
 MAX_FIELDS = 60
 MAX_VALUE_CHARS = 300
 
 
-def in_words(request: PendingRequest) -> Sequence[tuple[str, str]]:
+def answer_pairs(request: PendingRequest) -> Sequence[tuple[str, str]]:
     """Return the answer as pairs of a label and a value, each one clean line; empty without an answer.
 
     A form's first pair says what was done, unless it was accepted with content.
@@ -27,28 +27,28 @@ def in_words(request: PendingRequest) -> Sequence[tuple[str, str]]:
         return (("refused", line(error.get("message", ""))),)
     match request.kind:
         case "sampling":
-            reply = line(content.content(answer), MAX_VALUE_CHARS)
+            reply = line(content.content_text(answer), MAX_VALUE_CHARS)
             return (("reply", reply), ("model", line(answer.get("model", "-"))))
         case "roots":
             uris = [line(root.get("uri", "")) for root in as_objects(answer.get("roots"))]
             return (("roots", ", ".join(uris) or "none"),)
         case _:
-            given = _given(request, answer)
+            given = _form_pairs(request, answer)
             action = str(answer.get("action"))
             return given if given and action == "accept" else (("answer", line(ACTIONS.get(action, action))), *given)
 
 
-def in_line(request: PendingRequest, limit: int = MAX_VALUE_CHARS) -> str:
+def answer_line(request: PendingRequest, limit: int = MAX_VALUE_CHARS) -> str:
     """Return the answer in one line: `Dish: Vegetable curry, Spicy: no`, or `declined`."""
-    pairs = in_words(request)
+    pairs = answer_pairs(request)
     return line(", ".join(value if name == "answer" else f"{name}: {value}" for name, value in pairs), limit)
 
 
-def _given(request: PendingRequest, answer: Any) -> tuple[tuple[str, str], ...]:
+def _form_pairs(request: PendingRequest, answer: Any) -> tuple[tuple[str, str], ...]:
     known = {field.name: field for field in fields(as_object(request.request).get("requestedSchema"))}
     pairs = [*as_object(answer.get("content")).items()]
     shown = [
-        (line(field.title, 100), line(label(field, value) or "none", MAX_VALUE_CHARS))
+        (line(field.title, 100), line(value_label(field, value) or "none", MAX_VALUE_CHARS))
         for name, value in pairs[:MAX_FIELDS]
         if (field := known.get(name) or Field(name=name, title=name, kind="json"))
     ]

@@ -15,7 +15,7 @@ MAX_VALUE_CHARS = 2000
 NAMED = frozenset(("tools/call", "prompts/get"))
 
 
-async def call_of(hub: Hub, request: PendingRequest) -> Call | None:
+async def fetch_asking_call(hub: Hub, request: PendingRequest) -> Call | None:
     """Return the call that asks, or the only one that perhaps does; None if there is none that the hub shows."""
     ids = [request.call_id] if request.call_id else [*request.candidate_call_ids]
     if len(ids) != 1:
@@ -26,7 +26,7 @@ async def call_of(hub: Hub, request: PendingRequest) -> Call | None:
         return None
 
 
-def sent_with(page: DetailText, call: Call | None) -> None:
+def add_arguments(page: DetailText, call: Call | None) -> None:
     """List the arguments of a call by name, text of several lines as it is; nothing for a call without arguments."""
     params = as_object(call and call.params)
     given = as_object(params.get("arguments")) if call and call.method in NAMED else params
@@ -35,7 +35,7 @@ def sent_with(page: DetailText, call: Call | None) -> None:
     page.heading("Called with")
     for name, value in list(given.items())[:MAX_ARGUMENTS]:
         written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        shown = text.safe(written, MAX_VALUE_CHARS)
+        shown = text.safe_text(written, MAX_VALUE_CHARS)
         if "\n" in shown or len(name) >= text.LABEL_WIDTH:
             page.paragraph(text.line(name), "dim")
             page.paragraph("\n".join(f"  {each}" for each in shown.split("\n")))

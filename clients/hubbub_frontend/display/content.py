@@ -14,51 +14,51 @@ def describe_result(method: str, said: object) -> str:
     result = as_object(said)
     match method:
         case "resources/read":
-            parts = [_resource(part) for part in as_objects(result.get("contents"))]
+            parts = [_resource_text(part) for part in as_objects(result.get("contents"))]
         case "prompts/get":
             description = [str(result["description"])] if result.get("description") else []
             parts = description + [
-                f"{each.get('role')}: {content(each)}" for each in as_objects(result.get("messages"))
+                f"{each.get('role')}: {content_text(each)}" for each in as_objects(result.get("messages"))
             ]
         case "tools/call":
-            parts = [_block(part) for part in as_objects(result.get("content"))]
+            parts = [_block_text(part) for part in as_objects(result.get("content"))]
         case _:
-            parts = _completions(as_object(result.get("completion")))
+            parts = _completion_lines(as_object(result.get("completion")))
     return clean("\n".join(parts))
 
 
-def content(message: Part) -> str:
+def content_text(message: Part) -> str:
     """Return the content of a message, one block or several, as a list."""
     given = message.get("content")
-    return "\n".join(map(_block, as_objects(given) or [as_object(given)]))
+    return "\n".join(map(_block_text, as_objects(given) or [as_object(given)]))
 
 
-def _block(block: Part) -> str:
+def _block_text(block: Part) -> str:
     match block.get("type"):
         case "text":
             return str(block.get("text", ""))
         case "image" | "audio" as kind:
-            return _binary(str(kind), block.get("mimeType"), block.get("data"))
+            return _describe_binary(str(kind), block.get("mimeType"), block.get("data"))
         case "resource":
-            return _resource(as_object(block.get("resource")))
+            return _resource_text(as_object(block.get("resource")))
         case "resource_link":
             return f"[link to {block.get('uri')}]"
         case kind:
             return f"[{kind}]"
 
 
-def _resource(resource: Part) -> str:
+def _resource_text(resource: Part) -> str:
     if "text" in resource:
         return str(resource["text"])
-    return _binary(str(resource.get("uri")), resource.get("mimeType"), resource.get("blob"))
+    return _describe_binary(str(resource.get("uri")), resource.get("mimeType"), resource.get("blob"))
 
 
-def _binary(what: str, mime_type: object, data: object) -> str:
+def _describe_binary(what: str, mime_type: object, data: object) -> str:
     size = len(str(data or "").rstrip("=")) * 3 // 4
     return f"[{what}: {mime_type or 'unknown type'}, {size} bytes; --json shows them in base64]"
 
 
-def _completions(completion: Part) -> list[str]:
+def _completion_lines(completion: Part) -> list[str]:
     values, total = [str(value) for value in as_list(completion.get("values"))], completion.get("total")
     more = completion.get("hasMore") or (isinstance(total, (int, float)) and total > len(values))
     return [*values, *(["..."] if more else [])]

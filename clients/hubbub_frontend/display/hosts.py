@@ -26,38 +26,38 @@ REFUSED = "You may not see who is connected: that takes the role viewer, respond
 TRANSPORTS = {"http": "HTTP", "stdio": "stdio, through hubbub mcp"}
 
 
-def name(host: ConnectedHost) -> str:
+def host_name(host: ConnectedHost) -> str:
     """Return what a host calls itself."""
     return host.name or "a host without a name"
 
 
-def named(host: ConnectedHost) -> str:
+def name_and_version(host: ConnectedHost) -> str:
     """Return what a host calls itself, with its version."""
-    return f"{name(host)} {host.version or ''}".rstrip()
+    return f"{host_name(host)} {host.version or ''}".rstrip()
 
 
-def sees(host: ConnectedHost) -> str:
+def endpoint_name(host: ConnectedHost) -> str:
     """Return what a host sees of the hub: `profile work` or `server git`."""
     kind, _, which = host.endpoint.partition("/")
     return f"{'server' if kind == 's' else 'profile'} {which}"
 
 
-def transport(host: ConnectedHost) -> str:
+def transport_name(host: ConnectedHost) -> str:
     """Return how a host's messages come."""
     return TRANSPORTS.get(host.transport, host.transport)
 
 
-def stream(host: ConnectedHost) -> str:
+def stream_state(host: ConnectedHost) -> str:
     """Return whether a stream of the host's own is open: `open`, `gone` if it has probably gone itself, or `none`."""
     return "open" if host.stream_open else "gone" if host.gone else "none"
 
 
-def present(known: Iterable[ConnectedHost]) -> list[ConnectedHost]:
+def without_gone(known: Iterable[ConnectedHost]) -> list[ConnectedHost]:
     """Return the hosts without those that have probably gone."""
     return [each for each in known if not each.gone]
 
 
-def state(host: ConnectedHost) -> HostState:
+def host_state(host: ConnectedHost) -> HostState:
     """Return how a host stands. One without a session is quiet between its requests: nothing says when it leaves."""
     if host.gone:
         return "probably gone"
@@ -68,7 +68,7 @@ def state(host: ConnectedHost) -> HostState:
     return "connected" if host.has_session or host.requests else "quiet"
 
 
-async def host_of(hub: "Hub", call_id: str) -> ConnectedHost | None:
+async def fetch_waiting_host(hub: "Hub", call_id: str) -> ConnectedHost | None:
     """Return the host that waits for a call; None if none does, or the hub does not say: what is shown goes on."""
     from hubbub_client.errors import HubbubError
 

@@ -8,7 +8,7 @@ from rich.text import Text
 from hubbub_client.payload import as_object, as_objects
 from hubbub_frontend.display import text
 from hubbub_frontend.display.text import DetailText
-from hubbub_frontend.forms import Field, shown, with_parts
+from hubbub_frontend.forms import Field, nested_fields, typed_text
 
 MAX_FIELDS = 100
 MAX_CHOICES = 20
@@ -22,7 +22,7 @@ HINTS = {
 """What a tool says of itself (MCP server/tools: ToolAnnotations), if it is true and if not."""
 
 
-def offer(server: str, kind: str, shape: Mapping[str, Any]) -> Text:
+def render_offer(server: str, kind: str, shape: Mapping[str, Any]) -> Text:
     """Render it: what it is, its arguments, and what it gives."""
     name = str(shape.get("name") or "")
     annotations = as_object(shape.get("annotations"))
@@ -36,14 +36,14 @@ def offer(server: str, kind: str, shape: Mapping[str, Any]) -> Text:
     said = [words[not annotations[each]] for each, words in HINTS.items() if isinstance(annotations.get(each), bool)]
     page.fact("it says", ", ".join(said))
     if kind == "tool":
-        _fields(page, "Arguments", with_parts(shape.get("inputSchema")))
-        _fields(page, "Result", with_parts(shape.get("outputSchema")))
+        _add_fields(page, "Arguments", nested_fields(shape.get("inputSchema")))
+        _add_fields(page, "Result", nested_fields(shape.get("outputSchema")))
     elif kind == "prompt":
-        _fields(page, "Arguments", [_of_prompt(each) for each in as_objects(shape.get("arguments"))])
+        _add_fields(page, "Arguments", [_prompt_field(each) for each in as_objects(shape.get("arguments"))])
     return page.text
 
 
-def _of_prompt(shape: Mapping[str, Any]) -> Field:
+def _prompt_field(shape: Mapping[str, Any]) -> Field:
     name = str(shape.get("name") or "-")
     description = shape.get("description")
     return Field(
@@ -55,15 +55,15 @@ def _of_prompt(shape: Mapping[str, Any]) -> Field:
     )
 
 
-def _fields(page: DetailText, heading: str, found: Sequence[Field]) -> None:
+def _add_fields(page: DetailText, heading: str, found: Sequence[Field]) -> None:
     if not found:
         return
     page.heading(heading)
     for each in found[:MAX_FIELDS]:
         words = Text.assemble("• ", (text.line(each.name, 100), "bold"), ("*" if each.required else "", "red"))
-        words.append(f"  {_kind(each)}", style="dim")
+        words.append(f"  {_describe_values(each)}", style="dim")
         if each.default is not None:
-            words.append(f"  default: {text.line(shown(each.default), 60)}", style="dim")
+            words.append(f"  default: {text.line(typed_text(each.default), 60)}", style="dim")
         if each.description or each.title != each.name:
             words.append(f"  {text.line(each.description or each.title, 300)}")
         page.paragraph(words)
@@ -71,7 +71,7 @@ def _fields(page: DetailText, heading: str, found: Sequence[Field]) -> None:
         page.paragraph(f"and {len(found) - MAX_FIELDS} more", "dim")
 
 
-def _kind(field: Field) -> str:
+def _describe_values(field: Field) -> str:
     values = [text.line(value, 40) for value, _ in field.choices[:MAX_CHOICES]]
     if len(field.choices) > MAX_CHOICES:
         values.append(f"and {len(field.choices) - MAX_CHOICES} more")

@@ -8,11 +8,18 @@ from rich.text import Text
 from hubbub_client.data.records import Call, ConnectedHost, PendingRequest
 from hubbub_client.payload import as_object, as_objects
 from hubbub_frontend.display import content, text
-from hubbub_frontend.display.call_details import sent_with
-from hubbub_frontend.display.hosts import named
-from hubbub_frontend.display.records import duration, holder, hosts, hung_up, moment, outcome
+from hubbub_frontend.display.call_details import add_arguments
+from hubbub_frontend.display.hosts import name_and_version
+from hubbub_frontend.display.records import (
+    describe_asked_hosts,
+    describe_claim,
+    describe_hangup,
+    format_duration,
+    local_datetime,
+    outcome,
+)
 from hubbub_frontend.display.text import DetailText
-from hubbub_frontend.forms import Field, fields, shown
+from hubbub_frontend.forms import Field, fields, typed_text
 
 # Limits on the fields and choices of a form that are listed.
 MAX_FIELDS = 60
@@ -42,23 +49,23 @@ def headline(request: PendingRequest) -> Text:
     return Text.assemble((text.line(request.server), "bold"), f" {WORDS.get(request.kind, request.kind)}")
 
 
-def asked(request: PendingRequest, call: Call | None = None) -> Text:
+def render_request(request: PendingRequest, call: Call | None = None) -> Text:
     """Render the pending request, what the `call` that asks was sent with, its cause and its end."""
     page = DetailText().paragraph(headline(request)).defect(request.defect)
-    page.paragraph(call_over(request), "red")
-    _end(page, request)
+    page.paragraph(call_over_warning(request), "red")
+    _add_outcome(page, request)
     if request.state == "open" and request.claim:
-        page.fact("now", text.line(holder(request.claim)), "magenta")
+        page.fact("now", text.line(describe_claim(request.claim)), "magenta")
     page.text.append("\n")
-    question(page, request)
-    sent_with(page, call)
+    add_question(page, request)
+    add_arguments(page, call)
     page.heading("Why")
-    cause(page, request)
-    story(page, request)
+    add_cause(page, request)
+    add_history(page, request)
     return page.text
 
 
-def story(page: DetailText, request: PendingRequest) -> None:
+def add_history(page: DetailText, request: PendingRequest) -> None:
     """List who was shown it, claimed it and answered it, and when."""
     if request.moments:
         page.heading("What happened")
@@ -69,28 +76,28 @@ def story(page: DetailText, request: PendingRequest) -> None:
         by = f" {'the agent ' if each.agent else ''}{text.line(each.by)}" if each.by and done else ""
         by += f" via {text.line(each.via)}" if each.via and done else ""
         by += f": {outcome(request)}" if each.what == "answered" != outcome(request) else ""
-        after = duration((each.at - request.created_at).total_seconds())
+        after = format_duration((each.at - request.created_at).total_seconds())
         page.paragraph(f"{after:>9}  {done or each.what or 'unknown'}{by}")
 
 
-def cause(page: DetailText, request: PendingRequest, host: ConnectedHost | None = None) -> None:
+def add_cause(page: DetailText, request: PendingRequest, host: ConnectedHost | None = None) -> None:
     """Describe the call that caused it, as far as known, whether that call is over, and the host that waits for it."""
     source = CAUSES.get(request.cause_source or "", "")
     page.fact("call", request.call_id and f"{request.call_id}{f' ({source})' if source else ''}")
     if not request.call_id:
-        page.fact("call", candidates(request))
+        page.fact("call", describe_candidates(request))
     if request.delivery != "delivered":
         page.fact("call is over", request.cause_ended)
-    page.fact("caller", hung_up(request), "red" if request.state == "open" else "")
-    for each in hosts(request):
+    page.fact("caller", describe_hangup(request), "red" if request.state == "open" else "")
+    for each in describe_asked_hosts(request):
         page.fact("host", text.line(each))
-    page.fact("caller", request.caller).fact("host", host and named(host))
+    page.fact("caller", request.caller).fact("host", host and name_and_version(host))
     page.fact("task", request.task_id)
-    page.fact("came", moment(request.created_at))
+    page.fact("came", local_datetime(request.created_at))
     page.fact("id", request.id)
 
 
-def candidates(request: PendingRequest) -> str | None:
+def describe_candidates(request: PendingRequest) -> str | None:
     """Name the calls of which one caused it; None if there are no candidates.
 
     The one that is left when the others have ended is not certain either.
@@ -102,29 +109,29 @@ def candidates(request: PendingRequest) -> str | None:
     return f"one of {', '.join(ids[:MAX_CHOICES])}{more}" if ids else None
 
 
-def call_over(request: PendingRequest) -> str | None:
+def call_over_warning(request: PendingRequest) -> str | None:
     """Warn that the causing call has ended, before somebody answers; None otherwise."""
     if request.state != "open" or not request.cause_ended:
         return None
     return f"{text.line(request.cause_ended)}: an answer may come too late"
 
 
-def question(page: DetailText, request: PendingRequest) -> None:
+def add_question(page: DetailText, request: PendingRequest) -> None:
     """Render what is asked, by kind."""
     params = as_object(request.request)
     match request.kind:
         case "elicitation_form":
             page.paragraph(params.get("message"))
-            form(page, fields(params.get("requestedSchema")))
+            add_form(page, fields(params.get("requestedSchema")))
         case "elicitation_url":
-            page.paragraph(params.get("message")).paragraph(text.location(str(params.get("url", ""))))
+            page.paragraph(params.get("message")).paragraph(text.render_url(str(params.get("url", ""))))
         case "sampling":
-            sampling(page, params)
+            add_sampling(page, params)
         case _:
             page.paragraph("It asks for the directories that it may use.")
 
 
-def form(page: DetailText, questions: Sequence[Field]) -> None:
+def add_form(page: DetailText, questions: Sequence[Field]) -> None:
     """Render the fields of a form, one per line: its key, as it is typed, and its title where that says more."""
     page.heading("Form")
     for each in questions[:MAX_FIELDS]:
@@ -140,7 +147,7 @@ def form(page: DetailText, questions: Sequence[Field]) -> None:
         for part in (several, titles, f"and {left} more" if left > 0 else "", each.hint):
             words.append(f"  {part}" if part else "", style="dim")
         if each.default is not None:
-            words.append(f"  default: {text.line(shown(each.default), 60)}", style="dim")
+            words.append(f"  default: {text.line(typed_text(each.default), 60)}", style="dim")
         if each.description:
             words.append(f"\n    {text.line(each.description)}")
         page.paragraph(words)
@@ -148,11 +155,11 @@ def form(page: DetailText, questions: Sequence[Field]) -> None:
         page.paragraph(f"and {len(questions) - MAX_FIELDS} fields more", "dim")
 
 
-def sampling(page: DetailText, params: Mapping[str, Any]) -> None:
+def add_sampling(page: DetailText, params: Mapping[str, Any]) -> None:
     """Render the conversation to continue, and the server's preferences."""
     page.fact("system", params.get("systemPrompt"))
     for message in as_objects(params.get("messages")):
-        page.fact(text.line(message.get("role", "-"), 10), content.content(message))
+        page.fact(text.line(message.get("role", "-"), 10), content.content_text(message))
     preferences = as_object(params.get("modelPreferences"))
     page.fact("models", ", ".join(str(each.get("name")) for each in as_objects(preferences.get("hints"))))
     wishes = {name.removesuffix("Priority"): value for name, value in preferences.items() if name != "hints"}
@@ -161,14 +168,14 @@ def sampling(page: DetailText, params: Mapping[str, Any]) -> None:
     page.fact("tools", ", ".join(str(tool.get("name")) for tool in as_objects(params.get("tools"))))
 
 
-def _end(page: DetailText, request: PendingRequest) -> None:
+def _add_outcome(page: DetailText, request: PendingRequest) -> None:
     if request.state == "open":
         return
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
-    page.fact("state", Text.assemble(text.state(outcome(request)), by))
-    page.fact("answered", moment(request.answered_at))
+    page.fact("state", Text.assemble(text.styled_state(outcome(request)), by))
+    page.fact("answered", local_datetime(request.answered_at))
     page.fact("reason", request.reason)
     late = ": the call that asked was over already" if request.delivery == "late" else ""
-    page.fact("delivery", text.state(request.delivery).append(late))
+    page.fact("delivery", text.styled_state(request.delivery).append(late))
     if request.answer is not None:
         page.heading("Answer").json(request.answer)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from rich.text import Text
 
 from hubbub_client.legible import NOT_LEGIBLE, clean, is_clean
-from hubbub_frontend.display.records import IMITATES, host_of, imitates
+from hubbub_frontend.display.records import IMITATES, may_imitate_host, url_host
 
 # Limits in characters: for a detail, and for a line of a list.
 MAX_CHARS = 20_000
@@ -47,7 +47,7 @@ STYLES = {
 }
 
 
-def safe(value: object, limit: int = MAX_CHARS) -> str:
+def safe_text(value: object, limit: int = MAX_CHARS) -> str:
     """Return a value as text of at most `limit` characters, with a count of the omitted ones."""
     text = str(value)
     more = len(text) - limit
@@ -60,18 +60,18 @@ def line(value: object, limit: int = MAX_LINE_CHARS) -> str:
     return clean(" ".join(text.split()))[:limit] + ("…" if len(text) > limit else "")
 
 
-def editable(value: Any) -> str:
+def editable_json(value: Any) -> str:
     """Return a value as JSON for editing; unsafe characters are escaped, so the value keeps its meaning."""
     written = json.dumps(value, indent=2, ensure_ascii=False)
     return NOT_LEGIBLE.sub(lambda found: json.dumps(found[0])[1:-1], written)
 
 
-def state(name: str | None) -> Text:
+def styled_state(name: str | None) -> Text:
     """Return the name of a state, in its colour."""
     return Text(line((name or "-").replace("_", " ")), style=STYLES.get(name or "", ""))
 
 
-def remaining(deadline: datetime | None) -> Text:
+def time_left(deadline: datetime | None) -> Text:
     """Return the time left: `4:59`, `2 h`, red in its last minute."""
     if deadline is None:
         return Text("-", style="dim")
@@ -83,7 +83,7 @@ def remaining(deadline: datetime | None) -> Text:
     return Text(f"{seconds // 60}:{seconds % 60:02}", style="bold red" if seconds < 60 else "")
 
 
-def location(url: str) -> Text:
+def render_url(url: str) -> Text:
     """Render a whole url with its host marked, and a warning below if it may imitate another.
 
     MCP client/elicitation, url mode. Characters that do not belong into a url are shown by their numbers.
@@ -91,21 +91,21 @@ def location(url: str) -> Text:
     shown = "".join(
         each if each.isprintable() and is_clean(each) else json.dumps(each)[1:-1] for each in url[:MAX_CHARS]
     )
-    host = host_of(url)
+    host = url_host(url)
     text = Text(shown)
     if host:
         start = shown.lower().find(host, shown.find("//") + 2 if "//" in shown else 0)
         if start >= 0:
             text.stylize("bold reverse", start, start + len(host))
-    for warning in _warnings(url, host):
+    for warning in _url_warnings(url, host):
         text.append(f"\n⚠ {line(warning)}", style="bold red")
     return text
 
 
-def _warnings(url: str, host: str | None) -> list[str]:
+def _url_warnings(url: str, host: str | None) -> list[str]:
     if not host:
         return ["this is not a url with a host"]
-    found = [IMITATES] if imitates(url) else []
+    found = [IMITATES] if may_imitate_host(url) else []
     if not url.isprintable() or not url.isascii():
         found.append("it has characters that urls do not have")
     if "@" in urlsplit(url).netloc:
@@ -125,7 +125,7 @@ class DetailText:
         """Add a line with a label."""
         if value is None or value == "":
             return self
-        shown = value if isinstance(value, Text) else Text(safe(value), style=style)
+        shown = value if isinstance(value, Text) else Text(safe_text(value), style=style)
         self.text.append(f"{label:{LABEL_WIDTH}} ", style="dim")
         self.text.append_text(shown).append("\n")
         return self
@@ -138,7 +138,7 @@ class DetailText:
     def paragraph(self, words: object, style: str = "") -> "DetailText":
         """Add a text of any length."""
         if words is not None and words != "":
-            shown = words if isinstance(words, Text) else Text(safe(words), style=style)
+            shown = words if isinstance(words, Text) else Text(safe_text(words), style=style)
             self.text.append_text(shown).append("\n")
         return self
 

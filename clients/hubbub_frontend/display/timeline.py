@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from hubbub_client.data.records import Call, PendingRequest
-from hubbub_frontend.display.records import duration
+from hubbub_frontend.display.records import format_duration
 
 PartKind = Literal["queued", "server", "person"]
 KINDS: tuple[PartKind, ...] = ("queued", "server", "person")
@@ -69,7 +69,7 @@ class Timeline:
     @property
     def in_words(self) -> str:
         """Return sums and the share of people: `queued 4 ms · server 0.7 s · person 21.5 s (97%)`."""
-        sums = [f"{kind} {duration(self.sum_s(kind))}" for kind in KINDS if self.sum_s(kind)]
+        sums = [f"{kind} {format_duration(self.sum_s(kind))}" for kind in KINDS if self.sum_s(kind)]
         person = self.sum_s("person")
         return " · ".join(sums) + (f" ({person / self.total_s:.0%})" if person and self.total_s else "")
 
@@ -96,7 +96,7 @@ class Timeline:
         }
 
 
-def timeline(call: Call, requests: Sequence[PendingRequest], now: datetime) -> Timeline:
+def build_timeline(call: Call, requests: Sequence[PendingRequest], now: datetime) -> Timeline:
     """Build the timeline of a call until its end, or until now.
 
     Time with people counts once, however many pending requests are open.
@@ -106,7 +106,9 @@ def timeline(call: Call, requests: Sequence[PendingRequest], now: datetime) -> T
         return max(round((moment - call.created_at).total_seconds(), 6), 0.0)
 
     total = since(call.completed_at or now)
-    asked = tuple(_asked(request, since, total) for request in sorted(requests, key=lambda r: (r.created_at, r.id)))
+    asked = tuple(
+        _question_span(request, since, total) for request in sorted(requests, key=lambda r: (r.created_at, r.id))
+    )
     sent = min(since(call.started_at) if call.started_at else total, total)
     parts = [CallPhase("queued", 0.0, sent)]
     at = sent
@@ -116,10 +118,10 @@ def timeline(call: Call, requests: Sequence[PendingRequest], now: datetime) -> T
             parts += [CallPhase("server", at, start), CallPhase("person", start, end)]
             at = end
     parts.append(CallPhase("server", at, total))
-    return Timeline(total, tuple(_joined(parts)), asked)
+    return Timeline(total, tuple(_join_phases(parts)), asked)
 
 
-def _asked(request: PendingRequest, since: Callable[[datetime], float], total: float) -> QuestionSpan:
+def _question_span(request: PendingRequest, since: Callable[[datetime], float], total: float) -> QuestionSpan:
     names = {"delivered": "late"} if request.delivery == "late" else {}
     steps = tuple(
         Step(names.get(m.what or "", m.what) or "unknown", since(m.at), m.by, m.agent) for m in request.moments
@@ -138,7 +140,7 @@ def _asked(request: PendingRequest, since: Callable[[datetime], float], total: f
     )
 
 
-def _joined(parts: Sequence[CallPhase]) -> list[CallPhase]:
+def _join_phases(parts: Sequence[CallPhase]) -> list[CallPhase]:
     """Drop empty parts, and join neighbours of one kind."""
     found: list[CallPhase] = []
     for part in parts:

@@ -11,11 +11,18 @@ from hubbub_client.data.records import CALL_ENDED, Call, ConnectedHost, PendingR
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import content, text
-from hubbub_frontend.display.hosts import host_of, named
-from hubbub_frontend.display.records import call_state, describe, duration, moment, outcome, relative
+from hubbub_frontend.display.hosts import fetch_waiting_host, name_and_version
+from hubbub_frontend.display.records import (
+    call_state,
+    describe_progress,
+    format_duration,
+    local_datetime,
+    outcome,
+    relative_time,
+)
 from hubbub_frontend.display.text import DetailText
-from hubbub_frontend.display.timeline import timeline
-from hubbub_frontend.error_help import more_about
+from hubbub_frontend.display.timeline import build_timeline
+from hubbub_frontend.error_help import help_hint
 from hubbub_tui.boards import Board, BoardRow, Boards, called
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.widgets.table import Column
@@ -29,7 +36,7 @@ async def call_in_full(hub: Hub, id_: str, boards: Boards) -> tuple[Call, Text]:
     """Fetch a call and render it in full. Raises HubbubError."""
     call = await hub.calls.get(id_)
     asked = await hub.inbox.list(call_id=id_, limit=MAX_ASKED) if call.ended and call.pending_ids else ()
-    host = None if call.ended else await host_of(hub, id_)
+    host = None if call.ended else await fetch_waiting_host(hub, id_)
     return call, call_text(call, boards, asked, host)
 
 
@@ -43,12 +50,12 @@ def call_text(
         page.fact("progress", bar(progress))
     if call.error:
         page.fact("error", f"{call.error.code} ({call.error.category})", "red").fact("says", call.error.message, "red")
-        page.fact("help", more_about(call.error.code, call.error.help_url))
+        page.fact("help", help_hint(call.error.code, call.error.help_url))
     _requests(page, call, boards)
     _result(page, call)
     page.heading("Call").fact("what", called(call)).fact("method", call.method).fact("server", call.server)
-    page.fact("task", call.task_id).fact("host", host and named(host))
-    page.fact("came", moment(call.created_at)).fact("took", _took(call, asked)).fact("id", call.id)
+    page.fact("task", call.task_id).fact("host", host and name_and_version(host))
+    page.fact("came", local_datetime(call.created_at)).fact("took", _took(call, asked)).fact("id", call.id)
     if call.params:
         page.heading("Params").json(call.params)
     return page.text
@@ -62,15 +69,17 @@ def waits_for(call: Call, boards: Boards) -> object:
 
 def standing(call: Call) -> Text:
     """Return the state of a call; one that may have caused an open pending request is perhaps waiting."""
-    return text.state(call_state(call))
+    return text.styled_state(call_state(call))
 
 
 def bar(progress: Progress) -> Text:
     """Return progress, as a bar if there is a total."""
     if not progress.total or not math.isfinite(share := progress.progress / progress.total):
-        return Text(text.line(describe(progress)))
+        return Text(text.line(describe_progress(progress)))
     done = round(BAR_WIDTH * min(max(share, 0), 1))
-    return Text.assemble(("━" * done, "cyan"), ("━" * (BAR_WIDTH - done), "dim"), f" {text.line(describe(progress))}")
+    return Text.assemble(
+        ("━" * done, "cyan"), ("━" * (BAR_WIDTH - done), "dim"), f" {text.line(describe_progress(progress))}"
+    )
 
 
 def _requests(page: DetailText, call: Call, boards: Boards) -> None:
@@ -85,7 +94,7 @@ def _requests(page: DetailText, call: Call, boards: Boards) -> None:
     page.heading("Requests")
     for id_ in call.pending_ids:
         request, row = boards.request(id_), boards.open.rows.get(id_) or boards.ended.rows.get(id_)
-        where = text.state(outcome(request)) if request else Text("-")
+        where = text.styled_state(outcome(request)) if request else Text("-")
         by = f" by {text.line(request.answered_by)}" if request and request.answered_by else ""
         page.paragraph(Text.assemble("• ", where, by, f"  {row.about if row else text.line(id_)}"))
         if call.state == "waiting_input" and request and request.state == "open":
@@ -107,8 +116,8 @@ def _result(page: DetailText, call: Call) -> None:
 def _took(call: Call, asked: Sequence[PendingRequest]) -> str | None:
     if call.completed_at is None:
         return None
-    line = timeline(call, asked, call.completed_at)
-    return f"{duration(line.total_s)}: {line.in_words}"
+    line = build_timeline(call, asked, call.completed_at)
+    return f"{format_duration(line.total_s)}: {line.in_words}"
 
 
 class CallsPane(ListPane):
@@ -122,7 +131,7 @@ class CallsPane(ListPane):
         Binding("g", "task", "Its task", show=False),
     ]
     COLUMNS = (
-        Column("came", lambda row: relative(row.record.created_at), 8),
+        Column("came", lambda row: relative_time(row.record.created_at), 8),
         Column("server", lambda row: row.record.server, 12),
         Column("call", lambda row: row.about),
         Column("asks", lambda row: str(len(row.record.pending_ids) or "-"), 4, wide=True),

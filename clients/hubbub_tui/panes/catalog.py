@@ -18,7 +18,7 @@ from hubbub_client.data.records import CatalogEntry, CatalogList
 from hubbub_client.errors import HubbubError
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import text
-from hubbub_frontend.display.records import moment
+from hubbub_frontend.display.records import local_datetime
 from hubbub_frontend.display.text import DetailText
 from hubbub_tui.boards import MAX_ROWS
 from hubbub_tui.panes.pane import SETTLE_S, TICK_S, PaneFilter
@@ -276,8 +276,8 @@ def _described(what: object) -> Text:
     match what:
         case CatalogList():
             page.fact("server", what.server).fact("kind", what.kind).fact("entries", what.count)
-            page.fact("freshness", text.state(what.freshness))
-            page.fact("fetched", moment(what.fetched_at))
+            page.fact("freshness", text.styled_state(what.freshness))
+            page.fact("fetched", local_datetime(what.fetched_at))
             if what.error:
                 page.fact("error", f"{what.error.code}: {what.error.message}", "red")
         case CatalogEntry():

@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 
 from hubbub_client.data.records import EventKind, ServerEvent
 from hubbub_frontend.display import text
-from hubbub_frontend.display.records import HUB, moment
+from hubbub_frontend.display.records import HUB, local_datetime
 from hubbub_frontend.display.text import DetailText
 from hubbub_tui.boards import BoardRow
 from hubbub_tui.panes.pane import ListPane
@@ -81,7 +81,7 @@ class EventsPane(ListPane):
     async def detail(self, row: BoardRow[Any]) -> Text:
         event: ServerEvent = row.record
         page = DetailText().fact("kind", event.kind).fact("server", event.server or HUB).fact("method", event.method)
-        page.fact("call", event.call_id).fact("at", moment(event.at))
+        page.fact("call", event.call_id).fact("at", local_datetime(event.at))
         return page.heading("Told").json(event.params).text
 
     def action_server(self) -> None:

@@ -9,9 +9,9 @@ from textual.binding import Binding, BindingType
 
 from hubbub_client.data.records import ConnectedHost, HostRequest
 from hubbub_frontend.display import hosts, text
-from hubbub_frontend.display.records import moment, relative
+from hubbub_frontend.display.records import local_datetime, relative_time
 from hubbub_frontend.display.text import DetailText
-from hubbub_frontend.shell_commands import whole
+from hubbub_frontend.shell_commands import with_hub_options
 from hubbub_tui.boards import Board, BoardRow, Boards
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.widgets.table import Column
@@ -32,14 +32,14 @@ class HostsPane(ListPane):
         Binding("h", "present", "Hide gone"),
     ]
     COLUMNS = (
-        Column("host", lambda row: text.line(hosts.named(row.record))),
+        Column("host", lambda row: text.line(hosts.name_and_version(row.record))),
         Column("for", lambda row: text.line(row.record.principal), 12),
-        Column("sees", lambda row: text.line(hosts.sees(row.record)), 18),
+        Column("sees", lambda row: text.line(hosts.endpoint_name(row.record)), 18),
         Column("by", lambda row: text.line(row.record.transport), 5, wide=True),
         Column("protocol", lambda row: text.line(row.record.protocol_version), 10, wide=True),
-        Column("stream", lambda row: hosts.stream(row.record), 6, wide=True),
-        Column("last seen", lambda row: relative(row.record.last_used_at), 9),
-        Column("state", lambda row: text.state(hosts.state(row.record)), 13),
+        Column("stream", lambda row: hosts.stream_state(row.record), 6, wide=True),
+        Column("last seen", lambda row: relative_time(row.record.last_used_at), 9),
+        Column("state", lambda row: text.styled_state(hosts.host_state(row.record)), 13),
     )
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class HostsPane(ListPane):
         if not here:
             return "" if self.boards.hosts_refused else f"No host is connected{and_gone}"
         some = f"{'of the newest: ' if self.boards.more_hosts else ''}{here} host{'' if here == 1 else 's'}"
-        waiting = sum(hosts.state(row.record) == "waiting_input" for row in board.rows.values())
+        waiting = sum(hosts.host_state(row.record) == "waiting_input" for row in board.rows.values())
         return f"{some}{f' · {waiting} waiting for an answer' if waiting else ''}{and_gone}"
 
     def nothing(self) -> Text:
@@ -84,21 +84,22 @@ class HostsPane(ListPane):
         return (
             DetailText()
             .paragraph(hosts.EMPTY)
-            .paragraph(f"\n{whole(hosts.PASTE)}\n", "bold")
-            .paragraph(whole(hosts.OTHERS), "dim")
+            .paragraph(f"\n{with_hub_options(hosts.PASTE)}\n", "bold")
+            .paragraph(with_hub_options(hosts.OTHERS), "dim")
             .text
         )
 
     def words(self, row: BoardRow[Any]) -> str:
         host: ConnectedHost = row.record
-        return f"{row.key} {hosts.named(host)} {host.principal} {hosts.sees(host)} {host.transport} {hosts.state(host)}"
+        names = f"{row.key} {hosts.name_and_version(host)} {host.principal} {hosts.endpoint_name(host)}"
+        return f"{names} {host.transport} {hosts.host_state(host)}"
 
     def aspect(self, row: BoardRow[Any]) -> object:
         return row.record, [_about(each, self.boards) for each in row.record.requests]
 
     async def detail(self, row: BoardRow[Any]) -> Text:
         host: ConnectedHost = row.record
-        page = DetailText().fact("state", text.state(hosts.state(host))).heading("What it waits for")
+        page = DetailText().fact("state", text.styled_state(hosts.host_state(host))).heading("What it waits for")
         for request in host.requests:
             page.paragraph(f"• {_about(request, self.boards)}, since {request.created_at.astimezone():%H:%M:%S}")
             perhaps = "" if request.pending_request_ids else "perhaps: "
@@ -110,10 +111,14 @@ class HostsPane(ListPane):
         elif any(_asked(each, self.boards) for each in host.requests):
             page.paragraph("press a to answer", "dim")
         page.paragraph("A call that it was given a ticket or a task for goes on without it: 3 shows the calls.", "dim")
-        page.heading("Host").fact("name", hosts.named(host)).fact("for", host.principal).fact("sees", hosts.sees(host))
-        page.fact("over", hosts.transport(host)).fact("protocol", host.protocol_version)
-        page.fact("connected" if host.has_session else "first seen", moment(host.created_at))
-        page.fact("last seen", moment(host.last_used_at)).fact("stream", hosts.stream(host)).fact("id", host.id)
+        page.heading("Host").fact("name", hosts.name_and_version(host)).fact("for", host.principal).fact(
+            "sees", hosts.endpoint_name(host)
+        )
+        page.fact("over", hosts.transport_name(host)).fact("protocol", host.protocol_version)
+        page.fact("connected" if host.has_session else "first seen", local_datetime(host.created_at))
+        page.fact("last seen", local_datetime(host.last_used_at)).fact("stream", hosts.stream_state(host)).fact(
+            "id", host.id
+        )
         return page.text
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -9,9 +9,9 @@ from textual.binding import Binding, BindingType
 
 from hubbub_client.data.records import PendingRequest
 from hubbub_frontend.display import text
-from hubbub_frontend.display.call_details import call_of
-from hubbub_frontend.display.hosts import host_of
-from hubbub_frontend.display.records import outcome, relative
+from hubbub_frontend.display.call_details import fetch_asking_call
+from hubbub_frontend.display.hosts import fetch_waiting_host
+from hubbub_frontend.display.records import outcome, relative_time
 from hubbub_frontend.display.text import DetailText
 from hubbub_tui.boards import Board, BoardRow
 from hubbub_tui.panes.pane import ListPane
@@ -41,8 +41,8 @@ def holder(request: PendingRequest) -> Text:
 def left(request: PendingRequest) -> Text:
     """Return the time that is left; without a deadline, how long ago it was asked."""
     if request.deadline is None:
-        return Text(relative(request.created_at), style="dim")
-    return text.remaining(request.deadline)
+        return Text(relative_time(request.created_at), style="dim")
+    return text.time_left(request.deadline)
 
 
 OPEN = (
@@ -55,9 +55,9 @@ HISTORY = (
     Column("question", lambda row: row.about),
     Column("kind", lambda row: kind(row.record), 8, wide=True),
     Column("server", lambda row: Text(text.line(row.record.server), style="dim"), 12),
-    Column("state", lambda row: text.state(outcome(row.record)), 9),
+    Column("state", lambda row: text.styled_state(outcome(row.record)), 9),
     Column("by", lambda row: text.line(row.record.answered_by or "-"), 8),
-    Column("asked", lambda row: relative(row.record.created_at), 7, right=True),
+    Column("asked", lambda row: relative_time(row.record.created_at), 7, right=True),
 )
 
 
@@ -105,9 +105,9 @@ class InboxPane(ListPane):
     async def detail(self, row: BoardRow[Any]) -> Text:
         hub = self.hub_app.hub
         request = await hub.inbox.get(row.key)
-        host = await host_of(hub, request.call_id) if request.state == "open" and request.call_id else None
+        host = await fetch_waiting_host(hub, request.call_id) if request.state == "open" and request.call_id else None
         called = self.boards.calls.rows.get(request.call_id or "")
-        return in_full(request, called.about if called else "", await call_of(hub, request), host)
+        return in_full(request, called.about if called else "", await fetch_asking_call(hub, request), host)
 
     def aspect(self, row: BoardRow[Any]) -> object:
         called = self.boards.calls.rows.get(row.record.call_id or "")

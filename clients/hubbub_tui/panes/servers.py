@@ -8,10 +8,10 @@ from textual.binding import Binding, BindingType
 
 from hubbub_client.data.records import Server
 from hubbub_frontend.display import text
-from hubbub_frontend.display.records import in_queue, moment, relative
+from hubbub_frontend.display.records import describe_queue, local_datetime, relative_time
 from hubbub_frontend.display.text import DetailText
-from hubbub_frontend.error_help import more_about
-from hubbub_frontend.shell_commands import whole
+from hubbub_frontend.error_help import help_hint
+from hubbub_frontend.shell_commands import with_hub_options
 from hubbub_tui.boards import Board, BoardRow
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.screens.new_server import AddServer
@@ -24,15 +24,15 @@ def _trouble(server: Server) -> Text:
         reason = f"{server.error.code} · {again}: {server.error.message or ''}" if server.error else again
         return Text(text.line(reason), style="red")
     if server.state == "error" or server.error:
-        retry = f"next try {relative(server.next_retry_at)} · " if server.next_retry_at else ""
+        retry = f"next try {relative_time(server.next_retry_at)} · " if server.next_retry_at else ""
         error = f"{server.error.code}: {server.error.message or ''}" if server.error else ""
         return Text(text.line(retry + error), style="red")
-    return Text(in_queue(server.queue), style="" if server.state == "connected" else "dim")
+    return Text(describe_queue(server.queue), style="" if server.state == "connected" else "dim")
 
 
 def _state(server: Server) -> Text:
     """Return the state of a connection; one that the hub gave up does not come back by itself."""
-    return text.state("gave_up" if server.gave_up else server.state)
+    return text.styled_state("gave_up" if server.gave_up else server.state)
 
 
 class ServersPane(ListPane):
@@ -67,7 +67,7 @@ class ServersPane(ListPane):
 
     def nothing(self) -> Text:
         page = DetailText().paragraph("A server is a program that offers tools over MCP. a adds one.")
-        return page.paragraph(whole("Those of your other programs: hubbub init"), "dim").text
+        return page.paragraph(with_hub_options("Those of your other programs: hubbub init"), "dim").text
 
     def words(self, row: BoardRow[Any]) -> str:
         return f"{row.key} {row.record.state} {row.record.transport}"
@@ -79,11 +79,11 @@ class ServersPane(ListPane):
             page.paragraph("The hub does not try again by itself: press c", "red")
         page.fact("transport", server.transport).fact("protocol", server.protocol_version).fact("process", server.pid)
         page.fact("attempt", server.attempt or None)
-        page.fact("next try", moment(server.next_retry_at))
+        page.fact("next try", local_datetime(server.next_retry_at))
         if server.error:
             page.heading("Trouble").fact("code", f"{server.error.code} ({server.error.category})", "red")
             page.paragraph(server.error.message, "red").fact(
-                "help", more_about(server.error.code, server.error.help_url)
+                "help", help_hint(server.error.code, server.error.help_url)
             )
             if server.error.details:
                 page.json(server.error.details)

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from hubbub_client.data.records import Task
 from hubbub_client.errors import HubbubError
 from hubbub_frontend.display import text
-from hubbub_frontend.display.records import moment, relative
+from hubbub_frontend.display.records import local_datetime, relative_time
 from hubbub_frontend.display.text import DetailText
 from hubbub_tui.boards import Board, BoardRow
 from hubbub_tui.panes.pane import ListPane
@@ -27,12 +27,12 @@ class TasksPane(ListPane):
         Binding("g", "call", "Its call"),
     ]
     COLUMNS = (
-        Column("came", lambda row: relative(row.record.created_at), 8),
+        Column("came", lambda row: relative_time(row.record.created_at), 8),
         Column("server", lambda row: row.record.server, 12),
         Column("held by", lambda row: "hub" if row.record.role == "receiver" else "server", 7),
         Column("method", lambda row: text.line(row.record.method or "-")),
-        Column("status", lambda row: text.state(row.record.status), 14),
-        Column("changed", lambda row: relative(row.record.last_updated_at), 8, wide=True),
+        Column("status", lambda row: text.styled_state(row.record.status), 14),
+        Column("changed", lambda row: relative_time(row.record.last_updated_at), 8, wide=True),
     )
 
     @property
@@ -56,11 +56,14 @@ class TasksPane(ListPane):
     async def detail(self, row: BoardRow[Any]) -> Text:
         task: Task = row.record
         page = (
-            DetailText().defect(task.defect).fact("status", text.state(task.status)).fact("says", task.status_message)
+            DetailText()
+            .defect(task.defect)
+            .fact("status", text.styled_state(task.status))
+            .fact("says", task.status_message)
         )
         page.fact("role", f"{task.role}: held by {'the hub' if task.role == 'receiver' else 'the server'}")
         page.fact("server", task.server).fact("method", task.method).fact("call", task.call_id)
-        page.fact("came", moment(task.created_at)).fact("changed", moment(task.last_updated_at))
+        page.fact("came", local_datetime(task.created_at)).fact("changed", local_datetime(task.last_updated_at))
         page.fact("lives", f"{task.ttl_ms / 1000:g} s" if task.ttl_ms is not None else None)
         page.fact("poll every", f"{task.poll_interval_ms / 1000:g} s" if task.poll_interval_ms is not None else None)
         page.fact("asks", ", ".join(task.pending_ids)).fact("id", task.id)

@@ -15,11 +15,11 @@ from textual.widgets import Button, Footer, Static
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, NotFound
 from hubbub_client.payload import as_object
-from hubbub_frontend.display.answers import in_line
-from hubbub_frontend.display.call_details import call_of, sent_with
-from hubbub_frontend.display.questions import call_over, cause, headline
-from hubbub_frontend.display.records import holder
-from hubbub_frontend.display.text import DetailText, line, remaining, safe
+from hubbub_frontend.display.answers import answer_line
+from hubbub_frontend.display.call_details import add_arguments, fetch_asking_call
+from hubbub_frontend.display.questions import add_cause, call_over_warning, headline
+from hubbub_frontend.display.records import describe_claim
+from hubbub_frontend.display.text import DetailText, line, safe_text, time_left
 from hubbub_tui.screens.answer_body import Body, body_for
 from hubbub_tui.screens.dialogs import REFUSED, Ask
 from hubbub_tui.screens.form import Incomplete
@@ -80,7 +80,7 @@ class AnswerScreen(Part, Screen[None]):
             yield (body := body_for(self._request))
             yield self._sent
             why = DetailText()
-            cause(why, self._request)
+            add_cause(why, self._request)
             yield Static(why.text, classes="why", markup=False)
         with Horizontal(classes="buttons"):
             yield Button(f"{body.verb} (ctrl+s)", id="send", variant="success", compact=True)
@@ -196,11 +196,11 @@ class AnswerScreen(Part, Screen[None]):
         seen = self.hub_app.boards.request(self._request.id)
         said = title(self._request).append("\n").append_text(headline(self._request))
         if (deadline := self._request.deadline) is not None:
-            said.append(" · time left ").append_text(remaining(deadline))
+            said.append(" · time left ").append_text(time_left(deadline))
         if said != self._said:
             self._said = said
             self._headline.update(said)
-        if seen is not None and not self._told_over and (over := call_over(seen)):
+        if seen is not None and not self._told_over and (over := call_over_warning(seen)):
             self._told_over = True
             self._tell(over, "bad")
         if seen is not None and seen.state != "open" and not self._sending:
@@ -218,7 +218,7 @@ class AnswerScreen(Part, Screen[None]):
     async def _fetch_sent(self) -> None:
         """Show what the call that asks was sent with: who approves it has to know."""
         page = DetailText()
-        sent_with(page, await call_of(self.hub_app.hub, self._request))
+        add_arguments(page, await fetch_asking_call(self.hub_app.hub, self._request))
         self._sent.update(page.text)
         # On a low screen it would push what a sampling says itself out of sight.
         self._sent.display = bool(page.text) and (self._request.kind in ELICITATIONS or self.size.height >= ROOMY)
@@ -237,7 +237,7 @@ class AnswerScreen(Part, Screen[None]):
                 return
             self._tell(todo, "good")
         elif request.state == "answered":
-            answer = in_line(request)
+            answer = answer_line(request)
             self._tell(f"{line(request.answered_by or 'somebody')} answered it before you: {answer}", "bad")
         else:
             self._tell(f"{request.state}: {line(request.reason or 'nobody needs an answer any more')}", "bad")
@@ -277,7 +277,7 @@ class AnswerScreen(Part, Screen[None]):
         else:
             claim = (self.hub_app.boards.request(self._request.id) or self._request).claim
             by = refusal.metadata.get("claimed_by", "somebody")
-            holds = holder(claim) if claim is not None and claim.host else f"being answered by {by}"
+            holds = describe_claim(claim) if claim is not None and claim.host else f"being answered by {by}"
             self._taken(f"{line(holds)}: what you send now is refused")
 
     def _taken(self, words: str) -> None:
@@ -288,6 +288,6 @@ class AnswerScreen(Part, Screen[None]):
             self._own_elsewhere = False
 
     def _tell(self, words: str, mood: str = "") -> None:
-        self._banner.update(safe(words, MAX_BANNER_CHARS))
+        self._banner.update(safe_text(words, MAX_BANNER_CHARS))
         self._banner.display = bool(words)
         self._banner.set_classes(mood)

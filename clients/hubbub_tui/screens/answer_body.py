@@ -15,7 +15,7 @@ from textual.widgets import Button, Input, Static, TextArea
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import text
-from hubbub_frontend.display.questions import sampling
+from hubbub_frontend.display.questions import add_sampling
 from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.forms import fields
 from hubbub_tui.screens.form import Form, Incomplete
@@ -51,7 +51,7 @@ class Body(Part, Vertical, metaclass=AbstractWidget):
     def complain(self, problem: str) -> None:
         """Show a problem; an empty one clears it."""
         said = self.query_children(".problem").only_one(Static)
-        said.update(f"✗ {text.safe(problem, 1000)}" if problem else "")
+        said.update(f"✗ {text.safe_text(problem, 1000)}" if problem else "")
         said.display = bool(problem)
 
     def _message(self) -> ComposeResult:
@@ -59,7 +59,7 @@ class Body(Part, Vertical, metaclass=AbstractWidget):
         if fits_title(self.request):
             yield Static(classes="gap")
         else:
-            yield Static(text.safe(self.params.get("message", ""), 4000), classes="message", markup=False)
+            yield Static(text.safe_text(self.params.get("message", ""), 4000), classes="message", markup=False)
 
     def accepted(self) -> str | None:
         """Return what the person still has to do after the answer is accepted; None for nothing."""
@@ -125,7 +125,7 @@ class PageBody(Body):
 
     def compose(self) -> ComposeResult:
         yield from self._message()
-        yield Static(text.location(self._url), classes="location", markup=False)
+        yield Static(text.render_url(self._url), classes="location", markup=False)
         yield Button("Copy the address", id="copy", compact=True)
         if self._is_authorization:
             yield Static(
@@ -179,7 +179,7 @@ class SamplingBody(Body):
 
     def compose(self) -> ComposeResult:
         page = DetailText()
-        sampling(page, self.params)
+        add_sampling(page, self.params)
         yield Static(page.text, classes="message", markup=False)
         yield Static("Reply", classes="title", markup=False)
         yield TextArea("", id="reply", tab_behavior="focus", compact=True)

@@ -15,8 +15,8 @@ from textual.widgets import Input, Select, SelectionList, Static, TextArea
 from hubbub_client import payload
 from hubbub_client.legible import is_clean
 from hubbub_client.payload import as_list
-from hubbub_frontend.display.text import editable, line, safe
-from hubbub_frontend.forms import Field, check, parse, shown
+from hubbub_frontend.display.text import editable_json, line, safe_text
+from hubbub_frontend.forms import Field, check_bounds, parse_value, typed_text
 from hubbub_tui.widgets.part import UP_DOWN
 
 # A form with more fields is answered as JSON, and a field with more choices is typed.
@@ -52,7 +52,7 @@ class Question(Vertical):
         title = Content.assemble(Content.styled(line(field.title, 100), "bold"), mark)
         yield Static(Content.assemble(title, Content.styled(f"  {hint}", "dim")))
         if field.description:
-            yield Static(Content.styled(safe(field.description, MAX_DESCRIPTION_CHARS), "dim"))
+            yield Static(Content.styled(safe_text(field.description, MAX_DESCRIPTION_CHARS), "dim"))
         yield self._control
         problem = Static(classes="problem", markup=False)
         problem.display = False
@@ -68,7 +68,7 @@ class Question(Vertical):
                 chosen = cast("set[str]", set(cast("Any", control).selected))
                 given = [value for value, _ in self.field.choices if value in chosen] or NOTHING
                 if given is not NOTHING:
-                    check(self.field, given)
+                    check_bounds(self.field, given)
             case _:
                 chosen = cast("Any", control).value
                 given = NOTHING if chosen is Select.NULL else chosen
@@ -79,7 +79,7 @@ class Question(Vertical):
     def complain(self, problem: str) -> None:
         """Show a problem; an empty one clears it."""
         said = self.query_one(".problem", Static)
-        said.update(f"✗ {safe(problem, 200)}" if problem else "")
+        said.update(f"✗ {safe_text(problem, 200)}" if problem else "")
         said.display = bool(problem)
         self.set_class(bool(problem), "wrong")
 
@@ -90,7 +90,7 @@ class Question(Vertical):
     def _typed(self, typed: str) -> Any:
         if not typed:
             return NOTHING
-        return parse(self.field, typed if self.field.kind == "string" else typed.strip())
+        return parse_value(self.field, typed if self.field.kind == "string" else typed.strip())
 
     @on(Input.Blurred)
     def _left(self, event: Input.Blurred) -> None:
@@ -127,7 +127,7 @@ class Form(Vertical):
         else:
             for field in self._fields:
                 yield Question(field)
-        editor = TextArea(editable(self._given or {}), classes="raw", tab_behavior="focus", compact=True)
+        editor = TextArea(editable_json(self._given or {}), classes="raw", tab_behavior="focus", compact=True)
         editor.display = self._raw
         yield editor
         problem = Static(classes="problem", markup=False)
@@ -138,7 +138,7 @@ class Form(Vertical):
         """Show as JSON what the fields would change or leave out."""
         if self._given and not self._raw and (self._lenient() != self._given or _has_lines(self._given)):
             self._turn()
-            self.query_one(".raw", TextArea).load_text(editable(self._given))
+            self.query_one(".raw", TextArea).load_text(editable_json(self._given))
 
     def focus_first(self) -> bool:
         """Focus the first field, or the JSON that takes the place of the fields; return whether there is either."""
@@ -192,7 +192,7 @@ class Form(Vertical):
             return
         editor = self.query_one(".raw", TextArea)
         if not self._raw:
-            editor.load_text(editable(self._lenient()))
+            editor.load_text(editable_json(self._lenient()))
         self._turn()
         self.focus_first()
 
@@ -242,7 +242,7 @@ class Form(Vertical):
 
     def _complain(self, problem: str) -> None:
         said = self.query_children(".problem").only_one(Static)
-        said.update(f"✗ {safe(problem, 1000)}" if problem else "")
+        said.update(f"✗ {safe_text(problem, 1000)}" if problem else "")
         said.display = bool(problem)
 
 
@@ -277,7 +277,7 @@ def _control(field: Field) -> Widget:
             several.styles.height = min(len(chosen), SHOWN_CHOICES)
             return several
         case _:
-            given = "" if default is None else shown(default)
+            given = "" if default is None else typed_text(default)
             if not is_clean(given):
                 return Input(placeholder="has a default that cannot be shown; leave it out to take it", compact=True)
             return Input(given, compact=True, select_on_focus=False)

@@ -16,7 +16,7 @@ from textual.widgets import Button, Footer, Static
 from hubbub_client.data.records import CatalogEntry
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.payload import as_object, as_objects
-from hubbub_frontend.as_task import Ways, ways
+from hubbub_frontend.as_task import CallModes, call_modes
 from hubbub_frontend.display import text
 from hubbub_frontend.forms import Field, fields
 from hubbub_tui.boards import called
@@ -89,7 +89,7 @@ class InvokeScreen(Part, Screen[None]):
         yield Static(f"{title} · {entry.kind} of {text.line(entry.server)}", id="headline", markup=False)
         yield self._banner
         with VerticalScroll(id="sheet", can_focus=False):
-            yield Static(text.safe(entry.description or "", 4000), classes="message", markup=False)
+            yield Static(text.safe_text(entry.description or "", 4000), classes="message", markup=False)
             questions = questions_of(entry)
             if not questions:
                 yield Static("It takes no arguments.", classes="note", markup=False)
@@ -134,11 +134,11 @@ class InvokeScreen(Part, Screen[None]):
         self.dismiss(None)
 
     @cached_property
-    def _ways(self) -> Ways:
+    def _ways(self) -> CallModes:
         if self._entry.kind != "tool":
-            return Ways(task=False)
+            return CallModes(task=False)
         row = self.hub_app.boards.servers.rows.get(self._entry.server)
-        return ways(row.record if row else None, self._entry.object)
+        return call_modes(row.record if row else None, self._entry.object)
 
     def _start(self, *, as_task: bool) -> None:
         try:
@@ -161,7 +161,7 @@ class InvokeScreen(Part, Screen[None]):
             self.hub_app.show_call(call.id)
 
     def _tell(self, words: str) -> None:
-        self._banner.update(text.safe(words, 1000))
+        self._banner.update(text.safe_text(words, 1000))
         self._banner.display = bool(words)
         self._banner.set_class(bool(words), "bad")
 

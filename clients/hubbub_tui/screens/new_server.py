@@ -12,8 +12,8 @@ from textual.widgets import Button, Input, Static, TextArea
 
 from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import HubbubError, InvalidArgument
-from hubbub_frontend.display.text import safe
-from hubbub_frontend.shell_commands import whole
+from hubbub_frontend.display.text import safe_text
+from hubbub_frontend.shell_commands import with_hub_options
 from hubbub_tui.widgets.part import Part
 
 URLS = ("http://", "https://")
@@ -74,7 +74,7 @@ class AddServer(Part, ModalScreen[str | None]):
                 problem = Static(classes="problem", markup=False)
                 problem.display = False
                 yield problem
-                yield Static(whole(MORE), classes="note", markup=False)
+                yield Static(with_hub_options(MORE), classes="note", markup=False)
             with Horizontal(classes="buttons"):
                 yield Button("Add (ctrl+s)", id="add", variant="success", compact=True)
                 yield Button("Back (esc)", id="leave", compact=True)
@@ -129,7 +129,7 @@ class AddServer(Part, ModalScreen[str | None]):
 
     def _complain(self, problem: str) -> None:
         said = self.query_one(".problem", Static)
-        said.update(f"✗ {safe(problem, 1000)}" if problem else "")
+        said.update(f"✗ {safe_text(problem, 1000)}" if problem else "")
         said.display = bool(problem)
         if problem:
             self.call_after_refresh(said.scroll_visible, animate=False)

@@ -5,12 +5,19 @@ from rich.text import Text
 from hubbub_client.data.records import Call, ConnectedHost, PendingRequest
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import records, text
-from hubbub_frontend.display.answers import in_words
-from hubbub_frontend.display.call_details import sent_with
+from hubbub_frontend.display.answers import answer_pairs
+from hubbub_frontend.display.call_details import add_arguments
 from hubbub_frontend.display.content import describe_result
-from hubbub_frontend.display.questions import MAX_CHOICES, MAX_FIELDS, call_over, cause, sampling, story
+from hubbub_frontend.display.questions import (
+    MAX_CHOICES,
+    MAX_FIELDS,
+    add_cause,
+    add_history,
+    add_sampling,
+    call_over_warning,
+)
 from hubbub_frontend.display.text import DetailText
-from hubbub_frontend.forms import Field, fields, label
+from hubbub_frontend.forms import Field, fields, value_label
 from hubbub_tui.boards import called
 
 # A short word and a colour per kind.
@@ -32,7 +39,7 @@ def words(request: PendingRequest) -> str:
     asked = as_object(request.request).get("message") if request.kind.startswith("elicitation") else None
     if request.kind == "roots":
         return "Which directories may it use?"
-    said = str(asked or "") if asked is not None else records.question(request)
+    said = str(asked or "") if asked is not None else records.question_text(request)
     return said if said.strip() else f"{request.server} asks without a word"
 
 
@@ -49,22 +56,22 @@ def fits_title(request: PendingRequest) -> bool:
 def in_full(request: PendingRequest, about: str, call: Call | None, host: ConnectedHost | None) -> Text:
     """Render a pending request; `about` names its call, `call` is that call, if it is known, `host` waits for it."""
     page = DetailText()
-    first, _, rest = text.safe(words(request)).strip().partition("\n")
+    first, _, rest = text.safe_text(words(request)).strip().partition("\n")
     page.paragraph(Text(first, style="bold")).paragraph(rest)
     because = f" · for {text.line(about)}" if about else ""
     page.paragraph(Text.assemble(kind(request), (f" · {text.line(request.server)}{because}", "dim")))
-    page.defect(request.defect).paragraph(call_over(request), "red")
+    page.defect(request.defect).paragraph(call_over_warning(request), "red")
     if request.state == "open" and request.claim:
-        page.paragraph(text.line(records.holder(request.claim)), "magenta")
+        page.paragraph(text.line(records.describe_claim(request.claim)), "magenta")
     if request.state == "open":
         page.paragraph("enter answers it", "dim")
     else:
         _end(page, request, call)
     _asked(page, request)
-    sent_with(page, call)
+    add_arguments(page, call)
     page.heading("Why")
-    cause(page, request, host)
-    story(page, request)
+    add_cause(page, request, host)
+    add_history(page, request)
     return page.text
 
 
@@ -79,7 +86,7 @@ def returned(call: Call) -> str:
     if call.state == "cancelled" and call.error is not None:
         return f"{name} was cancelled: {text.line(call.error.message or '', MAX_RESULT_CHARS)}"
     if call.error is not None:
-        return f"{name} failed: {text.line(records.why(call.error), MAX_RESULT_CHARS)}"
+        return f"{name} failed: {text.line(records.describe_fault(call.error), MAX_RESULT_CHARS)}"
     said = describe_result(call.method, call.result) if call.method in SPOKEN else ""
     failed = as_object(call.result).get("isError")
     verb = "says that it failed" if failed else "returned"
@@ -88,13 +95,13 @@ def returned(call: Call) -> str:
 
 def _end(page: DetailText, request: PendingRequest, call: Call | None) -> None:
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
-    page.heading("Answer").fact("state", Text.assemble(text.state(records.outcome(request)), by))
+    page.heading("Answer").fact("state", Text.assemble(text.styled_state(records.outcome(request)), by))
     # What a server got when a question expired, nobody gave.
-    for name, value in in_words(request) if request.state == "answered" else ():
+    for name, value in answer_pairs(request) if request.state == "answered" else ():
         page.fact(name, value)
-    page.fact("when", records.moment(request.answered_at)).fact("reason", request.reason)
+    page.fact("when", records.local_datetime(request.answered_at)).fact("reason", request.reason)
     late = ": the call that asked was over already" if request.delivery == "late" else ""
-    page.fact("delivery", text.state(request.delivery).append(late))
+    page.fact("delivery", text.styled_state(request.delivery).append(late))
     if call is not None and call.ended and request.call_id:
         page.paragraph(returned(call), "red" if wrong(call) else "")
 
@@ -110,10 +117,10 @@ def _asked(page: DetailText, request: PendingRequest) -> None:
             if len(form) > MAX_FIELDS:
                 page.paragraph(f"and {len(form) - MAX_FIELDS} more", "dim")
         case "elicitation_url":
-            page.heading("Page").paragraph(text.location(str(params.get("url", ""))))
+            page.heading("Page").paragraph(text.render_url(str(params.get("url", ""))))
         case "sampling":
             page.heading("Conversation")
-            sampling(page, params)
+            add_sampling(page, params)
         case _:
             pass
 
@@ -123,7 +130,7 @@ def _field(field: Field) -> Text:
     words = Text.assemble("• ", text.line(field.title, 100), ("*" if field.required else "", "red"))
     titles = " / ".join(text.line(title, 40) for _, title in field.choices[:MAX_CHOICES])
     left = len(field.choices) - MAX_CHOICES
-    default = f"default: {text.line(label(field, field.default), 60)}" if field.default is not None else ""
+    default = f"default: {text.line(value_label(field, field.default), 60)}" if field.default is not None else ""
     for part in (titles, f"and {left} more" if left > 0 else "", field.hint, default):
         words.append(f"  {part}" if part else "", style="dim")
     return words

@@ -5,7 +5,7 @@ from textual.widgets import Static
 
 from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.errors import HubbubError
-from hubbub_frontend.display.answers import in_line
+from hubbub_frontend.display.answers import answer_line
 from hubbub_frontend.display.records import outcome
 from hubbub_frontend.display.text import STYLES, line
 from hubbub_tui.boards import BoardRow, called
@@ -38,7 +38,7 @@ class Outcome(Part, Static):
         self._certain, self._seen = request.call_id is not None, None
         ended = {id_ for id_ in self._calls if (row := self._row(id_)) and row.record.ended}
         self._calls = tuple(id_ for id_ in self._calls if self._certain or id_ not in ended)
-        question, answer = line(words(request), MAX_QUESTION_CHARS), in_line(request)
+        question, answer = line(words(request), MAX_QUESTION_CHARS), answer_line(request)
         style = STYLES.get(outcome(request), "")
         self._sent = Text.assemble(("✓ Sent", f"bold {style}"), f": {question} ", (answer, "bold"))
         self._say("")

@@ -74,8 +74,12 @@ def whole_host(record: ConnectedHost) -> dict[str, Any]:
     """Return a host with all its open requests, and with how it stands in words."""
     shape = _clipped(record.to_json())
     shape["requests"] = [_waited(each, MOST_IDS) for each in shape["requests"]]
-    shape |= {"name": hosts.name(record), "sees": hosts.sees(record), "transport": hosts.transport(record)}
-    return shape | {"state": hosts.state(record), "stream": hosts.stream(record)}
+    shape |= {
+        "name": hosts.host_name(record),
+        "sees": hosts.endpoint_name(record),
+        "transport": hosts.transport_name(record),
+    }
+    return shape | {"state": hosts.host_state(record), "stream": hosts.stream_state(record)}
 
 
 def question(request: PendingRequest) -> str:
