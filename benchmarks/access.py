@@ -58,7 +58,7 @@ def _echo(client: hubbub_client.Hub) -> Any:
 
 async def _clients(directory: Path, open_: AsyncExitStack) -> dict[str, hubbub_client.Hub]:
     authority = Authority.open(directory / "certs")
-    server, shown = authority.server(), authority.client("ada")
+    server, shown = authority.issue_server(), authority.issue_client("ada")
     key = rsa.generate_private_key(65537, 2048)
     issuer = open_.enter_context(_Issuer(key))
     tls = {"tls_cert": str(server.cert), "tls_key": str(server.key)}

@@ -74,7 +74,7 @@ async def hearing(directory: Path, *, calls: int) -> Sequence[Figure]:
         members: list[HubProcess] = []
         for name, servers in (("owner", {"light": {"url": light}}), ("other", {})):
             (own := directory / f"member-{name}").mkdir()
-            pair = authority.member(name)
+            pair = authority.issue_member(name)
             fleet = {"NAME": name, "LISTEN": "127.0.0.1:0", "VAULT_KEY_FILE": key}
             fleet |= {"CA": authority.file, "CERT": pair.cert, "KEY": pair.key}
             environ = {f"HUBBUBD_FLEET__{setting}": str(value) for setting, value in fleet.items()}

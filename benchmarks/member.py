@@ -57,7 +57,7 @@ class Fixed:
 
 async def main(name: str, directory: Path, forward: str | None) -> None:
     """Serves until it is ended."""
-    pair = Authority.open(directory).member(name)
+    pair = Authority.open(directory).issue_member(name)
     fleet = FleetSettings(name=name, listen="127.0.0.1:0", ca=directory / "ca.pem", cert=pair.cert, key=pair.key)
     port = FleetPort(fleet, MAX_BYTES)
     ownership = Fixed(name, Owner(OWNER, 1, forward) if forward else None)

@@ -17,11 +17,11 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 
 @dataclass(frozen=True, slots=True)
 class CallModes:
-    """Ways to call a tool: plainly, as a task, or both; `why` says in a sentence why the other is impossible."""
+    """Ways to call a tool: plainly, as a task, or both; `reason` says in a sentence why the other is impossible."""
 
     plain: bool = True
     task: bool = True
-    why: str = ""
+    reason: str = ""
 
 
 def call_modes(server: Server | None, tool: Mapping[str, Any]) -> CallModes:
@@ -33,13 +33,13 @@ def call_modes(server: Server | None, tool: Mapping[str, Any]) -> CallModes:
     for name in ("extensions", EXTENSION) if stateless else ("tasks", "requests", "tools", "call"):
         step = as_object(step).get(name)
     if step is None:
-        return CallModes(task=False, why="This server does not carry out tools as tasks.")
+        return CallModes(task=False, reason="This server does not carry out tools as tasks.")
     if stateless:
         return CallModes()
     match as_object(tool.get("execution")).get("taskSupport"):
         case "optional":
             return CallModes()
         case "required":
-            return CallModes(plain=False, why="The server carries out this tool only as a task.")
+            return CallModes(plain=False, reason="The server carries out this tool only as a task.")
         case _:
-            return CallModes(task=False, why="The server does not carry out this tool as a task.")
+            return CallModes(task=False, reason="The server does not carry out this tool as a task.")

@@ -71,7 +71,7 @@ class Authority:
         """Path of the authority's certificate, which the other side must trust."""
         return _certificate_files(self.directory, "ca").cert
 
-    def server(self, hosts: Iterable[str] = (), *, days: int = DAYS) -> CertificateFiles:
+    def issue_server(self, hosts: Iterable[str] = (), *, days: int = DAYS) -> CertificateFiles:
         """Issue a certificate for a hub on this machine and under `hosts`, names or addresses.
 
         Raises OSError, and ValueError for an invalid host.
@@ -79,13 +79,13 @@ class Authority:
         names = [_host_name(each) for each in dict.fromkeys((*LOCAL_HOSTS, *hosts))]
         return self._issue("server", "Hubbub", [ExtendedKeyUsageOID.SERVER_AUTH], names, days)
 
-    def client(self, name: str, *, days: int = DAYS) -> CertificateFiles:
+    def issue_client(self, name: str, *, days: int = DAYS) -> CertificateFiles:
         """Issue a certificate for a caller, whom the hub knows as `cert:NAME`. Raises OSError, ValueError."""
         if not _CLIENT.fullmatch(name):
             raise ValueError(f"{name!r} is no name for a client: letters, digits and ._@- only, at most 64")
         return self._issue(f"client-{name}", name, [ExtendedKeyUsageOID.CLIENT_AUTH], [], days)
 
-    def member(self, name: str, *, days: int = DAYS) -> CertificateFiles:
+    def issue_member(self, name: str, *, days: int = DAYS) -> CertificateFiles:
         """Issue a certificate for a member of a fleet. Raises OSError, ValueError."""
         if not _MEMBER.fullmatch(name):
             raise ValueError(f"{name!r} is no name for a member: small letters, digits and .- only, at most 63")

@@ -35,7 +35,7 @@ class PageLink:
     expires: float
 
     @property
-    def expired(self) -> bool:
+    def is_expired(self) -> bool:
         """Return whether its time is over."""
         return time.time() >= self.expires
 
@@ -46,7 +46,7 @@ class Links:
     def __init__(self, data_dir: Path) -> None:
         self._folder = _folder(data_dir) / "links"
 
-    def new(self, to: str, lasts_s: float, request: str | None = None) -> str:
+    def create(self, to: str, lasts_s: float, request: str | None = None) -> str:
         """Make a link and return its secret. Raises ValueError for a place that the page does not have."""
         if not _PLACE.fullmatch(to):
             raise ValueError(f"{to!r} is no place of the page")

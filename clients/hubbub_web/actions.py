@@ -14,8 +14,7 @@ from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, PermissionDenied
 from hubbub_client.hub import Hub
 from hubbub_frontend.as_task import call_modes
-from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUSED, fetch_waiting_host
-from hubbub_frontend.display.hosts import host_name as host_name
+from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUSED, fetch_waiting_host, host_name
 from hubbub_frontend.display.records import call_state, outcome
 from hubbub_frontend.display.timeline import build_timeline
 from hubbub_web.access.sessions import Session

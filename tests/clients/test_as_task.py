@@ -56,7 +56,7 @@ def test_a_tool_is_called_in_the_ways_that_its_server_and_it_declare(
 ) -> None:
     found = call_modes(server(revision, capabilities), offered)
     assert (found.plain, found.task) == expected
-    assert bool(found.why) == (expected != BOTH)
+    assert bool(found.reason) == (expected != BOTH)
 
 
 def test_of_a_server_that_is_not_known_nothing_is_said() -> None:

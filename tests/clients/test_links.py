@@ -15,11 +15,11 @@ from hubbub_frontend.links import MAX_LINKS, Links, announce_page, find_page_url
 
 
 def test_a_link_is_used_once_whoever_uses_it(tmp_path: Path) -> None:
-    secret = Links(tmp_path).new("request/req_1", 60, "req_1")
+    secret = Links(tmp_path).create("request/req_1", 60, "req_1")
     one, other = Links(tmp_path), Links(tmp_path)
     found = other.find(secret)
     assert found is not None
-    assert (found.to, found.request, found.expired) == ("request/req_1", "req_1", False)
+    assert (found.to, found.request, found.is_expired) == ("request/req_1", "req_1", False)
     assert [one.use(secret), other.use(secret), one.use(secret)] == [True, False, False]
     assert other.find(secret) is None
 
@@ -27,15 +27,15 @@ def test_a_link_is_used_once_whoever_uses_it(tmp_path: Path) -> None:
 def test_a_link_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 1000.0)
     links = Links(tmp_path)
-    secret = links.new("inbox", 60)
+    secret = links.create("inbox", 60)
     monkeypatch.setattr("time.time", lambda: 1059.9)
-    assert not links.find(secret).expired  # type: ignore[union-attr]
+    assert not links.find(secret).is_expired  # type: ignore[union-attr]
     monkeypatch.setattr("time.time", lambda: 1060.0)
-    assert links.find(secret).expired  # type: ignore[union-attr]
+    assert links.find(secret).is_expired  # type: ignore[union-attr]
 
 
 def test_the_disk_does_not_have_the_secret_and_only_the_owner_reads_it(tmp_path: Path) -> None:
-    secret = Links(tmp_path / "data").new("inbox", 60)
+    secret = Links(tmp_path / "data").create("inbox", 60)
     files = [each for each in (tmp_path / "data").rglob("*") if each.is_file()]
     assert len(files) == 1
     assert secret not in files[0].read_text() + str(files[0])
@@ -45,8 +45,8 @@ def test_the_disk_does_not_have_the_secret_and_only_the_owner_reads_it(tmp_path:
 
 def test_only_so_many_links_are_kept(tmp_path: Path) -> None:
     links = Links(tmp_path)
-    first = links.new("inbox", 60)
-    made = [links.new("inbox", 60) for _ in range(MAX_LINKS)]
+    first = links.create("inbox", 60)
+    made = [links.create("inbox", 60) for _ in range(MAX_LINKS)]
     assert links.find(first) is None
     assert all(links.find(each) for each in made)
 
@@ -56,20 +56,20 @@ def test_only_so_many_links_are_kept(tmp_path: Path) -> None:
 )
 def test_a_link_leads_to_a_place_of_the_page_alone(tmp_path: Path, to: str) -> None:
     with pytest.raises(ValueError, match="no place"):
-        Links(tmp_path).new(to, 60)
+        Links(tmp_path).create(to, 60)
 
 
 @pytest.mark.parametrize("secret", ["", "../links", "x" * 5000, "\ud800", "a/b"])
 def test_what_is_no_secret_finds_nothing(tmp_path: Path, secret: str) -> None:
     links = Links(tmp_path)
-    links.new("inbox", 60)
+    links.create("inbox", 60)
     assert links.find(secret) is None
     assert links.use(secret) is False
 
 
 def test_a_damaged_link_is_none(tmp_path: Path) -> None:
     links = Links(tmp_path)
-    secret = links.new("inbox", 60)
+    secret = links.create("inbox", 60)
     (file,) = (tmp_path / "web" / "links").iterdir()
     for damaged in ("", "[]", "{}", '{"to": "inbox", "request": null, "expires": "x"}'):
         file.write_text(damaged)
@@ -135,7 +135,7 @@ def test_where_files_have_no_locks_links_work_and_no_page_is_announced(
     monkeypatch.setitem(sys.modules, "fcntl", None)
     links = importlib.import_module("hubbub_frontend.links")
     made = links.Links(tmp_path)
-    secret = made.new("inbox", 60)
+    secret = made.create("inbox", 60)
     assert (made.find(secret).to, made.use(secret)) == ("inbox", True)
     assert links.page(tmp_path) is None
     with pytest.raises(OSError, match="no locks of files"), links.announced(tmp_path, "http://x"):

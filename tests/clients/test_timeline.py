@@ -51,7 +51,7 @@ def test_a_call_is_queued_then_at_its_server_then_with_a_person_and_at_the_serve
         ("person", 3, 9),
         ("server", 9, 10),
     ]
-    (shown,) = build_timeline(call(1, 10), [asked], at(99)).asked
+    (shown,) = build_timeline(call(1, 10), [asked], at(99)).questions
     assert [(step.what, step.at_s) for step in shown.steps] == [
         ("shown", 4),
         ("claimed", 5),
@@ -67,10 +67,10 @@ def test_the_time_of_people_counts_once_however_many_questions_are_open() -> Non
 
 
 def test_the_time_is_summed_up_in_words() -> None:
-    assert build_timeline(call(1, 10), [question(2, ("answered", 8))], at(99)).in_words == (
+    assert build_timeline(call(1, 10), [question(2, ("answered", 8))], at(99)).summary == (
         "queued 1.0 s · server 3.0 s · person 6.0 s (60%)"
     )
-    assert build_timeline(call(0, 0.5), [], at(99)).in_words == "server 500 ms"
+    assert build_timeline(call(0, 0.5), [], at(99)).summary == "server 500 ms"
 
 
 def test_what_happened_to_a_question_is_told_in_order() -> None:

@@ -79,7 +79,7 @@ async def failure(address: str, **options: Any) -> HubbubError:
 async def test_a_hub_is_reached_by_an_https_address_and_its_authority(
     hub: Hub, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with served(hub, authority.server()) as address:
+    async with served(hub, authority.issue_server()) as address:
         async with hubbub_client.connect(f"https://{address}", TOKEN, ca=authority.file) as found:
             assert await found.servers.list() == []
         monkeypatch.setenv("HUBBUB_CA", str(authority.file))
@@ -88,9 +88,9 @@ async def test_a_hub_is_reached_by_an_https_address_and_its_authority(
 
 
 async def test_a_certificate_stands_for_a_token(hub: Hub, authority: Authority) -> None:
-    ada = authority.client("ada")
+    ada = authority.issue_client("ada")
     async with (
-        served(hub, authority.server(), authority.file) as address,
+        served(hub, authority.issue_server(), authority.file) as address,
         hubbub_client.connect(f"https://{address}", ca=authority.file, cert=ada.cert, key=ada.key) as found,
     ):
         assert await found.servers.list() == []
@@ -98,17 +98,17 @@ async def test_a_certificate_stands_for_a_token(hub: Hub, authority: Authority) 
 
 async def test_each_way_to_miss_each_other_has_its_own_words(hub: Hub, authority: Authority, tmp_path: Path) -> None:
     others = Authority.open(tmp_path / "others")
-    ada, stranger = authority.client("ada"), others.client("ada")
-    async with served(hub, authority.server()) as address:
+    ada, stranger = authority.issue_client("ada"), others.issue_client("ada")
+    async with served(hub, authority.issue_server()) as address:
         told = await failure(f"https://{address}", ca=others.file)
         assert told.reason == "HANDSHAKE_FAILED"
         assert "authority that is not known here" in told.message
         assert "speaks TLS: use https://" in (await failure(address)).message
     async with served(hub, None) as address:
         assert "speaks no TLS" in (await failure(f"https://{address}", ca=authority.file)).message
-    async with served(hub, authority.server(days=-1)) as address:
+    async with served(hub, authority.issue_server(days=-1)) as address:
         assert "has expired" in (await failure(f"https://{address}", ca=authority.file)).message
-    async with served(hub, authority.server(), authority.file) as address:
+    async with served(hub, authority.issue_server(), authority.file) as address:
         assert "wants a client certificate" in (await failure(f"https://{address}", ca=authority.file)).message
         shown = {"ca": authority.file, "cert": stranger.cert, "key": stranger.key}
         assert "does not take the client certificate" in (await failure(f"https://{address}", **shown)).message
@@ -116,7 +116,7 @@ async def test_each_way_to_miss_each_other_has_its_own_words(hub: Hub, authority
 
 
 async def test_a_certificate_for_another_name_is_told_apart(hub: Hub, authority: Authority) -> None:
-    client = authority.client("ada")  # for no host at all
+    client = authority.issue_client("ada")  # for no host at all
     async with served(hub, client) as address:
         told = await failure(f"https://{address}", ca=authority.file)
     assert told.reason == "HANDSHAKE_FAILED"
@@ -154,13 +154,13 @@ def test_one_file_may_hold_certificate_and_key_and_a_missing_one_is_named(tmp_pa
 
 
 async def test_a_client_takes_up_renewed_files(hub: Hub, authority: Authority) -> None:
-    async with served(hub, authority.server(), authority.file) as address:
-        ada = authority.client("ada", days=-1)
+    async with served(hub, authority.issue_server(), authority.file) as address:
+        ada = authority.issue_client("ada", days=-1)
         assert (
             "does not take"
             in (await failure(f"https://{address}", ca=authority.file, cert=ada.cert, key=ada.key)).message
         )
-        authority.client("ada")
+        authority.issue_client("ada")
         async with hubbub_client.connect(f"https://{address}", ca=authority.file, cert=ada.cert, key=ada.key) as found:
             assert await found.servers.list() == []
 

@@ -26,7 +26,7 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def pair(authority: Authority) -> CertificateFiles:
-    return authority.server()
+    return authority.issue_server()
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def _encrypted(pair: CertificateFiles) -> None:
 
 
 def _of_another(pair: CertificateFiles) -> None:
-    Authority.open(pair.key.parent).client("x").key.replace(pair.key)
+    Authority.open(pair.key.parent).issue_client("x").key.replace(pair.key)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def _of_another(pair: CertificateFiles) -> None:
         (lambda pair: pair.key.write_text("x"), "tls_key", r"server-key\.pem is not a PEM private key"),
         (_encrypted, "tls_key", "is encrypted"),
         (
-            lambda pair: Authority.open(pair.key.parent).client("x").key.replace(pair.key),
+            lambda pair: Authority.open(pair.key.parent).issue_client("x").key.replace(pair.key),
             "tls_key",
             "is not the key of",
         ),

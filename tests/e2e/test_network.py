@@ -59,7 +59,7 @@ async def test_the_document_works_as_written(tmp_path: Path) -> None:
 async def test_strangers_add_no_line_to_the_log(tmp_path: Path) -> None:
     """Anybody may send anything, as often as they like: the disk is not theirs to fill."""
     authority = Authority.open(tmp_path / "certs")
-    pair = authority.server()
+    pair = authority.issue_server()
     (tmp_path / "hub.toml").write_text(
         f'[hub]\ntls_cert = "{pair.cert}"\ntls_key = "{pair.key}"\ntls_client_ca = "{authority.file}"\n'
         'listen = "127.0.0.1:0"\nconnect_listen = "127.0.0.1:0"\nmetrics_listen = "127.0.0.1:0"\n'
@@ -81,7 +81,7 @@ async def test_strangers_add_no_line_to_the_log(tmp_path: Path) -> None:
 
 
 async def test_a_data_directory_too_deep_for_its_socket_is_named(tmp_path: Path) -> None:
-    pair = Authority.open(tmp_path).server()
+    pair = Authority.open(tmp_path).issue_server()
     config = tmp_path / "hub.toml"
     config.write_text(f'[hub]\nlisten = "127.0.0.1:0"\ntls_cert = "{pair.cert}"\ntls_key = "{pair.key}"\n')
     ended = await hubbubd("--config", str(config), "--data-dir", str(tmp_path / ("x" * 100)))

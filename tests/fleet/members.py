@@ -139,7 +139,7 @@ async def members(
             client = member.directory / "data" / "client.json"
             client.touch(mode=0o600)
             client.write_text(json.dumps({"address": member.listen, "token": token}))
-            pair = authority.member(name)
+            pair = authority.issue_member(name)
             hosts = ",".join(f"127.0.0.1:{gate.port}" for gate in gates)
             own = {"listen": member.listen, "data_dir": str(member.directory / "data")}
             own |= {"metrics_listen": metrics} if measured else {}

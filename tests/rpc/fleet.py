@@ -112,7 +112,7 @@ class Fleet:
     @staticmethod
     def settings_of(name: str, authority: Authority, pair: CertificateFiles | None = None) -> FleetSettings:
         """The settings of a member, by default with a certificate of its own."""
-        pair = pair or authority.member(name)
+        pair = pair or authority.issue_member(name)
         return FleetSettings(name=name, listen="127.0.0.1:0", ca=authority.file, cert=pair.cert, key=pair.key)
 
     async def start(

@@ -123,7 +123,7 @@ async def caller(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     servers = {name: ServerConfig.model_validate({"name": name, **seldom}) for name in (SERVER, ELSEWHERE)}
     clock = Shifted(anyio.current_time)
     authority = Authority.open(tmp_path / "certs")
-    pair, client = authority.server(), authority.client("ada")
+    pair, client = authority.issue_server(), authority.issue_client("ada")
     files = TlsFiles(pair.cert, pair.key, authority.file if how.startswith("cert") else None)
     grants = Grants(GRANTED)
     async with AsyncExitStack() as stack:

@@ -70,7 +70,7 @@ async def test_whoever_is_not_this_life_of_it_does_not(made: Fleet, owner: Membe
 
 
 async def test_a_member_that_refuses_to_say_who_it_is_lives_all_the_same(made: Fleet, owner: Member) -> None:
-    settings = made.settings_of("a", made.authority, made.authority.client("a"))
+    settings = made.settings_of("a", made.authority, made.authority.issue_client("a"))
     peers = Peers(settings.tls, LARGE)
     assert await peers.answers(owner.owner)
     await peers.close()

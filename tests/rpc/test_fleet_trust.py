@@ -62,7 +62,7 @@ async def test_changed_authorities_count_for_new_connections_and_open_ones_go_on
     made: Fleet, owner: Member, tmp_path: Path
 ) -> None:
     other = Authority.open(tmp_path / "new")
-    before, pair = made.authority.file.read_bytes(), other.member("a")
+    before, pair = made.authority.file.read_bytes(), other.issue_member("a")
     made.authority.file.write_bytes(before + other.file.read_bytes())
     shown = pair.key.read_bytes(), pair.cert.read_bytes()
     credentials = grpc.ssl_channel_credentials(before, *shown)
@@ -86,12 +86,12 @@ async def test_an_authority_is_replaced_without_a_restart(made: Fleet, owner: Me
             ingress.believed.hear("one", Owner("b", 1, address))
             await ingress.api(CALL, call())
 
-    stolen = made.authority.member("c")
+    stolen = made.authority.issue_member("c")
     await called()
     ca.write_bytes(ca.read_bytes() + other.file.read_bytes())
     await called()
     for name in ("a", "b"):
-        renewed, shown = other.member(name), made.settings_of(name, made.authority)
+        renewed, shown = other.issue_member(name), made.settings_of(name, made.authority)
         shown.key.write_bytes(renewed.key.read_bytes())
         shown.cert.write_bytes(renewed.cert.read_bytes())
         await called()
@@ -103,19 +103,19 @@ async def test_an_authority_is_replaced_without_a_restart(made: Fleet, owner: Me
 
 
 async def test_members_say_who_they_are(made: Fleet, owner: Member) -> None:
-    said = await hello(made.authority, made.authority.member("a"), owner)
+    said = await hello(made.authority, made.authority.issue_member("a"), owner)
     assert (said.member, said.life, bool(said.version)) == ("b", 1, True)
 
 
 async def test_a_client_s_certificate_of_the_same_authority_is_no_member_s(made: Fleet, owner: Member) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await hello(made.authority, made.authority.client("a"), owner)
+        await hello(made.authority, made.authority.issue_client("a"), owner)
     assert (caught.value.code(), explain(caught.value).reason) == (grpc.StatusCode.UNAUTHENTICATED, "NAME_INVALID")
 
 
 @pytest.mark.parametrize("stranger", [True, False], ids=["of another authority", "none"])
 async def test_a_certificate_that_is(made: Fleet, owner: Member, stranger: bool, tmp_path: Path) -> None:
-    pair = Authority.open(tmp_path / "other").member("a") if stranger else None
+    pair = Authority.open(tmp_path / "other").issue_member("a") if stranger else None
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await hello(made.authority, pair, owner)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -123,7 +123,7 @@ async def test_a_certificate_that_is(made: Fleet, owner: Member, stranger: bool,
 
 @pytest.mark.parametrize("rpc", ["Forward", "ForwardStream", "Live"])
 async def test_no_rpc_is_for_whoever_is_no_member(made: Fleet, owner: Member, rpc: str) -> None:
-    pair = made.authority.client("a")
+    pair = made.authority.issue_client("a")
     credentials = grpc.ssl_channel_credentials(
         made.authority.file.read_bytes(), pair.key.read_bytes(), pair.cert.read_bytes()
     )
@@ -152,7 +152,7 @@ async def test_nothing_is_sent_to_a_member_of_another_name(
 
 
 async def test_only_rpcs_that_are_for_owners_are_forwarded(made: Fleet, owner: Member) -> None:
-    pair = made.authority.member("a")
+    pair = made.authority.issue_member("a")
     credentials = grpc.ssl_channel_credentials(
         made.authority.file.read_bytes(), pair.key.read_bytes(), pair.cert.read_bytes()
     )
@@ -173,7 +173,7 @@ def _path() -> str:
 @pytest.mark.parametrize("kind", ["another member's", "a server's"])
 async def test_a_certificate_of_one_s_own_that_is(tmp_path: Path, kind: str) -> None:
     authority = Authority.open(tmp_path)
-    pair = authority.member("b") if kind == "another member's" else authority.server(["a"])
+    pair = authority.issue_member("b") if kind == "another member's" else authority.issue_server(["a"])
     settings = Fleet.settings_of("a", authority, pair)
     with pytest.raises(ConfigError, match="hubbub:member:a") as caught:
         FleetPort(settings, LARGE)
@@ -215,14 +215,14 @@ def test_the_place_in_a_trace_travels_whole() -> None:
 
 
 def test_the_names_of_a_member_s_certificate(tmp_path: Path) -> None:
-    pair = Authority.open(tmp_path).member("a.example")
+    pair = Authority.open(tmp_path).issue_member("a.example")
     found = x509.load_pem_x509_certificate(pair.cert.read_bytes())
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.UniformResourceIdentifier) == ["hubbub:member:a.example"]
     assert names.get_values_for_type(x509.DNSName) == ["a.example"]
     for wrong in ("", "A", "-a", "a b", "a" * 64):
         with pytest.raises(ValueError, match="no name for a member"):
-            Authority.open(tmp_path).member(wrong)
+            Authority.open(tmp_path).issue_member(wrong)
 
 
 async def test_an_address_that_was_never_served_is_given_up(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ async def test_a_member_that_another_does_not_take_for_one_says_so_and_is_not_he
 ) -> None:
     monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
     ingress = await made.start("a")
-    client = made.authority.client("a")
+    client = made.authority.issue_client("a")
     monkeypatch.setattr(
         ingress.port._peers, "_credentials", channel_credentials(TlsFiles(client.cert, client.key, made.authority.file))
     )
@@ -291,7 +291,7 @@ async def test_a_certificate_that_was_replaced_is_shown_once_the_connection_is_m
         before = ingress.port._peers._peers["b"]
         await ingress.api(CALL, call())
         assert ingress.port._peers._peers["b"] is before  # one connection
-        made.authority.member("a")
+        made.authority.issue_member("a")
         await wire.cut()
         assert (await ingress.api.refused(CALL, call())).code is grpc.StatusCode.UNAVAILABLE
     ingress.believed.hear("one", Owner("b", 1, address))

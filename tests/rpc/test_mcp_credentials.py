@@ -47,7 +47,7 @@ async def statuses(host: Host) -> list[int]:
 
 async def test_a_certificate_gives_a_host_what_is_granted_to_its_name(tmp_path: Path) -> None:
     authority = Authority.open(tmp_path / "certs")
-    pair = authority.server()
+    pair = authority.issue_server()
     tls = TlsFiles(pair.cert, pair.key, authority.file)
 
     def http(base: str, shown: CertificateFiles | None) -> httpx2.AsyncClient:
@@ -60,7 +60,7 @@ async def test_a_certificate_gives_a_host_what_is_granted_to_its_name(tmp_path: 
         gate = Gate(TOKEN, made.hub.clock, certificates=GRANTS.of_certificate)
         async with served(made, gate, tls) as base:
             for name, expected in (("ada", [200, 404]), ("eve", [403, 403]), ("nobody", [403, 403])):
-                async with http(base, authority.client(name)) as by:
+                async with http(base, authority.issue_client(name)) as by:
                     assert await statuses(Host(by, headers={})) == expected
             async with http(base, None) as by:
                 with pytest.raises(httpx2.TransportError):

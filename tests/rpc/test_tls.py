@@ -93,7 +93,7 @@ async def secured(
     hub: Hub, directory: Path, *, mutual: bool = False, networked: bool = False, days: int = 365
 ) -> AsyncIterator[Secured]:
     authority = Authority.open(directory)
-    pair = authority.server(days=days)
+    pair = authority.issue_server(days=days)
     found = Secured(authority, pair)
     files = TlsFiles(pair.cert, pair.key, authority.file if mutual else None)
     certificates = Grants(GRANTS).of_certificate if mutual else None
@@ -203,7 +203,7 @@ async def test_a_changed_certificate_is_shown_to_new_connections_and_old_ones_go
         with anyio.fail_after(LIMIT_S):
             while not (await watch.read()).HasField("synced"):
                 pass
-        renewed = x509.load_pem_x509_certificate(tls.authority.server().cert.read_bytes()).serial_number
+        renewed = x509.load_pem_x509_certificate(tls.authority.issue_server().cert.read_bytes()).serial_number
         after = [await tls.handshake(address) for address in tls.both]
         assert [serial for serial, _ in after] == [renewed] * 2
         assert renewed not in [serial for serial, _ in before]
@@ -233,12 +233,12 @@ async def test_files_that_cannot_be_used_change_nothing_until_they_can(
     tls: Secured, tmp_path: Path, spoil: Callable[[Secured, CertificateFiles], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = [await tls.handshake(address) for address in tls.both]
-    spoil(tls, Authority.open(tmp_path / "others").server())
+    spoil(tls, Authority.open(tmp_path / "others").issue_server())
     assert [await tls.handshake(address) for address in tls.both] == before
     told = capsys.readouterr().out
     assert "certificate not changed" in told
     assert "tls_" in told
-    tls.authority.server()
+    tls.authority.issue_server()
     after = [await tls.handshake(address) for address in tls.both]
     assert not set(after) & set(before)
 
@@ -252,7 +252,7 @@ async def test_a_caller_without_a_certificate_is_turned_away_where_one_is_asked_
 
 
 async def test_a_certificate_of_another_authority_is_turned_away(mutual: Secured, tmp_path: Path) -> None:
-    stranger = Authority.open(tmp_path / "others").client("ada")
+    stranger = Authority.open(tmp_path / "others").issue_client("ada")
     async with mutual.caller(stranger) as caller:
         await unreachable(caller)
     async with web(mutual.context(stranger)) as http:
@@ -261,7 +261,7 @@ async def test_a_certificate_of_another_authority_is_turned_away(mutual: Secured
 
 
 async def test_a_certificate_that_has_expired_is_turned_away(mutual: Secured) -> None:
-    late = mutual.authority.client("ada", days=-1)
+    late = mutual.authority.issue_client("ada", days=-1)
     async with mutual.caller(late) as caller:
         await unreachable(caller)
     async with web(mutual.context(late)) as http:
@@ -274,7 +274,7 @@ async def test_a_certificate_that_has_expired_is_turned_away(mutual: Secured) ->
 async def test_a_session_that_is_taken_up_again_believes_nobody_who_is_not_believed_any_more(
     mutual: Secured, tmp_path: Path, version: ssl.TLSVersion, protocol: str
 ) -> None:
-    context = mutual.context(mutual.authority.client("ada"))
+    context = mutual.context(mutual.authority.issue_client("ada"))
     context.minimum_version = context.maximum_version = version
     host, _, port = getattr(mutual, protocol).removeprefix("https://").rpartition(":")
 
@@ -300,20 +300,20 @@ async def test_a_session_that_is_taken_up_again_believes_nobody_who_is_not_belie
 
 
 async def test_a_certificate_gives_what_is_granted_to_its_name(mutual: Secured) -> None:
-    ada = mutual.authority.client("ada")
+    ada = mutual.authority.issue_client("ada")
     async with mutual.caller(ada) as caller:
         assert (await caller(GET_SERVER, AWAY)).server.name == "away"
         denied = await caller.refused(REMOVE_SERVER, server_pb2.RemoveServerRequest(name="away"))
         assert denied.code is grpc.StatusCode.PERMISSION_DENIED
     async with web(mutual.context(ada)) as http:
         assert (await get_server(http, mutual.connect)).status_code == 200
-    async with mutual.caller(mutual.authority.client("root")) as caller:
+    async with mutual.caller(mutual.authority.issue_client("root")) as caller:
         refused = await caller.refused(REMOVE_SERVER, server_pb2.RemoveServerRequest(name="nobody"))
         assert refused.code is grpc.StatusCode.NOT_FOUND
 
 
 async def test_a_name_to_which_nothing_is_granted_is_told_so(mutual: Secured) -> None:
-    bob = mutual.authority.client("bob")
+    bob = mutual.authority.issue_client("bob")
     async with mutual.caller(bob) as caller:
         told = await refused(caller)
         assert (told.code, told.reason) == (grpc.StatusCode.PERMISSION_DENIED, "NOTHING_GRANTED")
@@ -323,10 +323,12 @@ async def test_a_name_to_which_nothing_is_granted_is_told_so(mutual: Secured) ->
 
 
 async def test_a_token_counts_more_than_the_certificate_beside_it(mutual: Secured) -> None:
-    bob = mutual.authority.client("bob")
+    bob = mutual.authority.issue_client("bob")
     async with mutual.caller(bob, metadata=BEARER) as caller:
         assert (await caller(GET_SERVER, AWAY)).server.name == "away"
-    async with mutual.caller(mutual.authority.client("ada"), metadata=(("authorization", "Bearer wrong"),)) as caller:
+    async with mutual.caller(
+        mutual.authority.issue_client("ada"), metadata=(("authorization", "Bearer wrong"),)
+    ) as caller:
         assert (await refused(caller)).reason == "TOKEN_INVALID"
 
 
@@ -350,7 +352,7 @@ async def test_the_token_of_the_machine_is_taken_from_the_machine_only(hub: Hub,
 
 async def test_a_socket_for_the_machine_needs_no_tls_and_is_for_its_owner_alone(hub: Hub, tmp_path: Path) -> None:
     authority = Authority.open(tmp_path / "certs")
-    pair = authority.server()
+    pair = authority.issue_server()
     files = TlsFiles(pair.cert, pair.key, authority.file)
     modes: set[int] = set()
     gate = Gate(TOKEN, hub.clock, networked=True)

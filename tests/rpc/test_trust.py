@@ -115,7 +115,7 @@ async def test_no_other_principal_does(hub: Hub, served: grpc.aio.Channel) -> No
 
 
 async def test_no_holder_of_a_certificate_does(mutual: Secured) -> None:
-    async with mutual.caller(mutual.authority.client("root")) as admin:
+    async with mutual.caller(mutual.authority.issue_client("root")) as admin:
         assert (await refused(admin, ANYTHING)).reason == "COMMAND_NOT_ALLOWED"
         assert (await refused(admin, NEAR)).reason == "HOST_NOT_ALLOWED"
         assert not (await add(admin, ALLOWED)).trusted

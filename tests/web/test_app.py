@@ -53,7 +53,7 @@ async def link_to(hub: RunningHub, bridge: Bridge, message: str) -> tuple[str, s
     await ask(hub, form(message, {}))
     (request,) = [each for each in await hub.client.inbox.list(states=["open"]) if each.request["message"] == message]
     to = f"request/{request.id}"
-    return f"{bridge.origin}/#login={Links(hub.data_dir).new(to, 60, request.id)}&to={to}", request.id
+    return f"{bridge.origin}/#login={Links(hub.data_dir).create(to, 60, request.id)}&to={to}", request.id
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -87,7 +87,7 @@ async def test_a_used_link_still_leads_to_its_question_where_somebody_is_logged_
 async def test_a_link_that_is_useless_says_why_and_what_to_do(
     hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
 ) -> None:
-    secret = Links(hub.data_dir).new("inbox", -1)
+    secret = Links(hub.data_dir).create("inbox", -1)
 
     async def refused(person: Person) -> None:
         main = person.page.locator("main")

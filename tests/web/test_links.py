@@ -42,7 +42,7 @@ async def used(bridge: Bridge, secret: str) -> tuple[int, Any]:
 
 async def test_a_link_lets_one_browser_in_once_and_says_where_it_leads(hub: RunningHub, bridge: Bridge) -> None:
     request = await asked(hub)
-    secret = Links(hub.data_dir).new(f"request/{request.id}", 60, request.id)
+    secret = Links(hub.data_dir).create(f"request/{request.id}", 60, request.id)
     response = await bridge.post("login", {"link": secret})
     assert response.json()["to"] == f"request/{request.id}"
     bridge.token = response.json()["token"]
@@ -52,28 +52,28 @@ async def test_a_link_lets_one_browser_in_once_and_says_where_it_leads(hub: Runn
 
 
 async def test_a_link_outlives_the_bridge(hub: RunningHub, start_bridge: Callable[..., Any]) -> None:
-    secret = Links(hub.data_dir).new("inbox", 60)
+    secret = Links(hub.data_dir).create("inbox", 60)
     bridge: Bridge = await start_bridge(hub)
     assert await used(bridge, secret) == (200, "inbox")
 
 
 async def test_a_link_lets_nobody_in_once_its_question_is_answered(hub: RunningHub, bridge: Bridge) -> None:
     request = await asked(hub)
-    secret = Links(hub.data_dir).new(f"request/{request.id}", 60, request.id)
+    secret = Links(hub.data_dir).create(f"request/{request.id}", 60, request.id)
     await request.decline()
     assert await used(bridge, secret) == (401, "LINK_SETTLED")
-    gone = Links(hub.data_dir).new("request/none", 60, "none")
+    gone = Links(hub.data_dir).create("request/none", 60, "none")
     assert await used(bridge, gone) == (401, "LINK_SETTLED")
 
 
 async def test_a_link_that_has_expired_lets_nobody_in(hub: RunningHub, bridge: Bridge) -> None:
-    secret = Links(hub.data_dir).new("inbox", -1)
+    secret = Links(hub.data_dir).create("inbox", -1)
     assert await used(bridge, secret) == (401, "LINK_EXPIRED")
 
 
 async def test_a_browser_that_is_in_keeps_its_session_and_uses_the_link_up(hub: RunningHub, bridge: Bridge) -> None:
     await bridge.login()
-    secret = Links(hub.data_dir).new("inbox", 60)
+    secret = Links(hub.data_dir).create("inbox", 60)
     response = await bridge.post("login", {"link": secret})
     assert response.json() == {"token": bridge.token, "to": "inbox"}
     assert "set-cookie" not in response.headers
@@ -83,7 +83,7 @@ async def test_a_browser_that_is_in_keeps_its_session_and_uses_the_link_up(hub: 
 async def test_a_cookie_without_its_token_is_no_session_for_a_link(hub: RunningHub, bridge: Bridge) -> None:
     await bridge.login()
     first, bridge.token = bridge.token, "guess"
-    response = await bridge.post("login", {"link": Links(hub.data_dir).new("inbox", 60)})
+    response = await bridge.post("login", {"link": Links(hub.data_dir).create("inbox", 60)})
     assert response.json()["token"] not in (first, "guess")
     assert "set-cookie" in response.headers
 

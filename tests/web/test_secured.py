@@ -28,7 +28,7 @@ async def test_the_page_is_served_over_tls_with_a_cookie_that_goes_no_other_way(
     hub: RunningHub, tmp_path: Path
 ) -> None:
     authority = Authority.open(tmp_path / "certs")
-    pair = authority.server()
+    pair = authority.issue_server()
     words = ["--data-dir", str(hub.data_dir), "--json", "web", "--no-browser"]
     given = ["--tls-cert", str(pair.cert), "--tls-key", str(pair.key)]
     async with child([str(BIN / "hubbub"), *words, *given], stdout=PIPE) as process:
@@ -53,7 +53,7 @@ async def test_the_page_is_served_over_tls_with_a_cookie_that_goes_no_other_way(
 
 
 def test_a_page_has_the_names_of_its_certificate_and_no_other(tmp_path: Path) -> None:
-    pair = Authority.open(tmp_path).server(["inbox.example.org", "*.example.net", "192.0.2.7"])
+    pair = Authority.open(tmp_path).issue_server(["inbox.example.org", "*.example.net", "192.0.2.7"])
     site = Secured.by(pair.cert, pair.key).site
     for host in ("inbox.example.org", "INBOX.example.org:8443", "a.example.net", "192.0.2.7:1", "localhost", "[::1]:1"):
         assert site.is_at(host), host
@@ -78,6 +78,6 @@ def test_a_response_of_the_page_is_sent_at_once() -> None:
 
 
 def test_files_that_do_not_belong_together_are_named(tmp_path: Path) -> None:
-    pair, other = Authority.open(tmp_path / "a").server(), Authority.open(tmp_path / "b").server()
+    pair, other = Authority.open(tmp_path / "a").issue_server(), Authority.open(tmp_path / "b").issue_server()
     with pytest.raises(ValueError, match=r"server\.pem with .*server-key\.pem cannot be used"):
         Secured.by(pair.cert, other.key)

@@ -31,8 +31,8 @@ def dev(
 
     try:
         authority = Authority.open(directory.absolute())
-        server = authority.server(host or ())
-        clients = {name: authority.client(name) for name in client or ()}
+        server = authority.issue_server(host or ())
+        clients = {name: authority.issue_client(name) for name in client or ()}
     except ValueError as error:
         raise Usage(str(error)) from None
     except OSError as error:
@@ -69,7 +69,7 @@ def member(
 
     try:
         authority = Authority.open(directory.absolute())
-        members = {each: authority.member(each) for each in name}
+        members = {each: authority.issue_member(each) for each in name}
     except ValueError as error:
         raise Usage(str(error)) from None
     except OSError as error:

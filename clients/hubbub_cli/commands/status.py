@@ -153,9 +153,10 @@ def _troubles(it: "HubStatus", settings: Settings) -> "Iterator[RenderableType]"
     if it.store_problem:
         yield Text(f"The store cannot be written: {it.store_problem}", style=BAD)
     if it.doubted_ms:
+        ahead = format_duration(it.doubted_ms / 1000)
         yield Text(
-            f"The clock is {format_duration(it.doubted_ms / 1000)} ahead of what was recorded last. Nobody confirms it, so "
-            f"it ages nothing. If the hub did not run for so long: {settings.command('store', 'trust-clock')}",
+            f"The clock is {ahead} ahead of what was recorded last. Nobody confirms it, so it "
+            f"ages nothing. If the hub did not run for so long: {settings.command('store', 'trust-clock')}",
             style=POOR,
         )
     if it.config and it.config.problem:

@@ -77,7 +77,7 @@ def answer_at(settings: Settings, rules: "Rules") -> "AnswerAt":
             return f"{base}/#/{to}"
         request = requests[0].id if len(requests) == 1 else None
         try:
-            return f"{base}/#login={Links(directory).new(to, rules.link_lasts_s, request)}&to={to}"
+            return f"{base}/#login={Links(directory).create(to, rules.link_lasts_s, request)}&to={to}"
         except OSError as error:
             note(f"no link could be made, so people have to log in themselves: {error.strerror}")
             return f"{base}/#/{to}"

@@ -33,10 +33,10 @@ def print_timeline(call: Call, line: Timeline) -> None:
         if line.sum_s(kind):
             bars = [(part.start_s, part.end_s) for part in line.parts if part.kind == kind]
             out.print(Text(kind.ljust(LABEL)) + Text(_bars(bars, line.total_s, width), style))
-    for asked in line.asked:
+    for asked in line.questions:
         out.print(Text("asked".ljust(LABEL)) + Text(_marks(asked, line.total_s, width), STYLES["person"]))
         out.print(Text(" " * LABEL + _story(asked)))
-    out.print(Text(line.in_words))
+    out.print(Text(line.summary))
 
 
 def _column(at_s: float, total_s: float, width: int) -> int:

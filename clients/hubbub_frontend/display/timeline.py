@@ -60,14 +60,14 @@ class Timeline:
 
     total_s: float
     parts: tuple[CallPhase, ...]
-    asked: tuple[QuestionSpan, ...]
+    questions: tuple[QuestionSpan, ...]
 
     def sum_s(self, kind: PartKind) -> float:
         """Return the seconds of all parts of a kind."""
         return sum(part.length_s for part in self.parts if part.kind == kind)
 
     @property
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """Return sums and the share of people: `queued 4 ms · server 0.7 s · person 21.5 s (97%)`."""
         sums = [f"{kind} {format_duration(self.sum_s(kind))}" for kind in KINDS if self.sum_s(kind)]
         person = self.sum_s("person")
@@ -91,7 +91,7 @@ class Timeline:
                     "end_s": a.end_s,
                     "steps": [{"what": s.what, "at_s": s.at_s, "by": s.by, "agent": s.agent} for s in a.steps],
                 }
-                for a in self.asked
+                for a in self.questions
             ],
         }
 

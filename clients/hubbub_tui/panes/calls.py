@@ -117,7 +117,7 @@ def _took(call: Call, asked: Sequence[PendingRequest]) -> str | None:
     if call.completed_at is None:
         return None
     line = build_timeline(call, asked, call.completed_at)
-    return f"{format_duration(line.total_s)}: {line.in_words}"
+    return f"{format_duration(line.total_s)}: {line.summary}"
 
 
 class CallsPane(ListPane):

@@ -96,7 +96,7 @@ class InvokeScreen(Part, Screen[None]):
             elif self._given is not None:
                 yield Static("Filled in as it was called before.", classes="note", markup=False)
             yield Form(questions, self._given)
-            if why := self._ways.why:
+            if why := self._ways.reason:
                 yield Static(why, classes="note", markup=False)
         with Horizontal(classes="buttons"):
             if self._ways.plain:
@@ -126,8 +126,8 @@ class InvokeScreen(Part, Screen[None]):
         """Call the tool as a task."""
         if self._ways.task:
             self._start(as_task=True)
-        elif self._ways.why:
-            self._tell(self._ways.why)
+        elif self._ways.reason:
+            self._tell(self._ways.reason)
 
     def action_leave(self) -> None:
         """Go back."""

@@ -30,7 +30,7 @@ class Entrance:
             raise Unauthenticated(
                 f"this link has been used, or is not one of this bridge; {ANOTHER}", reason="LINK_USED"
             )
-        if link.expired:
+        if link.is_expired:
             raise Unauthenticated(f"this link has expired; {ANOTHER}", reason="LINK_EXPIRED")
         if link.request is not None and not await self._is_open(link.request):
             raise Unauthenticated(

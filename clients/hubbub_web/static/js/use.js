@@ -52,7 +52,7 @@ async function page(main, server, kind, key, again) {
   }
   const trouble = h("p", { class: "problem", role: "alert" });
   const form = schemaForm(schemaOf(kind, entry), "arguments", { given });
-  const { plain, task, why } = ways[at] ?? { plain: true, task: false, why: "" };
+  const { plain, task, reason } = ways[at] ?? { plain: true, task: false, reason: "" };
   const asTask = h("input", { type: "checkbox", id: fresh("as-task"), checked: !plain });
   const button = h("button", { class: "primary", type: "submit", text: VERBS[kind] });
 
@@ -74,7 +74,7 @@ async function page(main, server, kind, key, again) {
 
   const element = h("form", { on: { submit } }, form.empty ? h("p", { class: "help", text: "It takes no arguments." }) : form.element,
     kind === "tool" && plain && task ? h("div", { class: "check" }, asTask, h("label", { for: asTask.id, text: "As a task that the server holds" })) : null,
-    plain ? null : h("p", { class: "help", text: why }),
+    plain ? null : h("p", { class: "help", text: reason }),
     trouble, h("div", { class: "row" }, button));
   element.noValidate = true;
   guardEnter(element, (text) => { trouble.textContent = text; });
