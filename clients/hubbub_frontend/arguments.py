@@ -6,7 +6,7 @@ A value is read as its schema says (MCP tools: inputSchema; client/elicitation: 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from hubbub_client.payload import as_object
 from hubbub_frontend.forms import Field, fields, normalized_schema, parse_json, parse_value
@@ -17,7 +17,7 @@ MAX_NAMED = 20
 MAX_QUOTED = 60
 """The most characters of a value that an error repeats: a file may be long."""
 
-Read = Callable[[str], str]
+ReadFile = Callable[[str], str]
 """Returns the text of a file. Raises ValueError with the reason."""
 
 
@@ -27,23 +27,23 @@ class Mistyped(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TypedArgument:
-    """One argument as typed: its name, how it is given, and its text."""
+    """One argument as typed: its name, its mark (`=`, AS_JSON or FROM_FILE), and its text."""
 
     name: str
-    how: str
+    mark: str
     text: str
 
 
 def split_argument(word: str) -> TypedArgument | None:
     """Split `key=value`; None if the word is not of that form."""
-    before, equals, text = word.partition("=")
-    if not equals or not before or before.lstrip().startswith(("{", "[", '"')):
+    name, equals, text = word.partition("=")
+    if not equals or not name or name.lstrip().startswith(("{", "[", '"')):
         return None
-    if before.endswith(":"):
-        return TypedArgument(before[:-1], AS_JSON, text) if before[:-1] else None
+    if name.endswith(":"):
+        return TypedArgument(name[:-1], AS_JSON, text) if name[:-1] else None
     if text.startswith("@"):
-        return TypedArgument(before, FROM_FILE, text[1:])
-    return TypedArgument(before, "=", text)
+        return TypedArgument(name, FROM_FILE, text[1:])
+    return TypedArgument(name, "=", text)
 
 
 def are_key_values(words: Sequence[str]) -> bool:
@@ -51,114 +51,118 @@ def are_key_values(words: Sequence[str]) -> bool:
     return bool(words) and (len(words) > 1 or split_argument(words[0]) is not None)
 
 
-def parse_arguments(words: Sequence[str], schema: object, read: Read) -> dict[str, Any]:
+def parse_arguments(words: Sequence[str], schema: object, read_file: ReadFile) -> dict[str, Any]:
     """Return the arguments that the words say. Raises Mistyped."""
-    found: dict[str, Any] = {}
-    lists: set[str] = set()
+    arguments: dict[str, Any] = {}
+    seen_names: set[str] = set()
     for word in words:
-        each = split_argument(word)
-        if each is None:
+        typed = split_argument(word)
+        if typed is None:
             raise Mistyped(f"{word!r} is not KEY=VALUE; all arguments are, or one JSON object is")
-        place, form, name = _resolve_target(found, each, schema)
-        field = next((field for field in fields(form) if field.name == name), None)
-        value = _read_value(each, field, read)
-        if isinstance(value, list) and each.how != AS_JSON and each.name in lists:
-            place[name] += value
-        elif name in place:
-            raise Mistyped(f"{each.name} is given twice; only a list may be")
+        target = _resolve_target(arguments, typed, schema)
+        field = next((field for field in fields(target.schema) if field.name == target.key), None)
+        value = _read_value(typed, field, read_file)
+        if isinstance(value, list) and typed.mark != AS_JSON and typed.name in seen_names:
+            target.container[target.key] += value
+        elif target.key in target.container:
+            raise Mistyped(f"{typed.name} is given twice; only a list may be")
         else:
-            place[name] = value
-            lists.add(each.name)
-    return found
+            target.container[target.key] = value
+            seen_names.add(typed.name)
+    return arguments
 
 
-def missing_fields(given: Mapping[str, Any], schema: object) -> list[Field]:
+def missing_fields(arguments: Mapping[str, Any], schema: object) -> list[Field]:
     """Return the fields that are required and not given."""
-    return [field for field in fields(schema) if field.required and field.name not in given]
+    return [field for field in fields(schema) if field.required and field.name not in arguments]
 
 
-def _resolve_target(found: dict[str, Any], each: TypedArgument, schema: object) -> tuple[dict[str, Any], object, str]:
-    """Return the object that a name, with its dots, leads to, the schema of that object, and the name in it."""
-    form: object = schema
-    place = found
-    *parents, last = each.name.split(PART)
-    if not all((*parents, last)):
-        raise Mistyped(f"{each.name!r} is no name of an argument")
-    if parents and each.name in _properties(form):  # a name that has a dot in it
-        parents, last = [], each.name
+class _Target(NamedTuple):
+    """Where a value goes: the object, the schema of that object, and the key in it."""
+
+    container: dict[str, Any]
+    schema: object
+    key: str
+
+
+def _resolve_target(arguments: dict[str, Any], typed: TypedArgument, schema: object) -> _Target:
+    """Follow the dots of a name into `arguments`, and make the objects on the way. Raises Mistyped."""
+    container = arguments
+    container_schema = schema
+    *parents, key = typed.name.split(PART)
+    if not all((*parents, key)):
+        raise Mistyped(f"{typed.name!r} is no name of an argument")
+    if parents and typed.name in _properties(schema):  # a name that has a dot in it
+        parents, key = [], typed.name
     for parent in parents:
-        _check_name(parent, form, each.how)
-        form = {
-            **normalized_schema(_properties(form).get(parent), as_object(schema)),
-            "$defs": as_object(schema).get("$defs"),
-        }
-        inner: object = place.setdefault(parent, {})
+        _check_name(parent, container_schema, typed.mark)
+        own_schema = normalized_schema(_properties(container_schema).get(parent), as_object(schema))
+        container_schema = {**own_schema, "$defs": as_object(schema).get("$defs")}
+        inner: object = container.setdefault(parent, {})
         if not isinstance(inner, dict):
             raise Mistyped(f"{parent} is given as a whole, and in parts")
-        place = cast("dict[str, Any]", inner)
-    _check_name(last, form, each.how)
-    return place, form, last
+        container = cast("dict[str, Any]", inner)
+    _check_name(key, container_schema, typed.mark)
+    return _Target(container, container_schema, key)
 
 
-def _check_name(name: str, form: object, how: str) -> None:
-    """Raise Mistyped for a name that the schema does not have, if it names all that there are."""
-    known = _properties(form)
-    extra = as_object(form).get("additionalProperties")
-    if name in known or not known or extra is True or isinstance(extra, dict) or how == AS_JSON:
+def _check_name(name: str, schema: object, mark: str) -> None:
+    """Raise Mistyped for a name that the schema does not have, if the schema names all that there are."""
+    known = _properties(schema)
+    additional = as_object(schema).get("additionalProperties")
+    takes_any_name = not known or additional is True or isinstance(additional, dict)
+    if name in known or takes_any_name or mark == AS_JSON:
         return
     near = get_close_matches(name, list(known), 1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(list(known)[:MAX_NAMED])}"
     raise Mistyped(f"there is no argument {name!r}; {hint}")
 
 
-def _properties(form: object) -> Mapping[str, Any]:
-    return as_object(as_object(form).get("properties"))
+def _properties(schema: object) -> Mapping[str, Any]:
+    return as_object(as_object(schema).get("properties"))
 
 
-def _read_value(each: TypedArgument, field: Field | None, read: Read) -> Any:
-    text = each.text
+def _read_value(typed: TypedArgument, field: Field | None, read_file: ReadFile) -> Any:
+    """Return the value that was typed; text as it is, if the schema does not have the `field`. Raises Mistyped."""
     try:
-        if each.how == FROM_FILE:
-            text = read(text)
-        if each.how == AS_JSON:
-            return parse_json(text)
-        if field is None:
-            return text
-        return _parse_text(field, text)
+        if typed.mark == AS_JSON:
+            return _parse_json(typed.text, "what follows := is not JSON")
+        text = read_file(typed.text) if typed.mark == FROM_FILE else typed.text
+        return text if field is None else _parse_text(field, text)
     except ValueError as error:
-        raise Mistyped(f"{each.name}: {_describe_error(error, each)}") from None
+        raise Mistyped(f"{typed.name}: {error}") from None
 
 
 def _parse_text(field: Field, text: str) -> Any:
+    """Parse a value as its field says; one text may be a whole list. Raises ValueError."""
     if field.nullable and text == "null":
         return None
+    takes_list = field.item is not None or field.kind == "choices"
+    if takes_list and text.startswith("["):
+        return _parse_json(text, "what begins with [ is read as a JSON list")
     if field.item is not None:
-        return _parse_list(text) if text.startswith("[") else [_parse_text(field.item, text)]
-    if field.kind == "choices" and text.startswith("["):
-        return _parse_list(text)
-    if field.kind in ("choice", "choices"):
-        # By value or title. A number is a value here, as there is no list to count in.
-        chosen = [_choice_value(field, part) for part in (text.split(",") if field.kind == "choices" else [text])]
-        return chosen if field.kind == "choices" else chosen[0]
+        return [_parse_text(field.item, text)]
+    if field.kind == "choices":
+        return [_choice_value(field, part) for part in text.split(",")]
+    if field.kind == "choice":
+        return _choice_value(field, text)
     return parse_value(field, text)
 
 
-def _parse_list(text: str) -> Any:
+def _parse_json(text: str, problem: str) -> Any:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise ValueError(f"what begins with [ is read as a JSON list ({error})") from None
+        raise ValueError(f"{problem} ({error})") from None
 
 
 def _choice_value(field: Field, text: str) -> str:
+    """Find a choice by its value, or else its title. A number is a value here: there is no list to count in."""
     wanted = text.strip()
-    for value, title in (*((value, value) for value, _ in field.choices), *field.choices):
+    values = [value for value, _ in field.choices]
+    if wanted in values:
+        return wanted
+    for value, title in field.choices:
         if wanted == title:
             return value
-    raise ValueError(f"{wanted[:MAX_QUOTED]!r} is none of {', '.join(value for value, _ in field.choices[:MAX_NAMED])}")
-
-
-def _describe_error(error: ValueError, each: TypedArgument) -> str:
-    if each.how == AS_JSON:
-        return f"what follows := is not JSON ({error})"
-    return str(error)
+    raise ValueError(f"{wanted[:MAX_QUOTED]!r} is none of {', '.join(values[:MAX_NAMED])}")

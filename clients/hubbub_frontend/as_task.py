@@ -29,10 +29,11 @@ def call_modes(server: Server | None, tool: Mapping[str, Any]) -> CallModes:
     if server is None or not server.protocol_version:
         return CallModes()
     stateless = server.protocol_version >= STATELESS
-    step: object = server.capabilities
-    for name in ("extensions", EXTENSION) if stateless else ("tasks", "requests", "tools", "call"):
-        step = as_object(step).get(name)
-    if step is None:
+    path = ("extensions", EXTENSION) if stateless else ("tasks", "requests", "tools", "call")
+    capability: object = server.capabilities
+    for name in path:
+        capability = as_object(capability).get(name)
+    if capability is None:
         return CallModes(task=False, reason="This server does not carry out tools as tasks.")
     if stateless:
         return CallModes()

@@ -4,7 +4,6 @@ Whoever has `ca-key.pem` can pose as the hub and as each of its callers. In prod
 other services use.
 """
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from hubbub_frontend.private_files import write_private
 
 AUTHORITY_DAYS = 3650
 DAYS = 365
@@ -49,21 +50,24 @@ class Authority:
 
         Raises OSError, and ValueError if only one of its two files exists.
         """
-        pair = _certificate_files(directory, "ca")
-        if pair.cert.exists() or pair.key.exists():
-            key = load_pem_private_key(pair.key.read_bytes(), None)
+        files = _certificate_files(directory, "ca")
+        if files.cert.exists() or files.key.exists():
+            key = load_pem_private_key(files.key.read_bytes(), None)
             if not isinstance(key, ec.EllipticCurvePrivateKey):
-                raise ValueError(f"{pair.key} is not a key of `hubbub certs dev`")
-            return cls(directory, x509.load_pem_x509_certificate(pair.cert.read_bytes()), key)
+                raise ValueError(f"{files.key} is not a key of `hubbub certs dev`")
+            return cls(directory, x509.load_pem_x509_certificate(files.cert.read_bytes()), key)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
-        name = _name("Hubbub development authority")
-        begun = _start_builder(name, key, AUTHORITY_DAYS).issuer_name(name)
-        begun = begun.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        begun = begun.add_extension(_key_usage(signs_certificates=True), critical=True)
-        made = begun.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        certificate = made.sign(key, SHA256())
-        _write(pair, certificate, key)
+        subject = _subject("Hubbub development authority")
+        certificate = (
+            _start_builder(subject, key, AUTHORITY_DAYS)
+            .issuer_name(subject)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_key_usage(signs_certificates=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, SHA256())
+        )
+        _write(files, certificate, key)
         return cls(directory, certificate, key)
 
     @property
@@ -94,24 +98,32 @@ class Authority:
         return self._issue(f"member-{name}", name, both, names, days)
 
     def _issue(
-        self, file: str, common: str, purposes: list[x509.ObjectIdentifier], names: list[x509.GeneralName], days: int
+        self,
+        file_stem: str,
+        common_name: str,
+        purposes: list[x509.ObjectIdentifier],
+        alternative_names: list[x509.GeneralName],
+        days: int,
     ) -> CertificateFiles:
         key = ec.generate_private_key(ec.SECP256R1())
-        begun = _start_builder(_name(common), key, days).issuer_name(self.certificate.subject)
-        begun = begun.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        begun = begun.add_extension(_key_usage(signs_certificates=False), critical=True)
-        begun = begun.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-        begun = begun.add_extension(signer, critical=False)
-        if names:
-            begun = begun.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        pair = _certificate_files(self.directory, file)
-        _write(pair, begun.sign(self.key, SHA256()), key)
-        return pair
+        builder = (
+            _start_builder(_subject(common_name), key, days)
+            .issuer_name(self.certificate.subject)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+            .add_extension(signer, critical=False)
+        )
+        if alternative_names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternative_names), critical=False)
+        files = _certificate_files(self.directory, file_stem)
+        _write(files, builder.sign(self.key, SHA256()), key)
+        return files
 
 
 def certificate_hosts(cert: Path) -> frozenset[str]:
-    """Return the hosts of a certificate. Raises ValueError if it has none."""
+    """Return the hosts of a certificate, names in lower case. Raises ValueError if it has none."""
     try:
         certificate = x509.load_pem_x509_certificate(cert.read_bytes())
         hosts = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -119,26 +131,28 @@ def certificate_hosts(cert: Path) -> frozenset[str]:
         raise ValueError(f"{cert} cannot be read: {error.strerror}") from None
     except (ValueError, x509.ExtensionNotFound):
         raise ValueError(f"{cert} is no certificate for a host") from None
-    addresses = map(str, hosts.get_values_for_type(x509.IPAddress))
-    return frozenset((*(name.lower() for name in hosts.get_values_for_type(x509.DNSName)), *addresses))
+    names = [name.lower() for name in hosts.get_values_for_type(x509.DNSName)]
+    addresses = [str(address) for address in hosts.get_values_for_type(x509.IPAddress)]
+    return frozenset((*names, *addresses))
 
 
 def _start_builder(subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
+    """Return a builder without an issuer. Negative `days` make a certificate that has expired."""
     # Valid from an hour ago, for clocks that are slow; from the distant past if it is to be expired already.
-    until = datetime.now(UTC) + timedelta(days=days)
-    begin = min(datetime.now(UTC) - timedelta(hours=1), until - timedelta(days=1))
+    not_after = datetime.now(UTC) + timedelta(days=days)
+    not_before = min(datetime.now(UTC) - timedelta(hours=1), not_after - timedelta(days=1))
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(until)
+        .not_valid_before(not_before)
+        .not_valid_after(not_after)
     )
 
 
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+def _subject(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
@@ -170,15 +184,6 @@ def _certificate_files(directory: Path, name: str) -> CertificateFiles:
     return CertificateFiles(directory / f"{name}.pem", directory / f"{name}-key.pem")
 
 
-def _write(pair: CertificateFiles, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
-    _put(pair.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
-    _put(pair.cert, certificate.public_bytes(Encoding.PEM), 0o644)
-
-
-def _put(path: Path, content: bytes, mode: int) -> None:
-    """Write a file whole or not at all, never with wider permissions than `mode`."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content)
-    draft.replace(path)
+def _write(files: CertificateFiles, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    write_private(files.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    write_private(files.cert, certificate.public_bytes(Encoding.PEM), mode=0o644)

@@ -46,9 +46,10 @@ def render_page(code: str) -> str:
 
 def render_plain_page(code: str) -> str | None:
     """Return the page about a code, as Markdown without links to other documents; None if there is none."""
-    if (known := normalize_code(code)) not in entries():
+    written_code = normalize_code(code)
+    if written_code not in entries():
         return None
-    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]*\)", r"\1", render_page(known))
+    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]*\)", r"\1", render_page(written_code))
 
 
 def code_summaries() -> Sequence[tuple[str, str]]:
@@ -64,9 +65,10 @@ def normalize_code(code: str) -> str:
 def help_hint(code: str, help_url: str | None) -> str | None:
     """Return what to type to read about a code, or where to look; None if nothing is known.
 
-    The link of a hub counts if it is one, so if the hub has a `help_base_url`.
+    `help_url` counts only if it is a whole URL: it is one if the hub has a `help_base_url`.
     """
     link = help_url if help_url and "://" in help_url else None
-    if CODE.fullmatch(code) and code.upper() in entries():
-        return f"hubbub explain {code}" + (f", {link}" if link else "")
-    return link
+    if not CODE.fullmatch(code) or code.upper() not in entries():
+        return link
+    command = f"hubbub explain {code}"
+    return f"{command}, {link}" if link else command

@@ -20,10 +20,10 @@ from hubbub_client.payload import as_list, as_object, as_objects
 Kind = Literal["string", "number", "integer", "boolean", "choice", "choices", "json"]
 
 YES, NO = frozenset(("y", "yes", "true")), frozenset(("n", "no", "false"))
-SAMPLE_CHARS = 1000
+MAX_SAMPLE_CHARS = 1000
 """The longest text that is made up: a schema may want any length."""
 
-DEEPEST, MOST_PARTS = 3, 200
+MAX_DEPTH, MAX_NESTED = 3, 200
 """How deep objects within a form are taken apart, and into how many fields: a definition may contain itself."""
 
 # Example of each format, for hints.
@@ -50,8 +50,8 @@ class Field:
     default: Any = None
     choices: tuple[tuple[str, str], ...] = ()
     format: str | None = None
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     item: "Field | None" = None
     """What each element of a list is, if the schema says so, and the list has no choices."""
     nullable: bool = False
@@ -60,10 +60,11 @@ class Field:
     @property
     def hint(self) -> str:
         """Return the accepted values in words: `whole number, 1 to 8`."""
-        unit = {"string": " characters", "choices": " of them"}.get(self.kind, "")
-        form = f"such as {EXAMPLES[self.format]}" if self.format in EXAMPLES else ""
         name = {"integer": "whole number", "number": "number", "json": "JSON"}.get(self.kind, "")
-        return ", ".join(part for part in (name, form, _describe_bounds(self.least, self.most, unit)) if part)
+        sample = f"such as {EXAMPLES[self.format]}" if self.format in EXAMPLES else ""
+        unit = {"string": " characters", "choices": " of them"}.get(self.kind, "")
+        bounds = _describe_bounds(self.minimum, self.maximum, unit)
+        return ", ".join(part for part in (name, sample, bounds) if part)
 
 
 def fields(schema: object) -> list[Field]:
@@ -71,25 +72,51 @@ def fields(schema: object) -> list[Field]:
     form = as_object(schema)
     required = {name for name in as_list(form.get("required")) if isinstance(name, str)}
     properties = as_object(form.get("properties"))
-    return [_field(name, normalized_schema(spec, form), name in required, form) for name, spec in properties.items()]
+    return [
+        _field(name, normalized_schema(spec, form), form, required=name in required)
+        for name, spec in properties.items()
+    ]
+
+
+def prompt_fields(prompt: Mapping[str, Any]) -> list[Field]:
+    """Return the arguments of a prompt as fields."""
+    return [_argument_field(argument) for argument in as_objects(prompt.get("arguments"))]
+
+
+def _argument_field(argument: Mapping[str, Any]) -> Field:
+    name = str(argument.get("name") or "-")
+    description = argument.get("description")
+    return Field(
+        name=name,
+        title=str(argument.get("title") or name),
+        kind="string",
+        description=str(description) if description else None,
+        required=argument.get("required") is True,
+    )
 
 
 def nested_fields(schema: object) -> list[Field]:
-    """Return the fields of a form, and after each object those of its own, named `object.field`, at most MOST_PARTS.
+    """Return the fields of a form, and after each object those of its own, named `object.field`, at most MAX_NESTED.
 
-    A part is required if all that it is in is. Definitions that contain themselves are followed DEEPEST times.
+    A part is required if all that it is in is. Definitions that contain themselves are followed MAX_DEPTH times.
     """
-    return list(islice(_parts(as_object(schema), "", True, DEEPEST), MOST_PARTS))
+    return list(islice(_walk_fields(as_object(schema), prefix="", required=True, depth=MAX_DEPTH), MAX_NESTED))
 
 
-def _parts(form: Mapping[str, Any], within: str, required: bool, deeper: int) -> Iterator[Field]:
+def _walk_fields(form: Mapping[str, Any], *, prefix: str, required: bool, depth: int) -> Iterator[Field]:
+    """Yield the fields, each object's own after it; `depth` is how many levels deeper to go."""
     for field in fields(form):
-        name, wanted = f"{within}{field.name}", required and field.required
-        yield replace(field, name=name, title=field.title if field.title != field.name else name, required=wanted)
-        own = normalized_schema(as_object(form.get("properties"))[field.name], form)
-        names = as_object(own.get("properties"))
-        if deeper and field.kind == "json" and names and not any("." in each for each in names):
-            yield from _parts({**own, "$defs": form.get("$defs")}, f"{name}.", wanted, deeper - 1)
+        name = f"{prefix}{field.name}"
+        is_required = required and field.required
+        title = name if field.title == field.name else field.title
+        yield replace(field, name=name, title=title, required=is_required)
+        own_schema = normalized_schema(as_object(form.get("properties"))[field.name], form)
+        own_names = as_object(own_schema.get("properties"))
+        # A name with a dot in it could not be told from a path.
+        has_dotted_name = any("." in own_name for own_name in own_names)
+        if depth and field.kind == "json" and own_names and not has_dotted_name:
+            own_form = {**own_schema, "$defs": form.get("$defs")}
+            yield from _walk_fields(own_form, prefix=f"{name}.", required=is_required, depth=depth - 1)
 
 
 def parse_value(field: Field, text: str) -> Any:
@@ -98,7 +125,10 @@ def parse_value(field: Field, text: str) -> Any:
         case "string":
             value: Any = text
         case "boolean":
-            return _parse_boolean(text)
+            word = text.strip().lower()
+            if word not in YES | NO:
+                raise ValueError("type y or n")
+            return word in YES
         case "integer":
             value = _parse_number(text, int, "a whole number")
         case "number":
@@ -108,17 +138,22 @@ def parse_value(field: Field, text: str) -> Any:
         case "choices":
             value = [_resolve_choice(field, part.strip()) for part in text.split(",") if part.strip()]
         case "json":
-            return _parse_typed_json(text)
+            try:
+                return parse_json(text)
+            except ValueError as error:
+                raise ValueError(f"type JSON ({error})") from None
     check_bounds(field, value)
     return value
 
 
 def check_bounds(field: Field, value: Any) -> None:
-    """Check a value of the right type against the bounds. Raises ValueError with the reason."""
+    """Check a value of the right type: its size or length, and its format. Raises ValueError with the reason."""
     if field.kind == "choice":
         return
     size = value if isinstance(value, (int, float)) else len(value)
-    if (field.least is not None and size < field.least) or (field.most is not None and size > field.most):
+    is_too_small = field.minimum is not None and size < field.minimum
+    is_too_large = field.maximum is not None and size > field.maximum
+    if is_too_small or is_too_large:
         raise ValueError(f"must be a {field.hint}" if field.kind in ("integer", "number") else f"give {field.hint}")
     if isinstance(value, str) and field.format in EXAMPLES and not _has_format(field.format, value):
         raise ValueError(f"must look like {EXAMPLES[field.format]}")
@@ -137,42 +172,52 @@ def example_value(field: Field) -> Any:
         case "choice":
             return field.choices[0][0]
         case "choices":
-            return [value for value, _ in field.choices[: whole(field.least or 1, 1)]]
+            count = whole(field.minimum or 1, 1)
+            return [value for value, _ in field.choices[:count]]
         case "boolean":
             return True
         case "integer" | "number":
-            with contextlib.suppress(ValueError, IndexError):
-                return parse_value(field, field.choices[0][0])
-            low = field.least if field.least is not None else min(1, field.most if field.most is not None else 1)
-            return math.ceil(low) if field.kind == "integer" else low
+            return _example_number(field)
         case "json":
             return [example_value(field.item)] if field.item else {}
         case "string":
-            made = EXAMPLES.get(field.format or "", "text")
-            made = made.ljust(whole(field.least or 0, high=SAMPLE_CHARS) or 0, ".")
-            return made[: whole(field.most) if field.most is not None else None]
+            least_chars = whole(field.minimum or 0, high=MAX_SAMPLE_CHARS) or 0
+            most_chars = whole(field.maximum) if field.maximum is not None else None
+            return EXAMPLES.get(field.format or "", "text").ljust(least_chars, ".")[:most_chars]
+
+
+def _example_number(field: Field) -> Any:
+    """Return the first choice if there are choices; else the least number, or 1 if only a greatest one is set."""
+    if field.choices:
+        with contextlib.suppress(ValueError):
+            return parse_value(field, field.choices[0][0])
+    number = field.minimum
+    if number is None:
+        number = 1 if field.maximum is None else min(1, field.maximum)
+    return math.ceil(number) if field.kind == "integer" else number
 
 
 def value_label(field: Field, value: Any) -> str:
     """Return a value in the words of its form: titles of choices, yes and no."""
-    titles = dict(field.choices)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(value_label(field, each) for each in cast("list[Any]", value))
-    return titles.get(str(value), typed_text(value))
+        return ", ".join(value_label(field, element) for element in cast("list[Any]", value))
+    return dict(field.choices).get(str(value), typed_text(value))
 
 
-def _field(name: str, spec: Mapping[str, Any], required: bool, form: Mapping[str, Any]) -> Field:
-    multiple = spec.get("type") == "array"
-    choices = _choices(as_object(spec.get("items")) if multiple else spec)
+def _field(name: str, spec: Mapping[str, Any], form: Mapping[str, Any], *, required: bool) -> Field:
+    """Make a field of a normalised property of a form."""
+    is_list = spec.get("type") == "array"
+    choices = _choices(as_object(spec.get("items")) if is_list else spec)
     kind = _field_kind(spec, choices)
-    lowest, highest = {
+    minimum_key, maximum_key = {
         "string": ("minLength", "maxLength"),
         "choices": ("minItems", "maxItems"),
         "integer": ("minimum", "maximum"),
         "number": ("minimum", "maximum"),
     }.get(kind, ("", ""))
+    minimum, maximum = spec.get(minimum_key), spec.get(maximum_key)
     return Field(
         name=name,
         title=str(spec.get("title") or name),
@@ -182,18 +227,19 @@ def _field(name: str, spec: Mapping[str, Any], required: bool, form: Mapping[str
         default=spec.get("default"),
         choices=choices,
         format=str(spec["format"]) if spec.get("format") else None,
-        least=_finite_bound(spec.get(lowest)),
-        most=_finite_bound(spec.get(highest)),
-        item=_item_field(name, spec, form) if multiple and not choices else None,
+        minimum=minimum if is_finite(minimum) else None,
+        maximum=maximum if is_finite(maximum) else None,
+        item=_item_field(name, spec, form) if is_list and not choices else None,
         nullable=bool(spec.get("nullable")),
     )
 
 
 def _item_field(name: str, spec: Mapping[str, Any], form: Mapping[str, Any]) -> Field | None:
+    """Return what each element of a list is; None for anything but text, numbers and booleans."""
     items = normalized_schema(spec.get("items"), form)
     if items.get("type") not in ("string", "number", "integer", "boolean"):
         return None
-    return _field(name, items, True, form)
+    return _field(name, items, form, required=True)
 
 
 def _field_kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -> Kind:
@@ -213,23 +259,28 @@ def _field_kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -
 def normalized_schema(spec: object, form: Mapping[str, Any]) -> Mapping[str, Any]:
     """Normalise a property: follow one reference to a definition of the same form; `anyOf: [X, null]` and `type: [X,
     null]`, which generators write for optional values, are X."""
-    found = as_object(spec)
-    shapes = [each for each in as_objects(found.get("anyOf")) if each.get("type") != "null"]
-    if len(shapes) == 1 and "const" not in shapes[0]:
-        found = {**found, **shapes[0], "nullable": len(as_objects(found.get("anyOf"))) > 1}
-    reference = found.get("$ref")
+    schema = as_object(spec)
+    alternatives = as_objects(schema.get("anyOf"))
+    not_null = [each for each in alternatives if each.get("type") != "null"]
+    if len(not_null) == 1 and "const" not in not_null[0]:
+        schema = {**schema, **not_null[0], "nullable": len(alternatives) > 1}
+    reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/$defs/"):
-        found = {**as_object(as_object(form.get("$defs")).get(reference.removeprefix("#/$defs/"))), **found}
-    types = as_list(found.get("type"))
-    if len(kinds := [each for each in types if each != "null"]) == 1:
-        found = {**found, "type": kinds[0], "nullable": len(types) > 1 or found.get("nullable")}
-    return found
+        definition = as_object(form.get("$defs")).get(reference.removeprefix("#/$defs/"))
+        schema = {**as_object(definition), **schema}
+    types = as_list(schema.get("type"))
+    not_null_types = [each for each in types if each != "null"]
+    if len(not_null_types) == 1:
+        schema = {**schema, "type": not_null_types[0], "nullable": len(types) > 1 or schema.get("nullable")}
+    return schema
 
 
 def _choices(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    titled = [each for each in as_objects(spec.get("oneOf")) + as_objects(spec.get("anyOf")) if "const" in each]
-    if titled:
-        return tuple((str(each["const"]), str(each.get("title") or each["const"])) for each in titled)
+    """Return the values of a choice, each with its title; empty if the schema names none."""
+    alternatives = as_objects(spec.get("oneOf")) + as_objects(spec.get("anyOf"))
+    constants = [each for each in alternatives if "const" in each]
+    if constants:
+        return tuple((str(each["const"]), str(each.get("title") or each["const"])) for each in constants)
     values = [str(value) for value in as_list(spec.get("enum")) if value is not None]
     titles = [str(name) for name in as_list(spec.get("enumNames"))]
     return tuple(zip(values, titles if len(titles) == len(values) else values, strict=True))
@@ -246,28 +297,15 @@ def _resolve_choice(field: Field, text: str) -> str:
     raise ValueError(f"type a number from 1 to {len(field.choices)}")
 
 
-def _parse_boolean(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in YES | NO:
-        raise ValueError("type y or n")
-    return word in YES
-
-
 def _parse_number(text: str, kind: type[int] | type[float], name: str) -> int | float:
+    """Parse a finite number; `name` is what the error tells a person to type."""
     try:
         value = kind(text)
     except ValueError:
-        raise ValueError(f"type {name}") from None
+        value = math.nan
     if not is_finite(value):
         raise ValueError(f"type {name}")
     return value
-
-
-def _parse_typed_json(text: str) -> Any:
-    try:
-        return parse_json(text)
-    except ValueError as error:
-        raise ValueError(f"type JSON ({error})") from None
 
 
 def parse_json(text: str) -> Any:
@@ -286,8 +324,8 @@ def _has_format(name: str, text: str) -> bool:
     try:
         match name:
             case "email":
-                before, at, after = text.rpartition("@")
-                return bool(before and at and after) and " " not in text
+                mailbox, at, domain = text.rpartition("@")
+                return bool(mailbox and at and domain) and " " not in text
             case "uri":
                 return bool(urlsplit(text).scheme)
             case "date":
@@ -298,8 +336,9 @@ def _has_format(name: str, text: str) -> bool:
         return False
 
 
-def _describe_bounds(least: float | None, most: float | None, unit: str) -> str:
-    match least, most:
+def _describe_bounds(minimum: float | None, maximum: float | None, unit: str) -> str:
+    """Return bounds in words; empty if there are none, or if a text or list just must not be empty."""
+    match minimum, maximum:
         case None, None:
             return ""
         case low, None:
@@ -308,7 +347,3 @@ def _describe_bounds(least: float | None, most: float | None, unit: str) -> str:
             return f"at most {high:g}{unit}"
         case low, high:
             return f"{low:g} to {high:g}{unit}"
-
-
-def _finite_bound(value: object) -> float | None:
-    return value if is_finite(value) else None

@@ -20,12 +20,12 @@ from hubbub_frontend.private_files import make_private_folder, write_private
 MAX_LINKS = 500
 """Links that are kept; the oldest beyond that are useless."""
 
-_PLACE = re.compile(r"inbox|request/[A-Za-z0-9_-]{1,64}")
+_VIEW = re.compile(r"inbox|request/[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class PageLink:
-    """What a link leads to: the `to` of the page, and the pending request that it is about, if it is one.
+    """What a link leads to: a view of the page, and the id of the pending request that it is about, if it is one.
 
     `expires` is in seconds since 1970.
     """
@@ -36,7 +36,6 @@ class PageLink:
 
     @property
     def is_expired(self) -> bool:
-        """Return whether its time is over."""
         return time.time() >= self.expires
 
 
@@ -47,8 +46,8 @@ class Links:
         self._folder = _folder(data_dir) / "links"
 
     def create(self, to: str, lasts_s: float, request: str | None = None) -> str:
-        """Make a link and return its secret. Raises ValueError for a place that the page does not have."""
-        if not _PLACE.fullmatch(to):
+        """Make a link and return its secret. Raises ValueError for a view that the page does not have."""
+        if not _VIEW.fullmatch(to):
             raise ValueError(f"{to!r} is no place of the page")
         make_private_folder(self._folder)
         self._prune()
@@ -82,12 +81,12 @@ class Links:
 
     def _prune(self) -> None:
         """Delete the oldest links, so that there is room for one more."""
-        found: list[tuple[float, Path]] = []
+        links: list[tuple[float, Path]] = []
         for file in self._folder.iterdir():
             with contextlib.suppress(FileNotFoundError):
-                found.append((file.stat().st_mtime, file))
-        found.sort()
-        for _, file in found[: max(0, len(found) - MAX_LINKS + 1)]:
+                links.append((file.stat().st_mtime, file))
+        links.sort()
+        for _, file in links[: max(0, len(links) - MAX_LINKS + 1)]:
             file.unlink(missing_ok=True)
 
 
@@ -103,16 +102,16 @@ def announce_page(data_dir: Path, url: str) -> Generator[bool]:
         raise OSError("this platform has no locks of files") from None
     folder = _folder(data_dir)
     make_private_folder(folder)
-    with (folder / "page.lock").open("w") as first, (folder / "page.alive").open("w") as alive:
+    with (folder / "page.lock").open("w") as page_lock, (folder / "page.alive").open("w") as alive_lock:
         try:
-            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(page_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
             return
         file = folder / "page.json"
         file.unlink(missing_ok=True)
-        # Only `find_page_url` locks this one, too, and for a moment: so who asks does not look like another page.
-        fcntl.flock(alive, fcntl.LOCK_EX)
+        # `find_page_url` tries this second lock, for a moment: so it never keeps a page from starting.
+        fcntl.flock(alive_lock, fcntl.LOCK_EX)
         write_private(file, json.dumps({"url": url}).encode())
         try:
             yield True
@@ -126,12 +125,12 @@ def find_page_url(data_dir: Path) -> str | None:
     try:
         import fcntl
 
-        with (folder / "page.alive").open() as alive:
+        with (folder / "page.alive").open() as alive_lock:
             try:
-                fcntl.flock(alive, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                found: Any = json.loads((folder / "page.json").read_text())
-                return str(found["url"])
+                fcntl.flock(alive_lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:  # a page runs, and holds it
+                announced: Any = json.loads((folder / "page.json").read_text())
+                return str(announced["url"])
     except (ImportError, OSError, ValueError, TypeError, KeyError):
         pass
     return None

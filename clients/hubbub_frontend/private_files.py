@@ -6,16 +6,17 @@ from pathlib import Path
 
 def make_private_folder(folder: Path) -> None:
     """Make a folder, and those above it that are not there, each for its owner alone. Raises OSError."""
-    for each in (*reversed(folder.parents), folder):
-        if not each.exists():
-            each.mkdir(mode=0o700, exist_ok=True)
+    for path in (*reversed(folder.parents), folder):
+        if not path.exists():
+            path.mkdir(mode=0o700, exist_ok=True)
 
 
-def write_private(file: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, whole or not at all. Raises OSError."""
+def write_private(file: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write a file whole or not at all, never with wider permissions than `mode`. Raises OSError."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)  # one that is there could have wider permissions
     try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as output:
             output.write(content)
             output.flush()
             os.fsync(output.fileno())

@@ -10,11 +10,12 @@ from hubbub_frontend.forms import Field, example_value, fields, nested_fields, t
 
 
 def sample_argument(field: Field) -> str:
-    """Return `key=value` with a value that the field takes."""
+    """Return `key=value` with a value that the field takes; `key:=JSON` where text would not do."""
     value = example_value(field)
     if isinstance(value, str) and not value.startswith("@"):
         return f"{field.name}={value}"
-    return f"{field.name}{'' if isinstance(value, bool | int | float) else ':'}={typed_text(value)}"
+    mark = "=" if isinstance(value, bool | int | float) else ":="
+    return f"{field.name}{mark}{typed_text(value)}"
 
 
 def sample_command(kind: str, server: str, shape: Mapping[str, Any]) -> list[str]:
@@ -54,8 +55,8 @@ def sample_answer(request: PendingRequest) -> list[str]:
 def answer_options(request: PendingRequest) -> str:
     """Return what may follow `inbox answer ID`: an answer that the hub takes, and the others of its kind."""
     others = {
-        "elicitation_form": "or --accept, --decline, --cancel",
-        "elicitation_url": "or --decline, --cancel",
-        "sampling": "or --result '{...}', --error '...'",
-    }.get(request.kind)
-    return shlex.join(sample_answer(request)) + (f" ({others})" if others else "")
+        "elicitation_form": " (or --accept, --decline, --cancel)",
+        "elicitation_url": " (or --decline, --cancel)",
+        "sampling": " (or --result '{...}', --error '...')",
+    }
+    return shlex.join(sample_answer(request)) + others.get(request.kind, "")

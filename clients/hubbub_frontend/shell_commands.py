@@ -19,15 +19,15 @@ ANY: Final = (
 NONE: Final = ("certs", "explain", "help")
 """Commands that need no hub: they stay as short as they are."""
 
-_SHORT: Final = re.compile(rf"(?<![\w./-])hubbub (?=(?:({'|'.join(LOCAL)})|{'|'.join(ANY)})(?![\w-]))")
-_beginnings: Final = {"local": "hubbub", "any": "hubbub"}
+_COMMAND: Final = re.compile(rf"(?<![\w./-])hubbub (?=(?:({'|'.join(LOCAL)})|{'|'.join(ANY)})(?![\w-]))")
+_prefixes: Final = {"local": "hubbub", "any": "hubbub"}
 
 
-def set_hub_prefix(words: str, *, here: str | None = None) -> None:
-    """Begin commands with these words from now on, `hubbub` and the options that name the hub; `here` local ones."""
-    _beginnings.update({"any": words, "local": words if here is None else here})
+def set_hub_prefix(prefix: str, *, here: str | None = None) -> None:
+    """Begin commands with this prefix from now on, `hubbub` and the options that name the hub; `here` local ones."""
+    _prefixes.update({"any": prefix, "local": prefix if here is None else here})
 
 
 def with_hub_options(text: str) -> str:
     """Return a text in which each command of `hubbub` names the hub."""
-    return _SHORT.sub(lambda found: f"{_beginnings['local' if found[1] else 'any']} ", text)
+    return _COMMAND.sub(lambda match: f"{_prefixes['local' if match[1] else 'any']} ", text)

@@ -15,7 +15,7 @@ from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, inbox_pb2
 from hubbub_client.data.records import PendingRequest
 from hubbub_frontend import samples
 from hubbub_frontend.arguments import Mistyped, are_key_values, missing_fields, parse_arguments
-from hubbub_frontend.forms import MOST_PARTS, example_value, fields, nested_fields
+from hubbub_frontend.forms import MAX_NESTED, example_value, fields, nested_fields
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -71,7 +71,7 @@ def test_the_parts_of_objects_are_named_and_no_definition_without_end_is_followe
     assert [each.name for each in found][-2:] == ["note", "note.by"]
     broad = {f"p{number}": {"$ref": "#/$defs/All"} for number in range(1000)}
     definition = {"type": "object", "properties": broad}
-    assert len(nested_fields({**definition, "$defs": {"All": definition}})) == MOST_PARTS
+    assert len(nested_fields({**definition, "$defs": {"All": definition}})) == MAX_NESTED
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,6 @@ def test_where_files_have_no_locks_links_work_and_no_page_is_announced(
     made = links.Links(tmp_path)
     secret = made.create("inbox", 60)
     assert (made.find(secret).to, made.use(secret)) == ("inbox", True)
-    assert links.page(tmp_path) is None
-    with pytest.raises(OSError, match="no locks of files"), links.announced(tmp_path, "http://x"):
+    assert links.find_page_url(tmp_path) is None
+    with pytest.raises(OSError, match="no locks of files"), links.announce_page(tmp_path, "http://x"):
         pass

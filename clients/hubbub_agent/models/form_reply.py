@@ -148,7 +148,7 @@ def _shape(field: Field) -> dict[str, Any]:
         shape["description"] = " ".join(part for part in (field.description, f"({meanings})") if part)
     if field.format in EXAMPLES:
         shape["format"] = field.format
-    limits = zip(bounds, (field.least, field.most), strict=True)
+    limits = zip(bounds, (field.minimum, field.maximum), strict=True)
     return shape | {name: value for name, value in limits if name and value is not None}
 
 

@@ -19,13 +19,13 @@ from hubbub_frontend.display.content import describe_result
 from hubbub_frontend.display.hosts import stream_state
 from hubbub_frontend.display.records import (
     call_state,
-    call_title,
     describe_fault,
     describe_queue,
     last_stderr_line,
     question_text,
     relative_time,
     request_state,
+    short_call_title,
 )
 from hubbub_frontend.error_help import help_hint
 from hubbub_frontend.shell_commands import with_hub_options
@@ -168,7 +168,7 @@ COLUMNS: dict[str, Columns] = {
     "Call": {
         "id": lambda it: it.id,
         "server": lambda it: it.server,
-        "call": lambda it: call_title(it).removeprefix("tools/call "),
+        "call": lambda it: short_call_title(it),
         "state": call_state,
         "came": lambda it: relative_time(it.created_at),
         "asks": lambda it: str(len(it.pending_ids)) if it.state == "waiting_input" else None,

@@ -33,9 +33,11 @@ def answer_pairs(request: PendingRequest) -> Sequence[tuple[str, str]]:
             uris = [line(root.get("uri", "")) for root in as_objects(answer.get("roots"))]
             return (("roots", ", ".join(uris) or "none"),)
         case _:
-            given = _form_pairs(request, answer)
+            pairs = _form_pairs(request, answer)
             action = str(answer.get("action"))
-            return given if given and action == "accept" else (("answer", line(ACTIONS.get(action, action))), *given)
+            if pairs and action == "accept":
+                return pairs
+            return (("answer", line(ACTIONS.get(action, action))), *pairs)
 
 
 def answer_line(request: PendingRequest, limit: int = MAX_VALUE_CHARS) -> str:
@@ -44,12 +46,13 @@ def answer_line(request: PendingRequest, limit: int = MAX_VALUE_CHARS) -> str:
     return line(", ".join(value if name == "answer" else f"{name}: {value}" for name, value in pairs), limit)
 
 
-def _form_pairs(request: PendingRequest, answer: Any) -> tuple[tuple[str, str], ...]:
-    known = {field.name: field for field in fields(as_object(request.request).get("requestedSchema"))}
-    pairs = [*as_object(answer.get("content")).items()]
-    shown = [
-        (line(field.title, 100), line(value_label(field, value) or "none", MAX_VALUE_CHARS))
-        for name, value in pairs[:MAX_FIELDS]
-        if (field := known.get(name) or Field(name=name, title=name, kind="json"))
-    ]
-    return (*shown, *([("more", f"{len(pairs) - MAX_FIELDS} fields")] if len(pairs) > MAX_FIELDS else []))
+def _form_pairs(request: PendingRequest, answer: Any) -> list[tuple[str, str]]:
+    fields_by_name = {field.name: field for field in fields(as_object(request.request).get("requestedSchema"))}
+    values = [*as_object(answer.get("content")).items()]
+    pairs: list[tuple[str, str]] = []
+    for name, value in values[:MAX_FIELDS]:
+        field = fields_by_name.get(name) or Field(name=name, title=name, kind="json")
+        pairs.append((line(field.title, 100), line(value_label(field, value) or "none", MAX_VALUE_CHARS)))
+    if len(values) > MAX_FIELDS:
+        pairs.append(("more", f"{len(values) - MAX_FIELDS} fields"))
+    return pairs

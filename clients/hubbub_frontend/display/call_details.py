@@ -1,18 +1,16 @@
 """What a call was sent with, beside what it asks: who approves it has to know."""
 
-import json
-
 from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import text
 from hubbub_frontend.display.text import DetailText
+from hubbub_frontend.forms import typed_text
 
 MAX_ARGUMENTS = 60
 MAX_VALUE_CHARS = 2000
-# Methods whose params have a name, and arguments.
-NAMED = frozenset(("tools/call", "prompts/get"))
+METHODS_WITH_ARGUMENTS = frozenset(("tools/call", "prompts/get"))
 
 
 async def fetch_asking_call(hub: Hub, request: PendingRequest) -> Call | None:
@@ -29,17 +27,16 @@ async def fetch_asking_call(hub: Hub, request: PendingRequest) -> Call | None:
 def add_arguments(page: DetailText, call: Call | None) -> None:
     """List the arguments of a call by name, text of several lines as it is; nothing for a call without arguments."""
     params = as_object(call and call.params)
-    given = as_object(params.get("arguments")) if call and call.method in NAMED else params
-    if not given:
+    arguments = as_object(params.get("arguments")) if call and call.method in METHODS_WITH_ARGUMENTS else params
+    if not arguments:
         return
     page.heading("Called with")
-    for name, value in list(given.items())[:MAX_ARGUMENTS]:
-        written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        shown = text.safe_text(written, MAX_VALUE_CHARS)
+    for name, value in list(arguments.items())[:MAX_ARGUMENTS]:
+        shown = text.safe_text(typed_text(value), MAX_VALUE_CHARS)
         if "\n" in shown or len(name) >= text.LABEL_WIDTH:
             page.paragraph(text.line(name), "dim")
             page.paragraph("\n".join(f"  {each}" for each in shown.split("\n")))
         else:
             page.fact(name, shown or '""')
-    if len(given) > MAX_ARGUMENTS:
-        page.paragraph(f"and {len(given) - MAX_ARGUMENTS} more", "dim")
+    if len(arguments) > MAX_ARGUMENTS:
+        page.paragraph(f"and {len(arguments) - MAX_ARGUMENTS} more", "dim")

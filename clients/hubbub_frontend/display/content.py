@@ -9,28 +9,27 @@ from hubbub_client.payload import as_list, as_object, as_objects
 Part = Mapping[str, Any]
 
 
-def describe_result(method: str, said: object) -> str:
+def describe_result(method: str, result: object) -> str:
     """Render the result of tools/call, resources/read, prompts/get or completion/complete as text."""
-    result = as_object(said)
+    fields = as_object(result)
     match method:
         case "resources/read":
-            parts = [_resource_text(part) for part in as_objects(result.get("contents"))]
+            parts = [_resource_text(resource) for resource in as_objects(fields.get("contents"))]
         case "prompts/get":
-            description = [str(result["description"])] if result.get("description") else []
-            parts = description + [
-                f"{each.get('role')}: {content_text(each)}" for each in as_objects(result.get("messages"))
-            ]
+            parts = [f"{each.get('role')}: {content_text(each)}" for each in as_objects(fields.get("messages"))]
+            if fields.get("description"):
+                parts.insert(0, str(fields["description"]))
         case "tools/call":
-            parts = [_block_text(part) for part in as_objects(result.get("content"))]
+            parts = [_block_text(block) for block in as_objects(fields.get("content"))]
         case _:
-            parts = _completion_lines(as_object(result.get("completion")))
+            parts = _completion_lines(as_object(fields.get("completion")))
     return clean("\n".join(parts))
 
 
 def content_text(message: Part) -> str:
-    """Return the content of a message, one block or several, as a list."""
-    given = message.get("content")
-    return "\n".join(map(_block_text, as_objects(given) or [as_object(given)]))
+    """Return the content of a message, which is one block, or a list of them."""
+    content = message.get("content")
+    return "\n".join(_block_text(block) for block in as_objects(content) or [as_object(content)])
 
 
 def _block_text(block: Part) -> str:
@@ -53,12 +52,15 @@ def _resource_text(resource: Part) -> str:
     return _describe_binary(str(resource.get("uri")), resource.get("mimeType"), resource.get("blob"))
 
 
-def _describe_binary(what: str, mime_type: object, data: object) -> str:
-    size = len(str(data or "").rstrip("=")) * 3 // 4
-    return f"[{what}: {mime_type or 'unknown type'}, {size} bytes; --json shows them in base64]"
+def _describe_binary(name: str, mime_type: object, base64_data: object) -> str:
+    size = len(str(base64_data or "").rstrip("=")) * 3 // 4
+    return f"[{name}: {mime_type or 'unknown type'}, {size} bytes; --json shows them in base64]"
 
 
 def _completion_lines(completion: Part) -> list[str]:
-    values, total = [str(value) for value in as_list(completion.get("values"))], completion.get("total")
-    more = completion.get("hasMore") or (isinstance(total, (int, float)) and total > len(values))
-    return [*values, *(["..."] if more else [])]
+    """Return the values, and `...` if the server has more."""
+    values = [str(value) for value in as_list(completion.get("values"))]
+    total = completion.get("total")
+    if completion.get("hasMore") or (isinstance(total, (int, float)) and total > len(values)):
+        values.append("...")
+    return values

@@ -38,8 +38,8 @@ def name_and_version(host: ConnectedHost) -> str:
 
 def endpoint_name(host: ConnectedHost) -> str:
     """Return what a host sees of the hub: `profile work` or `server git`."""
-    kind, _, which = host.endpoint.partition("/")
-    return f"{'server' if kind == 's' else 'profile'} {which}"
+    kind, _, name = host.endpoint.partition("/")
+    return f"{'server' if kind == 's' else 'profile'} {name}"
 
 
 def transport_name(host: ConnectedHost) -> str:
@@ -49,31 +49,33 @@ def transport_name(host: ConnectedHost) -> str:
 
 def stream_state(host: ConnectedHost) -> str:
     """Return whether a stream of the host's own is open: `open`, `gone` if it has probably gone itself, or `none`."""
-    return "open" if host.stream_open else "gone" if host.gone else "none"
+    if host.stream_open:
+        return "open"
+    return "gone" if host.gone else "none"
 
 
-def without_gone(known: Iterable[ConnectedHost]) -> list[ConnectedHost]:
+def without_gone(hosts: Iterable[ConnectedHost]) -> list[ConnectedHost]:
     """Return the hosts without those that have probably gone."""
-    return [each for each in known if not each.gone]
+    return [host for host in hosts if not host.gone]
 
 
 def host_state(host: ConnectedHost) -> HostState:
-    """Return how a host stands. One without a session is quiet between its requests: nothing says when it leaves."""
+    """Return the state of a host. One without a session is quiet between its requests: nothing says when it leaves."""
     if host.gone:
         return "probably gone"
-    if any(each.pending_request_ids for each in host.requests):
+    if any(request.pending_request_ids for request in host.requests):
         return "waiting_input"
-    if any(each.call_id for each in host.requests):
+    if any(request.call_id for request in host.requests):
         return "in_progress"
     return "connected" if host.has_session or host.requests else "quiet"
 
 
 async def fetch_waiting_host(hub: "Hub", call_id: str) -> ConnectedHost | None:
-    """Return the host that waits for a call; None if none does, or the hub does not say: what is shown goes on."""
+    """Return the host that waits for a call; None if none does, or if the hub does not say."""
     from hubbub_client.errors import HubbubError
 
     try:
-        found = await hub.hosts.list(call_ids=[call_id], limit=1)
+        hosts = await hub.hosts.list(call_ids=[call_id], limit=1)
     except HubbubError:  # the caller may not see hosts, or the hub is an older one
         return None
-    return found[0] if found else None
+    return hosts[0] if hosts else None

@@ -26,15 +26,13 @@ MAX_FIELDS = 60
 MAX_CHOICES = 8
 
 CAUSES = {"wire": "as the server says", "inferred": "the only call it can be"}
-WORDS = {
+REQUESTS = {
     "elicitation_form": "asks you to fill in a form",
     "elicitation_url": "asks you to visit a page",
     "sampling": "asks for a text as a model would write it",
     "roots": "asks which directories it may use",
 }
-
-
-HAPPENED = {
+EVENTS = {
     "shown": "shown to",
     "claimed": "claimed by",
     "released": "given back by",
@@ -46,15 +44,16 @@ HAPPENED = {
 
 def headline(request: PendingRequest) -> Text:
     """Return one line: which server asks for what."""
-    return Text.assemble((text.line(request.server), "bold"), f" {WORDS.get(request.kind, request.kind)}")
+    return Text.assemble((text.line(request.server), "bold"), f" {REQUESTS.get(request.kind, request.kind)}")
 
 
 def render_request(request: PendingRequest, call: Call | None = None) -> Text:
-    """Render the pending request, what the `call` that asks was sent with, its cause and its end."""
+    """Render a pending request in full; `call` is the one that asks, if it is known."""
     page = DetailText().paragraph(headline(request)).defect(request.defect)
     page.paragraph(call_over_warning(request), "red")
-    _add_outcome(page, request)
-    if request.state == "open" and request.claim:
+    if request.state != "open":
+        _add_outcome(page, request)
+    elif request.claim:
         page.fact("now", text.line(describe_claim(request.claim)), "magenta")
     page.text.append("\n")
     add_question(page, request)
@@ -69,28 +68,33 @@ def add_history(page: DetailText, request: PendingRequest) -> None:
     """List who was shown it, claimed it and answered it, and when."""
     if request.moments:
         page.heading("What happened")
-    for each in request.moments:
-        done = HAPPENED.get(each.what or "") if each.by else None
-        if each.what == "delivered" and request.delivery == "late":
-            done = "delivered too late"
-        by = f" {'the agent ' if each.agent else ''}{text.line(each.by)}" if each.by and done else ""
-        by += f" via {text.line(each.via)}" if each.via and done else ""
-        by += f": {outcome(request)}" if each.what == "answered" != outcome(request) else ""
-        after = format_duration((each.at - request.created_at).total_seconds())
-        page.paragraph(f"{after:>9}  {done or each.what or 'unknown'}{by}")
+    for moment in request.moments:
+        event = EVENTS.get(moment.what or "") if moment.by else None
+        if moment.what == "delivered" and request.delivery == "late":
+            event = "delivered too late"
+        details = ""
+        if event and moment.by:
+            details = f" {'the agent ' if moment.agent else ''}{text.line(moment.by)}"
+        if event and moment.via:
+            details += f" via {text.line(moment.via)}"
+        if moment.what == "answered" != outcome(request):
+            details += f": {outcome(request)}"
+        after = format_duration((moment.at - request.created_at).total_seconds())
+        page.paragraph(f"{after:>9}  {event or moment.what or 'unknown'}{details}")
 
 
 def add_cause(page: DetailText, request: PendingRequest, host: ConnectedHost | None = None) -> None:
     """Describe the call that caused it, as far as known, whether that call is over, and the host that waits for it."""
-    source = CAUSES.get(request.cause_source or "", "")
-    page.fact("call", request.call_id and f"{request.call_id}{f' ({source})' if source else ''}")
-    if not request.call_id:
+    if request.call_id:
+        source = CAUSES.get(request.cause_source or "")
+        page.fact("call", f"{request.call_id} ({source})" if source else request.call_id)
+    else:
         page.fact("call", describe_candidates(request))
     if request.delivery != "delivered":
         page.fact("call is over", request.cause_ended)
     page.fact("caller", describe_hangup(request), "red" if request.state == "open" else "")
-    for each in describe_asked_hosts(request):
-        page.fact("host", text.line(each))
+    for asked_host in describe_asked_hosts(request):
+        page.fact("host", text.line(asked_host))
     page.fact("caller", request.caller).fact("host", host and name_and_version(host))
     page.fact("task", request.task_id)
     page.fact("came", local_datetime(request.created_at))
@@ -100,13 +104,15 @@ def add_cause(page: DetailText, request: PendingRequest, host: ConnectedHost | N
 def describe_candidates(request: PendingRequest) -> str | None:
     """Name the calls of which one caused it; None if there are no candidates.
 
-    The one that is left when the others have ended is not certain either.
+    A single one is not certain either: it may be all that remains after the others have ended.
     """
     ids = request.candidate_call_ids
+    if not ids:
+        return None
     if len(ids) == 1:
         return f"perhaps {ids[0]}"
     more = f" and {len(ids) - MAX_CHOICES} more" if len(ids) > MAX_CHOICES else ""
-    return f"one of {', '.join(ids[:MAX_CHOICES])}{more}" if ids else None
+    return f"one of {', '.join(ids[:MAX_CHOICES])}{more}"
 
 
 def call_over_warning(request: PendingRequest) -> str | None:
@@ -131,28 +137,29 @@ def add_question(page: DetailText, request: PendingRequest) -> None:
             page.paragraph("It asks for the directories that it may use.")
 
 
-def add_form(page: DetailText, questions: Sequence[Field]) -> None:
+def add_form(page: DetailText, form: Sequence[Field]) -> None:
     """Render the fields of a form, one per line: its key, as it is typed, and its title where that says more."""
     page.heading("Form")
-    for each in questions[:MAX_FIELDS]:
-        words = Text.assemble("• ", (text.line(each.name, 100), "bold"), ("*" if each.required else "", "red"))
-        if each.title != each.name:
-            words.append(f"  {text.line(each.title, 100)}")
-        titles = " | ".join(
-            text.line(value, 40) + (f" ({text.line(title, 40)})" if title != value else "")
-            for value, title in each.choices[:MAX_CHOICES]
-        )
-        left = len(each.choices) - MAX_CHOICES
-        several = "any of" if each.kind == "choices" else "yes | no" if each.kind == "boolean" else ""
-        for part in (several, titles, f"and {left} more" if left > 0 else "", each.hint):
-            words.append(f"  {part}" if part else "", style="dim")
-        if each.default is not None:
-            words.append(f"  default: {text.line(typed_text(each.default), 60)}", style="dim")
-        if each.description:
-            words.append(f"\n    {text.line(each.description)}")
-        page.paragraph(words)
-    if len(questions) > MAX_FIELDS:
-        page.paragraph(f"and {len(questions) - MAX_FIELDS} fields more", "dim")
+    for field in form[:MAX_FIELDS]:
+        row = Text.assemble("• ", (text.line(field.name, 100), "bold"), ("*" if field.required else "", "red"))
+        if field.title != field.name:
+            row.append(f"  {text.line(field.title, 100)}")
+        several = {"choices": "any of", "boolean": "yes | no"}.get(field.kind, "")
+        choices = " | ".join(_describe_choice(value, title) for value, title in field.choices[:MAX_CHOICES])
+        hidden = len(field.choices) - MAX_CHOICES
+        for detail in (several, choices, f"and {hidden} more" if hidden > 0 else "", field.hint):
+            row.append(f"  {detail}" if detail else "", style="dim")
+        if field.default is not None:
+            row.append(f"  default: {text.line(typed_text(field.default), 60)}", style="dim")
+        if field.description:
+            row.append(f"\n    {text.line(field.description)}")
+        page.paragraph(row)
+    if len(form) > MAX_FIELDS:
+        page.paragraph(f"and {len(form) - MAX_FIELDS} fields more", "dim")
+
+
+def _describe_choice(value: str, title: str) -> str:
+    return text.line(value, 40) + (f" ({text.line(title, 40)})" if title != value else "")
 
 
 def add_sampling(page: DetailText, params: Mapping[str, Any]) -> None:
@@ -161,16 +168,15 @@ def add_sampling(page: DetailText, params: Mapping[str, Any]) -> None:
     for message in as_objects(params.get("messages")):
         page.fact(text.line(message.get("role", "-"), 10), content.content_text(message))
     preferences = as_object(params.get("modelPreferences"))
-    page.fact("models", ", ".join(str(each.get("name")) for each in as_objects(preferences.get("hints"))))
-    wishes = {name.removesuffix("Priority"): value for name, value in preferences.items() if name != "hints"}
-    page.fact("wishes", ", ".join(f"{name} {value}" for name, value in wishes.items()))
+    page.fact("models", ", ".join(str(hint.get("name")) for hint in as_objects(preferences.get("hints"))))
+    priorities = {name.removesuffix("Priority"): value for name, value in preferences.items() if name != "hints"}
+    page.fact("wishes", ", ".join(f"{name} {value}" for name, value in priorities.items()))
     page.fact("at most", params.get("maxTokens") and f"{params['maxTokens']} tokens")
     page.fact("tools", ", ".join(str(tool.get("name")) for tool in as_objects(params.get("tools"))))
 
 
 def _add_outcome(page: DetailText, request: PendingRequest) -> None:
-    if request.state == "open":
-        return
+    """Render what came of a request that is not open: its state, who answered, when, and the whole answer."""
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
     page.fact("state", Text.assemble(text.styled_state(outcome(request)), by))
     page.fact("answered", local_datetime(request.answered_at))

@@ -25,7 +25,7 @@ HUB = "the hub"
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 # Characters of a process's last line that are shown with its end.
-MAX_SAID = 200
+MAX_STDERR_CHARS = 200
 
 ASKED_FOR = {
     "elicitation_form": "a form",
@@ -33,15 +33,15 @@ ASKED_FOR = {
     "sampling": "a text to write",
     "roots": "directories",
 }
-# What became of an answer; nothing yet is said in no words.
-DELIVERED = {
+# What became of an answer, after the word "answered"; nothing while that is open.
+DELIVERIES = {
     "pending": ", on its way to the server",
     "delivered": ", delivered",
     "failed": ", not delivered",
     "late": ", too late",
 }
 
-# What an answer does.
+# What a person did by an answer, by the action that MCP names.
 ACTIONS = {"accept": "accepted", "decline": "declined", "cancel": "dismissed"}
 # What a tool has done that was called, and says itself that it failed (MCP, tools: isError).
 TOOL_ERROR = "tool error"
@@ -54,13 +54,13 @@ def describe_address(address: str, addresses: Sequence[str]) -> str:
     return f"{address}, one of {len(addresses)} addresses" if len(addresses) > 1 else address
 
 
-def relative_time(moment: datetime | None) -> str:
-    """Return a time relative to now: `12s ago`, `in 4m`."""
-    if moment is None:
+def relative_time(at: datetime | None) -> str:
+    """Return a time relative to now, in the largest unit that fits: `12s ago`, `in 4m`."""
+    if at is None:
         return "-"
-    seconds = (moment - datetime.now(UTC)).total_seconds()
-    size, unit = next((each for each in SPANS if abs(seconds) >= each[0]), SPANS[-1])
-    amount = f"{int(abs(seconds) // size)}{unit}"
+    seconds = (at - datetime.now(UTC)).total_seconds()
+    unit_s, unit = next(((span_s, name) for span_s, name in SPANS if abs(seconds) >= span_s), SPANS[-1])
+    amount = f"{int(abs(seconds) // unit_s)}{unit}"
     return f"in {amount}" if seconds > 0 else f"{amount} ago"
 
 
@@ -93,7 +93,8 @@ def describe_page(url: str) -> str:
     host = url_host(url)
     if host is None:
         return f"{url} (not a url)"
-    return f"{url} (on {host}{'; ' + IMITATES if may_imitate_host(url) else ''})"
+    warning = f"; {IMITATES}" if may_imitate_host(url) else ""
+    return f"{url} (on {host}{warning})"
 
 
 IMITATES = "beware: its letters may only look like those of a name you know"
@@ -128,10 +129,9 @@ def question_text(request: PendingRequest) -> str:
 
 
 def _content_text(content: object) -> str:
-    if parts := as_list(content):
-        return " ".join(str(part.get("text") or f"[{part.get('type')}]") for part in as_objects(parts))
-    part = as_object(content)
-    return str(part.get("text") or f"[{part.get('type')}]") if part else ""
+    """Return the content of a message, which is one block, or a list of them, on one line."""
+    blocks = as_objects(content) or [as_object(content)]
+    return " ".join(str(block.get("text") or f"[{block.get('type')}]") for block in blocks if block)
 
 
 def call_title(call: Call) -> str:
@@ -140,12 +140,19 @@ def call_title(call: Call) -> str:
     return f"{call.method} {tool}" if tool else call.method
 
 
+def short_call_title(call: Call) -> str:
+    """Return the name of a tool; for another method the method, and the name of its prompt."""
+    return call_title(call).removeprefix("tools/call ")
+
+
 def outcome(request: PendingRequest) -> str:
     """Return what came of a pending request: declined, dismissed, refused; else its state, such as answered."""
     answer = as_object(request.answer)
     if request.state != "answered" or answer.get("action") == "accept":
         return request.state
-    return "refused" if answer.get("error") is not None else ACTIONS.get(str(answer.get("action")), request.state)
+    if answer.get("error") is not None:
+        return "refused"
+    return ACTIONS.get(str(answer.get("action")), request.state)
 
 
 def request_state(request: PendingRequest) -> str | None:
@@ -157,20 +164,20 @@ def request_state(request: PendingRequest) -> str | None:
 
 def describe_request(request: PendingRequest) -> str:
     """Return in one line what is asked, and what has become of it."""
-    asks = " ".join(question_text(request).split())
+    question = " ".join(question_text(request).split())
     match request.state:
         case "open" if request.cause_ended:
-            return f"{request.cause_ended}, an answer may come too late: {asks}"
+            return f"{request.cause_ended}, an answer may come too late: {question}"
         case "open" if request.claim:
-            return f"{describe_claim(request.claim)}: {asks}"
+            return f"{describe_claim(request.claim)}: {question}"
         case "open":
             until = f", until {local_time(request.deadline)}" if request.deadline else ""
-            return f"{asks} ({ASKED_FOR.get(request.kind, request.kind)}{until})"
+            return f"{question} ({ASKED_FOR.get(request.kind, request.kind)}{until})"
         case "answered":
             by = f" by {request.answered_by}" if request.answered_by else ""
-            return f"{outcome(request)}{by}{DELIVERED.get(request.delivery or '', '')}: {asks}"
+            return f"{outcome(request)}{by}{DELIVERIES.get(request.delivery or '', '')}: {question}"
         case ended:
-            return f"{request.reason or ended}: {asks}"
+            return f"{request.reason or ended}: {question}"
 
 
 def describe_claim(claim: Claim) -> str:
@@ -182,13 +189,16 @@ def describe_claim(claim: Claim) -> str:
 
 def describe_asked_hosts(request: PendingRequest) -> list[str]:
     """Return which MCP hosts were asked, and why others were not."""
-    return [f"{each.host}: {f'not asked, {each.why_not}' if each.why_not else 'asked'}" for each in request.hosts]
+    return [
+        f"{host.host}: not asked, {host.why_not}" if host.why_not else f"{host.host}: asked" for host in request.hosts
+    ]
 
 
 def describe_hangup(request: PendingRequest) -> str | None:
     """Return that the host which made the call has hung up, if it has."""
-    at = request.caller_left_at
-    return f"its host hung up at {local_time(at)}: perhaps nobody hears of the result" if at is not None else None
+    if request.caller_left_at is None:
+        return None
+    return f"its host hung up at {local_time(request.caller_left_at)}: perhaps nobody hears of the result"
 
 
 def call_state(call: Call) -> str | None:
@@ -200,17 +210,16 @@ def call_state(call: Call) -> str | None:
 
 def describe_fault(fault: Fault) -> str:
     """Return a fault in one line: the code, the message, and the last line of an ended process."""
-    said = last_stderr_line(fault)
-    return f"{fault.code}: {fault.message}" + (f"; it said: {said}" if said else "")
+    stderr_line = last_stderr_line(fault)
+    return f"{fault.code}: {fault.message}" + (f"; it said: {stderr_line}" if stderr_line else "")
 
 
 def describe_disconnection(server: Server) -> str:
     """Return that a server is not connected, why, and when it is tried again, in one line."""
-    parts = [
-        f"{server.name} is not connected: {describe_fault(server.error)}"
-        if server.error
-        else f"{server.name}: {server.state}"
-    ]
+    if server.error:
+        parts = [f"{server.name} is not connected: {describe_fault(server.error)}"]
+    else:
+        parts = [f"{server.name}: {server.state}"]
     if server.gave_up:
         parts.append(f"it is not tried again; when that is mended: hubbub servers connect {server.name}")
     elif server.error and server.next_retry_at and server.next_retry_at > datetime.now(UTC):
@@ -219,33 +228,34 @@ def describe_disconnection(server: Server) -> str:
 
 
 def last_stderr_line(fault: Fault) -> str | None:
-    """Return the last line on stderr of a process that has ended, if any."""
-    said = [text for each in as_list(as_object(fault.details).get("stderr")) if (text := " ".join(str(each).split()))]
-    if not said:
+    """Return the last line on stderr of a process that has ended, at most MAX_STDERR_CHARS of it; None without one."""
+    lines = [" ".join(str(line).split()) for line in as_list(as_object(fault.details).get("stderr"))]
+    last_line = next((line for line in reversed(lines) if line), None)
+    if last_line is None:
         return None
-    return clean(said[-1] if len(said[-1]) <= MAX_SAID else f"{said[-1][:MAX_SAID]}…")
+    return clean(last_line if len(last_line) <= MAX_STDERR_CHARS else f"{last_line[:MAX_STDERR_CHARS]}…")
 
 
 def describe_call(call: Call) -> str:
     """Return the history of a call, in one line."""
-    who = f"{call_title(call).removeprefix('tools/call ')} on {call.server}"
-    took = (
-        f" after {format_duration((call.completed_at - call.created_at).total_seconds())}" if call.completed_at else ""
-    )
+    title = f"{short_call_title(call)} on {call.server}"
+    took = ""
+    if call.completed_at:
+        took = f" after {format_duration((call.completed_at - call.created_at).total_seconds())}"
     match call.state:
         case "completed":
-            told = ", and the tool says that this is an error" if as_object(call.result).get("isError") else ""
-            return f"{who}: completed{took}{told}"
+            failed = as_object(call.result).get("isError")
+            return f"{title}: completed{took}" + (", and the tool says that this is an error" if failed else "")
         case "failed" | "cancelled" as end:
-            return f"{who}: {end}{took}" + (f": {describe_fault(call.error)}" if call.error else "")
+            return f"{title}: {end}{took}" + (f": {describe_fault(call.error)}" if call.error else "")
         case "waiting_input":
-            return f"{who}: waits for a person ({', '.join(call.pending_ids)})"
+            return f"{title}: waits for a person ({', '.join(call.pending_ids)})"
         case "in_progress" if call.perhaps_pending_ids:
-            return f"{who}: perhaps waiting for a person ({', '.join(call.perhaps_pending_ids)})"
+            return f"{title}: perhaps waiting for a person ({', '.join(call.perhaps_pending_ids)})"
         case "in_progress":
-            return f"{who}: in progress"
-        case other:
-            return f"{who}: {other}"
+            return f"{title}: in progress"
+        case state:
+            return f"{title}: {state}"
 
 
 def describe_queue(counts: QueueCounts | None) -> str:
@@ -262,28 +272,27 @@ def describe_progress(progress: Progress) -> str:
     return f"{share} {progress.message or ''}".strip()
 
 
-def format_size(count: float) -> str:
+def format_size(size: float) -> str:
     """Return a number of bytes in the largest unit of at least one."""
     unit = 0
-    while count >= 1024 and unit < len(UNITS) - 1:
-        count, unit = count / 1024, unit + 1
-    return f"{count:.1f} {UNITS[unit]}" if unit else f"{count} {UNITS[0]}"
+    while size >= 1024 and unit < len(UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.1f} {UNITS[unit]}" if unit else f"{size} {UNITS[0]}"
 
 
 def describe_config_change(params: Mapping[str, Any]) -> str:
     """Return the state of the configuration in one line: what is wrong, or what is different now."""
     if "problem" in params:
         return f"the configuration is not taken over: {params['problem']}"
-    words = {"added": "added", "changed": "changed", "removed": "removed", "settings": "settings"}
-    words["needs_restart"] = "after a restart"
-    named = {word: ", ".join(map(str, as_list(params.get(key)))) for key, word in words.items()}
-    parts = "; ".join(f"{word} {names}" for word, names in named.items() if names)
-    return f"the configuration was read again: {parts or 'all is as before'}"
+    labels = {key: key for key in ("added", "changed", "removed", "settings")} | {"needs_restart": "after a restart"}
+    names = {label: ", ".join(str(name) for name in as_list(params.get(key))) for key, label in labels.items()}
+    parts = [f"{label} {listed}" for label, listed in names.items() if listed]
+    return f"the configuration was read again: {'; '.join(parts) or 'all is as before'}"
 
 
 def describe_event(event: ServerEvent) -> str:
-    """Return in one line what a server tells; as JSON where it tells what its kind does not have."""
-    return _told(event, as_object(event.params)).replace("\n", " ").rstrip()
+    """Return in one line what a server reports; as JSON if its params are not those of its kind."""
+    return _event_text(event, as_object(event.params)).replace("\n", " ").rstrip()
 
 
 def _format_amount(value: object) -> str:
@@ -293,36 +302,35 @@ def _format_amount(value: object) -> str:
 def format_log_line(params: Mapping[str, Any]) -> str:
     """Return a log message of a server: its level, who logs, and what."""
     data = params.get("data")
-    said = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     logger = f"{params['logger']}: " if params.get("logger") else ""
-    return f"{params.get('level')}  {logger}{said}"
+    return f"{params.get('level')}  {logger}{text}"
 
 
-def _told(event: ServerEvent, params: Mapping[str, Any]) -> str:
+def _event_text(event: ServerEvent, params: Mapping[str, Any]) -> str:
     of_call = f" (call {event.call_id})" if event.call_id else ""
+    method = event.method or ""
     match event.kind:
         case "stderr" | "throttled" if "line" in params:
             return str(params["line"])
         case "log":
             return format_log_line(params)
         case "progress" if "progress" in params:
-            share = "/".join(
-                _format_amount(params[key]) for key in ("progress", "total") if params.get(key) is not None
-            )
-            return f"{share} {params.get('message') or ''}{of_call}"
-        case "list_changed" if (event.method or "").count("/") == 2:
-            return f"its {(event.method or '').split('/')[1]} have changed"
+            amounts = [_format_amount(params[key]) for key in ("progress", "total") if params.get(key) is not None]
+            return f"{'/'.join(amounts)} {params.get('message') or ''}{of_call}"
+        case "list_changed" if method.count("/") == 2:  # notifications/tools/list_changed
+            return f"its {method.split('/')[1]} have changed"
         case "resource_updated" if "uri" in params:
             return f"{params['uri']} has changed"
         case "cancelled" if "requestId" in params:
-            why_ = f": {params['reason']}" if params.get("reason") else ""
-            return f"it takes back its request {params['requestId']}{why_}"
+            reason = f": {params['reason']}" if params.get("reason") else ""
+            return f"it takes back its request {params['requestId']}{reason}"
         case "elicitation_complete" if "elicitationId" in params:
             return f"the page of {params['elicitationId']} is done"
         case "task_status" if "taskId" in params:
-            said = f": {params['statusMessage']}" if params.get("statusMessage") else ""
-            return f"task {params['taskId']} is {str(params.get('status')).replace('_', ' ')}{said}"
+            message = f": {params['statusMessage']}" if params.get("statusMessage") else ""
+            return f"task {params['taskId']} is {str(params.get('status')).replace('_', ' ')}{message}"
         case "config_reloaded" | "config_problem":
             return describe_config_change(params)
         case _:
-            return f"{event.method or event.kind}  {json.dumps(params, ensure_ascii=False)}"
+            return f"{method or event.kind}  {json.dumps(params, ensure_ascii=False)}"

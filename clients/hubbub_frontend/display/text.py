@@ -48,10 +48,10 @@ STYLES = {
 
 
 def safe_text(value: object, limit: int = MAX_CHARS) -> str:
-    """Return a value as text of at most `limit` characters, with a count of the omitted ones."""
+    """Return a value as text that cannot steer a terminal, at most `limit` characters, and how many are left out."""
     text = str(value)
-    more = len(text) - limit
-    return clean(text[:limit]) + (f"… ({more} characters more)" if more > 0 else "")
+    omitted = len(text) - limit
+    return clean(text[:limit]) + (f"… ({omitted} characters more)" if omitted > 0 else "")
 
 
 def line(value: object, limit: int = MAX_LINE_CHARS) -> str:
@@ -63,7 +63,11 @@ def line(value: object, limit: int = MAX_LINE_CHARS) -> str:
 def editable_json(value: Any) -> str:
     """Return a value as JSON for editing; unsafe characters are escaped, so the value keeps its meaning."""
     written = json.dumps(value, indent=2, ensure_ascii=False)
-    return NOT_LEGIBLE.sub(lambda found: json.dumps(found[0])[1:-1], written)
+    return NOT_LEGIBLE.sub(lambda match: _escape(match[0]), written)
+
+
+def _escape(character: str) -> str:
+    return json.dumps(character)[1:-1]
 
 
 def styled_state(name: str | None) -> Text:
@@ -72,7 +76,7 @@ def styled_state(name: str | None) -> Text:
 
 
 def time_left(deadline: datetime | None) -> Text:
-    """Return the time left: `4:59`, `2 h`, red in its last minute."""
+    """Return the time until a deadline: `4:59`, `2 h`, red in its last minute."""
     if deadline is None:
         return Text("-", style="dim")
     seconds = int((deadline - datetime.now(UTC)).total_seconds())
@@ -89,14 +93,15 @@ def render_url(url: str) -> Text:
     MCP client/elicitation, url mode. Characters that do not belong into a url are shown by their numbers.
     """
     shown = "".join(
-        each if each.isprintable() and is_clean(each) else json.dumps(each)[1:-1] for each in url[:MAX_CHARS]
+        character if character.isprintable() and is_clean(character) else _escape(character)
+        for character in url[:MAX_CHARS]
     )
-    host = url_host(url)
     text = Text(shown)
+    host = url_host(url)
     if host:
-        start = shown.lower().find(host, shown.find("//") + 2 if "//" in shown else 0)
-        if start >= 0:
-            text.stylize("bold reverse", start, start + len(host))
+        host_at = shown.lower().find(host, shown.find("//") + 2 if "//" in shown else 0)
+        if host_at >= 0:
+            text.stylize("bold reverse", host_at, host_at + len(host))
     for warning in _url_warnings(url, host):
         text.append(f"\n⚠ {line(warning)}", style="bold red")
     return text
@@ -105,40 +110,38 @@ def render_url(url: str) -> Text:
 def _url_warnings(url: str, host: str | None) -> list[str]:
     if not host:
         return ["this is not a url with a host"]
-    found = [IMITATES] if may_imitate_host(url) else []
+    warnings = [IMITATES] if may_imitate_host(url) else []
     if not url.isprintable() or not url.isascii():
-        found.append("it has characters that urls do not have")
+        warnings.append("it has characters that urls do not have")
     if "@" in urlsplit(url).netloc:
-        found.append(f"what stands before the @ is not where it leads: that is {host}")
+        warnings.append(f"what stands before the @ is not where it leads: that is {host}")
     if urlsplit(url).scheme != "https":
-        found.append("what is typed there can be read on its way: this is not https")
-    return found
+        warnings.append("what is typed there can be read on its way: this is not https")
+    return warnings
 
 
 class DetailText:
-    """Builder for a detail: facts, headings, texts and JSON. Empty facts are left out."""
+    """Builder for a detail: facts, headings, texts and JSON. A method adds nothing for an empty value."""
 
     def __init__(self) -> None:
         self.text = Text()
 
     def fact(self, label: str, value: object, style: str = "") -> "DetailText":
         """Add a line with a label."""
-        if value is None or value == "":
-            return self
-        shown = value if isinstance(value, Text) else Text(safe_text(value), style=style)
-        self.text.append(f"{label:{LABEL_WIDTH}} ", style="dim")
-        self.text.append_text(shown).append("\n")
+        if value is not None and value != "":
+            self.text.append(f"{label:{LABEL_WIDTH}} ", style="dim")
+            self.paragraph(value, style)
         return self
 
-    def heading(self, words: str) -> "DetailText":
+    def heading(self, title: str) -> "DetailText":
         """Add a heading, in our own words."""
-        self.text.append(f"\n{words}\n", style="bold")
+        self.text.append(f"\n{title}\n", style="bold")
         return self
 
-    def paragraph(self, words: object, style: str = "") -> "DetailText":
-        """Add a text of any length."""
-        if words is not None and words != "":
-            shown = words if isinstance(words, Text) else Text(safe_text(words), style=style)
+    def paragraph(self, value: object, style: str = "") -> "DetailText":
+        """Add a text of any length; what is not a `Text` is made safe."""
+        if value is not None and value != "":
+            shown = value if isinstance(value, Text) else Text(safe_text(value), style=style)
             self.text.append_text(shown).append("\n")
         return self
 

@@ -6,7 +6,7 @@ The command line draws it (cli/timeline.py), and so does the web inbox (web/stat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
@@ -69,30 +69,20 @@ class Timeline:
     @property
     def summary(self) -> str:
         """Return sums and the share of people: `queued 4 ms · server 0.7 s · person 21.5 s (97%)`."""
-        sums = [f"{kind} {format_duration(self.sum_s(kind))}" for kind in KINDS if self.sum_s(kind)]
-        person = self.sum_s("person")
-        return " · ".join(sums) + (f" ({person / self.total_s:.0%})" if person and self.total_s else "")
+        sums = " · ".join(f"{kind} {format_duration(self.sum_s(kind))}" for kind in KINDS if self.sum_s(kind))
+        person_s = self.sum_s("person")
+        return f"{sums} ({person_s / self.total_s:.0%})" if person_s and self.total_s else sums
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values, with the share of people."""
-        share = self.sum_s("person") / self.total_s if self.total_s else 0.0
+        person_share = self.sum_s("person") / self.total_s if self.total_s else 0.0
         sums = {f"{kind}_s": round(self.sum_s(kind), 6) for kind in KINDS}
         return {
             "total_s": self.total_s,
             **sums,
-            "person_share": round(share, 4),
-            "parts": [{"kind": p.kind, "start_s": p.start_s, "end_s": p.end_s} for p in self.parts],
-            "asked": [
-                {
-                    "id": a.id,
-                    "kind": a.kind,
-                    "state": a.state,
-                    "start_s": a.start_s,
-                    "end_s": a.end_s,
-                    "steps": [{"what": s.what, "at_s": s.at_s, "by": s.by, "agent": s.agent} for s in a.steps],
-                }
-                for a in self.questions
-            ],
+            "person_share": round(person_share, 4),
+            "parts": [asdict(part) for part in self.parts],
+            "asked": [asdict(question) for question in self.questions],
         }
 
 
@@ -102,52 +92,52 @@ def build_timeline(call: Call, requests: Sequence[PendingRequest], now: datetime
     Time with people counts once, however many pending requests are open.
     """
 
-    def since(moment: datetime) -> float:
+    def seconds_until(moment: datetime) -> float:
         return max(round((moment - call.created_at).total_seconds(), 6), 0.0)
 
-    total = since(call.completed_at or now)
-    asked = tuple(
-        _question_span(request, since, total) for request in sorted(requests, key=lambda r: (r.created_at, r.id))
-    )
-    sent = min(since(call.started_at) if call.started_at else total, total)
-    parts = [CallPhase("queued", 0.0, sent)]
-    at = sent
-    for each in sorted(asked, key=lambda a: a.start_s):
-        start, end = max(at, each.start_s), max(at, each.end_s)
-        if end > start:
-            parts += [CallPhase("server", at, start), CallPhase("person", start, end)]
-            at = end
-    parts.append(CallPhase("server", at, total))
-    return Timeline(total, tuple(_join_phases(parts)), asked)
+    total_s = seconds_until(call.completed_at or now)
+    in_order = sorted(requests, key=lambda request: (request.created_at, request.id))
+    questions = tuple(_question_span(request, seconds_until, total_s) for request in in_order)
+    sent_s = min(seconds_until(call.started_at) if call.started_at else total_s, total_s)
+    parts = [CallPhase("queued", 0.0, sent_s)]
+    covered_s = sent_s
+    for question in sorted(questions, key=lambda question: question.start_s):
+        start_s, end_s = max(covered_s, question.start_s), max(covered_s, question.end_s)
+        if end_s > start_s:
+            parts += [CallPhase("server", covered_s, start_s), CallPhase("person", start_s, end_s)]
+            covered_s = end_s
+    parts.append(CallPhase("server", covered_s, total_s))
+    return Timeline(total_s, tuple(_join_phases(parts)), questions)
 
 
-def _question_span(request: PendingRequest, since: Callable[[datetime], float], total: float) -> QuestionSpan:
+def _question_span(request: PendingRequest, seconds_until: Callable[[datetime], float], total_s: float) -> QuestionSpan:
     names = {"delivered": "late"} if request.delivery == "late" else {}
     steps = tuple(
-        Step(names.get(m.what or "", m.what) or "unknown", since(m.at), m.by, m.agent) for m in request.moments
+        Step(names.get(moment.what or "", moment.what) or "unknown", seconds_until(moment.at), moment.by, moment.agent)
+        for moment in request.moments
     )
-    over = next((step.at_s for step in steps if step.what in OVER), None)
-    if over is None and request.answered_at is not None:
-        over = since(request.answered_at)
-    end = min(total if over is None else over, total)
+    over_s = next((step.at_s for step in steps if step.what in OVER), None)
+    if over_s is None and request.answered_at is not None:
+        over_s = seconds_until(request.answered_at)
+    end_s = min(total_s if over_s is None else over_s, total_s)
     return QuestionSpan(
         id=request.id,
         kind=request.kind,
         state=request.state,
-        start_s=min(since(request.created_at), end),
-        end_s=end,
+        start_s=min(seconds_until(request.created_at), end_s),
+        end_s=end_s,
         steps=steps,
     )
 
 
-def _join_phases(parts: Sequence[CallPhase]) -> list[CallPhase]:
-    """Drop empty parts, and join neighbours of one kind."""
-    found: list[CallPhase] = []
-    for part in parts:
-        if part.length_s <= 0:
+def _join_phases(phases: Sequence[CallPhase]) -> list[CallPhase]:
+    """Drop empty phases, and join neighbours of one kind."""
+    joined: list[CallPhase] = []
+    for phase in phases:
+        if phase.length_s <= 0:
             continue
-        if found and found[-1].kind == part.kind:
-            found[-1] = CallPhase(part.kind, found[-1].start_s, part.end_s)
+        if joined and joined[-1].kind == phase.kind:
+            joined[-1] = CallPhase(phase.kind, joined[-1].start_s, phase.end_s)
         else:
-            found.append(part)
-    return found
+            joined.append(phase)
+    return joined
