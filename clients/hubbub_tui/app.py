@@ -267,6 +267,8 @@ class HubbubApp(App[None]):
         Who leaves meanwhile does not stop it: the hub could make the claim after it was released.
         """
         claiming = asyncio.ensure_future(self.hub.inbox.claim(id_, ttl_s, claim_id=claim_id, take_over=take_over))
+        # Read even if nobody waits any more, or asyncio would report the refusal as an error that was lost.
+        claiming.add_done_callback(lambda task: task.cancelled() or task.exception())
         self._claiming[claim_id] = claiming
         await asyncio.shield(claiming)
 

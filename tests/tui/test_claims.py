@@ -1,5 +1,6 @@
 """How long and in which way a form claims its pending request, and what the inbox shows first: on a scripted hub."""
 
+import gc
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -191,6 +192,32 @@ async def test_a_claim_that_was_on_its_way_when_its_form_was_left_is_released_on
     # Once more at the end of the program, if the first response had not come by then: to repeat it is harmless.
     assert done[:2] == ["claimed", "released"]
     assert set(done[2:]) <= {"released"}
+
+
+async def test_a_claim_that_is_refused_after_its_form_was_left_is_no_error_of_the_program(hub: ScriptedHub) -> None:
+    """asyncio reports a task whose exception is never read, and the test's loop fails for it."""
+    script(hub, asks("r1", "Soup or pie?"))
+    begun, let_go, refused = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def slow(_: Any) -> None:
+        begun.set()
+        await let_go.wait()
+        refused.set()
+        elsewhere()
+
+    hub.replies["ClaimPendingRequest"] = slow
+    async with at_terminal(hub) as ann:
+        await ann.sees("Soup or pie?")
+        await ann.press("enter")
+        with anyio.fail_after(60):
+            await begun.wait()
+        await ann.press("escape")
+        await ann.sees("1 Inbox (1)")
+        let_go.set()
+        with anyio.fail_after(60):
+            await refused.wait()
+    gc.collect()
+    await anyio.wait_all_tasks_blocked()
 
 
 async def test_a_claim_is_renewed_long_before_it_lapses(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch) -> None:
