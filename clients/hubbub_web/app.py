@@ -154,9 +154,8 @@ class Bridge:
             raise InvalidArgument("no server has such a name", violations=(("server", "is not a text"),))
         if kind not in ("", *get_args(EventKind)):
             raise InvalidArgument("there is no such kind of event", violations=(("kind", "is not known"),))
-        return _Listening(
-            EventStream(await session.hub(), server or None, cast("EventKind | None", kind or None)), session
-        )
+        stream = EventStream(await session.hub(), server or None, cast("EventKind | None", kind or None))
+        return _Listening(stream, session, self._feed.closed)
 
     async def _act(self, request: Request) -> Response:
         session = self._session(request)
@@ -189,9 +188,9 @@ def _let_in(request: Request) -> None:
 
 
 class _Listening(StreamingResponse):
-    """A stream of events, while the browser reads and is logged in."""
+    """A stream of events, while the browser reads and is logged in, until the page is `closed`."""
 
-    def __init__(self, stream: EventStream, session: Session) -> None:
+    def __init__(self, stream: EventStream, session: Session, closed: anyio.Event) -> None:
         async def lines() -> AsyncGenerator[bytes, None]:
             async with aclosing(stream.lines()) as chunks:
                 async for chunk in chunks:
@@ -201,14 +200,20 @@ class _Listening(StreamingResponse):
 
         super().__init__(lines(), media_type="application/x-ndjson")
         self._stream = stream
+        self._closed = closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Follow the events and send them."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._stream.follow)
+            group.start_soon(self._close_with_the_page)
             with suppress(ClientDisconnect):
                 await super().__call__(scope, receive, send)
             group.cancel_scope.cancel()
+
+    async def _close_with_the_page(self) -> None:
+        await self._closed.wait()
+        self._stream.close()
 
 
 def _file(name: str) -> Callable[[Request], Awaitable[Response]]:

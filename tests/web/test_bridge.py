@@ -289,21 +289,26 @@ async def test_a_package_that_is_not_there_is_named() -> None:
     )
 
 
-async def test_the_bridge_ends_well_while_somebody_watches(hub: RunningHub, start_bridge: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("action", ["feed", "events"])
+async def test_the_bridge_ends_without_a_complaint_while_a_browser_watches(
+    hub: RunningHub, start_bridge: Callable[..., Any], capfd: pytest.CaptureFixture[str], action: str
+) -> None:
     bridge: Bridge = await start_bridge(hub)
     await bridge.login()
-    async with stream(bridge, "") as lines:
-        await until_token(lines)
+    async with stream(bridge, "", action) as lines:
+        with anyio.fail_after(LIMIT_S):
+            await anext(lines)
         bridge.process.send_signal(2)
         with anyio.fail_after(LIMIT_S):
             assert await bridge.process.wait() == 0
+    assert capfd.readouterr().err == ""
 
 
 @asynccontextmanager
-async def stream(bridge: Bridge, token: str) -> AsyncIterator[Any]:
-    """The news from a token on, line by line."""
+async def stream(bridge: Bridge, token: str, action: str = "feed") -> AsyncIterator[Any]:
+    """The news from a token on, line by line; with `events` what servers tell."""
     headers = {"origin": bridge.origin, "content-type": "application/json", "x-hubbub-token": bridge.token}
-    asked = bridge.http.stream("POST", "/api/feed", content=json.dumps({"token": token}), headers=headers)
+    asked = bridge.http.stream("POST", f"/api/{action}", content=json.dumps({"token": token}), headers=headers)
     async with asked as response:
         assert response.status_code == 200
         yield response.aiter_lines()

@@ -32,6 +32,7 @@ class EventStream:
         # Drops reported by the present watch of the hub, and the sum of those before.
         self._lost = self._lost_before = 0
         self._refusal: str | None = None
+        self._closed = False
         self._changed = anyio.Event()
 
     async def follow(self) -> None:
@@ -47,12 +48,17 @@ class EventStream:
             self._refusal = error.message
             self._wake()
 
+    def close(self) -> None:
+        """End `lines`."""
+        self._closed = True
+        self._wake()
+
     async def lines(self) -> AsyncGenerator[bytes, None]:
         """Yield events as lines of JSON; after each batch, and at least every BEAT_S seconds, `{"dropped": N}`.
 
         When the hub refuses to go on, the last line is `{"refused": MESSAGE}`.
         """
-        while True:
+        while not self._closed:
             changed = self._changed
             batch = [*self._waiting]
             self._waiting.clear()

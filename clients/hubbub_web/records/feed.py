@@ -75,7 +75,7 @@ class Feed:
         self._forgotten = 0
         self._stale: dict[str, set[str]] = {}
         self._synced: set[str] = set()
-        self._closed = False
+        self.closed = anyio.Event()
         self._changed = anyio.Event()
 
     async def follow(self, hub: Hub) -> None:
@@ -87,7 +87,7 @@ class Feed:
 
     def close(self) -> None:
         """End all streams."""
-        self._closed = True
+        self.closed.set()
         self._wake()
 
     async def lines(self, token: str) -> AsyncGenerator[bytes, None]:
@@ -97,7 +97,7 @@ class Feed:
         `reset` means: forget all rows. A stream has a line at least every BEAT_S seconds.
         """
         position = self._read(token)
-        while not self._closed:
+        while not self.closed.is_set():
             changed = self._changed
             if len(self._synced) == len(WATCHES):
                 news: list[bytes] = []
