@@ -74,8 +74,8 @@ async def test_a_database_that_goes_silent_is_asked_again_over_other_connections
     async with Proxy(postgres) as way, asyncio.timeout(LIMIT_S):
         a = await enter("a", url=way.url)
         await a.store.snapshot()
-        for name in ("postgres.REPLY_S", "postgres_link.CONNECT_S", "postgres_place.CONNECT_S"):
-            monkeypatch.setattr(f"hubbubd.store.{name}", 0.2)
+        for name in ("postgres_store.REPLY_S", "database.CONNECT_S", "identity.CONNECT_S"):
+            monkeypatch.setattr(f"hubbubd.store.postgres.{name}", 0.2)
         way.silent, before = True, way.made
         commits = asyncio.gather(*(a.store.commit([Write("x", b"%d" % number)]) for number in range(3)))
         while way.made < before + 3:
