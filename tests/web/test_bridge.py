@@ -298,6 +298,7 @@ async def test_the_bridge_ends_without_a_complaint_while_a_browser_watches(
     async with stream(bridge, "", action) as lines:
         with anyio.fail_after(LIMIT_S):
             await anext(lines)
+        capfd.readouterr()  # that another page runs
         bridge.process.send_signal(2)
         with anyio.fail_after(LIMIT_S):
             assert await bridge.process.wait() == 0
