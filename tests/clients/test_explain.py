@@ -100,9 +100,8 @@ async def test_the_whole_help_has_the_options_last(typed: Any) -> None:
 
 
 def test_each_command_stands_in_one_section() -> None:
-    listed = [name for commands in SECTIONS.values() for name in commands]
-    assert len(listed) == len(set(listed))
-    assert {command.name for command in COMMANDS} <= {*listed}
+    names = [command.name for command in COMMANDS]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("words", [("inbox", "answer"), ("servers",), ("status",), ("help",)])

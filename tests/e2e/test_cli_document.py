@@ -7,8 +7,6 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from hubbub_cli.tree import COMMANDS
-
 from ..command_tree import whole
 
 ROOT = Path(__file__).parents[2]
@@ -65,8 +63,3 @@ def test_the_table_of_the_document_has_a_command_with_its_arguments_and_options(
 def test_the_table_has_no_command_that_there_is_not() -> None:
     table = re.findall(r"^\| `.*\|$", DOCUMENT.partition("## Every command")[2], re.MULTILINE)
     assert set(table) == {row(name, command) for name, command in ALL.items()}
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_the_root_says_of_a_command_what_it_says_of_itself(command: Any) -> None:
-    assert command.help == command.load().help.partition("\n\n")[0]

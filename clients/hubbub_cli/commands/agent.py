@@ -15,7 +15,6 @@ from hubbub_cli.run.session import Settings, Usage, run, settings_of
 from hubbub_cli.run.signals import until_signal
 from hubbub_cli.syntax.bounds import finite
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import example
 from hubbub_frontend.shell_commands import with_hub_options
 
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ def _ledger(file: Path | None, settings: Settings) -> Generator["UsageLedger"]:
         raise Usage(str(problem)) from None
 
 
-@app.command("eval", epilog=example("agent eval cases --rules rules.toml"))
+@app.command("eval", example="agent eval cases --rules rules.toml")
 def eval_(
     context: typer.Context,
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Cases: a JSON file each.")],
@@ -222,7 +221,7 @@ async def _judge(
         return [verdict async for verdict in evaluate(found, book, ask, programs=programs)]
 
 
-@app.command("record", epilog=example("agent record cases --server demo"))
+@app.command("record", example="agent record cases --server demo")
 def record(
     context: typer.Context,
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where the cases go; those that are there stay.")],

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubbub_cli.output.printer import print_json, print_records
-from hubbub_cli.run.session import run, settings_of
+from hubbub_cli.run.session import Settings
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import Limit, example
+from hubbub_cli.syntax.params import Limit
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -31,9 +31,10 @@ Since = Annotated[
 ]
 
 
-@app.command("list", epilog=example("audit list --action AddServer"))
-def list_(
-    context: typer.Context,
+@app.hub_command("list", example="audit list --action AddServer")
+async def list_(
+    hub: "Hub",
+    settings: Settings,
     principal: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this principal.")] = None,
     action: Annotated[str | None, typer.Option(metavar="RPC", help="Only of this action.")] = None,
     target: Annotated[
@@ -43,23 +44,15 @@ def list_(
     limit: Limit = 100,
 ) -> None:
     """List entries of the audit log, newest first."""
+    from hubbub_client.services.audit import AuditEntry
 
-    async def work(hub: "Hub") -> None:
-        found = await hub.audit.list(principal=principal, action=action, target=target, since=since, limit=limit)
-        from hubbub_client.services.audit import AuditEntry
-
-        print_records(AuditEntry, found, settings_of(context).json)
-
-    run(context, work)
+    entries = await hub.audit.list(principal=principal, action=action, target=target, since=since, limit=limit)
+    print_records(AuditEntry, entries, settings.json)
 
 
-@app.command(epilog=example("audit export --since 2026-01-31T00:00:00"))
-def export(context: typer.Context, since: Since = None) -> None:
+@app.hub_command(example="audit export --since 2026-01-31T00:00:00")
+async def export(hub: "Hub", settings: Settings, since: Since = None) -> None:
     """Print the whole audit log, newest first: one JSON object per line."""
-
-    async def work(hub: "Hub") -> None:
-        async with contextlib.aclosing(hub.audit.export(since=since)) as entries:
-            async for entry in entries:
-                print_json(entry.to_json())
-
-    run(context, work)
+    async with contextlib.aclosing(hub.audit.export(since=since)) as entries:
+        async for entry in entries:
+            print_json(entry.to_json())

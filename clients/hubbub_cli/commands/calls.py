@@ -8,29 +8,16 @@ import typer
 
 from hubbub_cli.output.details import print_end, print_record
 from hubbub_cli.output.printer import print_counts, print_json, print_records, print_result
-from hubbub_cli.output.watch_lines import Lines
-from hubbub_cli.run.session import Usage, json_object, run, settings_of
+from hubbub_cli.output.watch_lines import Lines, show_steps
+from hubbub_cli.run.session import Settings, Usage, hub_command, json_object, run, settings_of
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.bounds import finite
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import (
-    CALL_STATES,
-    CallId,
-    CallStates,
-    Limit,
-    OfServer,
-    Resume,
-    Server,
-    Timeout,
-    example,
-    known,
-)
+from hubbub_cli.syntax.params import CallId, CallStates, Limit, OfServer, Resume, Server, Timeout
 from hubbub_cli.terminal import arguments
 from hubbub_client.data.records import Call
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from hubbub_client.data.watch_events import Upsert
     from hubbub_client.hub import Hub
     from hubbub_client.options import CallOptions
@@ -74,13 +61,13 @@ def call(
     arguments.given(words)  # wrong JSON is said before a hub is looked for
     settings = settings_of(context)
 
-    async def params(hub: "Hub") -> dict[str, Any]:
-        found = await arguments.resolve(hub, settings, "tool", server, tool, words, form=form)
-        return {"name": tool, "arguments": found}
+    async def work(hub: "Hub") -> bool:
+        resolved = await arguments.resolve(hub, settings, "tool", server, tool, words, form=form)
+        params = {"name": tool, "arguments": resolved}
+        options: CallOptions = {"timeout_s": timeout, "max_s": max_, "call_id": call_id, "as_task": as_task}
+        return await _send_and_print(hub, settings, server, "tools/call", params, detach=detach, **options)
 
-    _send(
-        context, server, "tools/call", params, detach, timeout_s=timeout, max_s=max_, call_id=call_id, as_task=as_task
-    )
+    run(context, work)
 
 
 def send(
@@ -95,96 +82,83 @@ def send(
 ) -> None:
     """Send any MCP request and print its result; progress goes to stderr."""
     given = json_object(params, "JSON")
-
-    async def same(_: "Hub") -> dict[str, Any] | None:
-        return given
-
-    _send(context, server, method, same, detach, timeout_s=timeout, max_s=max_, call_id=call_id)
-
-
-def _send(
-    context: typer.Context,
-    server: str,
-    method: str,
-    asked: "Callable[[Hub], Awaitable[dict[str, Any] | None]]",
-    detach: bool,
-    **options: "Unpack[CallOptions]",
-) -> None:
     settings = settings_of(context)
 
     async def work(hub: "Hub") -> bool:
-        params = await asked(hub)
-        if detach:
-            handle = await hub.start(server, method, params, **options)
-            print_record(handle.started or await handle.get(), settings.json)
-            return True
-        from hubbub_cli.terminal.live_call import LiveCall
-        from hubbub_client.data.results import ToolResult
-
-        result = await LiveCall(hub, settings).run(server, method, params, **options)
-        print_result(method, result, settings.json)
-        return not ToolResult(result).is_error
+        options: CallOptions = {"timeout_s": timeout, "max_s": max_, "call_id": call_id}
+        return await _send_and_print(hub, settings, server, method, given, detach=detach, **options)
 
     run(context, work)
 
 
-@app.command("list", epilog=example("calls list --server demo --state failed"))
-def list_(
-    context: typer.Context,
+async def _send_and_print(
+    hub: "Hub",
+    settings: Settings,
+    server: str,
+    method: str,
+    params: dict[str, Any] | None,
+    *,
+    detach: bool,
+    **options: "Unpack[CallOptions]",
+) -> bool:
+    """Print the result of a request, or with `detach` its call; return False if a tool says that it has failed."""
+    if detach:
+        handle = await hub.start(server, method, params, **options)
+        print_record(handle.started or await handle.get(), settings.json)
+        return True
+    from hubbub_cli.terminal.live_call import LiveCall
+    from hubbub_client.data.results import ToolResult
+
+    result = await LiveCall(hub, settings).run(server, method, params, **options)
+    print_result(method, result, settings.json)
+    return not ToolResult(result).is_error
+
+
+@app.hub_command("list", example="calls list --server demo --state failed")
+async def list_(
+    hub: "Hub",
+    settings: Settings,
     server: OfServer = None,
     state: CallStates = None,
     limit: Limit = 100,
 ) -> None:
     """List calls, newest first."""
-    states = known(state, "--state", CALL_STATES)
-
-    async def work(hub: "Hub") -> None:
-        found = await hub.calls.list(server=server, states=states, limit=limit)
-        print_records(Call, found, settings_of(context).json)
-
-    run(context, work)
+    found = await hub.calls.list(server=server, states=state or (), limit=limit)
+    print_records(Call, found, settings.json)
 
 
-@app.command(epilog=example("calls get lunch"))
-def get(context: typer.Context, id_: CallId) -> None:
+@app.hub_command(example="calls get lunch")
+async def get(hub: "Hub", settings: Settings, id_: CallId) -> None:
     """Show one call."""
-
-    async def work(hub: "Hub") -> None:
-        print_record(await hub.calls.get(id_), settings_of(context).json)
-
-    run(context, work)
+    print_record(await hub.calls.get(id_), settings.json)
 
 
-@app.command(epilog=example("calls show lunch --timeline"))
-def show(
-    context: typer.Context,
+@app.hub_command(example="calls show lunch --timeline")
+async def show(
+    hub: "Hub",
+    settings: Settings,
     id_: CallId,
     picture: Annotated[
         bool, typer.Option("--timeline", help="Show where its time went: in the queue, at the server, with people.")
     ] = False,
 ) -> None:
     """Show one call, or its time as a picture."""
-    as_json = settings_of(context).json
+    call = await hub.calls.get(id_)
+    if not picture:
+        print_record(call, settings.json)
+        return
+    from hubbub_frontend.display.timeline import build_timeline
 
-    async def work(hub: "Hub") -> None:
-        call = await hub.calls.get(id_)
-        if not picture:
-            print_record(call, as_json)
-            return
-        from hubbub_frontend.display.timeline import build_timeline
+    line = build_timeline(call, await hub.inbox.list(call_id=call.id), datetime.now(UTC))
+    if settings.json:
+        print_json({"call": call.id, "trace_id": call.trace_id, **line.to_json()})
+    else:
+        from hubbub_cli.output.timeline import print_timeline  # imported here, since it imports rich
 
-        line = build_timeline(call, await hub.inbox.list(call_id=call.id), datetime.now(UTC))
-        if as_json:
-            print_json({"call": call.id, "trace_id": call.trace_id, **line.to_json()})
-        else:
-            from hubbub_cli.output.timeline import print_timeline  # imported here, since it imports rich
-
-            print_timeline(call, line)
-
-    run(context, work)
+        print_timeline(call, line)
 
 
-@app.command(epilog=example("calls watch lunch"))
+@app.command(example="calls watch lunch")
 def watch(
     context: typer.Context,
     id_: Annotated[
@@ -200,18 +174,14 @@ def watch(
     Without ID watch all calls, until interrupted.
     """
     as_json = settings_of(context).json
-    states = known(state, "--state", CALL_STATES)
-    if id_ is not None and (server or states):
+    if id_ is not None and (server or state):
         raise Usage("--server and --state are for a watch without ID")
 
     async def work(hub: "Hub") -> bool:
-        return await (_watch_all(hub) if id_ is None else _watch_one(hub, id_, resume, as_json=as_json))
-
-    async def _watch_all(hub: "Hub") -> bool:
+        if id_ is not None:
+            return await _watch_one(hub, id_, resume, as_json=as_json)
         lines = Lines("there is no call yet", as_json=as_json)
-        async with contextlib.aclosing(hub.calls.watch(server=server, states=states, resume_token=resume)) as events:
-            async for event in events:
-                lines.show(event)
+        await show_steps(hub.calls.watch(server=server, states=state or (), resume_token=resume), lines)
         return True
 
     run(context, work, endless=True)
@@ -225,23 +195,23 @@ async def _watch_one(hub: "Hub", id_: str, resume: str | None, *, as_json: bool)
     lines = Lines(as_json=as_json)
     last = await hub.calls.get(id_)
     if resume and last.ended:
-        return _told(lines, Upsert(resume, last), as_json=as_json)
-    known = False
+        return _show_ended(lines, Upsert(resume, last), as_json=as_json)
+    exists = False
     async with contextlib.aclosing(hub.calls.watch(ids=[id_], resume_token=resume)) as events:
         async for event in events:
             match event:
                 case Upsert(record=now) if now.ended:
-                    return _told(lines, event, as_json=as_json)
+                    return _show_ended(lines, event, as_json=as_json)
                 case Upsert():
-                    known = True
+                    exists = True
                 case Reset():
-                    known = False
+                    exists = False
                 case Removed(id=other) if other != id_:
                     continue  # a watch that resumes is told of all that has left
                 case Removed():
                     lines.show(event)
                     return False
-                case Synced() if not known:
+                case Synced() if not exists:
                     lines.show(event)
                     raise NotFound(f"no call {id_!r}", reason="CALL_NOT_FOUND", metadata={"call": id_})
                 case _:
@@ -250,42 +220,38 @@ async def _watch_one(hub: "Hub", id_: str, resume: str | None, *, as_json: bool)
     return False
 
 
-def _told(lines: Lines, last: "Upsert[Call]", *, as_json: bool) -> bool:
+def _show_ended(lines: Lines, last: "Upsert[Call]", *, as_json: bool) -> bool:
+    """Show how a call has ended, with its result; return whether it is completed."""
     lines.show(last)
     if not as_json:
         print_end(last.record)
     return last.record.state == "completed"
 
 
-@app.command(epilog=example("calls cancel lunch --abort"))
-def cancel(
-    context: typer.Context,
+@app.hub_command(example="calls cancel lunch --abort")
+async def cancel(
+    hub: "Hub",
+    settings: Settings,
     id_: CallId,
     abort: Annotated[bool, typer.Option("--abort", help="Cancel it even when it is on the wire.")] = False,
 ) -> None:
     """Cancel a call that is queued or waits for an answer."""
-
-    async def work(hub: "Hub") -> None:
-        print_record(await hub.calls.cancel(id_, abort=abort), settings_of(context).json)
-
-    run(context, work)
+    print_record(await hub.calls.cancel(id_, abort=abort), settings.json)
 
 
-def queue(
-    context: typer.Context,
+@hub_command()
+async def queue(
+    hub: "Hub",
+    settings: Settings,
     server: Server,
     clear: Annotated[bool, typer.Option("--clear", help="First cancel all queued calls.")] = False,
 ) -> None:
     """Show how many calls of a server are in each state."""
-
-    async def work(hub: "Hub") -> None:
-        counts = (await (hub.calls.clear_queue(server) if clear else hub.calls.queue(server))).to_json()
-        if counts["in_progress"]:  # one of these may be what a person is asked for
-            under_way = await hub.calls.list(server=server, states=["in_progress"])
-            counts["perhaps_waiting"] = sum(bool(call.perhaps_pending_ids) for call in under_way)
-        if settings_of(context).json:
-            print_json(counts)
-        else:
-            print_counts(counts.items())
-
-    run(context, work)
+    counts = (await (hub.calls.clear_queue(server) if clear else hub.calls.queue(server))).to_json()
+    if counts["in_progress"]:  # one of these may be what a person is asked for
+        under_way = await hub.calls.list(server=server, states=["in_progress"])
+        counts["perhaps_waiting"] = sum(bool(call.perhaps_pending_ids) for call in under_way)
+    if settings.json:
+        print_json(counts)
+    else:
+        print_counts(counts.items())

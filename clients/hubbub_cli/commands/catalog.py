@@ -1,17 +1,16 @@
 """`hubbub catalog`."""
 
-import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hubbub_cli.output.printer import console, note, print_json, print_records, say
-from hubbub_cli.output.watch_lines import Lines
-from hubbub_cli.run.session import run, settings_of
+from hubbub_cli.output.watch_lines import Lines, show_steps
+from hubbub_cli.run.session import Settings
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import CATALOG_KINDS, CatalogKinds, OfServer, Resume, Server, example, known
+from hubbub_cli.syntax.params import CatalogKinds, OfServer, Resume, Server
 from hubbub_cli.terminal.arguments import described
 from hubbub_client.data.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_client.payload import as_object
@@ -25,9 +24,10 @@ app = Commands("What the servers offer.")
 SEARCHED = ("name", "title", "description", "uri", "uriTemplate")
 
 
-@app.command(epilog=example("catalog show demo order_lunch"))
-def show(
-    context: typer.Context,
+@app.hub_command(example="catalog show demo order_lunch")
+async def show(
+    hub: "Hub",
+    settings: Settings,
     server: Server,
     name: Annotated[
         str,
@@ -37,128 +37,92 @@ def show(
             autocompletion=completion.entries,
         ),
     ],
-    kind: Annotated[
-        str,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="tool, prompt, resource or template.",
-            autocompletion=completion.among(CATALOG_KINDS),
-        ),
-    ] = "tool",
+    kind: Annotated[CatalogKind, typer.Option(metavar="KIND", help="tool, prompt, resource or template.")] = "tool",
 ) -> None:
     """Show one tool with its arguments, and how to call it; or a prompt, resource or template."""
-    known([kind], "--kind", CATALOG_KINDS)
-    settings = settings_of(context)
-    which = cast("CatalogKind", kind)
+    shape = await described(hub, settings, kind, server, name)
+    if settings.json:
+        print_json({"server": server, kind: shape})
+        return
+    from hubbub_frontend.display.offers import render_offer  # imported here, since it imports rich
 
-    async def work(hub: "Hub") -> None:
-        shape = await described(hub, settings, which, server, name)
-        if settings.json:
-            print_json({"server": server, which: shape})
-            return
-        from hubbub_frontend.display.offers import render_offer  # imported here, since it imports rich
-
-        console().print(render_offer(server, which, shape), end="")
-        words = samples.sample_command(which, server, shape)
-        if words:
-            say()
-            say("for example:")
-            say(f"  {settings.command(*words)}")
-
-    run(context, work)
+    console().print(render_offer(server, kind, shape), end="")
+    words = samples.sample_command(kind, server, shape)
+    if words:
+        say()
+        say("for example:")
+        say(f"  {settings.command(*words)}")
 
 
-@app.command(epilog=example("catalog search lunch"))
-def search(
-    context: typer.Context,
+@app.hub_command(example="catalog search lunch")
+async def search(
+    hub: "Hub",
+    settings: Settings,
     words: Annotated[list[str], typer.Argument(metavar="WORD...", help="All of them are in what is shown.")],
     server: OfServer = None,
 ) -> None:
     """Search names, titles and descriptions of all that the servers offer."""
     wanted = [word.casefold() for word in words]
-
-    async def work(hub: "Hub") -> None:
-        entries, lists = await hub.catalog.read(None, server)
-        found = [entry for entry in entries if all(word in _said(entry) for word in wanted)]
-        if settings_of(context).json:
-            for entry in found:
-                print_json({"server": entry.server, entry.kind: entry.object})
-        else:
-            print_records(CatalogEntry, found, as_json=False)
-        _warn(lists)
-
-    run(context, work)
+    entries, lists = await hub.catalog.read(None, server)
+    found = [entry for entry in entries if all(word in _searched_text(entry) for word in wanted)]
+    _print_entries(found, lists, settings)
 
 
-@app.command(epilog=example("catalog tools --server demo"))
-def tools(context: typer.Context, server: OfServer = None) -> None:
+@app.hub_command(example="catalog tools --server demo")
+async def tools(hub: "Hub", settings: Settings, server: OfServer = None) -> None:
     """List tools."""
-    _show(context, "tool", server)
+    _print_entries(*await hub.catalog.read("tool", server), settings)
 
 
-@app.command(epilog=example("catalog resources --server demo"))
-def resources(context: typer.Context, server: OfServer = None) -> None:
+@app.hub_command(example="catalog resources --server demo")
+async def resources(hub: "Hub", settings: Settings, server: OfServer = None) -> None:
     """List resources."""
-    _show(context, "resource", server)
+    _print_entries(*await hub.catalog.read("resource", server), settings)
 
 
-@app.command(epilog=example("catalog templates --server demo"))
-def templates(context: typer.Context, server: OfServer = None) -> None:
+@app.hub_command(example="catalog templates --server demo")
+async def templates(hub: "Hub", settings: Settings, server: OfServer = None) -> None:
     """List resource templates."""
-    _show(context, "template", server)
+    _print_entries(*await hub.catalog.read("template", server), settings)
 
 
-@app.command(epilog=example("catalog prompts --server demo"))
-def prompts(context: typer.Context, server: OfServer = None) -> None:
+@app.hub_command(example="catalog prompts --server demo")
+async def prompts(hub: "Hub", settings: Settings, server: OfServer = None) -> None:
     """List prompts."""
-    _show(context, "prompt", server)
+    _print_entries(*await hub.catalog.read("prompt", server), settings)
 
 
-@app.command(epilog=example("catalog refresh demo"))
-def refresh(context: typer.Context, server: Server) -> None:
+@app.hub_command(example="catalog refresh demo")
+async def refresh(hub: "Hub", settings: Settings, server: Server) -> None:
     """Fetch all lists of a server again."""
-
-    async def work(hub: "Hub") -> None:
-        print_records(CatalogList, await hub.catalog.refresh(server), settings_of(context).json)
-
-    run(context, work)
+    print_records(CatalogList, await hub.catalog.refresh(server), settings.json)
 
 
-@app.command(epilog=example("catalog watch --server demo --kind tool"))
-def watch(context: typer.Context, server: OfServer = None, kind: CatalogKinds = None, resume: Resume = None) -> None:
+@app.hub_command(example="catalog watch --server demo --kind tool", endless=True)
+async def watch(
+    hub: "Hub", settings: Settings, server: OfServer = None, kind: CatalogKinds = None, resume: Resume = None
+) -> None:
     """Watch how fresh each list is, until interrupted."""
-    kinds = known(kind, "--kind", CATALOG_KINDS)
-
-    async def work(hub: "Hub") -> None:
-        lines = Lines("no server has told of what it offers yet", as_json=settings_of(context).json)
-        watching = hub.catalog.watch(server=server, kinds=kinds, resume_token=resume)
-        async with contextlib.aclosing(watching) as events:
-            async for event in events:
-                lines.show(event)
-
-    run(context, work, endless=True)
+    lines = Lines("no server has told of what it offers yet", as_json=settings.json)
+    await show_steps(hub.catalog.watch(server=server, kinds=kind or (), resume_token=resume), lines)
 
 
-def _show(context: typer.Context, kind: CatalogKind, server: str | None) -> None:
-    async def work(hub: "Hub") -> None:
-        entries, lists = await hub.catalog.read(kind, server)
-        if settings_of(context).json:
-            for entry in entries:
-                print_json({"server": entry.server, kind: entry.object})
-        else:
-            print_records(CatalogEntry, entries, as_json=False)
-        _warn(lists)
-
-    run(context, work)
+def _print_entries(entries: Sequence[CatalogEntry], lists: Sequence[CatalogList], settings: Settings) -> None:
+    """Print entries of the catalog, and say which of the lists that they are of are not up to date."""
+    if settings.json:
+        for entry in entries:
+            print_json({"server": entry.server, entry.kind: entry.object})
+    else:
+        print_records(CatalogEntry, entries, as_json=False)
+    _warn_of_old_lists(lists)
 
 
-def _said(entry: CatalogEntry) -> str:
+def _searched_text(entry: CatalogEntry) -> str:
     shape = as_object(entry.object)
     return "\n".join(str(shape.get(name) or "") for name in SEARCHED).casefold()
 
 
-def _warn(lists: Sequence[CatalogList]) -> None:
+def _warn_of_old_lists(lists: Sequence[CatalogList]) -> None:
     for each in lists:
         what = f"{each.server}: its {each.kind}s"
         match each.freshness:

@@ -9,12 +9,11 @@ import typer
 from hubbub_cli.output.printer import print_json, say
 from hubbub_cli.run.session import Usage, settings_of
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import example
 
 app = Commands("Certificates for a hub that others reach over the network.")
 
 
-@app.command("dev", epilog=example("certs dev certs --host hub.example.com --client alice"))
+@app.command("dev", example="certs dev certs --host hub.example.com --client alice")
 def dev(
     context: typer.Context,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files are kept; made when missing.")],
@@ -54,7 +53,7 @@ def dev(
         say(f"#   hubbub --address https://HOST:PORT --ca {authority.file} --cert {pair.cert} --key {pair.key} ...")
 
 
-@app.command("member", epilog=example("certs member certs a b c"))
+@app.command("member", example="certs member certs a b c")
 def member(
     context: typer.Context,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files are kept; made when missing.")],

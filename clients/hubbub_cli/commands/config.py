@@ -15,7 +15,6 @@ import typer
 from hubbub_cli.output.printer import note, print_json, say
 from hubbub_cli.run.session import Settings, Usage, settings_of
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import example
 from hubbub_local.platform_dirs import Machine, config_file
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def chosen_file(given: str | None) -> Path:
     return tomls[0] if tomls else config_file(Machine.here())
 
 
-@app.command(epilog=example("config path"))
+@app.command(example="config path")
 def path(context: typer.Context) -> None:
     """Show where the configuration file is."""
     file = chosen_file(None)
@@ -52,7 +51,7 @@ def path(context: typer.Context) -> None:
         note(f"the hub that runs reads {', '.join(read) or 'no file'}")
 
 
-@app.command(epilog=example("config show"))
+@app.command(example="config show")
 def show(context: typer.Context, file: File = None) -> None:
     """Show the configuration file as the hub reads it, without secrets."""
     from hubbub_cli.machine.server_import import read
@@ -71,7 +70,7 @@ def show(context: typer.Context, file: File = None) -> None:
         say(files.dumps(shown).rstrip("\n"))
 
 
-@app.command("set", epilog=example("config set hub.log_level debug"))
+@app.command("set", example="config set hub.log_level debug")
 def set_(
     context: typer.Context,
     key: Annotated[str, typer.Argument(metavar="KEY", help="Such as hub.log_level or servers.NAME.call_timeout_s.")],
@@ -103,7 +102,7 @@ def set_(
         told(settings_of(context), chosen)
 
 
-@app.command(epilog=example("config edit"))
+@app.command(example="config edit")
 def edit(context: typer.Context, file: File = None) -> None:
     """Open the configuration file in your editor (VISUAL, EDITOR), and take it if the hub does."""
     from hubbub_cli.machine.server_import import read, replace
@@ -136,7 +135,7 @@ def edit(context: typer.Context, file: File = None) -> None:
     told(settings, chosen)
 
 
-@app.command("import", epilog=example("config import claude-code --dry-run"))
+@app.command("import", example="config import claude-code --dry-run")
 def import_(
     context: typer.Context,
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A host such as cursor, or a file of one.")],

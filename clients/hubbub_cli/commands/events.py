@@ -7,9 +7,9 @@ import typer
 
 from hubbub_cli.output.printer import note, print_json, say
 from hubbub_cli.output.watch_lines import ENDS, Rows
-from hubbub_cli.run.session import run, settings_of
+from hubbub_cli.run.session import Settings, run, settings_of
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import EVENT_KINDS, EventKinds, OfServer, Server, example, known
+from hubbub_cli.syntax.params import EventKinds, OfServer, Server
 from hubbub_client.data.records import ServerEvent
 from hubbub_frontend.display.records import HUB, describe_event, local_time
 
@@ -19,32 +19,27 @@ if TYPE_CHECKING:
 app = Commands("What servers tell, as it happens.")
 
 
-@app.command(epilog=example("events watch --kind log --kind stderr"))
-def watch(
-    context: typer.Context,
+@app.hub_command(example="events watch --kind log --kind stderr", endless=True)
+async def watch(
+    hub: "Hub",
+    settings: Settings,
     server: OfServer = None,
     kind: EventKinds = None,
 ) -> None:
     """Watch events from now on, until interrupted."""
-    kinds = known(kind, "--kind", EVENT_KINDS)
-    as_json = settings_of(context).json
-
-    async def work(hub: "Hub") -> None:
-        watched = hub.events.watch(
-            server=server, kinds=kinds, on_dropped=lambda count: note(f"{count} events were lost")
-        )
-        rows = Rows(("time", "server", "kind", "what"))
-        if not as_json:
-            note(f"events from now on, since they are not stored; {ENDS}")
-        async with contextlib.aclosing(watched) as events:
-            async for event in events:
-                if as_json:
-                    print_json(event.to_json())
-                else:
-                    kind = event.kind.replace("_", " ")
-                    rows.print((local_time(event.at) or "-", event.server or HUB, kind, describe_event(event)))
-
-    run(context, work, endless=True)
+    watched = hub.events.watch(
+        server=server, kinds=kind or (), on_dropped=lambda count: note(f"{count} events were lost")
+    )
+    rows = Rows(("time", "server", "kind", "what"))
+    if not settings.json:
+        note(f"events from now on, since they are not stored; {ENDS}")
+    async with contextlib.aclosing(watched) as events:
+        async for event in events:
+            if settings.json:
+                print_json(event.to_json())
+            else:
+                shown_kind = event.kind.replace("_", " ")
+                rows.print((local_time(event.at) or "-", event.server or HUB, shown_kind, describe_event(event)))
 
 
 def logs(

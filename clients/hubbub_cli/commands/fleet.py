@@ -7,16 +7,15 @@ import typer
 
 from hubbub_cli.output.printer import note, print_json, print_records, say
 from hubbub_cli.output.progress_line import ProgressLine
-from hubbub_cli.run.session import run, settings_of
+from hubbub_cli.run.session import Settings, Usage, run, settings_of
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.bounds import finite
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import Server, example
+from hubbub_cli.syntax.params import Server
 from hubbub_cli.syntax.usage import Failed
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
-    from hubbub_client.services.fleet import FleetStatus
 
 app = Commands("A hub of several members: who takes part, and who has which server.")
 
@@ -42,60 +41,52 @@ Target = Annotated[
 Patience = Annotated[float, typer.Option("--timeout", min=0, metavar="S", callback=finite, help="Wait so long.")]
 
 
-@app.command(epilog=example("fleet status"))
-def status(context: typer.Context) -> None:
+@app.hub_command(example="fleet status")
+async def status(hub: "Hub", settings: Settings) -> None:
     """Show the members, the servers that they have, and those that nobody has."""
+    it = await hub.fleet.status()
+    if settings.json:
+        print_json(it.to_json())
+        return
+    from hubbub_client.services.fleet import FleetMember, UnownedServer
 
-    async def work(hub: "Hub") -> None:
-        it = await hub.fleet.status()
-        if settings_of(context).json:
-            print_json(it.to_json())
-            return
-        from hubbub_client.services.fleet import FleetMember, UnownedServer
-
-        print_records(FleetMember, it.members, as_json=False)
-        if it.unowned:
-            say("")
-            print_records(UnownedServer, it.unowned, as_json=False)
-        if it.required_schema < it.schema:
-            older = [each.name for each in it.members if each.schema < it.schema and each.state != "gone"]
-            finish = settings_of(context).command("fleet", "finish-upgrade")
-            note(f"an upgrade is under way; to finish it: {finish}")
-            if older:
-                note(f"before that, the new version must be at {', '.join(older)}, too")
-        ahead_s = it.clock_offset_ms / 1000
-        if abs(ahead_s) > CLOCKS_S:
-            note(
-                f"the clock of {it.member} differs from the database's by {abs(ahead_s):.1f} s; see that both are right"
-            )
-
-    run(context, work)
+    print_records(FleetMember, it.members, as_json=False)
+    if it.unowned:
+        say("")
+        print_records(UnownedServer, it.unowned, as_json=False)
+    if it.required_schema < it.schema:
+        older = [each.name for each in it.members if each.schema < it.schema and each.state != "gone"]
+        finish = settings.command("fleet", "finish-upgrade")
+        note(f"an upgrade is under way; to finish it: {finish}")
+        if older:
+            note(f"before that, the new version must be at {', '.join(older)}, too")
+    ahead_s = it.clock_offset_ms / 1000
+    if abs(ahead_s) > CLOCKS_S:
+        note(f"the clock of {it.member} differs from the database's by {abs(ahead_s):.1f} s; see that both are right")
 
 
-@app.command(epilog=example("fleet move demo b"))
-def move(context: typer.Context, server: Server, member: Target = None, timeout: Patience = 120.0) -> None:
+@app.hub_command(example="fleet move demo b")
+async def move(
+    hub: "Hub", settings: Settings, server: Server, member: Target = None, timeout: Patience = 120.0
+) -> None:
     """Hand a server on to another member, and wait until it is there; calls under way end first."""
-
-    async def work(hub: "Hub") -> None:
-        meter = ProgressLine(moving=not settings_of(context).json)
-        meter.show(f"{server} is being handed on")
-        try:
-            moved = await hub.fleet.move(server, member)
-            to, has = moved.member, await _taken(hub, server, moved.revision, timeout)
-        finally:
-            meter.hide()
-        if settings_of(context).json:
-            print_json({"server": server, "member": has})
-        elif has is not None:
-            say(f"{server} is at {has}")
-        if has is None:
-            note(f"nobody has {server} after {timeout:g} s; see: {settings_of(context).command('fleet', 'status')}")
-        elif has != to:
-            note(f"it was meant for {to}, which did not take it")
-        if has is None or (member is not None and has != member):
-            raise Failed
-
-    run(context, work)
+    meter = ProgressLine(moving=not settings.json)
+    meter.show(f"{server} is being handed on")
+    try:
+        moved = await hub.fleet.move(server, member)
+        to, has = moved.member, await _taken(hub, server, moved.revision, timeout)
+    finally:
+        meter.hide()
+    if settings.json:
+        print_json({"server": server, "member": has})
+    elif has is not None:
+        say(f"{server} is at {has}")
+    if has is None:
+        note(f"nobody has {server} after {timeout:g} s; see: {settings.command('fleet', 'status')}")
+    elif has != to:
+        note(f"it was meant for {to}, which did not take it")
+    if has is None or (member is not None and has != member):
+        raise Failed
 
 
 async def _taken(hub: "Hub", server: str, revision: int, timeout_s: float) -> str | None:
@@ -111,34 +102,31 @@ async def _taken(hub: "Hub", server: str, revision: int, timeout_s: float) -> st
         await asyncio.sleep(LOOK_S)
 
 
-@app.command(epilog=example("fleet drain b"))
-def drain(
-    context: typer.Context,
+@app.hub_command(example="fleet drain b")
+async def drain(
+    hub: "Hub",
+    settings: Settings,
     member: SomeMember = None,
     wait: Annotated[bool, typer.Option(help="Wait until it has nothing left.")] = True,
-) -> None:
+) -> bool:
     """Have a member hand all its servers on, and take none; before it is stopped for long, or upgraded.
 
     It drains on if you press Ctrl-C. After its next start, or `hubbub fleet resume`, it takes servers again.
     """
-
-    async def work(hub: "Hub") -> bool:
-        name = await hub.fleet.drain(member)
-        left = await _drained(hub, name, ProgressLine(moving=not settings_of(context).json)) if wait else 0
-        it = await hub.fleet.status()
-        found = it.find(name)
-        if settings_of(context).json:
-            print_json(found.to_json() if found else {"name": name})
-        elif left:
-            say(f"{name} has {_servers(left)} left, and does not drain any more")
-        else:
-            say(f"{name} has no servers left" if wait else f"{name} drains")
-        alone = [each.server for each in it.unowned]
-        if alone:
-            note(f"nobody has {', '.join(alone)}; why: {settings_of(context).command('fleet', 'status')}")
-        return left == 0
-
-    run(context, work)
+    name = await hub.fleet.drain(member)
+    left = await _drained(hub, name, ProgressLine(moving=not settings.json)) if wait else 0
+    it = await hub.fleet.status()
+    found = it.find(name)
+    if settings.json:
+        print_json(found.to_json() if found else {"name": name})
+    elif left:
+        say(f"{name} has {_servers(left)} left, and does not drain any more")
+    else:
+        say(f"{name} has no servers left" if wait else f"{name} drains")
+    alone = [each.server for each in it.unowned]
+    if alone:
+        note(f"nobody has {', '.join(alone)}; why: {settings.command('fleet', 'status')}")
+    return left == 0
 
 
 async def _drained(hub: "Hub", name: str, meter: ProgressLine) -> int:
@@ -154,7 +142,7 @@ async def _drained(hub: "Hub", name: str, meter: ProgressLine) -> int:
             if found is None or not left or found.state != "draining":
                 return left
             if left != told:
-                meter.tell(f"{name} has {_servers(left)} left", whole - left, whole)
+                meter.print_step(f"{name} has {_servers(left)} left", whole - left, whole)
             told = left
             await asyncio.sleep(LOOK_S)
     finally:
@@ -165,18 +153,14 @@ def _servers(count: int) -> str:
     return f"{count} server{'' if count == 1 else 's'}"
 
 
-@app.command(epilog=example("fleet resume b"))
-def resume(context: typer.Context, member: SomeMember = None) -> None:
+@app.hub_command(example="fleet resume b")
+async def resume(hub: "Hub", settings: Settings, member: SomeMember = None) -> None:
     """Have a member take servers again."""
-
-    async def work(hub: "Hub") -> None:
-        name = await hub.fleet.resume(member)
-        _print_member(context, await hub.fleet.status(), name, f"{name} takes servers")
-
-    run(context, work)
+    name = await hub.fleet.resume(member)
+    await _print_member(hub, settings, name, f"{name} takes servers")
 
 
-@app.command(epilog=example("fleet expel b --dead"))
+@app.command(example="fleet expel b --dead")
 def expel(
     context: typer.Context,
     member: Member,
@@ -185,51 +169,42 @@ def expel(
 ) -> None:
     """Declare a member gone, so that others take its servers; one that is overdue, or with --dead at once."""
     if force and not dead:
-        from hubbub_cli.run.session import Usage
-
         raise Usage("--force goes with --dead")
 
     async def work(hub: "Hub") -> None:
         name = await hub.fleet.expel(member, dead=dead, force=force)
-        _print_member(context, await hub.fleet.status(), name, f"{name} is gone; others take its servers")
+        await _print_member(hub, settings_of(context), name, f"{name} is gone; others take its servers")
 
     run(context, work)
 
 
-@app.command("rotate-key", epilog=example("fleet rotate-key"))
-def rotate_key(context: typer.Context) -> None:
+@app.hub_command("rotate-key", example="fleet rotate-key")
+async def rotate_key(hub: "Hub", settings: Settings) -> bool:
     """Seal all secrets of servers with the first key of the vault; each member must have it before."""
-
-    async def work(hub: "Hub") -> bool:
-        it = await hub.fleet.rotate_key()
-        if settings_of(context).json:
-            print_json(it.to_json())
-        else:
-            say(f"{it.sealed} of {it.rows} secrets are sealed with the first key")
-        if it.sealed < it.rows:
-            note("others wrote meanwhile with another key: see that all members have the same first key, and repeat it")
-        return it.sealed == it.rows
-
-    run(context, work)
-
-
-@app.command("finish-upgrade", epilog=example("fleet finish-upgrade"))
-def finish_upgrade(context: typer.Context) -> None:
-    """Refuse hubs of older versions from now on, once all members are of the new one; there is no way back."""
-
-    async def work(hub: "Hub") -> None:
-        schema = await hub.fleet.finish_upgrade()
-        if settings_of(context).json:
-            print_json({"schema": schema})
-        else:
-            say(f"the upgrade is finished: hubs must know version {schema} of the store's schema from now on")
-
-    run(context, work)
-
-
-def _print_member(context: typer.Context, it: "FleetStatus", name: str, words: str) -> None:
-    found = it.find(name)
-    if settings_of(context).json:
-        print_json(found.to_json() if found else {"name": name})
+    it = await hub.fleet.rotate_key()
+    if settings.json:
+        print_json(it.to_json())
     else:
-        say(words)
+        say(f"{it.sealed} of {it.rows} secrets are sealed with the first key")
+    if it.sealed < it.rows:
+        note("others wrote meanwhile with another key: see that all members have the same first key, and repeat it")
+    return it.sealed == it.rows
+
+
+@app.hub_command("finish-upgrade", example="fleet finish-upgrade")
+async def finish_upgrade(hub: "Hub", settings: Settings) -> None:
+    """Refuse hubs of older versions from now on, once all members are of the new one; there is no way back."""
+    schema = await hub.fleet.finish_upgrade()
+    if settings.json:
+        print_json({"schema": schema})
+    else:
+        say(f"the upgrade is finished: hubs must know version {schema} of the store's schema from now on")
+
+
+async def _print_member(hub: "Hub", settings: Settings, name: str, message: str) -> None:
+    """Print the record of a member, or a message for people."""
+    if settings.json:
+        member = (await hub.fleet.status()).find(name)
+        print_json(member.to_json() if member else {"name": name})
+    else:
+        say(message)

@@ -2,10 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from hubbub_cli.output.printer import print_json, say
-from hubbub_cli.run.session import run, settings_of
+from hubbub_cli.run.session import Settings, hub_command
 from hubbub_frontend.shell_commands import with_hub_options
 
 if TYPE_CHECKING:
@@ -15,21 +13,18 @@ REASON_S = 5.0
 """Seconds that a hub which is not serving gets to say why."""
 
 
-def health(context: typer.Context) -> None:
+@hub_command()
+async def health(hub: "Hub", settings: Settings) -> bool:
     """Check whether the hub takes new work, for supervisors: exit 0 if it does, else 1."""
-
-    async def work(hub: "Hub") -> bool:
-        well = await hub.admin.well()
-        if settings_of(context).json:
-            print_json({"serving": well})
-        else:
-            say("serving" if well else f"not serving: {await _reason(hub)}")
-        return well
-
-    run(context, work)
+    well = await hub.admin.well()
+    if settings.json:
+        print_json({"serving": well})
+    else:
+        say("serving" if well else f"not serving: {await _find_reason(hub)}")
+    return well
 
 
-async def _reason(hub: "Hub") -> str:
+async def _find_reason(hub: "Hub") -> str:
     """Return why a hub takes no new work, as far as the caller may know."""
     import asyncio
 

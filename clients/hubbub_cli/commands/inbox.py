@@ -8,13 +8,11 @@ import typer
 from hubbub_cli.output.details import print_claim
 from hubbub_cli.output.printer import print_json, print_records, print_request, say
 from hubbub_cli.output.watch_lines import Lines
-from hubbub_cli.run.session import Usage, json_object, run, settings_of
+from hubbub_cli.run.session import Settings, Usage, json_object, run, settings_of
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.bounds import MOST, finite
 from hubbub_cli.syntax.group import Commands, LightCommand
 from hubbub_cli.syntax.params import (
-    REQUEST_KINDS,
-    REQUEST_STATES,
     ClaimOption,
     OfCall,
     OfServer,
@@ -23,8 +21,6 @@ from hubbub_cli.syntax.params import (
     RequestStates,
     Resume,
     Ttl,
-    example,
-    known,
 )
 from hubbub_cli.terminal import arguments
 from hubbub_client.data.records import PendingRequest
@@ -44,9 +40,10 @@ EXEC_LIMIT_S = 300.0
 LIST_OPEN = ("inbox", "list", "--state", "open")
 
 
-@app.command("list", epilog=example("inbox list --state open"))
-def list_(
-    context: typer.Context,
+@app.hub_command("list", example="inbox list --state open")
+async def list_(
+    hub: "Hub",
+    settings: Settings,
     server: OfServer = None,
     kind: RequestKinds = None,
     state: RequestStates = None,
@@ -54,34 +51,27 @@ def list_(
     limit: Annotated[int | None, typer.Option(min=1, max=MOST, metavar="N", help="At most so many.")] = None,
 ) -> None:
     """List pending requests, newest first, in every state unless --state is given."""
-    kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
-
-    async def work(hub: "Hub") -> None:
-        found = await hub.inbox.list(server=server, kinds=kinds, states=states, call_id=call, limit=limit)
-        print_records(PendingRequest, found, settings_of(context).json)
-
-    run(context, work)
+    requests = await hub.inbox.list(server=server, kinds=kind or (), states=state or (), call_id=call, limit=limit)
+    print_records(PendingRequest, requests, settings.json)
 
 
-@app.command(epilog=example("inbox show REQUEST"))
-def show(context: typer.Context, id_: RequestId) -> None:
+@app.hub_command(example="inbox show REQUEST")
+async def show(hub: "Hub", settings: Settings, id_: RequestId) -> None:
     """Show one pending request, with what is asked, and how to answer it."""
     from hubbub_frontend.display.call_details import fetch_asking_call  # imported here, since it imports rich
 
-    settings = settings_of(context)
-
-    async def work(hub: "Hub") -> None:
-        request = await hub.inbox.get(id_)
-        print_request(request, settings.json, None if settings.json else await fetch_asking_call(hub, request))
-        if not settings.json and request.state == "open":
-            say()
-            say("answer it with, for example:")
-            say(f"  {settings.command('inbox', 'answer', request.id, *samples.sample_answer(request))}")
-
-    run(context, work)
+    request = await hub.inbox.get(id_)
+    if settings.json:
+        print_json(request.to_json())
+        return
+    print_request(request, await fetch_asking_call(hub, request))
+    if request.state == "open":
+        say()
+        say("answer it with, for example:")
+        say(f"  {settings.command('inbox', 'answer', request.id, *samples.sample_answer(request))}")
 
 
-@app.command(epilog=example("inbox watch --state open --exec 'notify-send \"$HUBBUB_SERVER asks\"'"))
+@app.command(example="inbox watch --state open --exec 'notify-send \"$HUBBUB_SERVER asks\"'")
 def watch(
     context: typer.Context,
     server: OfServer = None,
@@ -113,8 +103,7 @@ def watch(
 ) -> None:
     """Watch pending requests and their changes, until interrupted."""
     settings = settings_of(context)
-    kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
-    hook = _webhook(webhook) if webhook is not None else None
+    hook = _open_webhook(webhook) if webhook is not None else None
 
     async def work(hub: "Hub") -> None:
         from hubbub_cli.notices.notice_queue import Notices
@@ -122,30 +111,32 @@ def watch(
 
         lines = Lines("nothing is asked yet", as_json=settings.json)
         async with contextlib.AsyncExitStack() as stack:
-            ways = [Command(command, settings.environment, exec_timeout).deliver] if command is not None else []
+            deliveries = [Command(command, settings.environment, exec_timeout).deliver] if command is not None else []
             if hook is not None:
-                ways.append((await stack.enter_async_context(hook)).deliver)
-            notices = await stack.enter_async_context(Notices(*ways))
-            watching = hub.inbox.watch(server=server, kinds=kinds, states=states, call_id=call, resume_token=resume)
-            events = await stack.enter_async_context(contextlib.aclosing(watching))
-            async for event in events:
-                lines.show(event)
-                notices.see(event)
+                deliveries.append((await stack.enter_async_context(hook)).deliver)
+            notices = await stack.enter_async_context(Notices(*deliveries))
+            watching = hub.inbox.watch(
+                server=server, kinds=kind or (), states=state or (), call_id=call, resume_token=resume
+            )
+            steps = await stack.enter_async_context(contextlib.aclosing(watching))
+            async for step in steps:
+                lines.show(step)
+                notices.queue_opened(step)
 
     run(context, work, endless=True)
 
 
-def _webhook(url: str) -> "Webhook":
-    from hubbub_cli.notices.webhook import (
-        webhook,  # imported late, as others here: anyio takes longer than most commands need
-    )
+def _open_webhook(url: str) -> "Webhook":
+    # Imported late, as others here: anyio takes longer than most commands need.
+    from hubbub_cli.notices.webhook import webhook
 
     return webhook(url)
 
 
-@app.command(epilog=example("inbox claim REQUEST --ttl 300"))
-def claim(
-    context: typer.Context,
+@app.hub_command(example="inbox claim REQUEST --ttl 300")
+async def claim(
+    hub: "Hub",
+    settings: Settings,
     id_: RequestId,
     ttl: Ttl = 60.0,
     claim: Annotated[
@@ -157,32 +148,20 @@ def claim(
     ] = False,
 ) -> None:
     """Claim an open pending request, so that others leave it alone; print the claim's id."""
-
-    async def work(hub: "Hub") -> None:
-        held = await hub.inbox.claim(id_, ttl, claim_id=claim, take_over=take_over)
-        print_claim(held, settings_of(context))
-
-    run(context, work)
+    held = await hub.inbox.claim(id_, ttl, claim_id=claim, take_over=take_over)
+    print_claim(held, settings)
 
 
-@app.command(epilog=example("inbox renew REQUEST --claim CLAIM --ttl 300"))
-def renew(context: typer.Context, id_: RequestId, claim: ClaimOption, ttl: Ttl = 60.0) -> None:
+@app.hub_command(example="inbox renew REQUEST --claim CLAIM --ttl 300")
+async def renew(hub: "Hub", settings: Settings, id_: RequestId, claim: ClaimOption, ttl: Ttl = 60.0) -> None:
     """Renew a claim, for so many seconds from now."""
-
-    async def work(hub: "Hub") -> None:
-        print_claim(await hub.inbox.renew(id_, claim, ttl), settings_of(context))
-
-    run(context, work)
+    print_claim(await hub.inbox.renew(id_, claim, ttl), settings)
 
 
-@app.command(epilog=example("inbox release REQUEST --claim CLAIM"))
-def release(context: typer.Context, id_: RequestId, claim: ClaimOption) -> None:
+@app.hub_command(example="inbox release REQUEST --claim CLAIM")
+async def release(hub: "Hub", settings: Settings, id_: RequestId, claim: ClaimOption) -> None:
     """Release a claim."""
-
-    async def work(hub: "Hub") -> None:
-        print_claim(await hub.inbox.release(id_, claim), settings_of(context))
-
-    run(context, work)
+    print_claim(await hub.inbox.release(id_, claim), settings)
 
 
 class AnswerCommand(LightCommand):
@@ -197,7 +176,7 @@ class AnswerCommand(LightCommand):
         return super().parse_args(ctx, explicit)
 
 
-@app.command(cls=AnswerCommand, epilog=example("inbox answer REQUEST dish=soup portions=2"))
+@app.command(cls=AnswerCommand, example="inbox answer REQUEST dish=soup portions=2")
 def answer(
     context: typer.Context,
     id_: Annotated[

@@ -12,7 +12,6 @@ from hubbub_cli.output.printer import note, print_json
 from hubbub_cli.run import streams
 from hubbub_cli.run.session import Usage, run, settings_of
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import example
 from hubbub_local.hosts.kinds import HOSTS
 from hubbub_local.platform_dirs import Machine
 
@@ -65,7 +64,7 @@ def bridge(
     uvloop.run(serve(endpoint, stdout=streams.taken_stdout()))
 
 
-@app.command("install", epilog=example("mcp install claude-code"))
+@app.command("install", example="mcp install claude-code")
 def install(
     context: typer.Context,
     host: Annotated[
@@ -114,7 +113,7 @@ def install(
         install.install(context, wanted, replace=replace)
 
 
-@app.command("check", epilog=example("mcp check"))
+@app.command("check", example="mcp check")
 def check(context: typer.Context, profile: Profile = None, server: Server = None) -> None:
     """Connect as a host does, in both kinds of revisions: say what is there, what hosts would cut, and who is asked.
 
@@ -146,7 +145,7 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
     run(context, work)
 
 
-app.command("sessions", epilog=example("mcp sessions"))(sessions)
+app.command("sessions", example="mcp sessions")(sessions)
 
 
 def _one_endpoint(profile: str | None, server: str | None) -> None:

@@ -14,7 +14,7 @@ from hubbub_cli.output.printer import note, print_json, say
 from hubbub_cli.run.session import Settings, Usage, run, settings_of
 from hubbub_cli.run.signals import until_signal
 from hubbub_cli.syntax.bounds import finite
-from hubbub_cli.syntax.params import REQUEST_KINDS, RequestKinds, known
+from hubbub_cli.syntax.params import RequestKinds
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -73,7 +73,7 @@ def notify(
     options: dict[str, Any] = {
         "urls": urls or None,
         "servers": server or None,
-        "kinds": known(kind, "--kind", REQUEST_KINDS) or None,
+        "kinds": kind or None,
         "after_s": after,
         "quiet": quiet,
         "timezone": timezone,

@@ -1,12 +1,12 @@
 """`hubbub read`, `prompt`, `complete`, `subscribe`, `roots` and `log-level`."""
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
 from hubbub_cli.output.printer import note, print_json, say
-from hubbub_cli.run.session import Usage, json_object, json_value, run, settings_of
+from hubbub_cli.run.session import Settings, Usage, hub_command, json_object, json_value, run, settings_of
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.params import Server, Timeout
 from hubbub_cli.terminal import arguments
@@ -16,20 +16,16 @@ from hubbub_frontend.display.content import describe_result
 from hubbub_frontend.display.records import describe_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from hubbub_client.hub import Hub
     from hubbub_client.services.servers import Roots
 
-    Params = Callable[[Hub], Awaitable[dict[str, Any]]]
-
-LEVELS: tuple[str, ...] = get_args(LogLevel)
 Uri = Annotated[str, typer.Argument(metavar="URI", help="The resource.", autocompletion=completion.resources)]
 
 
-def read(context: typer.Context, server: Server, uri: Uri, timeout: Timeout = None) -> None:
+@hub_command()
+async def read(hub: "Hub", settings: Settings, server: Server, uri: Uri, timeout: Timeout = None) -> None:
     """Read a resource: its text, and other content described."""
-    _ask(context, server, "resources/read", _same({"uri": uri}), timeout)
+    await _send_and_print(hub, settings, server, "resources/read", {"uri": uri}, timeout)
 
 
 def prompt(
@@ -43,11 +39,12 @@ def prompt(
     arguments.given(words)  # wrong JSON is said before a hub is looked for
     settings = settings_of(context)
 
-    async def params(hub: "Hub") -> dict[str, Any]:
-        found = await arguments.resolve(hub, settings, "prompt", server, name, words, form=False)
-        return {"name": name, "arguments": found}
+    async def work(hub: "Hub") -> None:
+        resolved = await arguments.resolve(hub, settings, "prompt", server, name, words, form=False)
+        params = {"name": name, "arguments": resolved}
+        await _send_and_print(hub, settings, server, "prompts/get", params, timeout)
 
-    _ask(context, server, "prompts/get", params, timeout)
+    run(context, work)
 
 
 def complete(
@@ -71,92 +68,71 @@ def complete(
     params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
     if given := json_object(known, "--context"):
         params["context"] = {"arguments": given}
-    _ask(context, server, "completion/complete", _same(params), None)
-
-
-def _same(params: dict[str, Any]) -> "Params":
-    async def same(_: "Hub") -> dict[str, Any]:
-        return params
-
-    return same
-
-
-def _ask(context: typer.Context, server: str, method: str, params: "Params", timeout_s: float | None) -> None:
     settings = settings_of(context)
-
-    async def work(hub: "Hub") -> None:
-        from hubbub_cli.terminal.live_call import LiveCall
-
-        result = await LiveCall(hub, settings).run(server, method, await params(hub), timeout_s=timeout_s)
-        if settings.json:
-            print_json(result)
-        elif said := describe_result(method, result):
-            say(said)
-        else:
-            note("the server returned nothing to show")
-
-    run(context, work)
+    run(context, lambda hub: _send_and_print(hub, settings, server, "completion/complete", params))
 
 
-def subscribe(context: typer.Context, server: Server, uri: Uri) -> None:
+async def _send_and_print(
+    hub: "Hub", settings: Settings, server: str, method: str, params: dict[str, Any], timeout_s: float | None = None
+) -> None:
+    """Send a request and print its result: as JSON, or described for people."""
+    from hubbub_cli.terminal.live_call import LiveCall
+
+    result = await LiveCall(hub, settings).run(server, method, params, timeout_s=timeout_s)
+    if settings.json:
+        print_json(result)
+    elif text := describe_result(method, result):
+        say(text)
+    else:
+        note("the server returned nothing to show")
+
+
+@hub_command(endless=True)
+async def subscribe(hub: "Hub", settings: Settings, server: Server, uri: Uri) -> None:
     """Read a resource, and again after each change that the server tells of, until interrupted."""
-    settings = settings_of(context)
-
-    async def work(hub: "Hub") -> None:
-        async with contextlib.aclosing(hub.subscribe(server, uri)) as updates:
-            async for update in updates:
-                if settings.json:
-                    print_json(update.to_json())
-                elif update.error is not None:
-                    note(f"{update.at.astimezone():%H:%M:%S}  {describe_fault(update.error)}")
-                else:
-                    text = describe_result("resources/read", update.result)
-                    say(f"{update.at.astimezone():%H:%M:%S}  {text}")
-
-    run(context, work, endless=True)
+    async with contextlib.aclosing(hub.subscribe(server, uri)) as updates:
+        async for update in updates:
+            if settings.json:
+                print_json(update.to_json())
+            elif update.error is not None:
+                note(f"{update.at.astimezone():%H:%M:%S}  {describe_fault(update.error)}")
+            else:
+                text = describe_result("resources/read", update.result)
+                say(f"{update.at.astimezone():%H:%M:%S}  {text}")
 
 
-def log_level(
-    context: typer.Context,
+@hub_command()
+async def log_level(
+    hub: "Hub",
+    settings: Settings,
     server: Server,
-    level: Annotated[
-        str, typer.Argument(metavar="LEVEL", help=f"{', '.join(LEVELS)}.", autocompletion=completion.among(LEVELS))
-    ],
+    level: Annotated[LogLevel, typer.Argument(metavar="LEVEL", help=f"{', '.join(get_args(LogLevel))}.")],
 ) -> None:
     """Set the level of the log messages that a server sends (to revision 2025-11-25)."""
-    if level not in LEVELS:
-        raise Usage(f"LEVEL: {level!r} is not one of {', '.join(LEVELS)}")
-
-    async def work(hub: "Hub") -> None:
-        await hub.set_log_level(server, cast("LogLevel", level))
-        if settings_of(context).json:
-            print_json({"server": server, "level": level})
-        else:
-            note(f"{server} sends log messages from {level} on")
-
-    run(context, work)
+    await hub.set_log_level(server, level)
+    if settings.json:
+        print_json({"server": server, "level": level})
+    else:
+        note(f"{server} sends log messages from {level} on")
 
 
 def roots(
     context: typer.Context,
     server: Server,
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="list/set", help="Show them, or set them.", autocompletion=completion.among(("list", "set"))
-        ),
+    action: Annotated[
+        Literal["list", "set"], typer.Argument(metavar="list/set", help="Show them, or set them.")
     ] = "list",
     value: Annotated[
         str | None, typer.Argument(metavar="JSON", help="An array of roots, `ask`, or `configured` to go back.")
     ] = None,
 ) -> None:
     """Show the roots that a server gets when it asks for them, or set them; it is told when they change."""
-    if (what, value is None) not in (("list", True), ("set", False)):
+    if (action == "list") != (value is None):
         raise Usage("give `list`, or `set` with the roots")
-    new = _roots(value)
+    new = _parse_roots(value)
 
     async def work(hub: "Hub") -> None:
-        found = await (hub.servers.roots(server) if what == "list" else hub.servers.set_roots(server, new))
+        found = await (hub.servers.roots(server) if action == "list" else hub.servers.set_roots(server, new))
         if settings_of(context).json:
             print_json(found)
         elif isinstance(found, str):
@@ -170,7 +146,8 @@ def roots(
     run(context, work)
 
 
-def _roots(text: str | None) -> "Roots | None":
+def _parse_roots(text: str | None) -> "Roots | None":
+    """Return the roots that a server is to get; None for those that are configured. Raises Usage."""
     if text is None or text == "configured":
         return None
     if text == "ask":

@@ -1,18 +1,17 @@
 """`hubbub servers`."""
 
-import contextlib
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from hubbub_cli.output.details import print_record
 from hubbub_cli.output.printer import note, print_json, print_records
-from hubbub_cli.output.watch_lines import Lines
-from hubbub_cli.run.session import Usage, json_value, run, settings_of
+from hubbub_cli.output.watch_lines import Lines, show_steps
+from hubbub_cli.run.session import Settings, Usage, json_value, run, settings_of
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.bounds import finite
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import Resume, ServerName, example
+from hubbub_cli.syntax.params import Resume, ServerName
 from hubbub_client.data.records import Server, Transport
 
 if TYPE_CHECKING:
@@ -62,9 +61,10 @@ Options = Annotated[
 ]
 
 
-@app.command("list", epilog=example("servers list --wait connected --timeout 60"))
-def list_(
-    context: typer.Context,
+@app.hub_command("list", example="servers list --wait connected --timeout 60")
+async def list_(
+    hub: "Hub",
+    settings: Settings,
     wait: Annotated[
         Literal["connected"] | None, typer.Option(help="First wait until every wanted server is connected.")
     ] = None,
@@ -73,31 +73,23 @@ def list_(
     ] = 60.0,
 ) -> None:
     """List all servers."""
+    late: list[Server] = []
+    if wait:
+        from hubbub_cli.terminal.wait import Waiting  # imported late: anyio takes longer than a list needs
 
-    async def work(hub: "Hub") -> None:
-        late: list[Server] = []
-        if wait:
-            from hubbub_cli.terminal.wait import Waiting  # imported late: anyio takes longer than a list needs
-
-            late = await Waiting(hub).not_connected(timeout)
-        print_records(Server, await hub.servers.list(), settings_of(context).json)
-        if late:
-            raise _not_connected(late, timeout)
-
-    run(context, work)
+        late = await Waiting(hub).not_connected(timeout)
+    print_records(Server, await hub.servers.list(), settings.json)
+    if late:
+        raise _not_connected(late, timeout)
 
 
-@app.command(epilog=example("servers get demo"))
-def get(context: typer.Context, name: ServerName) -> None:
+@app.hub_command(example="servers get demo")
+async def get(hub: "Hub", settings: Settings, name: ServerName) -> None:
     """Show one server."""
-
-    async def work(hub: "Hub") -> None:
-        print_record(await hub.servers.get(name), settings_of(context).json)
-
-    run(context, work)
+    print_record(await hub.servers.get(name), settings.json)
 
 
-@app.command(epilog=example("servers add search --url https://mcp.example.com/mcp"))
+@app.command(example="servers add search --url https://mcp.example.com/mcp")
 def add(
     context: typer.Context,
     name: NewName,
@@ -137,7 +129,7 @@ def add(
     run(context, work)
 
 
-@app.command(epilog=example("servers update search --url https://mcp.example.com/mcp --set call_timeout_s=120"))
+@app.command(example="servers update search --url https://mcp.example.com/mcp --set call_timeout_s=120")
 def update(
     context: typer.Context,
     name: ServerName,
@@ -240,57 +232,44 @@ def _options(pairs: list[str]) -> dict[str, Any]:
     return values
 
 
-@app.command(epilog=example("servers remove search"))
-def remove(context: typer.Context, name: ServerName) -> None:
+@app.hub_command(example="servers remove search")
+async def remove(hub: "Hub", settings: Settings, name: ServerName) -> None:
     """Disconnect and forget a server that was added over the API."""
-
-    async def work(hub: "Hub") -> None:
-        await hub.servers.remove(name)
-        if settings_of(context).json:
-            print_json({"name": name, "removed": True})
-        else:
-            note(f"{name} is removed")
-
-    run(context, work)
+    await hub.servers.remove(name)
+    if settings.json:
+        print_json({"name": name, "removed": True})
+    else:
+        note(f"{name} is removed")
 
 
-@app.command(epilog=example("servers connect demo"))
-def connect(context: typer.Context, name: ServerName, wait: Wait = False, timeout: WaitLimit = 60.0) -> None:
+@app.hub_command(example="servers connect demo")
+async def connect(
+    hub: "Hub", settings: Settings, name: ServerName, wait: Wait = False, timeout: WaitLimit = 60.0
+) -> None:
     """Keep a server connected, also after a restart of the hub; with --wait, exit 1 unless it is connected in time."""
-
-    async def work(hub: "Hub") -> None:
-        server = await hub.servers.connect(name)
-        if wait:
-            await _show_settled(hub, server, settings_of(context).json, timeout)
-        else:
-            print_record(server, settings_of(context).json)
-
-    run(context, work)
+    server = await hub.servers.connect(name)
+    if wait:
+        await _show_settled(hub, server, settings.json, timeout)
+    else:
+        print_record(server, settings.json)
 
 
-@app.command(epilog=example("servers disconnect demo"))
-def disconnect(context: typer.Context, name: ServerName) -> None:
+@app.hub_command(example="servers disconnect demo")
+async def disconnect(hub: "Hub", settings: Settings, name: ServerName) -> None:
     """Disconnect a server; its calls fail and its tasks end."""
-
-    async def work(hub: "Hub") -> None:
-        print_record(await hub.servers.disconnect(name), settings_of(context).json)
-
-    run(context, work)
+    print_record(await hub.servers.disconnect(name), settings.json)
 
 
-@app.command("logout", epilog=example("servers logout tickets"))
-def log_out(context: typer.Context, name: ServerName) -> None:
+@app.hub_command("logout", example="servers logout tickets")
+async def log_out(hub: "Hub", settings: Settings, name: ServerName) -> None:
     """Forget the OAuth tokens and the client of a server, and connect it again: a person is asked to log in."""
-
-    async def work(hub: "Hub") -> None:
-        print_record(await hub.servers.log_out(name), settings_of(context).json)
-
-    run(context, work)
+    print_record(await hub.servers.log_out(name), settings.json)
 
 
-@app.command(epilog=example("servers watch demo"))
-def watch(
-    context: typer.Context,
+@app.hub_command(example="servers watch demo", endless=True)
+async def watch(
+    hub: "Hub",
+    settings: Settings,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="NAME...", help="Only these servers.", autocompletion=completion.servers),
@@ -298,12 +277,6 @@ def watch(
     resume: Resume = None,
 ) -> None:
     """Watch servers and their changes, until interrupted."""
-
-    async def work(hub: "Hub") -> None:
-        empty = f"there is no server {' or '.join(names)} yet" if names else "no server is configured yet"
-        lines = Lines(empty, as_json=settings_of(context).json)
-        async with contextlib.aclosing(hub.servers.watch(names or (), resume_token=resume)) as events:
-            async for event in events:
-                lines.show(event)
-
-    run(context, work, endless=True)
+    empty = f"there is no server {' or '.join(names)} yet" if names else "no server is configured yet"
+    lines = Lines(empty, as_json=settings.json)
+    await show_steps(hub.servers.watch(names or (), resume_token=resume), lines)

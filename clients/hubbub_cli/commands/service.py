@@ -15,7 +15,6 @@ from hubbub_cli.output.printer import print_json, say
 from hubbub_cli.run import streams
 from hubbub_cli.run.session import Settings, settings_of
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import example
 from hubbub_frontend.shell_commands import with_hub_options
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ KEPT = ("XDG_CONFIG_HOME", "XDG_DATA_HOME")
 """Variables that say where the hub finds its files, as `hubbub up` would find them now."""
 
 
-@app.command("install", epilog=example("service install"))
+@app.command("install", example="service install")
 def install(
     context: typer.Context,
     config: Annotated[
@@ -73,7 +72,7 @@ def install(
         say("To let it run also while you are not logged in: loginctl enable-linger")
 
 
-@app.command("start", epilog=example("service start"))
+@app.command("start", example="service start")
 def start(context: typer.Context) -> None:
     """Start the installed service."""
     from hubbub_local import services
@@ -85,7 +84,7 @@ def start(context: typer.Context) -> None:
     _done(context, "started", "The service is started.")
 
 
-@app.command("stop", epilog=example("service stop"))
+@app.command("stop", example="service stop")
 def stop(context: typer.Context) -> None:
     """Stop the service until you log in again, or start it."""
     from hubbub_local import services
@@ -94,7 +93,7 @@ def stop(context: typer.Context) -> None:
     _done(context, "stopped", "The service is stopped; it starts again when you log in.")
 
 
-@app.command("status", epilog=example("service status"))
+@app.command("status", example="service status")
 def status(context: typer.Context) -> None:
     """Show how the service is, as the system has it; `hubbub status` shows how the hub is."""
     from hubbub_local import services
@@ -110,7 +109,7 @@ def status(context: typer.Context) -> None:
     _become(_asked(lambda: services.status_command(_here())))
 
 
-@app.command("logs", epilog=example("service logs --follow"))
+@app.command("logs", example="service logs --follow")
 def logs(
     context: typer.Context,
     lines: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="The last N lines.")] = 50,
@@ -123,7 +122,7 @@ def logs(
     _become(_asked(lambda: services.log_command(_here(), log, lines, follow=follow)))
 
 
-@app.command("uninstall", epilog=example("service uninstall"))
+@app.command("uninstall", example="service uninstall")
 def uninstall(context: typer.Context) -> None:
     """Stop the service and remove it; the configuration and the data stay."""
     from hubbub_local import services

@@ -7,9 +7,8 @@ import typer
 from hubbub_cli.output.details import print_record
 from hubbub_cli.output.printer import print_counts, print_json, say
 from hubbub_cli.output.progress_line import ProgressLine
-from hubbub_cli.run.session import in_loop, run, settings_of
+from hubbub_cli.run.session import Settings, in_loop, settings_of
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import example
 from hubbub_cli.syntax.usage import Failed
 from hubbub_client.data.records import StoreStatus
 from hubbub_frontend.display.records import format_duration, format_size
@@ -21,98 +20,86 @@ if TYPE_CHECKING:
 app = Commands("The store: what the hub keeps on disk.")
 
 
-@app.command(epilog=example("store stats"))
-def stats(context: typer.Context) -> None:
+@app.hub_command(example="store stats")
+async def stats(hub: "Hub", settings: Settings) -> None:
     """Show the store in numbers."""
-
-    async def work(hub: "Hub") -> None:
-        it = await hub.store.stats()
-        if settings_of(context).json:
-            print_json(it.to_json())
-        else:
-            print_counts(_rows(it))
-
-    run(context, work)
+    it = await hub.store.stats()
+    if settings.json:
+        print_json(it.to_json())
+    else:
+        print_counts(_rows(it))
 
 
-@app.command(epilog=example("store compact"))
-def compact(context: typer.Context) -> None:
+@app.hub_command(example="store compact")
+async def compact(hub: "Hub", settings: Settings) -> None:
     """Delete now what is past its retention, and give the space back."""
-
-    async def work(hub: "Hub") -> None:
-        it = await hub.store.compact()
-        if settings_of(context).json:
-            print_json(it.to_json())
-        elif it.before and it.after:
-            say(f"{it.deleted} records deleted")
-            rows = zip(_rows(it.before), _rows(it.after), strict=True)
-            print_counts(
-                (name, before if before == after else f"{before} -> {after}") for (name, before), (_, after) in rows
-            )
-
-    run(context, work)
+    it = await hub.store.compact()
+    if settings.json:
+        print_json(it.to_json())
+    elif it.before and it.after:
+        say(f"{it.deleted} records deleted")
+        rows = zip(_rows(it.before), _rows(it.after), strict=True)
+        print_counts(
+            (name, before if before == after else f"{before} -> {after}") for (name, before), (_, after) in rows
+        )
 
 
-@app.command(name="trust-clock", epilog=example("store trust-clock"))
-def trust_clock(context: typer.Context) -> None:
+@app.hub_command(name="trust-clock", example="store trust-clock")
+async def trust_clock(hub: "Hub", settings: Settings) -> None:
     """Say that the hub's clock is right: the time by which it is ahead of what was recorded last has passed.
 
     Until then that time ages nothing, as the clock may be wrong. What is too old by it goes with the next round of
     retention, or now with `store compact`.
     """
-
-    async def work(hub: "Hub") -> None:
-        trusted_s = await hub.store.trust_clock()
-        if settings_of(context).json:
-            print_json({"trusted_ms": round(trusted_s * 1000)})
-        elif trusted_s:
-            say(
-                with_hub_options(
-                    f"{format_duration(trusted_s)} count now; hubbub store compact deletes at once what is too old"
-                )
+    trusted_s = await hub.store.trust_clock()
+    if settings.json:
+        print_json({"trusted_ms": round(trusted_s * 1000)})
+    elif trusted_s:
+        say(
+            with_hub_options(
+                f"{format_duration(trusted_s)} count now; hubbub store compact deletes at once what is too old"
             )
-        else:
-            say("nothing was doubted")
+        )
+    else:
+        say("nothing was doubted")
 
-    run(context, work)
 
-
-@app.command(epilog=example("store backup hub-copy.db"))
-def backup(
-    context: typer.Context,
+@app.hub_command(example="store backup hub-copy.db")
+async def backup(
+    hub: "Hub",
+    settings: Settings,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file; readable by its owner only.")],
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
 ) -> None:
     """Write a backup of the store into a file here, while the hub goes on."""
-    settings = settings_of(context)
     meter = ProgressLine(moving=not settings.json)
-    told = 0
+    last_percent = 0
 
-    async def show(here: int, whole: int) -> None:
-        nonlocal told
-        percent = 100 * here // whole if whole else 0
-        words = f"{format_size(here)} of {format_size(whole)}, {percent} %" if whole else "the hub makes the copy"
-        if not whole or percent >= told + 10 or here == whole:
-            told = percent
-            meter.tell(words, here, whole or None)
+    async def show_progress(copied_bytes: int, all_bytes: int) -> None:
+        nonlocal last_percent
+        if not all_bytes:
+            meter.print_step("the hub makes the copy")
+            return
+        percent = 100 * copied_bytes // all_bytes
+        text = f"{format_size(copied_bytes)} of {format_size(all_bytes)}, {percent} %"
+        if percent >= last_percent + 10 or copied_bytes == all_bytes:
+            last_percent = percent
+            meter.print_step(text, copied_bytes, all_bytes)
         else:
-            meter.show(words, here, whole)
+            meter.show(text, copied_bytes, all_bytes)
 
-    async def work(hub: "Hub") -> None:
-        try:
-            written = await hub.store.backup(file, replace=force, on_copied=show)
-        except OSError as exc:
-            from hubbub_client.errors import FailedPrecondition
+    try:
+        written = await hub.store.backup(file, replace=force, on_copied=show_progress)
+    except OSError as exc:
+        from hubbub_client.errors import FailedPrecondition
 
-            raise FailedPrecondition(f"{exc.filename or file}: {exc.strerror}", reason="FILE_NOT_WRITTEN") from None
-        finally:
-            meter.hide()
-        print_record(written, settings.json)
-
-    run(context, work)
+        raise FailedPrecondition(f"{exc.filename or file}: {exc.strerror}", reason="FILE_NOT_WRITTEN") from None
+    finally:
+        meter.hide()
+    print_record(written, settings.json)
 
 
-@app.command(epilog=example("store copy sqlite:hub/hubbub.db postgresql://hubbub@db.example/hubbub --verify"))
+@app.command(example="store copy sqlite:hub/hubbub.db postgresql://hubbub@db.example/hubbub --verify")
 def copy(
     context: typer.Context,
     source: Annotated[str, typer.Argument(metavar="FROM", help="sqlite:PATH, or postgresql://USER@HOST/DATABASE.")],

@@ -7,10 +7,10 @@ import typer
 
 from hubbub_cli.output.details import print_record
 from hubbub_cli.output.printer import note, print_json, print_records, say
-from hubbub_cli.run.session import Usage, run, settings_of
+from hubbub_cli.run.session import Settings, Usage, hub_command, run, settings_of
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.group import Commands
-from hubbub_cli.syntax.params import example, known
+from hubbub_cli.syntax.params import repeatable_choice
 from hubbub_client.data.records import Role
 from hubbub_client.numbers import whole_text
 from hubbub_frontend.display.records import SPANS
@@ -20,20 +20,15 @@ if TYPE_CHECKING:
 
 app = Commands("Who may use the hub: tokens for people and programs.")
 
-ROLES: tuple[str, ...] = get_args(Role)
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The token.", autocompletion=completion.tokens)]
 
 
-@app.command(epilog=example("tokens create reports --role viewer --expires 30d"))
+@app.command(example="tokens create reports --role viewer --expires 30d")
 def create(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name that answers, claims and calls with it.")],
     role: Annotated[
-        list[str],
-        typer.Option(
-            "--role", metavar="ROLE", help=f"{', '.join(ROLES)}; repeatable.", autocompletion=completion.among(ROLES)
-        ),
+        list[Any], repeatable_choice("--role", Role, f"{', '.join(get_args(Role))}; repeatable.", metavar="ROLE")
     ],
     server: Annotated[
         list[str] | None,
@@ -61,12 +56,11 @@ def create(
     ] = None,
 ) -> None:
     """Make a token, and print it, only this once."""
-    roles: list[Any] = known(role, "--role", ROLES)
     from hubbub_client.services.tokens import Grant
 
-    grants = [Grant(role=each, servers=tuple(server or ("*",))) for each in roles]
-    ttl_s = _seconds("--expires", expires) if expires is not None else None
-    hold_s = _seconds("--hold", hold) if hold is not None else None
+    grants = [Grant(role=each, servers=tuple(server or ("*",))) for each in role]
+    ttl_s = _parse_span("--expires", expires) if expires is not None else None
+    hold_s = _parse_span("--hold", hold) if hold is not None else None
 
     async def work(hub: "Hub") -> None:
         made = await hub.tokens.create(name, grants, ttl_s=ttl_s, may_name_others=may_name_others, hold_s=hold_s)
@@ -79,40 +73,29 @@ def create(
     run(context, work)
 
 
-@app.command("list", epilog=example("tokens list"))
-def list_(context: typer.Context) -> None:
+@app.hub_command("list", example="tokens list")
+async def list_(hub: "Hub", settings: Settings) -> None:
     """List the tokens, without their secrets."""
+    from hubbub_client.services.tokens import Token
 
-    async def work(hub: "Hub") -> None:
-        from hubbub_client.services.tokens import Token
-
-        print_records(Token, await hub.tokens.list(), settings_of(context).json)
-
-    run(context, work)
+    print_records(Token, await hub.tokens.list(), settings.json)
 
 
-@app.command(epilog=example("tokens revoke reports"))
-def revoke(context: typer.Context, name: Name) -> None:
+@app.hub_command(example="tokens revoke reports")
+async def revoke(hub: "Hub", settings: Settings, name: Name) -> None:
     """Revoke a token; what is open with it ends."""
-
-    async def work(hub: "Hub") -> None:
-        print_record(await hub.tokens.revoke(name), settings_of(context).json)
-
-    run(context, work)
+    print_record(await hub.tokens.revoke(name), settings.json)
 
 
-def whoami(context: typer.Context) -> None:
+@hub_command()
+async def whoami(hub: "Hub", settings: Settings) -> None:
     """Show who you are to the hub, and what you may do."""
+    from hubbub_client.services.tokens import Caller
 
-    async def work(hub: "Hub") -> None:
-        from hubbub_client.services.tokens import Caller
-
-        print_records(Caller, [await hub.admin.whoami()], settings_of(context).json)
-
-    run(context, work)
+    print_records(Caller, [await hub.admin.whoami()], settings.json)
 
 
-def _seconds(option: str, span: str) -> float:
+def _parse_span(option: str, span: str) -> float:
     """Parse a duration such as 30d to seconds. Raises Usage."""
     form = re.fullmatch(r"(\d{1,9})([dhms])", span)
     amount = whole_text(form[1]) if form is not None else None

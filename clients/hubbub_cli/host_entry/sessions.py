@@ -5,26 +5,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubbub_cli.output.printer import print_records, say
-from hubbub_cli.run.session import run, settings_of
+from hubbub_cli.run.session import Settings, hub_command
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
 
 
-def sessions(
-    context: typer.Context,
+@hub_command()
+async def sessions(
+    hub: "Hub",
+    settings: Settings,
     all_: Annotated[bool, typer.Option("--all", help="Those too that have probably gone.")] = False,
 ) -> None:
     """List the hosts that are connected, a row for each process, and what each waits for."""
+    from hubbub_client.data.records import ConnectedHost
+    from hubbub_frontend.display.hosts import without_gone
 
-    async def work(hub: "Hub") -> None:
-        from hubbub_client.data.records import ConnectedHost
-        from hubbub_frontend.display.hosts import without_gone
-
-        known = await hub.hosts.list()
-        print_records(ConnectedHost, known if all_ else without_gone(known), settings_of(context).json)
-
-    run(context, work)
+    known = await hub.hosts.list()
+    print_records(ConnectedHost, known if all_ else without_gone(known), settings.json)
 
 
 async def show_hosts(hub: "Hub") -> None:

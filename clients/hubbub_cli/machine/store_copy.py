@@ -80,7 +80,7 @@ async def _told(process: Process, meter: ProgressLine) -> str:
     async for line in process.stderr:
         text = line.decode(errors="replace").strip()
         if found := PROGRESS.fullmatch(text):
-            meter.tell(text, whole_text(found[1], MOST), whole_text(found[2], MOST))
+            meter.print_step(text, whole_text(found[1], MOST), whole_text(found[2], MOST))
         elif text:
             said = text
     for prefix in _PREFIXES:

@@ -43,7 +43,7 @@ class Notices:
             send.close()
             waiting.close()
 
-    def see(self, event: WatchStep) -> None:
+    def queue_opened(self, event: WatchStep) -> None:
         """Queue a delivery if this event opens a pending request."""
         match event:
             case Upsert(record=PendingRequest(state="open") as request):

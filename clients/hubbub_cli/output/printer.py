@@ -332,11 +332,8 @@ def _grants(of: "Caller | Token") -> str:
     return ", ".join(f"{grant.role} of {' '.join(grant.servers)}" for grant in of.grants)
 
 
-def print_request(request: PendingRequest, as_json: bool, call: "Call | None" = None) -> None:
-    """Print a pending request: a line of JSON, or what is asked, and what the `call` that asks was sent with."""
-    if as_json:
-        print_json(request.to_json())
-        return
+def print_request(request: PendingRequest, call: "Call | None") -> None:
+    """Print for people what a pending request asks, and what the `call` that asks was sent with."""
     from hubbub_frontend.display.questions import render_request  # imported here, since it imports rich
 
     console().print(render_request(request, call), end="")

@@ -19,23 +19,23 @@ class ProgressLine:
         self._moving = moving and sys.stderr.isatty()
         self._bar: Bar | None = None
 
-    def tell(self, words: str, done: float | None = None, whole: float | None = None) -> None:
-        """Show how far it is; `whole` is None if the total is not known."""
+    def print_step(self, text: str, done: float | None = None, total: float | None = None) -> None:
+        """Show how far it is, also where no line moves; `total` is None if it is not known."""
         if self._moving:
-            self.show(words, done, whole)
+            self.show(text, done, total)
         else:
-            note(words)
+            note(text)
 
-    def show(self, words: str, done: float | None = None, whole: float | None = None) -> None:
-        """Show on a terminal only, for updates that say nothing new."""
+    def show(self, text: str, done: float | None = None, total: float | None = None) -> None:
+        """Show how far it is in the moving line only, for updates that say nothing new."""
         if not self._moving:
             return
         if self._bar is None:
-            self._bar = _bar()
+            self._bar = _make_bar()
             self._bar.add_task("")
             self._bar.start()
-        short = clean(" ".join(words.split()))[:MAX_CHARS]
-        self._bar.update(self._bar.task_ids[0], completed=done or 0, total=whole, description=short)
+        short = clean(" ".join(text.split()))[:MAX_CHARS]
+        self._bar.update(self._bar.task_ids[0], completed=done or 0, total=total, description=short)
 
     def hide(self) -> None:
         """Remove the line from the terminal."""
@@ -44,7 +44,7 @@ class ProgressLine:
             self._bar = None
 
 
-def _bar() -> "Bar":
+def _make_bar() -> "Bar":
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), BarColumn(24), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))

@@ -1,7 +1,8 @@
 """The lines of a watch: a heading, then one line for each step, in columns that stay where they are."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -149,6 +150,13 @@ class Lines:
         """Print what is no record, in the columns of the records if there are any."""
         rows = next(iter(self._rows.values()), None) or self._rows.setdefault("", Rows(("time", "id", "what")))
         rows.print((_now(), about, what))
+
+
+async def show_steps(steps: "AsyncGenerator[WatchStep]", lines: Lines) -> None:
+    """Print each step of a watch, until cancelled."""
+    async with aclosing(steps):
+        async for step in steps:
+            lines.show(step)
 
 
 def _folded(text: str, indent: int) -> str:

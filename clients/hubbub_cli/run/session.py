@@ -1,5 +1,6 @@
 """One run of a command: global options, the connection to the hub, and its end."""
 
+import inspect
 import json
 import os
 import shlex
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from hubbub_client.hub import Hub
 
 T = TypeVar("T")
+HubWork = Callable[..., Awaitable[bool | None]]
+"""What a command does at a hub: gets the `Hub`, the `Settings`, and the command's own parameters. False: exit 1."""
 
 RUNNER = "hubbub_cli.runner"
 CONNECT_TIMEOUT_S = 5.0
@@ -171,6 +174,24 @@ def run(context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]",
         raise typer.Exit(interrupted) from None
     if good is False:
         raise Failed
+
+
+def hub_command(*, endless: bool = False) -> Callable[[HubWork], Callable[..., None]]:
+    """Return a decorator that makes a coroutine function a command, which connects first; see `run` for `endless`."""
+
+    def decorate(work: HubWork) -> Callable[..., None]:
+        def command(context: typer.Context, **given: Any) -> None:
+            run(context, lambda hub: work(hub, settings_of(context), **given), endless=endless)
+
+        # Typer makes options and arguments of the parameters: of all but the hub and the settings.
+        _, _, *own = inspect.signature(work).parameters.values()
+        context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        command.__signature__ = inspect.Signature([context, *own])  # pyright: ignore[reportFunctionMemberAccess]
+        command.__annotations__ = {each.name: each.annotation for each in (context, *own)}
+        command.__name__, command.__doc__ = work.__name__, work.__doc__
+        return command
+
+    return decorate
 
 
 def json_value(text: str, name: str) -> Any:

@@ -23,12 +23,6 @@ MOST, MOST_PAGES = 200, 50
 PLAIN = re.compile(r"[\w./:@%+,][\w./:@%+,-]*", re.ASCII)
 
 
-def among(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Complete from these words."""
-    words = list(names)
-    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
-
-
 def servers(context: typer.Context, incomplete: str) -> list[str]:
     """Complete names of servers."""
     return _listed(context, incomplete, "server", "ServerService/ListServers", lambda it: _names(it.servers))

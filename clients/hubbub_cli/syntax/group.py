@@ -5,14 +5,17 @@ What all of them have in common is here, too: the options of the root anywhere, 
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hubbub_cli.syntax.plain_values import lighten
+from hubbub_cli.syntax.plain_values import read_plain_values
 from hubbub_cli.syntax.root_options import is_shared, taken_over
 from hubbub_cli.syntax.usage import Failed, advise
+
+if TYPE_CHECKING:
+    from hubbub_cli.run.session import HubWork
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -132,10 +135,18 @@ class Commands(typer.Typer):
         super().__init__(help=help, cls=cls, rich_markup_mode=None, **settings)
 
     def command(  # pyright: ignore[reportIncompatibleMethodOverride] - the settings that commands here have
-        self, name: str | None = None, *, cls: type[TyperCommand] = LightCommand, epilog: str
+        self, name: str | None = None, *, cls: type[TyperCommand] = LightCommand, example: str
     ) -> Callable[[F], F]:
-        """Return a decorator that makes a function a command, with its example."""
-        return super().command(name, cls=cls, epilog=epilog)
+        """Return a decorator that makes a function a command; `example` is a command line without `hubbub`."""
+        return super().command(name, cls=cls, epilog=f"Example: hubbub {example}")
+
+    def hub_command(
+        self, name: str | None = None, *, example: str, endless: bool = False
+    ) -> Callable[["HubWork"], object]:
+        """Return a decorator that makes a coroutine function a command, as `session.hub_command` does."""
+        from hubbub_cli.run.session import hub_command  # imported late: the help of the root needs no session
+
+        return lambda work: self.command(name, example=example)(hub_command(endless=endless)(work))
 
 
 def summary(command: Any) -> str:
@@ -145,7 +156,7 @@ def summary(command: Any) -> str:
 
 def _light(command: Any, ctx: Any, own: Sequence[Any]) -> Sequence[Any]:
     for each in own:
-        lighten(each)
+        read_plain_values(each)
     if "of_root" not in vars(command):
         command.of_root = taken_over(command, ctx, own)
     return [*own, *command.of_root]

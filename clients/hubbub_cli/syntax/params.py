@@ -1,10 +1,9 @@
-"""Arguments and options that several commands share, and the example below a command's help."""
+"""Arguments and options that several commands share."""
 
 from typing import Annotated, Any, get_args
 
 import typer
 
-from hubbub_cli.run.session import Usage
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.bounds import MOST, finite
 from hubbub_client.data.records import (
@@ -18,31 +17,25 @@ from hubbub_client.data.records import (
 )
 
 
-def example(words: str) -> str:
-    """Return the epilog of a command's help."""
-    return f"Example: hubbub {words}"
+def repeatable_choice(option: str, choices: Any, text: str, metavar: str = "NAME") -> Any:
+    """Return an option that takes some of the choices, a Literal: Typer has this for one of them, not for a list."""
+    names: tuple[str, ...] = get_args(choices)
+
+    def check(values: list[str] | None) -> list[str]:
+        for value in values or ():
+            if value not in names:
+                raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, names))}.")
+        return values or []
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return typer.Option(option, metavar=metavar, help=text, callback=check, autocompletion=complete)
 
 
-def _several(option: str, names: tuple[str, ...]) -> Any:
-    return typer.Option(
-        option, help=f"Only {' or '.join(names)}; repeatable.", autocompletion=completion.among(names), metavar="NAME"
-    )
+def _only(option: str, choices: Any) -> Any:
+    return repeatable_choice(option, choices, f"Only {' or '.join(get_args(choices))}; repeatable.")
 
-
-def known(values: list[str] | None, option: str, names: tuple[str, ...]) -> list[Any]:
-    """Check the values of a repeatable option. Raises Usage for one that is not among the names."""
-    for value in values or ():
-        if value not in names:
-            raise Usage(f"{option}: {value!r} is not one of {', '.join(names)}")
-    return values or []
-
-
-REQUEST_KINDS: tuple[str, ...] = get_args(RequestKind)
-REQUEST_STATES: tuple[str, ...] = get_args(RequestState)
-CALL_STATES: tuple[str, ...] = get_args(CallState)
-TASK_STATUSES: tuple[str, ...] = get_args(TaskStatus)
-EVENT_KINDS: tuple[str, ...] = get_args(EventKind)
-CATALOG_KINDS: tuple[str, ...] = get_args(CatalogKind)
 
 Server = Annotated[str, typer.Argument(metavar="SERVER", help="The server.", autocompletion=completion.servers)]
 ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server.", autocompletion=completion.servers)]
@@ -58,12 +51,12 @@ RequestId = Annotated[
 CallId = Annotated[str, typer.Argument(metavar="ID", help="The call.", autocompletion=completion.calls)]
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task.", autocompletion=completion.tasks)]
 
-RequestKinds = Annotated[list[str] | None, _several("--kind", REQUEST_KINDS)]
-RequestStates = Annotated[list[str] | None, _several("--state", REQUEST_STATES)]
-CallStates = Annotated[list[str] | None, _several("--state", CALL_STATES)]
-TaskStatuses = Annotated[list[str] | None, _several("--status", TASK_STATUSES)]
-EventKinds = Annotated[list[str] | None, _several("--kind", EVENT_KINDS)]
-CatalogKinds = Annotated[list[str] | None, _several("--kind", CATALOG_KINDS)]
+RequestKinds = Annotated[list[Any] | None, _only("--kind", RequestKind)]
+RequestStates = Annotated[list[Any] | None, _only("--state", RequestState)]
+CallStates = Annotated[list[Any] | None, _only("--state", CallState)]
+TaskStatuses = Annotated[list[Any] | None, _only("--status", TaskStatus)]
+EventKinds = Annotated[list[Any] | None, _only("--kind", EventKind)]
+CatalogKinds = Annotated[list[Any] | None, _only("--kind", CatalogKind)]
 Role = Annotated[TaskRole | None, typer.Option(help="Who holds them: the hub (receiver) or a server (client).")]
 
 Limit = Annotated[int, typer.Option(min=1, max=MOST, metavar="N", help="At most so many.")]
