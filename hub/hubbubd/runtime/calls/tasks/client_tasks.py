@@ -188,17 +188,21 @@ class ClientTasks:
             self.hasten(task.server, task.remote_id)
 
     async def open(self, request: PendingRequest) -> None:
-        """Add a request on the wire to the inbox, committed together with its task's reference to it.
+        """Add a request on the wire to the inbox, committed together with the references of its task and call to it.
 
-        Raises ResourceExhausted and Unavailable.
+        So those who follow the call hear at once that it waits. Raises ResourceExhausted and Unavailable.
         """
 
-        def asked(task: Task | None) -> Task | None:
+        def refer(task: Task | None) -> Task | None:
             if task is None or task.role is not TaskRole.CLIENT:
                 return task
             return replace(task, pending_ids=(*task.pending_ids, request.id))
 
-        await self._inbox.open([request], lambda: self._table.step(request.task_id or "", asked))
+        def plan_references() -> Sequence[Change[Any]]:
+            of_task = self._table.step(request.task_id or "", refer)
+            return [*of_task, *self._calls.queued(request.call_id or "")]
+
+        await self._inbox.open([request], plan_references)
 
     # For callers
 
