@@ -18,11 +18,11 @@ class Tally:
         return self._amounts.get(name, 0)
 
     def add(self, name: str, amount: int = 1) -> None:
-        self._amounts[name] = self[name] + amount
+        self._amounts[name] = self._amounts.get(name, 0) + amount
 
     def take(self, name: str, amount: int = 1) -> None:
         """Subtract, not below zero."""
-        if (left := self[name] - amount) > 0:
+        if (left := self._amounts.get(name, 0) - amount) > 0:
             self._amounts[name] = left
         else:
             self._amounts.pop(name, None)

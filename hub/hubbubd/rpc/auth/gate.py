@@ -114,7 +114,7 @@ class Gate:
         for key, value in metadata:
             match key.lower():
                 case "authorization":
-                    credentials.append(_text(value))
+                    credentials.append(value if isinstance(value, str) else value.decode("latin-1"))
                 case name if name == NAME_METADATA:
                     called.append(_text(value))
                 case name if name == BINARY_NAME_METADATA:

@@ -94,15 +94,11 @@ class LineSplitter:
         self._scanned = 0
         self._skipped = 0
         self._head = self._tail = b""
-        self._ready = False
+        self.ready = False
+        """Whether `take` may return a line; False is certain."""
 
     def __len__(self) -> int:
         return len(self._buffer)
-
-    @property
-    def ready(self) -> bool:
-        """Whether `take` may return a line; False is certain."""
-        return self._ready
 
     @property
     def skipping(self) -> bool:
@@ -112,15 +108,15 @@ class LineSplitter:
     def feed(self, chunk: bytes) -> None:
         """Add a chunk."""
         self._buffer += chunk
-        self._ready = self._ready or b"\n" in chunk
-        if not self._ready:
+        self.ready = self.ready or b"\n" in chunk
+        if not self.ready:
             self._skip_what_is_too_long()
 
     def take(self) -> bytes | bytearray | Oversized | None:
         """Return the next line without its newline; None when it is not complete."""
         end = self._buffer.find(b"\n", self._scanned)
         if end < 0:
-            self._ready = False
+            self.ready = False
             self._skip_what_is_too_long()
             self._scanned = len(self._buffer)
             return None
