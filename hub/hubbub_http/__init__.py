@@ -1,7 +1,7 @@
 """HTTP connections within bounds: those of the hub, and those of `hubbub web`.
 
-connection.py  one connection: its parser, its bounds, strangers
-gathered.py    what is written in one turn of the loop, sent together
+connection.py    one connection: its parser, its bounds, strangers
+write_buffer.py  what is written in one turn of the loop, sent together
 """
 
 from hubbub_http.connection import CERTIFICATE, CUT, LET_IN, HttpConnection, connection_class

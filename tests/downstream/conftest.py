@@ -16,9 +16,9 @@ from hubbubd.downstream import (
     EndpointSession,
     EndpointSessions,
     HostOutbox,
+    HostRequest,
     McpEndpoint,
     McpHost,
-    RequestToHost,
     ServerView,
     StateTokens,
 )
@@ -100,7 +100,7 @@ class NewHost:
     def begin(self, method: str, **params: Any) -> "asyncio.Task[bytes]":
         """A request under way."""
         self.outlet = HostOutbox()
-        exchange = RequestToHost(
+        exchange = HostRequest(
             id=next(self._ids),
             method=method,
             params=params,

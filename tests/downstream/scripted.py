@@ -13,10 +13,10 @@ from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.downstream import (
     EndpointSession,
     HostOutbox,
+    HostRequest,
     McpEndpoint,
     McpHost,
     QuestionPolicy,
-    RequestToHost,
     ServerView,
 )
 from hubbubd.downstream.hosts.host import Presence
@@ -78,7 +78,7 @@ class ScriptedHost:
 
     async def send(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Make one request of a revision without a handshake; return its response."""
-        exchange = RequestToHost(
+        exchange = HostRequest(
             id=next(self._ids),
             method=method,
             params=params,
@@ -111,7 +111,7 @@ class ScriptedHost:
         answering: dict[Any, asyncio.Task[None]] = {}
         try:
             while not (outlet.closed and outlet.empty):
-                await outlet.news()
+                await outlet.wait_for_news()
                 for raw in outlet.take():
                     message = read(raw)
                     if isinstance(message, RequestMessage):

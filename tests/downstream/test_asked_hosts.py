@@ -10,7 +10,7 @@ from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.downstream import QuestionPolicy
-from hubbubd.downstream.calls.attendance import RETURN_S
+from hubbubd.downstream.calls.host_call import RETURN_S
 from hubbubd.errors import FailedPrecondition
 from hubbubd.runtime.calls.callers import ANSWERED_S
 from hubbubd.runtime.hub import Hub

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hubbubd import payload
-from hubbubd.downstream.protocol import content_blocks, revisions
+from hubbubd.downstream.protocol import revisions
 
 TEXT = {"type": "text", "text": "a"}
 LINK: dict[str, Any] = {
@@ -49,7 +49,7 @@ def test_a_type_that_no_revision_knows_becomes_text_where_it_is_alone_too(revisi
 
 def test_a_result_without_such_blocks_is_passed_on_as_it_is() -> None:
     raw = payload.dumps({"content": [TEXT, LINK, {"type": "text", "text": '{"type":"x-own"}'}]})
-    assert content_blocks.of_result("tools/call", raw, "2026-07-28") is raw
+    assert revisions.render_blocks("tools/call", raw, "2026-07-28") is raw
 
 
 @pytest.mark.parametrize(("revision", "is_told"), [("2024-11-05", True), ("2025-03-26", True), ("2025-06-18", False)])
@@ -69,15 +69,15 @@ def test_what_is_no_content_stays_as_it_is(broken: dict[str, Any]) -> None:
     sent = {**broken, "_meta": {"said": "audio"}}
     assert crossed("tools/call", sent, "2024-11-05") == sent
     messages: dict[str, Any] = {"messages": [broken, 7, None]}
-    assert content_blocks.of_sampling(messages, "2024-11-05")["messages"][-2:] == [7, None]
+    assert revisions.render_sampling(messages, "2024-11-05")["messages"][-2:] == [7, None]
 
 
 def test_a_message_of_a_sampling_with_several_blocks_becomes_several_messages() -> None:
     params: dict[str, Any] = {
         "messages": [{"role": "user", "content": [TEXT, AUDIO]}, {"role": "assistant", "content": TEXT}]
     }
-    assert content_blocks.of_sampling(params, "2025-11-25") == params
-    assert content_blocks.of_sampling(params, "2024-11-05")["messages"] == [
+    assert revisions.render_sampling(params, "2025-11-25") == params
+    assert revisions.render_sampling(params, "2024-11-05")["messages"] == [
         {"role": "user", "content": TEXT},
         {"role": "user", "content": AUDIO_IN_WORDS},
         {"role": "assistant", "content": TEXT},

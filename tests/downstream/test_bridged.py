@@ -53,7 +53,7 @@ class Bridge:
             while self.told:
                 if wanted(message := self.told.pop(0)):
                     return message
-            assert await host.outlet.news(PATIENCE_S), "the hub says nothing"
+            assert await host.outlet.wait_for_news(PATIENCE_S), "the hub says nothing"
             self.told += map(payload.loads, host.outlet.take())
 
     @staticmethod

@@ -285,10 +285,10 @@ async def test_a_session_that_has_ended_is_freed_without_a_collection(
     async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
         endpoint = McpEndpoint(at.hub, ServerView(at.hub, "one"), handles(at.hub))
         session = EndpointSession(McpHost(principal=ADA, revision=OLD), endpoint, at.hub.clock.steady)
-        await session.standing.set_level("info")
+        await session.notifications.set_level("info")
         at.peer.link.tell(changed("tools"))
         await settle(2)
-        freed = [ref(each) for each in (session, session.standing, session.standing.resources)]
+        freed = [ref(each) for each in (session, session.notifications, session.notifications.resources)]
         gc.disable()
         try:
             session.end()

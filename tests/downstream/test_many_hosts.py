@@ -46,7 +46,7 @@ async def bridges_come_and_go(at: Place) -> None:
         for id_, method in enumerate(("initialize", "ping")):
             host.receive(payload.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": HELLO}))
         if number % 2:
-            assert await host.outlet.news(60)
+            assert await host.outlet.wait_for_news(60)
         hosts.part(host, left=number % 3 == 0)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.downstream import HostOutbox, McpEndpoint, McpHost, ProfileView, RequestToHost, ServerView
+from hubbubd.downstream import HostOutbox, HostRequest, McpEndpoint, McpHost, ProfileView, ServerView
 from hubbubd.runtime.hub import Hub
 
 from ..runtime.conftest import World, server
@@ -39,7 +39,7 @@ async def hub(world: World) -> Any:
 
 async def ask(endpoint: McpEndpoint, principal: Principal, method: str, **params: Any) -> Any:
     host = McpHost(principal=principal, revision=OLD)
-    exchange = RequestToHost(id=1, method=method, params=params, host=host, tell=lambda _: None)
+    exchange = HostRequest(id=1, method=method, params=params, host=host, tell=lambda _: None)
     return json.loads(await endpoint.serve(exchange))["result"]
 
 
@@ -62,7 +62,9 @@ async def test_a_search_finds_nothing_of_servers_out_of_reach(hub: Hub) -> None:
 async def test_a_host_of_one_server_is_not_told_of_lists_of_others(hub: Hub, world: World) -> None:
     told: list[bytes] = []
     endpoint = McpEndpoint(hub, ServerView(hub, "one"), handles(hub))
-    standing = endpoint.standing(McpHost(principal=ADA, revision=OLD), lambda message, _: told.append(message))
+    standing = endpoint.make_notifications(
+        McpHost(principal=ADA, revision=OLD), lambda message, _: told.append(message)
+    )
     world.peers["two"].link.tell(TOOLS)
     await settle(2)
     assert told == []
@@ -75,7 +77,9 @@ async def test_a_host_of_one_server_is_not_told_of_lists_of_others(hub: Hub, wor
 async def test_a_profile_that_changes_all_the_time_is_told_five_times_a_second_at_most(hub: Hub) -> None:
     settings, told = [ProfileSettings()], list[bytes]()
     endpoint = McpEndpoint(hub, ProfileView(hub, "p", lambda: settings[0]), handles(hub))
-    standing = endpoint.standing(McpHost(principal=ADA, revision=OLD), lambda message, _: told.append(message))
+    standing = endpoint.make_notifications(
+        McpHost(principal=ADA, revision=OLD), lambda message, _: told.append(message)
+    )
     began = anyio.current_time()
     for number in range(501):
         settings[0] = ProfileSettings(servers=("one",) if number % 2 else ("*",), instructions=str(number))
@@ -97,7 +101,9 @@ async def test_a_principal_that_may_no_longer_call_a_server_hears_nothing_of_its
 async def test_a_host_that_has_left_is_told_nothing_and_wants_nothing(hub: Hub, world: World) -> None:
     told: list[bytes] = []
     endpoint, peer = McpEndpoint(hub, ProfileView(hub, "p", ProfileSettings), handles(hub)), world.peers["three"]
-    standing = endpoint.standing(McpHost(principal=ADA, revision=OLD), lambda message, _: told.append(message))
+    standing = endpoint.make_notifications(
+        McpHost(principal=ADA, revision=OLD), lambda message, _: told.append(message)
+    )
     await standing.set_level("debug")
     peer.capabilities, peer.listing = ALL, lists(tools=[{"name": "c"}])
     hub.catalog.reconsider()  # it would look soon

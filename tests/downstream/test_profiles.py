@@ -9,7 +9,7 @@ from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.filters import CatalogFilter
 from hubbubd.core.servers.catalog import CatalogKind, Freshness
-from hubbubd.downstream import McpEndpoint, McpHost, ProfileView, RequestToHost
+from hubbubd.downstream import HostRequest, McpEndpoint, McpHost, ProfileView
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
 
@@ -153,7 +153,7 @@ async def test_results_name_resources_as_the_lists_do(hub: Hub) -> None:
 async def ask(hub: Hub, view: ProfileView, method: str, **params: Any) -> Any:
     """The response of the profile's endpoint."""
     host = McpHost(principal=ADA, revision="2025-11-25")
-    exchange = RequestToHost(id=1, method=method, params=params, host=host, tell=lambda _: None)
+    exchange = HostRequest(id=1, method=method, params=params, host=host, tell=lambda _: None)
     return json.loads(await McpEndpoint(hub, view, handles(hub)).serve(exchange))
 
 

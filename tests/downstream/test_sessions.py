@@ -16,12 +16,12 @@ from hubbubd.downstream import (
     EndpointSessions,
     HostLimits,
     HostOutbox,
+    HostRequest,
     McpEndpoint,
     McpHost,
-    RequestToHost,
 )
 from hubbubd.downstream.hosts import introductions
-from hubbubd.downstream.protocol.messages import Refusal, RequestMessage
+from hubbubd.downstream.protocol.messages import PROTOCOL_VERSION, Refusal, RequestMessage
 from hubbubd.errors import ResourceExhausted
 
 from .conftest import World
@@ -37,17 +37,17 @@ class Waiting:
         self.is_removed = False
         self.go = anyio.Event()
 
-    def standing(self, *_: Any) -> Any:
+    def make_notifications(self, *_: Any) -> Any:
         """What a host is told between its requests: nothing."""
         return SimpleNamespace(close=lambda: None, resume=lambda *_: None)
 
-    def joined(self, host: McpHost) -> None:
+    def add_host(self, host: McpHost) -> None:
         """Nobody looks."""
 
-    def parted(self, host: McpHost) -> None:
+    def remove_host(self, host: McpHost) -> None:
         """Nobody looks."""
 
-    async def serve(self, exchange: RequestToHost) -> bytes:
+    async def serve(self, exchange: HostRequest) -> bytes:
         """Serves one."""
         await self.go.wait()
         return b"{}"
@@ -199,7 +199,7 @@ async def test_what_a_host_says_of_itself_has_a_bound(part: str) -> None:
         said: dict[str, Any] = {"name": size * "x"}
         old = RequestMessage(1, "initialize", {"protocolVersion": "2025-11-25", part: said})
         name = {"clientInfo": introductions.INFO, "capabilities": introductions.CAPABILITIES}[part]
-        meta = {introductions.VERSION: "2026-07-28", introductions.CAPABILITIES: {}, name: said}
+        meta = {PROTOCOL_VERSION: "2026-07-28", introductions.CAPABILITIES: {}, name: said}
         new = RequestMessage(1, "tools/list", {"_meta": meta})
         for of, request in ((introductions.of_handshake, old), (introductions.of_request, new)):
             with nullcontext() if fits else pytest.raises(Refusal, match=f"{INTRODUCTION_BYTES} bytes"):

@@ -8,7 +8,7 @@ import pytest
 
 from hubbubd.core.jsonrpc import HEADER_MISMATCH
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.rpc.mcp.headers import check_arguments, decoded
+from hubbubd.rpc.mcp.headers import check_arguments, unwrap
 
 PLAIN = b'{"name":"plain","inputSchema":{"type":"object","properties":{"region":{"type":"string"}}}}'
 NESTED = {"type": "object", "properties": {"id": {"type": "string", "x-mcp-header": "Tenant"}}}
@@ -31,7 +31,7 @@ def wrapped(text: str) -> str:
 
 
 def check(arguments: Any, sent: dict[str, str], tool: bytes | None = MARKED) -> None:
-    encoded = {f"mcp-param-{name}".encode(): value.encode("latin-1") for name, value in sent.items()}
+    encoded = {f"mcp-param-{name}": value for name, value in sent.items()}
     check_arguments(tool, arguments, encoded)
 
 
@@ -104,4 +104,4 @@ def test_tools_without_marked_arguments_have_no_headers_to_compare(tool: bytes |
 
 
 def test_a_name_that_no_header_can_have_comes_wrapped() -> None:
-    assert decoded(wrapped("gr\u00fc\u00df dich").encode()) == "gr\u00fc\u00df dich"
+    assert unwrap(wrapped("gr\u00fc\u00df dich")) == "gr\u00fc\u00df dich"

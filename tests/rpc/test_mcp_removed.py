@@ -78,5 +78,5 @@ async def test_a_host_behind_a_bridge_is_told_before_its_stream_ends(made: Stage
     await made.arrived()
     await made.reload(mcp_profiles={})
     with anyio.fail_after(LIMIT_S):
-        await endpoint.removed()
+        await endpoint.wait_until_removed()
     assert b"PROFILE_NOT_FOUND" in outlet.take()[0]

@@ -2,7 +2,7 @@
 
 from hubbubd.downstream.endpoint import McpEndpoint
 from hubbubd.downstream.endpoints import McpEndpoints
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, HostOutbox, McpHost, RequestToHost
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, HostOutbox, HostRequest, McpHost
 from hubbubd.downstream.hosts.limits import HostLimits
 from hubbubd.downstream.hosts.processes import HostProcesses
 from hubbubd.downstream.hosts.unread_bytes import UnreadBytes
@@ -26,13 +26,13 @@ __all__ = [
     "HostLimits",
     "HostOutbox",
     "HostProcesses",
+    "HostRequest",
     "McpEndpoint",
     "McpEndpoints",
     "McpHost",
     "ProfileView",
     "QuestionPolicy",
     "ReplayStream",
-    "RequestToHost",
     "Serve",
     "ServerView",
     "StateKeyRing",

@@ -5,13 +5,13 @@ message ──> McpEndpoint.serve: table of methods ──> lists (catalog) | ca
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+import anyio
 import structlog
 
 from hubbubd import bounds, payload
@@ -20,14 +20,14 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream.calls import call_results, tickets
 from hubbubd.downstream.host_calls import HostCalls, lost
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, McpHost, RequestToHost
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, WITH_TASKS, HostRequest, McpHost
 from hubbubd.downstream.instrumentation import RequestInstrumentation
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications
 from hubbubd.downstream.protocol import messages, revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.state_tokens import StateTokens
 from hubbubd.downstream.subscriptions import listen
-from hubbubd.downstream.tasks.host_tasks import WITH_TASKS, refuse_task, with_tasks
+from hubbubd.downstream.tasks.host_tasks import refuse_task, with_tasks
 from hubbubd.downstream.utilities import Utilities
 from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.first_lists import FirstLists
@@ -67,16 +67,16 @@ LISTS: Final = {
 
 log = structlog.get_logger(__name__)
 
-Handler = Callable[[RequestToHost], Awaitable[bytes]]
+Handler = Callable[[HostRequest], Awaitable[bytes]]
 
 
 class McpEndpoint:
     """Serves the requests of hosts at one address."""
 
-    def __init__(self, hub: Hub, view: EndpointView, handles: StateTokens) -> None:
+    def __init__(self, hub: Hub, view: EndpointView, tokens: StateTokens) -> None:
         self.view = view
         self._hub = hub
-        self._conversations = HostCalls(hub, view, handles, self._result)
+        self._calls = HostCalls(hub, view, tokens, self._render)
         self._instrumentation = RequestInstrumentation(hub.tracer, hub.meter)
         relay = Utilities(hub, view)
         common: dict[str, Handler] = {
@@ -95,35 +95,35 @@ class McpEndpoint:
         stateless: dict[str, Handler] = {
             **common,
             "server/discover": self._discover,
-            **self._conversations.extension.methods,
-            "subscriptions/listen": partial(listen, hub, view, self._conversations.extension),
+            **self._calls.extension.methods,
+            "subscriptions/listen": partial(listen, hub, view, self._calls.extension),
         }
         self._methods: dict[str, dict[str, Handler]] = {
             **dict.fromkeys(HANDSHAKE_REVISIONS, handshake),
-            WITH_TASKS: {**handshake, **self._conversations.session_tasks.methods},
+            WITH_TASKS: {**handshake, **self._calls.session_tasks.methods},
             **dict.fromkeys(STATELESS_REVISIONS, stateless),
         }
         self._relay = relay
         self._first_lists = FirstLists(hub, view)
         self._removed = asyncio.Event()
-        self._open: dict[asyncio.Timeout, asyncio.Task[Any]] = {}
+        self._open: dict[anyio.CancelScope, asyncio.Task[Any]] = {}
 
-    def standing(self, host: McpHost, tell: Callable[[bytes, bool], None]) -> SessionNotifications:
-        """Return what a new session of a host has between its requests; `tell` as there."""
+    def make_notifications(self, host: McpHost, tell: Callable[[bytes, bool], None]) -> SessionNotifications:
+        """Return what tells a new session of a host what belongs to no request; `tell` as there."""
         return SessionNotifications(self._hub, self.view, lambda: host.principal, tell)
 
-    def joined(self, host: McpHost) -> None:
-        """Show a host whose session has begun."""
+    def add_host(self, host: McpHost) -> None:
+        """Show operators a host whose session has begun."""
         host.connected = self._hub.hosts.join(host.introduction(self.view.name))
         self._show(host, host.connected)
 
     def _show(self, host: McpHost, connected: ConnectedHost) -> None:
         """Have operators see what is to be seen of a host now."""
         connected.is_listening = lambda: host.is_listening()
-        connected.asked = partial(self._conversations.outlook, host)
+        connected.asked = partial(self._calls.describe_questions, host)
 
-    def parted(self, host: McpHost) -> None:
-        """Show it no more."""
+    def remove_host(self, host: McpHost) -> None:
+        """Show operators a host no more."""
         if host.connected is not None:
             self._hub.hosts.part(host.connected)
             host.connected = None
@@ -131,115 +131,111 @@ class McpEndpoint:
     def remove(self) -> None:
         """Serve nothing more: what is open ends with an error."""
         self._removed.set()
-        for limit in self._open:
-            limit.reschedule(asyncio.get_running_loop().time())
+        for scope in self._open:
+            scope.cancel()
 
     @property
     def is_removed(self) -> bool:
         """Whether it serves nothing more."""
         return self._removed.is_set()
 
-    async def removed(self) -> None:
+    async def wait_until_removed(self) -> None:
         """Return once the endpoint was removed, and what was open has ended."""
         await self._removed.wait()
         if self._open:
             await asyncio.wait(set(self._open.values()))
 
-    @asynccontextmanager
-    async def _while_there(self) -> AsyncGenerator[None]:
-        """Serve a request during the block, unless the endpoint is removed. Raises NotFound."""
+    async def _serve_until_removed(self, request: HostRequest, handler: Handler) -> bytes:
+        """Return the result of a request. Raises what its handler does, and NotFound once the endpoint is removed."""
         task = asyncio.current_task()
         assert task is not None
         if self._removed.is_set():
-            raise self.not_there
-        limit = asyncio.timeout(None)
-        try:
-            async with limit:
-                self._open[limit] = task
-                try:
-                    yield
-                finally:
-                    del self._open[limit]
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise self.not_there from None
+            raise self.removal
+        with anyio.CancelScope() as scope:  # cancelled by `remove`
+            self._open[scope] = task
+            try:
+                return await handler(request)
+            finally:
+                del self._open[scope]
+        raise self.removal
 
     @property
-    def not_there(self) -> NotFound:
+    def removal(self) -> NotFound:
         """What to say once it was removed."""
         return NotFound("profile", self.view.name.removeprefix("p/"))
 
     def call_ids(self, principal: Principal, call_key: str) -> tuple[str, str]:
         """Return the ids that the call of a request with this key may have: as a call alone, and as a task."""
-        return call_key, self._conversations.tasks.id_of(principal, call_key)
+        return call_key, self._calls.tasks.id_of(principal, call_key)
 
-    async def resume(self, exchange: RequestToHost) -> bytes:
+    async def resume(self, request: HostRequest) -> bytes:
         """Serve a request that came to an earlier process, or to another member: by its call, or it is lost."""
-        principal, call = exchange.host.principal, None
-        if exchange.call_key:
+        principal, call = request.host.principal, None
+        if request.call_key:
             try:
-                call_ids = self.call_ids(principal, exchange.call_key)
-                call = await self._conversations.made_before(principal, call_ids)
+                call_ids = self.call_ids(principal, request.call_key)
+                call = await self._calls.find_earlier(principal, call_ids)
             except HubError as exc:
-                return messages.error(exchange.id, call_results.of_error(exc))
+                return messages.error(request.id, call_results.of_error(exc))
         if call is None:
-            return messages.error(exchange.id, lost())
-        found = call
+            return messages.error(request.id, lost())
+        earlier = call
 
-        async def handler(exchange: RequestToHost) -> bytes:
-            return self._result(exchange, found.server, await self._conversations.resumed(exchange, found))
+        async def handler(request: HostRequest) -> bytes:
+            return self._render(request, earlier.server, await self._calls.resume(request, earlier))
 
-        return await self.serve(replace(exchange, method=call.method, params=payload.loads(call.params)), handler)
+        return await self.serve(replace(request, method=call.method, params=payload.loads(call.params)), handler)
 
-    async def serve(self, exchange: RequestToHost, handler: Handler | None = None) -> bytes:
+    async def serve(self, request: HostRequest, handler: Handler | None = None) -> bytes:
         """Serve one request and return the response for its host. Never raises but for cancellation.
 
         `handler` is used instead of that of its method.
         """
-        hosts, host = self._hub.hosts, exchange.host
+        hosts, host = self._hub.hosts, request.host
         if (shown := host.connected) is None:
             shown = hosts.seen(host.introduction(self.view.name))
             self._show(host, shown)
-        with self._instrumentation.request(exchange) as outcome, hosts.serving(shown, exchange.method[:100]) as request:
-            exchange.shown = request
+        with (
+            self._instrumentation.request(request) as outcome,
+            hosts.serving(shown, request.method[:100]) as open_request,
+        ):
+            request.shown = open_request
             try:
-                handler = handler or self._methods[host.revision].get(exchange.method)
+                handler = handler or self._methods[host.revision].get(request.method)
                 if handler is None:
-                    raise messages.unknown_method(exchange.method)
-                async with self._while_there():
-                    result = await handler(exchange)
-                outcome.error = TOOL_ERROR if exchange.method == "tools/call" and b'"isError":true' in result else ""
-                return messages.result(exchange.id, result)
+                    raise messages.unknown_method(request.method)
+                result = await self._serve_until_removed(request, handler)
+                outcome.error = TOOL_ERROR if request.method == "tools/call" and b'"isError":true' in result else ""
+                return messages.result(request.id, result)
             except Refusal as refusal:
                 outcome.error = str(refusal.code)
-                return messages.error(exchange.id, refusal)
+                return messages.error(request.id, refusal)
             except HubError as exc:
                 outcome.error = exc.reason
-                return messages.error(exchange.id, call_results.of_error(exc))
+                return messages.error(request.id, call_results.of_error(exc))
             except Exception as exc:
                 outcome.error = type(exc).__name__
-                log.exception("request of a host failed: internal error", method=exchange.method[:100])
-                return messages.error(exchange.id, messages.internal(type(exc).__name__))
+                log.exception("request of a host failed: internal error", method=request.method[:100])
+                return messages.error(request.id, messages.internal(type(exc).__name__))
 
-    async def _initialize(self, exchange: RequestToHost) -> bytes:
-        about = self.view.introduction(exchange.host.principal)
+    async def _initialize(self, request: HostRequest) -> bytes:
+        about = self.view.introduction(request.host.principal)
         said: dict[str, Any] = {
-            "protocolVersion": exchange.host.revision,
-            "capabilities": self._capabilities(about, exchange.host),
-            "serverInfo": revisions.server_info(about.server_info, exchange.host.revision),
+            "protocolVersion": request.host.revision,
+            "capabilities": self._capabilities(about, request.host),
+            "serverInfo": revisions.server_info(about.server_info, request.host.revision),
         }
         if about.instructions:
             said["instructions"] = about.instructions
         return payload.dumps(said)
 
-    async def _discover(self, exchange: RequestToHost) -> bytes:
-        about = self.view.introduction(exchange.host.principal)
+    async def _discover(self, request: HostRequest) -> bytes:
+        about = self.view.introduction(request.host.principal)
         said: dict[str, Any] = {
             "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
-            "capabilities": self._capabilities(about, exchange.host),
+            "capabilities": self._capabilities(about, request.host),
             "_meta": {"io.modelcontextprotocol/serverInfo": about.server_info},
-            **_cached(exchange, 0),
+            **_cached(request, 0),
         }
         if about.instructions:
             said["instructions"] = about.instructions
@@ -248,65 +244,66 @@ class McpEndpoint:
     def _capabilities(self, about: EndpointIntroduction, host: McpHost) -> dict[str, Any]:
         return with_tasks(revisions.capabilities(about.capabilities, host.revision), host)
 
-    async def _ping(self, exchange: RequestToHost) -> bytes:
+    async def _ping(self, request: HostRequest) -> bytes:
         return b"{}"
 
-    async def _list(self, exchange: RequestToHost) -> bytes:
-        kind = LISTS[exchange.method]
-        await self._first_lists.wait(kind, exchange.host.principal)
+    async def _list(self, request: HostRequest) -> bytes:
+        kind = LISTS[request.method]
+        await self._first_lists.wait(kind, request.host.principal)
         await self.view.settle(kind)
-        entries = self.view.entries(kind, exchange.host.principal)
-        begin = await in_turns(_finding(exchange.params.get("cursor"), kind, entries))
-        page = await in_turns(_paging(kind, entries[begin : begin + PAGE], exchange.host.revision))
-        said: dict[str, Any] = _cached(exchange, self._ttl_ms(kind, exchange))
+        entries = self.view.entries(kind, request.host.principal)
+        begin = await in_turns(_finding(request.params.get("cursor"), kind, entries))
+        page = await in_turns(_paging(kind, entries[begin : begin + PAGE], request.host.revision))
+        said: dict[str, Any] = _cached(request, self._ttl_ms(kind, request))
         end = begin + len(page)
         if end < len(entries):
             said["nextCursor"] = f"{end}.{_mark(kind, entries[end - 1])}"
         listed = b'{"' + member_of(kind).encode() + b'":[' + b",".join(page) + b"]}"
         return messages.with_members(listed, **said)
 
-    async def _named(self, exchange: RequestToHost) -> bytes:
-        kind, member = NAMED[exchange.method]
-        params = exchange.params
+    async def _named(self, request: HostRequest) -> bytes:
+        kind, member = NAMED[request.method]
+        params = request.params
         if (
             kind is CatalogKind.TOOL
             and params.get("name") == tickets.RESULT
             and self.view.policy.on_hold_end == "ticket"
         ):
-            server, result = await self._conversations.again(exchange)
-            result, origin = self.view.shown(server, result), self._hub.servers.protocol_version(server)
-            return revisions.result(exchange.method, result, exchange.host.revision, origin)
+            return self._render(request, *await self._calls.result_of_earlier(request))
         if kind is CatalogKind.TOOL and self.view.searched:
             if params.get("name") == own_tools.SEARCH:
-                refuse_task(exchange)
-                await self._first_lists.wait(CatalogKind.TOOL, exchange.host.principal)
-                found = await own_tools.searched(self.view, params, exchange.host.principal)
-                return revisions.result(exchange.method, found, exchange.host.revision, None)
+                refuse_task(request)
+                await self._first_lists.wait(CatalogKind.TOOL, request.host.principal)
+                found = await own_tools.searched(self.view, params, request.host.principal)
+                return revisions.result(request.method, found, request.host.revision, None)
             if params.get("name") == own_tools.CALL:
                 params = own_tools.unwrapped(params)
         named = params.get(member)
         if not isinstance(named, str):
             raise Refusal(INVALID_PARAMS, f"params.{member} must be a string")
         messages.check_length(named, f"params.{member}")
-        await self._settle(kind)
-        revision, own = exchange.host.revision, named
+        if not self.view.transparent:  # a server's own endpoint leaves it to the server what is there
+            await self._settle(kind)
+        host, own = request.host, named
         try:
-            target = self.view.target(kind, named, exchange.host.principal)
+            target = self.view.target(kind, named, host.principal)
             own = target.name
-            async with self._relay.leveled(exchange, target.server):
-                params = {**params, member: own}
-                result = await self._conversations.call(exchange, target.server, exchange.method, params)
-            result = self._result(exchange, target.server, result)
+            params = {**params, member: own}
+            if request.log_level is None:
+                result = await self._calls.call(request, target.server, request.method, params)
+            else:
+                async with self._relay.leveled(request, target.server):
+                    result = await self._calls.call(request, target.server, request.method, params)
+            return self._render(request, target.server, result)
         except (NotFound, Refusal) as exc:
             if kind is not CatalogKind.RESOURCE:
                 raise
-            raise revisions.not_read(exc, named, own, revision) from None
-        return result
+            raise revisions.not_read(exc, named, own, host.revision) from None
 
-    def _result(self, exchange: RequestToHost, server: str, result: bytes, method: str | None = None) -> bytes:
+    def _render(self, request: HostRequest, server: str, result: bytes, method: str | None = None) -> bytes:
         """Return a server's result as a host sees it: that of its request, or of another method."""
         shown, origin = self.view.shown(server, result), self._hub.servers.protocol_version(server)
-        return revisions.result(method or exchange.method, shown, exchange.host.revision, origin)
+        return revisions.result(method or request.method, shown, request.host.revision, origin)
 
     async def _settle(self, kind: CatalogKind) -> None:
         """Make ready what a name or URI of this kind is looked for in; a URI may be of a template."""
@@ -314,16 +311,16 @@ class McpEndpoint:
         if kind is CatalogKind.RESOURCE:
             await self.view.settle(CatalogKind.TEMPLATE)
 
-    def _ttl_ms(self, kind: CatalogKind, exchange: RequestToHost) -> int:
+    def _ttl_ms(self, kind: CatalogKind, request: HostRequest) -> int:
         """Return how long a host may keep a list without asking, as long as each of its servers allows."""
-        lists = [self._hub.catalog.record(server, kind) for server in self.view.servers(exchange.host.principal)]
+        lists = [self._hub.catalog.record(server, kind) for server in self.view.servers(request.host.principal)]
         least_s = min((each.ttl_s or 0.0 for each in lists if each is not None), default=0.0)
         return bounds.whole(1000 * least_s, high=bounds.LONGEST_MS) or 0
 
 
-def _cached(exchange: RequestToHost, ttl_ms: int) -> dict[str, Any]:
+def _cached(request: HostRequest, ttl_ms: int) -> dict[str, Any]:
     """Return the members that the results of lists have in a revision without a handshake."""
-    if not exchange.host.stateless:
+    if not request.host.stateless:
         return {}
     return {"resultType": "complete", "ttlMs": ttl_ms, "cacheScope": "private"}
 

@@ -15,9 +15,9 @@ from hubbubd.runtime.hub import Hub
 class McpEndpoints:
     """Endpoints, made when they are first asked for. What a caller may not use is not there."""
 
-    def __init__(self, hub: Hub, handles: StateTokens) -> None:
+    def __init__(self, hub: Hub, tokens: StateTokens) -> None:
         self._hub = hub
-        self._handles = handles
+        self._tokens = tokens
         self._lists = ListGroups()
         self._made: dict[str, McpEndpoint] = {}
         hub.configuration.on_adopted(self._adopt)
@@ -45,7 +45,7 @@ class McpEndpoints:
         return {name: getattr(policy, name) for name in QuestionSettings.model_fields}
 
     def _keep(self, view: EndpointView) -> McpEndpoint:
-        made = self._made[view.name] = McpEndpoint(self._hub, view, self._handles)
+        made = self._made[view.name] = McpEndpoint(self._hub, view, self._tokens)
         return made
 
     def _adopt(self, settings: HubSettings) -> None:

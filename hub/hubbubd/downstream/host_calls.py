@@ -1,34 +1,32 @@
-"""A host's request as a call of the hub, with what its server asks in between."""
+"""The calls that hosts make at one endpoint, from a request to its response."""
 
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
 from hubbubd import payload
 from hubbubd.core.access import Principal
 from hubbubd.core.calls.call_states import Call
+from hubbubd.core.calls.capabilities import KEY as CAPABILITIES
 from hubbubd.core.jsonrpc import HUB_FAILED
 from hubbubd.core.servers.catalog import CatalogKind, list_id
-from hubbubd.downstream.calls import call_results, tickets
-from hubbubd.downstream.calls.attendance import Attendance
-from hubbubd.downstream.calls.hold import Hold, HoldTerms
-from hubbubd.downstream.calls.observer import CallObserver
-from hubbubd.downstream.calls.progress import ProgressReporter
+from hubbubd.downstream.calls import tickets
+from hubbubd.downstream.calls.call_results import result_of, without_own_meta
+from hubbubd.downstream.calls.host_call import Attendance, HostCall
 from hubbubd.downstream.calls.repeats import RepeatedCalls
-from hubbubd.downstream.hosts.host import McpHost, RequestToHost
+from hubbubd.downstream.hosts.host import HostRequest, McpHost, TaskMode
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.host_questions import HostQuestions
 from hubbubd.downstream.questions.input_rounds import CallLost, InputRounds, spec_of
 from hubbubd.downstream.questions.question_requests import QuestionRequests
 from hubbubd.downstream.questions.state_tokens import StateToken, StateTokens
-from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer, may_become_task, refuse_task, requests_task
+from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer, refuse_task
 from hubbubd.downstream.tasks.session_tasks import SessionTasks
 from hubbubd.downstream.tasks.task_extension import TaskExtension
 from hubbubd.downstream.views import own_tools
-from hubbubd.downstream.views.question_policy import NAMES
+from hubbubd.downstream.views.question_policy import NAMES, QuestionPolicy
 from hubbubd.downstream.views.view import EndpointView
 from hubbubd.errors import NotFound
 from hubbubd.runtime.calls import CallSpec
@@ -39,56 +37,58 @@ LOST: Final = (
     "of it. It may be called again."
 )
 
-
 _RESTARTS: Final = frozenset({"HUB_RESTARTED", "OWNER_LOST", "SHUTTING_DOWN"})
+"""Codes of faults that say nothing about the call but that the hub has ended meanwhile."""
 
 
 class HostCalls:
     """The calls that hosts make at one endpoint."""
 
-    def __init__(self, hub: Hub, view: EndpointView, handles: StateTokens, shown: ResultRenderer) -> None:
-        """`shown` returns a server's result of a tool as a host sees it."""
+    def __init__(self, hub: Hub, view: EndpointView, tokens: StateTokens, render: ResultRenderer) -> None:
+        """`render` returns a server's result of a tool as a host sees it."""
         self._hub = hub
         self._view = view
         self._questions = HostQuestions(hub, view)
         self._attendance = Attendance(hub)
         self._repeats = RepeatedCalls(hub.clock.steady)
-        self._rounds = InputRounds(self._questions, handles, view.name)
+        self._rounds = InputRounds(self._questions, tokens, view.name)
         self.tasks = HostTasks(view, self._questions)
-        self.extension = TaskExtension(self.tasks, shown)
-        self.session_tasks = SessionTasks(self.tasks, shown)
+        self.extension = TaskExtension(self.tasks, render)
+        self.session_tasks = SessionTasks(self.tasks, render)
 
-    def outlook(self, host: McpHost) -> dict[str, str]:
+    def describe_questions(self, host: McpHost) -> dict[str, str]:
         """Return why a host is not asked what servers ask in the course of its calls, by kind; "" where it is."""
-        return {name: self._questions.outlook(host, kind, {}) for kind, name in NAMES.items()}
+        return {name: self._questions.why_not_kind(host, kind, {}) for kind, name in NAMES.items()}
 
-    async def call(self, exchange: RequestToHost, server: str, method: str, params: Mapping[str, Any]) -> bytes:
+    async def call(self, request: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> bytes:
         """Return the result of a server's method, or one that asks the host for input. Raises Refusal and HubError."""
-        try:
-            attached = await self._rounds.attached(exchange) if exchange.host.stateless else None
-        except CallLost:
-            return _lost(exchange)
-        spec, handle = attached or (self._made(exchange, server, method, params), None)
-        holding = self._holding(exchange, spec)
-        if requests_task(exchange):
-            return await self.session_tasks.begin(exchange, spec)
-        return await self._held(
-            exchange, spec, handle, holding, may_become=handle is None and may_become_task(exchange)
-        )
+        mode = request.task_mode
+        spec, token = None, None
+        if request.host.stateless:
+            try:
+                spec, token = await self._rounds.find_call(request)
+            except CallLost:
+                return _render_lost(request)
+        if spec is None:
+            spec = self._join_or_make(request, server, method, params, mode)
+        host_call = HostCall(self._questions, self._attendance, request, spec)
+        if mode is TaskMode.REQUESTED:
+            return await self.session_tasks.begin(request, spec)
+        return await self._serve(host_call, token, may_become_task=token is None and mode is TaskMode.POSSIBLE)
 
-    async def again(self, exchange: RequestToHost) -> tuple[str, bytes]:
+    async def result_of_earlier(self, request: HostRequest) -> tuple[str, bytes]:
         """Return the server and the result of an earlier call, or another ticket. Raises Refusal and HubError."""
-        refuse_task(exchange)
-        wanted = tickets.wanted(exchange.params)
-        call = await self._own(wanted.call_id, exchange.host.principal)
+        refuse_task(request)
+        query = tickets.parse_query(request.params)
+        call = await self._find_own(query.call_id, request.host.principal)
         if call.state.ended:
-            return call.server, _result(exchange, call, attached=True)
-        attached = await self._rounds.attached(exchange) if exchange.host.stateless else None
-        spec, handle = attached or (spec_of(call), None)
-        holding = self._holding(exchange, spec, wanted)
-        return call.server, await self._held(exchange, spec, handle, holding, may_become=False)
+            return call.server, _render_end(request, call, was_known=True)
+        spec, token = await self._rounds.find_call(request) if request.host.stateless else (None, None)
+        host_call = HostCall(self._questions, self._attendance, request, spec or spec_of(call))
+        host_call.end_within(query.wait_s)
+        return call.server, await self._serve(host_call, token, may_become_task=False)
 
-    async def made_before(self, principal: Principal, call_ids: Iterable[str]) -> Call | None:
+    async def find_earlier(self, principal: Principal, call_ids: Iterable[str]) -> Call | None:
         """Return the call that an earlier process, or another member, has made of a request; None if there is none.
 
         Raises Unavailable.
@@ -100,29 +100,19 @@ class HostCalls:
                     return call
         return None
 
-    async def resumed(self, exchange: RequestToHost, call: Call) -> bytes:
+    async def resume(self, request: HostRequest, call: Call) -> bytes:
         """Return what such a call comes to, as its server says it. Raises Refusal (HUB_RESTARTED) and HubError."""
-        if exchange.shown is not None:
-            exchange.shown.call_id = call.id
-        if call.detached and self.tasks.known(exchange.host, call.id) is not None:
-            return self.session_tasks.begun(exchange.host, call)
+        request.note_call(call.id)
+        if call.detached and self.tasks.known(request.host, call.id) is not None:
+            return self.session_tasks.render_created(request.host, call)
         if not call.state.ended:
-            spec = spec_of(call)
-            return await self._held(exchange, spec, None, self._holding(exchange, spec), may_become=False)
+            host_call = HostCall(self._questions, self._attendance, request, spec_of(call))
+            return await self._serve(host_call, None, may_become_task=False)
         if call.fault is not None and call.fault.code in _RESTARTS:
             raise lost()
-        return call_results.result_of(call)
+        return result_of(call)
 
-    def _holding(self, exchange: RequestToHost, spec: CallSpec, wanted: tickets.ResultQuery | None = None) -> Hold:
-        """Return how a request is held that came now; `wanted` is what it wants of a call that is not its own."""
-        progress, now = ProgressReporter(exchange), self._hub.clock.steady()
-        terms = HoldTerms.of(self._questions.policy, exchange, now, told=progress.wanted)
-        if wanted is not None:
-            within = terms.until if wanted.wait_s is None else now + wanted.wait_s
-            terms = replace(terms, until=min(terms.until, within), whatever=True)
-        return Hold(self._hub, exchange, spec, terms, progress)
-
-    async def _own(self, call_id: str, principal: Principal) -> Call:
+    async def _find_own(self, call_id: str, principal: Principal) -> Call:
         """Return a call of a tool that a principal has made of a server of this endpoint.
 
         Raises Refusal and Unavailable.
@@ -136,99 +126,111 @@ class HostCalls:
             raise tickets.unknown(call_id)
         return call
 
-    async def _held(
-        self, exchange: RequestToHost, spec: CallSpec, handle: StateToken | None, holding: Hold, *, may_become: bool
-    ) -> bytes:
+    async def _serve(self, host_call: HostCall, token: StateToken | None, *, may_become_task: bool) -> bytes:
         """Return the result of a call, or what its host gets instead where it takes longer than the host waits.
 
-        `may_become`: that may be a task.
+        With `may_become_task` that may be a task.
         """
-        assert spec.call_id is not None, "a host's call has an id"
-        if exchange.shown is not None:
-            exchange.shown.call_id = spec.call_id
-        with (
-            call_results.followed(self._hub.calls, exchange, spec.call_id, holding.progress),
-            self._attendance.waiting(exchange, spec.call_id),
-        ):
-            if may_become:
-                outcome = await self.extension.result(exchange, spec)
-            elif exchange.host.stateless:
-                outcome = await holding.held(self._rounds.result(exchange, spec, handle, holding))
-            else:
-                outcome = await holding.held(self._with_requests(exchange, spec, spec.call_id, holding))
+        request = host_call.request
+        request.note_call(host_call.call_id)
+        if may_become_task:
+            outcome = await self.extension.result(host_call)
+        elif request.host.stateless:
+            outcome = await self._rounds.result(host_call, token)
+        else:
+            outcome = await self._ask_by_requests(host_call)
         if isinstance(outcome, bytes):
             return outcome
-        call = outcome or self._hub.calls.get(spec.call_id)
+        call = outcome or self._hub.calls.get(host_call.call_id)
         if call.state.ended:
-            return _result(exchange, call, attached=outcome is None or handle is not None or holding.keeps)
-        if exchange.method != "tools/call" or self._questions.policy.on_hold_end != "ticket":
-            raise tickets.late(call, holding.asked)
-        return _of_hub(exchange, tickets.ticket(call, holding.asked, as_error=self._has_schema(exchange, call)))
+            was_known = outcome is None or token is not None or host_call.outlives_host
+            return _render_end(request, call, was_known=was_known)
+        if request.method != "tools/call" or self._questions.policy.on_hold_end != "ticket":
+            raise tickets.late(call, host_call.asked_ids)
+        ticket = tickets.ticket(call, host_call.asked_ids, as_error=self._has_output_schema(request, call))
+        return _render_own(request, ticket)
 
-    def _has_schema(self, exchange: RequestToHost, call: Call) -> bool:
+    async def _ask_by_requests(self, host_call: HostCall) -> Call | None:
+        """Make or join a call whose questions its host is asked by requests; return it once it has ended.
+
+        None once the host has waited long enough.
+        """
+        requests = QuestionRequests(self._questions, host_call.request, host_call)
+        host_call.observer.on_question = requests.update
+        waiting = self._questions.as_waiting(host_call.request.host, why_absent=requests.why_absent)
+        with host_call.followed(), self._hub.inbox.reserved.for_host(host_call.call_id, waiting):
+            try:
+                call = self._hub.calls.call(host_call.spec, host_call.request.host.principal.name)
+                return await host_call.result_in_time(call)
+            finally:
+                await requests.close()
+
+    def _has_output_schema(self, request: HostRequest, call: Call) -> bool:
         """Return whether the host checks results of the tool that it has called against a schema."""
-        if exchange.params.get("name") in own_tools.ALL:
+        if request.params.get("name") in own_tools.ALL:
             return False
-        own: object = payload.loads(call.params).get("name")
+        tool: object = payload.loads(call.params).get("name")
         entries = map(payload.loads, self._hub.catalog.entries(list_id(call.server, CatalogKind.TOOL)))
-        return any(entry.get("name") == own and "outputSchema" in entry for entry in entries)
+        return any(entry.get("name") == tool and "outputSchema" in entry for entry in entries)
 
-    def _made(self, exchange: RequestToHost, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
+    def _join_or_make(
+        self, request: HostRequest, server: str, method: str, params: Mapping[str, Any], mode: TaskMode
+    ) -> CallSpec:
         """Return what a call is made from: an identical one that goes on, where the profile joins it, else a new one.
 
         A host with tasks knows how its calls go on, and repeats none.
         """
-        join_s = self._questions.policy.join_s
-        if not join_s or method != "tools/call" or requests_task(exchange) or may_become_task(exchange):
-            return self._new(exchange, server, method, params)
-        call_id = self._repeats.of(exchange, server, params, join_s)
+        policy = self._view.policy
+        if not policy.join_s or method != "tools/call" or mode is not TaskMode.NONE:
+            return self._make_spec(request, server, method, params, mode, policy)
+        call_id = self._repeats.of(request, server, params, policy.join_s)
         call = self._hub.calls.find(call_id) if call_id is not None else None
         if call is not None and not call.state.ended:
             return spec_of(call)
-        spec = self._new(exchange, server, method, params)
-        self._repeats.note(exchange, server, params, spec.call_id or "")
+        spec = self._make_spec(request, server, method, params, mode, policy)
+        self._repeats.note(request, server, params, spec.call_id or "")
         return spec
 
-    def _new(self, exchange: RequestToHost, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
-        sent = self._questions.stamped(exchange, call_results.passed_on(params))
-        sent.pop("task", None)  # between the host and the hub
-        call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
-        if requests_task(exchange) or may_become_task(exchange):
-            call_id = self.tasks.new_id(exchange)
+    def _make_spec(
+        self,
+        request: HostRequest,
+        server: str,
+        method: str,
+        params: Mapping[str, Any],
+        mode: TaskMode,
+        policy: QuestionPolicy,
+    ) -> CallSpec:
+        message = without_own_meta(params)
+        message.pop("task", None)  # between the host and the hub
+        capabilities = policy.declared(request.host.capabilities) if policy.asks_host_alone else None
+        if capabilities is not None:
+            message["_meta"] = {**(message.get("_meta") or {}), CAPABILITIES: capabilities}
+        if mode is TaskMode.NONE:
+            call_id = request.call_key or f"call_{secrets.token_hex(8)}"
+        else:
+            call_id = self.tasks.new_id(request)
         return CallSpec(
             server=server,
             method=method,
-            params=payload.dumps(sent),
+            params=payload.dumps(message),
+            message=message,
             call_id=call_id,
-            as_task=method == "tools/call" and self._as_task(exchange, call_id, server, str(params.get("name"))),
+            as_task=method == "tools/call" and self._as_task(call_id, server, str(params.get("name")), mode),
         )
 
-    def _as_task(self, exchange: RequestToHost, call_id: str, server: str, tool: str) -> bool:
+    def _as_task(self, call_id: str, server: str, tool: str, mode: TaskMode) -> bool:
         """Return whether the hub asks for a task at the server: where the server insists, or the host asks for one."""
         if (call := self._hub.calls.find(call_id)) is not None:  # sent again, perhaps while the server is away
             return call.as_task
         support = self._hub.calls.task_support(server, tool)
-        return support == "required" or (support == "optional" and requests_task(exchange))
-
-    async def _with_requests(self, exchange: RequestToHost, spec: CallSpec, call_id: str, holding: Hold) -> Call:
-        principal = exchange.host.principal.name
-        requests = QuestionRequests(self._questions, exchange, holding)
-
-        waiting = self._questions.waiting(lambda: exchange.host, but=requests.absent)
-        waits = self._questions.noting(exchange.host, holding.changed)
-        with (
-            CallObserver(self._hub, call_id, requests.changed, waits).following(),
-            self._hub.inbox.reserved.for_host(call_id, waiting),
-        ):
-            async with requests.asked():
-                return await self._hub.calls.call(spec, principal)
+        return support == "required" or (support == "optional" and mode is TaskMode.REQUESTED)
 
 
-def _result(exchange: RequestToHost, call: Call, *, attached: bool) -> bytes:
-    """Return the result of a call that has ended; `attached` if its host asked for it before. Raises Refusal."""
-    if attached and call.fault is not None and call.fault.code in _RESTARTS:
-        return _lost(exchange)
-    return call_results.result_of(call)
+def _render_end(request: HostRequest, call: Call, *, was_known: bool) -> bytes:
+    """Return the result of a call that has ended; `was_known` if its host has asked for it before. Raises Refusal."""
+    if was_known and call.fault is not None and call.fault.code in _RESTARTS:
+        return _render_lost(request)
+    return result_of(call)
 
 
 def lost() -> Refusal:
@@ -236,13 +238,13 @@ def lost() -> Refusal:
     return Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
 
 
-def _lost(exchange: RequestToHost) -> bytes:
+def _render_lost(request: HostRequest) -> bytes:
     """Return what a tool says when its call is gone. Raises Refusal for other methods, which have no such result."""
-    if exchange.method != "tools/call":
+    if request.method != "tools/call":
         raise lost()
-    return _of_hub(exchange, payload.dumps({"content": [{"type": "text", "text": LOST}], "isError": True}))
+    return _render_own(request, payload.dumps({"content": [{"type": "text", "text": LOST}], "isError": True}))
 
 
-def _of_hub(exchange: RequestToHost, result: bytes) -> bytes:
+def _render_own(request: HostRequest, result: bytes) -> bytes:
     """Return a result of the hub's own as the host's revision has it, whatever its server's revision has."""
-    return revisions.result(exchange.method, result, exchange.host.revision, None)
+    return revisions.result(request.method, result, request.host.revision, None)

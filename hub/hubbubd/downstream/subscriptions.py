@@ -10,7 +10,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.hosts.host_sessions import MAX_WATCHED
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.catalog import SOURCES
-from hubbubd.downstream.hosts.host import RequestToHost
+from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.notifications.changes import ListChanges, WatchedResources
 from hubbubd.downstream.notifications.session_notifications import announces
 from hubbubd.downstream.protocol import messages
@@ -26,38 +26,38 @@ ACCEPT_S: Final = 2.0
 """Seconds the servers get to accept subscriptions to resources, before the host hears what is honoured."""
 
 
-async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, exchange: RequestToHost) -> bytes:
+async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, request: HostRequest) -> bytes:
     """Tell a host of the changes it asks for, until its request or the hub ends. Raises Refusal."""
-    flags, uris = _wanted(exchange.params.get("notifications"))
-    capabilities = view.introduction(exchange.host.principal).capabilities
+    flags, uris = _wanted(request.params.get("notifications"))
+    capabilities = view.introduction(request.host.principal).capabilities
     flags = {flag for flag in flags if announces(capabilities, _CAPABILITIES[flag])}
-    stamp = {"_meta": {SUBSCRIPTION: exchange.id}}
+    stamp = {"_meta": {SUBSCRIPTION: request.id}}
     early: list[bytes] | None = []
 
     def tell(method: str, about: Mapping[str, Any]) -> None:
         message = messages.notification(method, {**about, **stamp})
-        exchange.tell(message) if early is None else early.append(message)
+        request.tell(message) if early is None else early.append(message)
 
     def who() -> Principal:
-        return exchange.host.principal
+        return request.host.principal
 
     methods = {_METHODS[flag] for flag in flags}
     changes = ListChanges(hub, view, who, methods, lambda method: tell(method, {}))
     resources = WatchedResources(hub, view, who, lambda uri: tell("notifications/resources/updated", {"uri": uri}))
     try:
-        async with tasks.told(exchange, lambda task: tell("notifications/tasks", task)) as ids:
+        async with tasks.told(request, lambda task: tell("notifications/tasks", task)) as ids:
             honoured: dict[str, Any] = dict.fromkeys(sorted(flags), True)
             if accepted := await _accepted(resources, uris):
                 honoured["resourceSubscriptions"] = accepted
             if ids:
                 honoured["taskIds"] = ids
             waiting, early = early, None
-            exchange.tell(
+            request.tell(
                 messages.notification("notifications/subscriptions/acknowledged", {"notifications": honoured, **stamp})
             )
             for message in waiting:
-                exchange.tell(message)
-            await (exchange.leaving or hub.calls.stopped).wait()
+                request.tell(message)
+            await (request.leaving or hub.calls.stopped).wait()
     finally:
         changes.close()
         resources.close()

@@ -10,7 +10,7 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.core.servers.log_levels import LEVELS
 from hubbubd.downstream.calls import call_results
-from hubbubd.downstream.hosts.host import RequestToHost
+from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.notifications.session_notifications import LEVEL_S, SessionNotifications
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal, check_length, unknown_method
@@ -29,30 +29,30 @@ class Utilities:
         self._view = view
 
     @asynccontextmanager
-    async def leveled(self, exchange: RequestToHost, server: str) -> AsyncGenerator[None]:
+    async def leveled(self, request: HostRequest, server: str) -> AsyncGenerator[None]:
         """Have a server send log messages as a request asks for, during the block."""
-        if exchange.log_level is None:
+        if request.log_level is None:
             yield
             return
         holder = object()
-        self._hub.log_levels.want(server, holder, exchange.log_level)
+        self._hub.log_levels.want(server, holder, request.log_level)
         try:
             await self._hub.log_levels.settled(server, LEVEL_S)
             yield
         finally:
             self._hub.log_levels.want(server, holder, None)
 
-    async def complete(self, exchange: RequestToHost) -> bytes:
+    async def complete(self, request: HostRequest) -> bytes:
         """Complete an argument of a prompt or template, at its server. Raises Refusal and HubError."""
-        target, ref = await self._referred(exchange)
-        params = {**exchange.params, "ref": ref}
-        ended = await call_results.call(self._hub.calls, exchange, target.server, exchange.method, params)
-        revision = exchange.host.revision
+        target, ref = await self._referred(request)
+        params = {**request.params, "ref": ref}
+        ended = await call_results.call(self._hub.calls, request, target.server, request.method, params)
+        revision = request.host.revision
         origin = self._hub.servers.protocol_version(target.server)
-        return revisions.result(exchange.method, call_results.result_of(ended), revision, origin)
+        return revisions.result(request.method, call_results.result_of(ended), revision, origin)
 
-    async def _referred(self, exchange: RequestToHost) -> tuple[ServerTarget, dict[str, Any]]:
-        given: object = exchange.params.get("ref")
+    async def _referred(self, request: HostRequest) -> tuple[ServerTarget, dict[str, Any]]:
+        given: object = request.params.get("ref")
         ref = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
         kind, member = _REFERENCES.get(str(ref.get("type")), (CatalogKind.PROMPT, ""))
         named = ref.get(member)
@@ -62,55 +62,55 @@ class Utilities:
             )
         check_length(named, f"params.ref.{member}")
         await self._view.settle(kind)
-        target = self._view.target(kind, named, exchange.host.principal)
+        target = self._view.target(kind, named, request.host.principal)
         return target, {**ref, member: target.name}
 
-    async def set_level(self, exchange: RequestToHost) -> bytes:
+    async def set_level(self, request: HostRequest) -> bytes:
         """Set the level of log messages of a session. Raises Refusal."""
-        if "logging" not in self._view.introduction(exchange.host.principal).capabilities:
-            raise unknown_method(exchange.method)
-        level = exchange.params.get("level")
+        if "logging" not in self._view.introduction(request.host.principal).capabilities:
+            raise unknown_method(request.method)
+        level = request.params.get("level")
         if level not in LEVELS:
             raise Refusal(INVALID_PARAMS, f"params.level must be one of {', '.join(LEVELS)}")
-        standing = _standing(exchange)
-        await standing.set_level(level)
-        await standing.keep(partial(with_level, level))
+        session = _require_session(request)
+        await session.set_level(level)
+        await session.keep(partial(with_level, level))
         return DONE
 
-    async def subscribe(self, exchange: RequestToHost) -> bytes:
+    async def subscribe(self, request: HostRequest) -> bytes:
         """Tell a session of changes of a resource. Raises Refusal and HubError."""
-        uri, standing = _uri(exchange), _standing(exchange)
+        uri, session = _uri(request), _require_session(request)
         try:
-            await standing.resources.add(uri)
+            await session.resources.add(uri)
         except PeerError as exc:
             raise Refusal(exc.code, exc.message, exc.data) from None
         except FailedPrecondition as exc:
             if exc.reason != "SUBSCRIPTIONS_NOT_OFFERED":
                 raise
             raise Refusal(METHOD_NOT_FOUND, exc.message) from None
-        await standing.keep(partial(watching, uri))
+        await session.keep(partial(watching, uri))
         return DONE
 
-    async def unsubscribe(self, exchange: RequestToHost) -> bytes:
+    async def unsubscribe(self, request: HostRequest) -> bytes:
         """Tell a session of changes of a resource no more. Raises Refusal."""
-        uri, standing = _uri(exchange), _standing(exchange)
-        standing.resources.remove(uri)
-        await standing.keep(partial(not_watching, uri))
+        uri, session = _uri(request), _require_session(request)
+        session.resources.remove(uri)
+        await session.keep(partial(not_watching, uri))
         return DONE
 
 
 _REFERENCES: Final = {"ref/prompt": (CatalogKind.PROMPT, "name"), "ref/resource": (CatalogKind.TEMPLATE, "uri")}
 
 
-def _uri(exchange: RequestToHost) -> str:
-    uri = exchange.params.get("uri")
+def _uri(request: HostRequest) -> str:
+    uri = request.params.get("uri")
     if not isinstance(uri, str):
         raise Refusal(INVALID_PARAMS, "params.uri must be a string")
     check_length(uri, "params.uri")
     return uri
 
 
-def _standing(exchange: RequestToHost) -> SessionNotifications:
-    if exchange.standing is None:
-        raise unknown_method(exchange.method)
-    return exchange.standing
+def _require_session(request: HostRequest) -> SessionNotifications:
+    if request.notifications is None:
+        raise unknown_method(request.method)
+    return request.notifications

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from hubbubd.downstream.hosts.host import RequestToHost
+from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.questions.state_tokens import digest
 
 MOST: Final = 1000
@@ -20,19 +20,19 @@ class RepeatedCalls:
         self._clock = clock
         self._made: OrderedDict[Key, tuple[str, float]] = OrderedDict()
 
-    def of(self, exchange: RequestToHost, server: str, params: Mapping[str, Any], within_s: float) -> str | None:
+    def of(self, request: HostRequest, server: str, params: Mapping[str, Any], within_s: float) -> str | None:
         """Return the id of an identical call of the same principal that was made within so many seconds."""
-        call_id, at = self._made.get(_key(exchange, server, params), ("", 0.0))
+        call_id, at = self._made.get(_key(request, server, params), ("", 0.0))
         return call_id if call_id and self._clock() - at <= within_s else None
 
-    def note(self, exchange: RequestToHost, server: str, params: Mapping[str, Any], call_id: str) -> None:
+    def note(self, request: HostRequest, server: str, params: Mapping[str, Any], call_id: str) -> None:
         """Note a call that is made now."""
-        key = _key(exchange, server, params)
+        key = _key(request, server, params)
         self._made[key] = call_id, self._clock()
         self._made.move_to_end(key)
         if len(self._made) > MOST:
             self._made.popitem(last=False)
 
 
-def _key(exchange: RequestToHost, server: str, params: Mapping[str, Any]) -> Key:
-    return exchange.host.principal.name, server, exchange.method, digest(params)
+def _key(request: HostRequest, server: str, params: Mapping[str, Any]) -> Key:
+    return request.host.principal.name, server, request.method, digest(params)

@@ -55,7 +55,7 @@ class ResultQuery:
     wait_s: float | None
 
 
-def wanted(params: Mapping[str, Any]) -> ResultQuery:
+def parse_query(params: Mapping[str, Any]) -> ResultQuery:
     """Return what a call of RESULT asks for. Raises Refusal."""
     arguments: object = params.get("arguments")
     given = cast("Mapping[str, Any]", arguments if isinstance(arguments, Mapping) else {})

@@ -5,13 +5,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final, Protocol
 
 from hubbubd.core.access import Principal
 from hubbubd.core.inbox.request_states import RequestKind
+from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.log_levels import LEVELS, reaches
+from hubbubd.core.tasks import EXTENSION
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications
-from hubbubd.downstream.protocol.messages import Id, ResponseMessage
+from hubbubd.downstream.protocol.messages import Id, Refusal, ResponseMessage
 from hubbubd.runtime.oversight import ConnectedHost, HostIdentity, OpenRequest
 
 HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -19,6 +22,9 @@ HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11
 
 STATELESS_REVISIONS: Final = ("2026-07-28",)
 """Revisions without one: each request says who asks."""
+
+WITH_TASKS: Final = HANDSHAKE_REVISIONS[0]
+"""The one revision with a handshake that has tasks."""
 
 MAX_WORD: Final = 100
 """Characters of a host's own name, and of its version, that are shown."""
@@ -96,7 +102,7 @@ class HostOutbox:
         self._news.clear()
         return taken
 
-    async def news(self, within_s: float | None = None) -> bool:
+    async def wait_for_news(self, within_s: float | None = None) -> bool:
         """Wait until there is something to take or the stream is closed; False if not within that many seconds."""
         if self._waiting or self.closed:
             return True
@@ -149,11 +155,23 @@ class McpHost:
     """Returns whether a stream of its own is open."""
     connected: ConnectedHost | None = None
     """Where operators see it, in revisions with a handshake."""
+    stateless: bool = field(init=False)
+    """Whether its revision has no handshake, and so no requests of the hub."""
+
+    def __post_init__(self) -> None:
+        self.stateless = self.revision in STATELESS_REVISIONS
 
     @property
-    def stateless(self) -> bool:
-        """Whether its revision has no handshake, and so no requests of the hub."""
-        return self.revision in STATELESS_REVISIONS
+    def name(self) -> str:
+        """Its own name and version, for people."""
+        words = (self.info.get("name"), self.info.get("version"))
+        return " ".join([word[:MAX_WORD] for word in words if isinstance(word, str)]) or "an unnamed host"
+
+    @property
+    def follows_tasks(self) -> bool:
+        """Whether it has declared the tasks extension (2026-07-28)."""
+        extensions = self.capabilities.get("extensions")
+        return self.stateless and isinstance(extensions, dict) and EXTENSION in extensions
 
     def introduction(self, endpoint: str) -> HostIdentity:
         """Return what operators see of it: its own words are bounded."""
@@ -168,11 +186,13 @@ class McpHost:
             process=self.process,
         )
 
-    @property
-    def name(self) -> str:
-        """Its own name and version, for people."""
-        words = (self.info.get("name"), self.info.get("version"))
-        return " ".join(word[:MAX_WORD] for word in words if isinstance(word, str)) or "an unnamed host"
+
+class TaskMode(Enum):
+    """Whether a host's request becomes a task of the hub."""
+
+    NONE = "never: the host or its revision has no tasks, or the method has none"
+    REQUESTED = "the host requests it (2025-11-25)"
+    POSSIBLE = "if the hub makes one of it: the host follows it (2026-07-28)"
 
 
 class RequestSender(Protocol):
@@ -184,14 +204,14 @@ class RequestSender(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class RequestToHost:
+class HostRequest:
     """One request of a host, being served.
 
     `tell` sends a message that belongs to this request, before its result. `call_key`, where the host's transport may
-    send a request again, is the same both times. `standing` is that of the session, in revisions that have one. `ask`
-    sends a request of the hub and returns the host's response, and tells the host if it is cancelled; None where its
-    revision has no such requests. `leaving` is set when requests that last are to end; without one they last as long as
-    the hub does.
+    send a request again, is the same both times. `notifications` are those of the session, in revisions that have one.
+    `ask` sends a request of the hub and returns the host's response, and tells the host if it is cancelled; None where
+    its revision has no such requests. `leaving` is set when requests that last are to end; without one they last as
+    long as the hub does.
     """
 
     id: Id
@@ -202,7 +222,7 @@ class RequestToHost:
     call_key: str | None = None
     shown: OpenRequest | None = None
     """Where operators see it."""
-    standing: SessionNotifications | None = None
+    notifications: SessionNotifications | None = None
     ask: RequestSender | None = None
     leaving: asyncio.Event | None = None
     presence: Presence = field(default_factory=Presence)
@@ -222,11 +242,31 @@ class RequestToHost:
     @property
     def log_level(self) -> str | None:
         """The level of log messages that the request itself asks for (2026-07-28)."""
+        if not self.host.stateless:
+            return None
         level = self.meta.get(LOG_LEVEL)
-        return level if self.host.stateless and level in LEVELS else None
+        return level if level in LEVELS else None
+
+    @property
+    def task_mode(self) -> TaskMode:
+        """Whether it becomes a task. Raises Refusal for a malformed request of one."""
+        if self.method != "tools/call":
+            return TaskMode.NONE
+        if self.host.stateless:
+            return TaskMode.POSSIBLE if self.host.follows_tasks else TaskMode.NONE
+        if self.host.revision != WITH_TASKS or "task" not in self.params:
+            return TaskMode.NONE
+        if not isinstance(self.params["task"], dict):
+            raise Refusal(INVALID_PARAMS, "params.task must be an object")
+        return TaskMode.REQUESTED
+
+    def note_call(self, call_id: str) -> None:
+        """Show operators which call the request has become."""
+        if self.shown is not None:
+            self.shown.call_id = call_id
 
     def wants_log(self, server: str, level: object) -> bool:
         """Return whether the host is shown a log message of this level that a server sends meanwhile."""
-        if self.standing is not None:
-            return self.standing.wants(server, level)
+        if self.notifications is not None:
+            return self.notifications.wants(server, level)
         return self.log_level is not None and reaches(level, self.log_level)

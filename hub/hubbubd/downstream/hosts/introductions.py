@@ -7,21 +7,12 @@ from hubbubd.bounds import INTRODUCTION_BYTES
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
 from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, MAX_WORD, STATELESS_REVISIONS, McpHost
-from hubbubd.downstream.protocol.messages import Refusal, RequestMessage
+from hubbubd.downstream.protocol.messages import PROTOCOL_VERSION, Refusal, RequestMessage
 from hubbubd.downstream.views.question_policy import known
 
-VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 INFO: Final = "io.modelcontextprotocol/clientInfo"
 CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 # Members of a request's `_meta` (2026-07-28, basic).
-
-
-def is_stateless(request: RequestMessage) -> bool:
-    """Return whether a request is of a revision without a handshake, by what it says itself."""
-    if request.method == "initialize":
-        return False
-    meta: dict[str, Any] = request.params.get("_meta") or {}
-    return VERSION in meta or request.method == "server/discover"
 
 
 def of_handshake(request: RequestMessage, caller: Principal, via: str) -> McpHost:
@@ -51,12 +42,12 @@ def kept(info: dict[str, Any], capabilities: dict[str, Any]) -> tuple[dict[str, 
 def version_of(request: RequestMessage) -> str:
     """Return the revision that a request without a handshake says it is of. Raises Refusal for half an envelope."""
     meta: dict[str, Any] = request.params.get("_meta") or {}
-    missing = [key for key in (VERSION, CAPABILITIES) if key not in meta]
+    missing = [key for key in (PROTOCOL_VERSION, CAPABILITIES) if key not in meta]
     if missing:
         raise Refusal(INVALID_PARAMS, f"params._meta must have {' and '.join(missing)}")
-    version = meta[VERSION]
+    version = meta[PROTOCOL_VERSION]
     if not isinstance(version, str) or not isinstance(meta[CAPABILITIES], dict):
-        raise Refusal(INVALID_PARAMS, f"params._meta: {VERSION} is a string, {CAPABILITIES} an object")
+        raise Refusal(INVALID_PARAMS, f"params._meta: {PROTOCOL_VERSION} is a string, {CAPABILITIES} an object")
     return version
 
 

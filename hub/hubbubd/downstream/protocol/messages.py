@@ -16,6 +16,9 @@ MAX_VALUES: Final = 100_000
 MAX_ID: Final = 256
 """Characters of an id: it is repeated in answers."""
 
+PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+"""The member of a request's `_meta` that says its revision (2026-07-28, basic)."""
+
 _HEAD: Final = 64 + 12 * MAX_ID  # bytes before the result or error, if each character of the id is escaped
 
 Id = str | int | float
@@ -46,6 +49,14 @@ class RequestMessage:
     id: Id
     method: str
     params: dict[str, Any]
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether it is of a revision without a handshake, by what it says itself."""
+        if self.method == "initialize":
+            return False
+        meta: dict[str, Any] = self.params.get("_meta") or {}
+        return PROTOCOL_VERSION in meta or self.method == "server/discover"
 
 
 @dataclass(frozen=True, slots=True)

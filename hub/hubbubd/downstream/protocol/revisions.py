@@ -1,11 +1,18 @@
 """What each revision of MCP has: left out of what goes to a host is what its revision does not know, and put in is what
 it needs. Members that no revision knows stay.
 
+Of content, a block of a type that a host's revision does not know becomes text. A host refuses a result that has such a
+block, and so loses all of it: the SDKs that hosts are made with do so in every revision (Python 1.30.0 and 2.3.0,
+TypeScript 1.32.2). So a type that no revision knows becomes text for all hosts. Clients of the API get every block as
+it is.
+
 The table is compared with the SDK's schemas of the revisions in the tests. A revision is a date; so texts compare.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -13,7 +20,6 @@ from hubbubd import payload
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
-from hubbubd.downstream.protocol import content_blocks
 from hubbubd.downstream.protocol.messages import Refusal, with_members
 from hubbubd.errors import NotFound
 
@@ -74,6 +80,24 @@ ENTRIES: Final[Mapping[CatalogKind, tuple[RevisionMember, ...]]] = MappingProxyT
 )
 """The same of the entries of lists."""
 
+FIRST: Final = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
+"""The first revision that has a type of blocks, where that is not the oldest."""
+
+STRUCTURED: Final = "2025-06-18"
+"""The first revision whose tools have `structuredContent`."""
+
+SEVERAL: Final = "2025-11-25"
+"""The first revision in which a message of a sampling may have several blocks."""
+
+_KNOWN_TYPES: Final = ("text", "image", "resource", "tool_use", "tool_result", *FIRST)
+"""All types that revisions have, those of samplings included."""
+
+_BESIDE: Final = ("annotations", "_meta")
+"""Members of every block."""
+
+_OTHER_TYPE: Final = re.compile(rb'"type"\s*:\s*"(?!(?:%s)")' % "|".join(_KNOWN_TYPES).encode())
+"""What a block of no known type has; other members of a result may look so, too."""
+
 _NEEDED: Final = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 """What is put in where a revision needs it."""
 
@@ -85,7 +109,7 @@ def result(method: str, raw: bytes, revision: str, origin: str | None) -> bytes:
     """
     members = RESULTS.get(method, RESULT)
     stateless = revision >= STATELESS
-    raw = content_blocks.of_result(method, raw, revision)
+    raw = render_blocks(method, raw, revision)
     if origin is not None and (origin >= STATELESS) is stateless:
         return raw
     if stateless:
@@ -99,7 +123,7 @@ def result(method: str, raw: bytes, revision: str, origin: str | None) -> bytes:
     parsed = cast("dict[str, Any]", payload.loads(raw))
     kept = {name: value for name, value in parsed.items() if name not in left_out}
     if method == "tools/call" and not isinstance(kept.get("structuredContent", {}), dict):
-        kept = content_blocks.in_text(kept)
+        kept = _add_structured_as_text(kept)
         del kept["structuredContent"]  # any JSON from 2026-07-28 on, before that an object
     return payload.dumps(kept)
 
@@ -167,3 +191,83 @@ def _without(raw: bytes, names: list[str]) -> bytes:
         return raw
     parsed = cast("dict[str, Any]", payload.loads(raw))
     return payload.dumps({name: value for name, value in parsed.items() if name not in names})
+
+
+# Blocks of content
+
+
+@lru_cache(maxsize=16)
+def _unknown_marks(revision: str) -> re.Pattern[bytes] | None:
+    """Return a pattern of what a result may have that a revision does not know; None if it knows all."""
+    marks = [kind for kind, first in FIRST.items() if revision < first]
+    if revision < STRUCTURED:
+        marks.append("structuredContent")
+    return re.compile(b'"(?:%s)"' % "|".join(marks).encode()) if marks else None
+
+
+def render_blocks(method: str, raw: bytes, revision: str) -> bytes:
+    """Return a result with blocks of known types alone. It is not parsed if nothing can have to change."""
+    if method not in ("tools/call", "prompts/get"):
+        return raw
+    marks = _unknown_marks(revision)
+    if not (marks is not None and marks.search(raw)) and not _OTHER_TYPE.search(raw):
+        return raw
+    result = cast("dict[str, Any]", payload.loads(raw))
+    if method == "prompts/get":
+        return payload.dumps({**result, "messages": _render_messages(result.get("messages"), revision)})
+    if "content" in result:
+        result["content"] = _render_content(result["content"], revision)
+    return payload.dumps(_add_structured_as_text(result) if revision < STRUCTURED else result)
+
+
+def _add_structured_as_text(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool's result with what it says in `structuredContent` alone as text, too."""
+    if result.get("content") or "structuredContent" not in result:
+        return result
+    return {**result, "content": [{"type": "text", "text": payload.dumps(result["structuredContent"]).decode()}]}
+
+
+def render_sampling(params: Mapping[str, Any], revision: str) -> dict[str, Any]:
+    """Return the params of `sampling/createMessage` with messages as a revision has them."""
+    return {**params, "messages": _render_messages(params.get("messages"), revision)}
+
+
+def _render_messages(messages: object, revision: str) -> object:
+    """Return the messages of a prompt or a sampling as a revision has them: what they say, and how many blocks."""
+    if not isinstance(messages, list):
+        return messages
+    found: list[object] = []
+    for message in cast("list[object]", messages):
+        if not isinstance(message, dict) or "content" not in message:
+            found.append(cast("object", message))
+            continue
+        members = cast("dict[str, object]", message)
+        content: object = _render_content(members["content"], revision)
+        if isinstance(content, list) and revision < SEVERAL:
+            found += [{**members, "content": block} for block in cast("list[object]", content)]
+        else:
+            found.append({**members, "content": cast("object", content)})
+    return found
+
+
+def _render_content(content: object, revision: str) -> object:
+    if isinstance(content, list):
+        return [_render_content(block, revision) for block in cast("list[object]", content)]
+    if not isinstance(content, dict):
+        return content
+    block = cast("dict[str, Any]", content)
+    kind = block.get("type")
+    if not isinstance(kind, str) or (kind in _KNOWN_TYPES and revision >= FIRST.get(kind, "")):
+        return block
+    beside = {name: block[name] for name in _BESIDE if name in block}
+    return {"type": "text", "text": _describe_block(kind, block), **beside}
+
+
+def _describe_block(kind: str, block: Mapping[str, Any]) -> str:
+    if kind == "audio":
+        return f"[audio, {block.get('mimeType')}: this host's revision of MCP has no audio]"
+    if kind not in FIRST:
+        return payload.dumps({name: value for name, value in block.items() if name not in _BESIDE}).decode()
+    named = block.get("title") or block.get("name")
+    described = block.get("description")
+    return f"{named}: {block.get('uri')}" + (f"\n{described}" if described else "")

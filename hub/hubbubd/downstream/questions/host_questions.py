@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from hubbubd import payload
-from hubbubd.core.calls.capabilities import KEY as CAPABILITIES
 from hubbubd.core.calls.capabilities import serves
 from hubbubd.core.inbox.asked_hosts import HOSTS, AskedHost
 from hubbubd.core.inbox.forms import Given
@@ -25,8 +24,8 @@ from hubbubd.core.inbox.request_states import (
     host_noted,
     noted,
 )
-from hubbubd.downstream.hosts.host import McpHost, RequestToHost
-from hubbubd.downstream.protocol import content_blocks
+from hubbubd.downstream.hosts.host import McpHost
+from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.views.question_policy import (
     ELICITATIONS,
     NAMES,
@@ -65,28 +64,23 @@ class HostQuestions:
         """Who is asked, as it is configured now."""
         return self._view.policy
 
-    def stamped(self, exchange: RequestToHost, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the params of a call with what its host can answer, where that matters to the server."""
-        able = self.policy.declared(exchange.host.capabilities)
-        if able is None:
-            return dict(params)
-        return {**params, "_meta": {**(params.get("_meta") or {}), CAPABILITIES: able}}
-
-    def asks(self, host: McpHost, request: PendingRequest) -> bool:
+    def asks(self, host: McpHost, question: PendingRequest) -> bool:
         """Return whether a host is to be asked: it caused the question, it can answer it, and somebody is there."""
-        return request.state is RequestState.OPEN and request.id not in self._left and not self.why_not(host, request)
+        return (
+            question.state is RequestState.OPEN and question.id not in self._left and not self.why_not(host, question)
+        )
 
-    def why_not(self, host: McpHost, request: PendingRequest) -> str:
+    def why_not(self, host: McpHost, question: PendingRequest) -> str:
         """Return why a host is not asked a question, for people; "" if it is."""
-        if request.origin is Origin.AUTHORIZATION:
+        if question.origin is Origin.AUTHORIZATION:
             return "the hub itself asks, and only in the inbox"
-        if why := self.outlook(host, request.kind, payload.loads(request.request)):
+        if why := self.why_not_kind(host, question.kind, payload.loads(question.request)):
             return why
-        if not request.certain:
+        if not question.certain:
             return "it is not certain that its call is the cause: the server is at work for others, too"
         return ""
 
-    def outlook(self, host: McpHost, kind: RequestKind, params: Mapping[str, Any]) -> str:
+    def why_not_kind(self, host: McpHost, kind: RequestKind, params: Mapping[str, Any]) -> str:
         """Return why a host is not asked what is of a kind, whatever its cause; "" if it is."""
         name = NAMES[kind]
         if self.policy.of(kind) == "inbox":
@@ -97,147 +91,131 @@ class HostQuestions:
             return f"nobody was there when it was asked before ({name})"
         return ""
 
-    def waiting(
-        self,
-        who: Callable[[], McpHost],
-        for_s: float = MAX_CLAIM_S,
-        *,
-        but: Callable[[PendingRequest], str] = lambda _: "",
-        first: Callable[[], bool] = lambda: True,
+    def as_waiting(
+        self, host: McpHost, for_s: float = MAX_CLAIM_S, *, why_absent: Callable[[], str] = lambda: ""
     ) -> WaitingHost:
-        """Return the host that is `who` now as one that waits for a call; `for_s` as there.
+        """Return a host as one that waits for a call; `for_s` as there.
 
-        `but` returns a further reason for not asking it, and `first` whether it can be asked before all others now.
+        `why_absent` returns why it cannot be asked now, whatever the question; "" if it can.
         """
         return WaitingHost(
-            by=who().principal.name,
-            host=who().name,
-            why_not=lambda request: self.why_not(who(), request) or but(request),
-            first=lambda request: self.policy.reserves(request.kind) and first(),
+            by=host.principal.name,
+            host=host.name,
+            why_not=lambda question: self.why_not(host, question) or why_absent(),
+            first=lambda question: self.policy.reserves(question.kind),
             for_s=for_s,
         )
 
-    def noting(
-        self, host: McpHost, tell: Callable[[PendingRequest], None] = lambda _: None
-    ) -> Callable[[PendingRequest], None]:
-        """Return a function that does `note`, and passes on what it is given."""
-
-        def heard(request: PendingRequest) -> None:
-            self.note(host, request)
-            tell(request)
-
-        return heard
-
-    def note(self, host: McpHost, request: PendingRequest) -> None:
+    def note(self, host: McpHost, question: PendingRequest) -> None:
         """Note what is decided about a host that waits for a call only since its question was opened."""
-        open_ = request.state is RequestState.OPEN
-        if open_ and len(request.hosts) < HOSTS and all(each.host != host.name for each in request.hosts):
-            decided = AskedHost(host=host.name, at=self.hub.clock.now(), why_not=self.why_not(host, request))
-            self.hub.inbox.note(request.id, lambda there: host_noted(there, decided))
+        open_ = question.state is RequestState.OPEN
+        if open_ and len(question.hosts) < HOSTS and all(each.host != host.name for each in question.hosts):
+            decided = AskedHost(host=host.name, at=self.hub.clock.now(), why_not=self.why_not(host, question))
+            self.hub.inbox.note(question.id, lambda there: host_noted(there, decided))
 
-    def note_asked(self, host: McpHost, request_id: str) -> None:
+    def note_asked(self, host: McpHost, question_id: str) -> None:
         """Note that a host is asked now that was not before."""
         asked = AskedHost(host=host.name, at=self.hub.clock.now())
-        self.hub.inbox.note(request_id, lambda there: host_noted(there, asked))
+        self.hub.inbox.note(question_id, lambda there: host_noted(there, asked))
 
     @contextmanager
-    def asking(self, request_id: str) -> Generator[None]:
+    def asking(self, question_id: str) -> Generator[None]:
         """Note that a host is asked during the block."""
-        self._asking[request_id] += 1
+        self._asking[question_id] += 1
         try:
             yield
         finally:
-            self._asking[request_id] -= 1
-            if not self._asking[request_id]:
-                del self._asking[request_id]
+            self._asking[question_id] -= 1
+            if not self._asking[question_id]:
+                del self._asking[question_id]
 
-    async def withdrawn(self, host: McpHost, request_id: str) -> None:
+    async def withdraw(self, host: McpHost, question_id: str) -> None:
         """Leave a question to others, unless its host was asked anew over another stream. Within `asking`."""
-        if self._asking[request_id] == 1:
-            await self.leave(host, request_id)
+        if self._asking[question_id] == 1:
+            await self.leave(host, question_id)
 
-    async def found(self, request_ids: Collection[str]) -> list[PendingRequest]:
+    async def find(self, question_ids: Collection[str]) -> list[PendingRequest]:
         """Return what is in the inbox of these, also if another member has just put it there. Raises Unavailable."""
-        found = self._found(request_ids)
-        if len(found) == len(request_ids):
+        found = self._find(question_ids)
+        if len(found) == len(question_ids):
             return found
         await self.hub.catch_up()
-        return self._found(request_ids)
+        return self._find(question_ids)
 
-    def _found(self, request_ids: Collection[str]) -> list[PendingRequest]:
-        return [request for request in map(self.hub.inbox.find, request_ids) if request is not None]
+    def _find(self, question_ids: Collection[str]) -> list[PendingRequest]:
+        return [question for question in map(self.hub.inbox.find, question_ids) if question is not None]
 
-    def shown(self, host: McpHost, request: PendingRequest) -> dict[str, Any]:
+    def render(self, host: McpHost, question: PendingRequest) -> dict[str, Any]:
         """Return the params with which a host is asked."""
-        params: dict[str, Any] = payload.loads(request.request)
+        params: dict[str, Any] = payload.loads(question.request)
         shown = {name: value for name, value in params.items() if name not in _OF_ONE_CONNECTION}
-        if self.policy.named and request.kind in ELICITATIONS:
-            shown["message"] = f"{request.server} asks: {params.get('message', '')}"
-        if request.kind is RequestKind.SAMPLING:
-            shown = content_blocks.of_sampling(shown, host.revision)
-        if request.kind is RequestKind.ELICITATION_URL:
+        if self.policy.named and question.kind in ELICITATIONS:
+            shown["message"] = f"{question.server} asks: {params.get('message', '')}"
+        if question.kind is RequestKind.SAMPLING:
+            shown = revisions.render_sampling(shown, host.revision)
+        if question.kind is RequestKind.ELICITATION_URL:
             shown.pop("elicitationId", None)
             if not host.stateless:  # its own, as those of two servers may be equal
-                shown["elicitationId"] = request.id
+                shown["elicitationId"] = question.id
         return shown
 
-    async def take(self, host: McpHost, request_id: str, verdict: Verdict) -> bool:
+    async def take(self, host: McpHost, question_id: str, verdict: Verdict) -> bool:
         """Take what a host answered; return whether it is the answer. Raises InvalidArgument for one that does not fit.
 
         While somebody else has claimed the question, this waits for what becomes of the claim.
         """
         if not isinstance(verdict, Unattended | LeftToOthers):
-            return await self._answer(host, request_id, verdict)
-        request = self.hub.inbox.get(request_id)
+            return await self._answer(host, question_id, verdict)
+        question = self.hub.inbox.get(question_id)
         if isinstance(verdict, Unattended):
-            host.silent[request.kind] = self.hub.clock.steady()
-        await self.leave(host, request_id, verdict.what)
+            host.silent[question.kind] = self.hub.clock.steady()
+        await self.leave(host, question_id, verdict.what)
         return False
 
-    def late(self, host: McpHost, request: PendingRequest, result: Mapping[str, Any]) -> str | None:
+    def note_late(self, host: McpHost, question: PendingRequest, result: Mapping[str, Any]) -> str | None:
         """Note what a host answered once a question was closed; return what became of that, for the host.
 
         None for the answer that the host has given before.
         """
-        if (request.answer_id, request.answered_by) == (own_id(request.id), host.principal.name):
+        if (question.answer_id, question.answered_by) == (own_id(question.id), host.principal.name):
             return None
-        closed = f"{request.answered_by} had answered" if request.answered_by else f"it was {request.state}"
+        closed = f"{question.answered_by} had answered" if question.answered_by else f"it was {question.state}"
         did = str(result.get("action", "a result"))[:20]
         at, by, via = self.hub.clock.now(), host.principal.name, f"{host.name}: {did}, after {closed}"
         what = RequestEventType.NOT_COUNTED
-        self.hub.inbox.note(request.id, lambda there: noted(there, what, at, by, via=via))
-        return f"not counted, as {closed}: hubbub inbox show {request.id}"
+        self.hub.inbox.note(question.id, lambda there: noted(there, what, at, by, via=via))
+        return f"not counted, as {closed}: hubbub inbox show {question.id}"
 
-    async def leave(self, host: McpHost, request_id: str, what: str | None = None) -> None:
+    async def leave(self, host: McpHost, question_id: str, what: str | None = None) -> None:
         """Leave a question to others, with a note of what the host did."""
-        self._left[request_id] = None
+        self._left[question_id] = None
         if len(self._left) > MAX_LEFT:
             self._left.popitem(last=False)
         with suppress(HubError):
             if what is not None:
-                await self.hub.inbox.not_counted(request_id, host.principal.name, f"{host.name}: {what}")
-        await self.give_back(request_id)
+                await self.hub.inbox.not_counted(question_id, host.principal.name, f"{host.name}: {what}")
+        await self.give_back(question_id)
 
-    async def give_back(self, request_id: str) -> None:
+    async def give_back(self, question_id: str) -> None:
         """Let others answer a question that was the host's before it is anybody's."""
         with suppress(HubError):
-            claim_id = self.hub.inbox.reserved.claim_of(self.hub.inbox.get(request_id))
+            claim_id = self.hub.inbox.reserved.claim_of(self.hub.inbox.get(question_id))
             if claim_id is not None:
-                await self.hub.inbox.release(request_id, claim_id)
+                await self.hub.inbox.release(question_id, claim_id)
 
-    async def _answer(self, host: McpHost, request_id: str, given: Given) -> bool:
+    async def _answer(self, host: McpHost, question_id: str, given: Given) -> bool:
         changed = asyncio.Event()
         inbox = self.hub.inbox
-        with inbox.listen(request_id, lambda _request, _live: changed.set()):
+        with inbox.listen(question_id, lambda _request, _live: changed.set()):
             while True:
                 changed.clear()
-                claim_id = inbox.reserved.claim_of(inbox.get(request_id))
+                claim_id = inbox.reserved.claim_of(inbox.get(question_id))
                 try:
                     await inbox.answer(
-                        request_id,
+                        question_id,
                         given,
                         host.principal.name,
-                        answer_id=own_id(request_id),
+                        answer_id=own_id(question_id),
                         claim_id=claim_id,
                         via=host.name,
                     )
@@ -255,6 +233,6 @@ class HostQuestions:
         return since is not None and self.hub.clock.steady() - since < SILENT_S
 
 
-def own_id(request_id: str) -> str:
+def own_id(question_id: str) -> str:
     """Return the idempotency key of a host's answer to a question."""
-    return f"host_{request_id}"
+    return f"host_{question_id}"

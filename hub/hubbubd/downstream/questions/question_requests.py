@@ -1,8 +1,8 @@
 """Questions as requests to a host whose revision has them (up to 2025-11-25), on the stream of its own request."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack, asynccontextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from typing import Any, Final
 
 import structlog
@@ -11,8 +11,8 @@ from hubbubd import payload
 from hubbubd.core.inbox.forms import Refuse
 from hubbubd.core.inbox.request_states import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
-from hubbubd.downstream.calls.hold import Hold
-from hubbubd.downstream.hosts.host import RequestToHost
+from hubbubd.downstream.calls.host_call import HostCall
+from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.protocol.messages import ResponseMessage, notification
 from hubbubd.downstream.questions.host_questions import HostQuestions
 from hubbubd.downstream.views.question_policy import METHODS, LeftToOthers, Unattended, Verdict, judge, judge_error
@@ -20,7 +20,6 @@ from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.runtime.servers import ServerEvent, ServerEventKind
 
 log = structlog.get_logger(__name__)
-
 
 _OF_RESULTS: Final = frozenset({Origin.ROUNDS, Origin.TASK_INPUT})
 """Questions whose server is not there to say when a page is done with: it is when the call goes on."""
@@ -30,135 +29,132 @@ class QuestionRequests:
     """The questions of one call that its host is asked. The host is told of those that others have answered."""
 
     def __init__(
-        self, questions: HostQuestions, exchange: RequestToHost, holding: Hold | None = None, *, again: bool = False
+        self, questions: HostQuestions, request: HostRequest, host_call: HostCall | None = None, *, again: bool = False
     ) -> None:
-        """`again`: the host may ask again what becomes of the call, and is then asked again what is still open."""
+        """To be closed. `host_call` is held while the host asks its person.
+
+        `again`: the host may ask again what becomes of the call, and is then asked again what is still open.
+        """
         self._questions = questions
-        self._exchange = exchange
-        self._holding = holding
+        self._request = request
+        self._host_call = host_call
         self._again = again
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._unasked: dict[str, PendingRequest] = {}
         """What the host is to be asked once it is back."""
         self._visited: set[str] = set()
-        self._until_then = ExitStack()
+        """The questions whose pages the host has shown."""
         self._pages: dict[tuple[str, str], str] = {}
-        """The requests of pages, by server and the server's own id for it."""
+        """The ids of questions with a page, by server and the server's own id for it."""
+        self._listeners = ExitStack()
+        self._listeners.enter_context(request.presence.listened(self._on_presence))
 
-    def changed(self, request: PendingRequest) -> None:
+    async def close(self) -> None:
+        """Take back what is still open, and leave it to others."""
+        self._listeners.close()
+        for asking in self._asking.values():
+            asking.cancel()
+        if self._asking:
+            await asyncio.wait(self._asking.values())
+
+    def update(self, question: PendingRequest) -> None:
         """Ask what is new, and take back what is settled."""
-        asking = self._asking.get(request.id)
-        if asking is None and self._questions.asks(self._exchange.host, request):
-            if self._exchange.presence.here:
-                self._asking[request.id] = asyncio.get_running_loop().create_task(self._ask(request))
+        asking = self._asking.get(question.id)
+        if asking is None and self._questions.asks(self._request.host, question):
+            if self._request.presence.here:
+                self._asking[question.id] = asyncio.get_running_loop().create_task(self._ask(question))
             else:
-                self._unasked[request.id] = request
-        elif request.state is not RequestState.OPEN:
-            self._unasked.pop(request.id, None)
+                self._unasked[question.id] = question
+        elif question.state is not RequestState.OPEN:
+            self._unasked.pop(question.id, None)
             if asking is not None:
-                asking.cancel(
-                    f"{request.answered_by} has answered" if request.answered_by else f"it is {request.state}"
-                )
-            if request.origin in _OF_RESULTS:
-                self._complete(request.id)
+                by = question.answered_by
+                asking.cancel(f"{by} has answered" if by else f"it is {question.state}")
+            if question.origin in _OF_RESULTS:
+                self._tell_page_done(question.id)
 
-    def _late(self, request_id: str) -> Callable[[ResponseMessage], None]:
-        """Return what notes an answer that the host gives though the question was taken back."""
-        questions, host = self._questions, self._exchange.host  # not its request: this may be the last to know of that
-
-        def heard(response: ResponseMessage) -> None:
-            request = questions.hub.inbox.find(request_id)
-            if request is not None and request.state is not RequestState.OPEN and response.result is not None:
-                questions.late(host, request, response.result)
-
-        return heard
-
-    def absent(self, _request: PendingRequest) -> str:
+    def why_absent(self) -> str:
         """Return why the host is not asked anything now; "" if it is."""
-        return "" if self._exchange.presence.here else "it has hung up"
+        return "" if self._request.presence.here else "it has hung up"
 
-    def _presence_changed(self) -> None:
+    def _on_presence(self) -> None:
         """Ask a host that is back what it was not asked meanwhile."""
-        if self._exchange.presence.here:
+        if self._request.presence.here:
             unasked, self._unasked = self._unasked, {}
-            for request in unasked.values():
-                self.changed(request)
-                if request.id in self._asking:
-                    self._questions.note_asked(self._exchange.host, request.id)
+            for question in unasked.values():
+                self.update(question)
+                if question.id in self._asking:
+                    self._questions.note_asked(self._request.host, question.id)
 
-    @asynccontextmanager
-    async def asked(self) -> AsyncGenerator[None]:
-        """Take back at the end of the block what is still open, and leave it to others."""
-        try:
-            with self._until_then, self._exchange.presence.listened(self._presence_changed):
-                yield
-        finally:
-            for asking in self._asking.values():
-                asking.cancel()
-            if self._asking:
-                await asyncio.wait(self._asking.values())
+    async def _ask(self, question: PendingRequest) -> None:
+        questions, host = self._questions, self._request.host
+        assert self._request.ask is not None, "its revision has requests of servers"
+        with questions.asking(question.id):
+            began_at = questions.hub.clock.steady()
+            try:
+                with self._host_call.dialog() if self._host_call else nullcontext():
+                    method, params = METHODS[question.kind], questions.render(host, question)
+                    response = await self._request.ask(method, params, self._late_listener(question.id))
+                verdict = self._judge(question, response, questions.hub.clock.steady() - began_at)
+                is_url = question.kind is RequestKind.ELICITATION_URL
+                if is_url and not isinstance(verdict, Unattended | LeftToOthers):
+                    self._visited.add(question.id)
+                    if question.origin not in _OF_RESULTS:
+                        self._expect_page_done(question)
+                await self._take(question, verdict)
+            except asyncio.CancelledError:
+                await (questions.give_back(question.id) if self._again else questions.withdraw(host, question.id))
+                raise
+            except HubError as exc:
+                log.warning("an answer of a host was not taken", request=question.id, error=exc.message)
+            except Exception:
+                log.exception("asking a host failed: internal error", request=question.id)
 
-    async def _ask(self, request: PendingRequest) -> None:
-        with self._questions.asking(request.id):
-            await self._ask_host(request)
+    def _judge(self, question: PendingRequest, response: ResponseMessage, took_s: float) -> Verdict:
+        policy = self._questions.policy
+        if response.result is None:
+            return judge_error(policy, question.kind, response.error or {})
+        return judge(policy, question.kind, payload.loads(question.request), response.result, took_s)
 
-    async def _ask_host(self, request: PendingRequest) -> None:
-        questions, host = self._questions, self._exchange.host
-        assert self._exchange.ask is not None, "its revision has requests of servers"
-        clock, policy = questions.hub.clock, questions.policy
-        begun = clock.steady()
-        try:
-            with self._holding.dialog() if self._holding else nullcontext():
-                response = await self._exchange.ask(
-                    METHODS[request.kind], questions.shown(host, request), self._late(request.id)
-                )
-            took_s = clock.steady() - begun
-            if response.result is None:
-                verdict = judge_error(policy, request.kind, response.error or {})
-            else:
-                params = payload.loads(request.request)
-                verdict = judge(policy, request.kind, params, response.result, took_s)
-            if request.kind is RequestKind.ELICITATION_URL and not isinstance(verdict, Unattended | LeftToOthers):
-                self._visited.add(request.id)
-                if request.origin not in _OF_RESULTS:
-                    self._expect(request, payload.loads(request.request))
-            await self._take(request, verdict)
-        except asyncio.CancelledError:
-            await (questions.give_back(request.id) if self._again else questions.withdrawn(host, request.id))
-            raise
-        except HubError as exc:
-            log.warning("an answer of a host was not taken", request=request.id, error=exc.message)
-        except Exception:
-            log.exception("asking a host failed: internal error", request=request.id)
+    def _late_listener(self, question_id: str) -> Callable[[ResponseMessage], None]:
+        """Return what notes an answer that the host gives though the question was taken back."""
+        questions, host = self._questions, self._request.host  # not its request: this may be the last to refer to it
 
-    async def _take(self, request: PendingRequest, verdict: Verdict) -> None:
+        def note_late(response: ResponseMessage) -> None:
+            question = questions.hub.inbox.find(question_id)
+            if question is not None and question.state is not RequestState.OPEN and response.result is not None:
+                questions.note_late(host, question, response.result)
+
+        return note_late
+
+    async def _take(self, question: PendingRequest, verdict: Verdict) -> None:
         """Take an answer; one that cannot be taken leaves the question to others, or ends it where there are none."""
-        questions, host = self._questions, self._exchange.host
+        questions, host = self._questions, self._request.host
         try:
-            await questions.take(host, request.id, verdict)
+            await questions.take(host, question.id, verdict)
         except InvalidArgument as exc:
-            wrong = f"an answer that does not fit: {exc.message}"[:500]
-            if questions.policy.of(request.kind) == "host":
-                await questions.take(host, request.id, Refuse(INTERNAL_ERROR, f"{host.name}: {wrong}"))
+            why = f"an answer that does not fit: {exc.message}"[:500]
+            if questions.policy.of(question.kind) == "host":
+                await questions.take(host, question.id, Refuse(INTERNAL_ERROR, f"{host.name}: {why}"))
             else:
-                await questions.leave(host, request.id, wrong)
+                await questions.leave(host, question.id, why)
 
-    def _expect(self, request: PendingRequest, params: dict[str, Any]) -> None:
+    def _expect_page_done(self, question: PendingRequest) -> None:
         """Listen to what the server of 2025-11-25 says of a page, until the end of the call."""
         if not self._pages:
             listen = self._questions.hub.events.listen
-            self._until_then.callback(listen(ServerEventKind.ELICITATION_COMPLETE, self._heard))
-        self._pages[request.server, str(params.get("elicitationId"))] = request.id
+            self._listeners.callback(listen(ServerEventKind.ELICITATION_COMPLETE, self._on_page_done))
+        params: dict[str, Any] = payload.loads(question.request)
+        self._pages[question.server, str(params.get("elicitationId"))] = question.id
 
-    def _heard(self, event: ServerEvent) -> None:
+    def _on_page_done(self, event: ServerEvent) -> None:
         params: dict[str, Any] = payload.loads(event.params)
-        request_id = self._pages.get((event.server, str(params.get("elicitationId"))))
-        if request_id is not None:
-            self._complete(request_id)
+        question_id = self._pages.get((event.server, str(params.get("elicitationId"))))
+        if question_id is not None:
+            self._tell_page_done(question_id)
 
-    def _complete(self, request_id: str) -> None:
+    def _tell_page_done(self, question_id: str) -> None:
         """Tell the host that a page is done with, if it has shown it."""
-        if request_id in self._visited:
-            self._visited.discard(request_id)
-            params = {"elicitationId": request_id}
-            self._exchange.tell(notification("notifications/elicitation/complete", params))
+        if question_id in self._visited:
+            self._visited.discard(question_id)
+            self._request.tell(notification("notifications/elicitation/complete", {"elicitationId": question_id}))

@@ -20,7 +20,7 @@ from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_REQUEST
 from hubbubd.downstream.calls.call_results import of_error
 from hubbubd.downstream.endpoint import McpEndpoint
 from hubbubd.downstream.hosts import introductions
-from hubbubd.downstream.hosts.host import HostOutbox, RequestToHost
+from hubbubd.downstream.hosts.host import HostOutbox, HostRequest
 from hubbubd.downstream.hosts.limits import HostLimits
 from hubbubd.downstream.hosts.processes import HostProcesses
 from hubbubd.downstream.protocol import messages
@@ -163,7 +163,7 @@ class BridgedHost:
     def _begin(self, request: RequestMessage) -> None:
         if request.id in self._serving:
             raise Refusal(INVALID_REQUEST, "a request with this id is under way")
-        if introductions.is_stateless(request):
+        if request.is_stateless:
             task = self._stateless(request)
         else:
             if request.method == "initialize":
@@ -190,7 +190,7 @@ class BridgedHost:
         host = introductions.of_request(request, self.principal, VIA)
         self.hosts.processes.recognise(host, self.endpoint.view.name, self.key)
         host.is_listening = lambda: not self.outlet.closed
-        exchange = RequestToHost(
+        host_request = HostRequest(
             id=request.id,
             method=request.method,
             params=request.params,
@@ -199,7 +199,7 @@ class BridgedHost:
             call_key=self._call_id(request.id),
             leaving=asyncio.Event(),  # it goes on with the next process
         )
-        return asyncio.get_running_loop().create_task(self.endpoint.serve(exchange))
+        return asyncio.get_running_loop().create_task(self.endpoint.serve(host_request))
 
     def _done(self, id_: Id, task: asyncio.Task[bytes]) -> None:
         if self._serving.get(id_) is task:

@@ -59,7 +59,7 @@ class ReplayStream:
         self._ended = False
 
     @property
-    def quiet(self) -> bool:
+    def is_unused(self) -> bool:
         """Whether nothing was told before the response."""
         return self._count == self._first
 
@@ -104,7 +104,7 @@ class ReplayStream:
 
     def _end(self, task: asyncio.Task[bytes]) -> None:
         response = None if task.cancelled() or task.exception() is not None else task.result()
-        if not self._ended and response is not None and (self.shown or not self.quiet):
+        if not self._ended and response is not None and (self.shown or not self.is_unused):
             self._add(response)
             self.outlet.tell_last(response)
         self._ended = True
@@ -202,14 +202,15 @@ class ReplayStreams:
     def ended(self, key: int) -> None:
         """Note that nothing more comes on a stream."""
         self._open.discard(key)
-        self._tidy(key)
+        self._remove_if_done(key)
 
     def forget(self, key: int) -> None:
         """Forget a stream."""
         self._open.discard(key)
-        for each in [number for stream, number in self._events if stream == key] if key in self._held else ():
-            self._drop(key, each)
-        self._tidy(key)
+        if key in self._held:
+            for number in [number for stream, number in self._events if stream == key]:
+                self._drop(key, number)
+        self._remove_if_done(key)
 
     def _bound(self, least: int) -> None:
         limits = self._limits
@@ -224,8 +225,8 @@ class ReplayStreams:
         self._held[key] -= 1
         if not self._held[key]:
             del self._held[key]
-            self._tidy(key)
+            self._remove_if_done(key)
 
-    def _tidy(self, key: int) -> None:
+    def _remove_if_done(self, key: int) -> None:
         if key not in self._open and key not in self._held and (replay := self._streams.pop(key, None)) is not None:
             self._named.pop(replay.name, None)

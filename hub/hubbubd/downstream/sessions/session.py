@@ -12,7 +12,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.hosts.host_sessions import record_id
 from hubbubd.core.jsonrpc import INVALID_REQUEST
 from hubbubd.downstream.endpoint import McpEndpoint
-from hubbubd.downstream.hosts.host import HostOutbox, McpHost, MessageSink, Presence, RequestToHost
+from hubbubd.downstream.hosts.host import HostOutbox, HostRequest, McpHost, MessageSink, Presence
 from hubbubd.downstream.hosts.limits import DEFAULTS, HostLimits
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Id, NotificationMessage, Refusal, RequestMessage, ResponseMessage
@@ -25,7 +25,7 @@ WAITING_BYTES: Final = 256 * 1024
 MAX_LATE: Final = 100
 """Cancelled requests of a session whose response is heard all the same: the latest."""
 
-Serve = Callable[[RequestToHost], Coroutine[Any, Any, bytes]]
+Serve = Callable[[HostRequest], Coroutine[Any, Any, bytes]]
 
 
 class EndpointSession:
@@ -50,7 +50,7 @@ class EndpointSession:
         self.outlet = HostOutbox(WAITING_BYTES)
         """What belongs to no request: the host's own stream, or what waits for it."""
         self.replays = ReplayStreams(limits, self.key)
-        self.standing = endpoint.standing(host, self._tell)
+        self.notifications = endpoint.make_notifications(host, self._tell)
         self.ended = False
         self.listening = 0
         """How many streams of its own the host has open."""
@@ -66,7 +66,7 @@ class EndpointSession:
         """Who hears of the response to a request that was cancelled."""
         self.used_at = clock()
         host.is_listening = lambda: self.listening > 0
-        endpoint.joined(host)
+        endpoint.add_host(host)
 
     @property
     def busy(self) -> bool:
@@ -94,7 +94,6 @@ class EndpointSession:
 
         Raises ResourceExhausted, and Refusal for an id that is in use.
         """
-        self.touch()
         if request.id in self._running:
             raise Refusal(INVALID_REQUEST, "a request with this id is open; each has an id of its own")
         most = self._limits.requests_per_session
@@ -102,19 +101,19 @@ class EndpointSession:
             raise ResourceExhausted(
                 f"{most} requests of this session are open", reason="TOO_MANY_REQUESTS", metadata={"limit": str(most)}
             )
-        exchange = RequestToHost(
+        host_request = HostRequest(
             id=request.id,
             method=request.method,
             params=request.params,
             host=self.host,
             tell=outlet.tell,
             call_key=call_key,
-            standing=self.standing,
+            notifications=self.notifications,
             ask=partial(self._ask, outlet),
             own_hold_s=hold_s,
             presence=presence or Presence(),
         )
-        task = asyncio.get_running_loop().create_task((serve or self.endpoint.serve)(exchange))
+        task = asyncio.get_running_loop().create_task((serve or self.endpoint.serve)(host_request))
         self._running[request.id] = task
         task.add_done_callback(lambda _: self._done(request.id))
         return task
@@ -191,9 +190,9 @@ class EndpointSession:
     def end(self) -> None:
         """End the session and what it has open."""
         self.ended = True
-        self.endpoint.parted(self.host)
+        self.endpoint.remove_host(self.host)
         self.host.is_listening = lambda: False
-        self.standing.close()
+        self.notifications.close()
         self.outlet.close()
         for task in self._running.values():
             task.cancel()

@@ -129,7 +129,13 @@ class EndpointSessions:
             place.session.end()  # its endpoint is there again, as after a restart of the hub
             place.session = None
         session = place.session or self._taken_up(id_, place, principal, endpoint)
-        if session is None or session.endpoint is not endpoint or not await self._is_still_there(place, session):
+        if session is None or session.endpoint is not endpoint:
+            return None
+        if self._hub.ownership.me and self._is_due(place):
+            # In a fleet the record says first that the session is used here, for members that make room.
+            self._used(session.key, place)
+            await self._kept.begin_use(session.key, self._noted(place))
+        if session.ended:
             return None
         session.act_for(principal)
         session.touch()
@@ -167,16 +173,9 @@ class EndpointSessions:
     def _in_fleet(self) -> bool:
         return bool(self._hub.ownership.me)
 
-    async def _is_still_there(self, place: _SessionEntry, session: EndpointSession) -> bool:
-        """Return whether a session can be used here: in a fleet its record says so first, for those who make room."""
-        if self._in_fleet and self._is_due(place):
-            self._used(session.key, place)
-            await self._kept.begin_use(session.key, self._noted(place))
-        return not session.ended
-
     def _made(self, id_: str, host: McpHost, endpoint: McpEndpoint) -> EndpointSession:
         session = EndpointSession(host, endpoint, self._clock.steady, self._limits(), used=self._touched, id_=id_)
-        session.standing.keep = partial(self._kept.change, session.key)
+        session.notifications.keep = partial(self._kept.change, session.key)
         return session
 
     def _taken_up(
@@ -189,7 +188,7 @@ class EndpointSessions:
         info, capabilities = kept(payload.loads(record.info), payload.loads(record.capabilities))
         host = McpHost(principal=principal, revision=record.revision, info=info, capabilities=capabilities)
         place.session = self._made(id_, host, endpoint)
-        place.session.standing.resume(record.level, record.resources)
+        place.session.notifications.resume(record.level, record.resources)
         return place.session
 
     def _followed(self, before: HostSession | None, after: HostSession | None) -> None:
@@ -206,7 +205,7 @@ class EndpointSessions:
                 place.elsewhere_at = self._clock.steady()
             self._used(after.id, place)
         if before is not None and place.session is not None:
-            place.session.standing.follow(before, after)
+            place.session.notifications.follow(before, after)
 
     def _add(self, key: str, principal: str) -> _SessionEntry:
         place = self._places[key] = _SessionEntry(principal=principal, used_at=self._clock.steady())
@@ -255,10 +254,13 @@ class EndpointSessions:
 
     def _touched(self, session: EndpointSession) -> None:
         place = self._places.get(session.key)
-        if place is not None:
-            self._used(session.key, place)
-            if self._is_due(place):
-                self._kept.use(session.key, self._noted(place))
+        if place is None:
+            return
+        place.used_at = session.used_at
+        self._places.move_to_end(session.key)
+        self._of[place.principal].move_to_end(session.key)
+        if place.used_at - place.noted_at >= NOTED_S:
+            self._kept.use(session.key, self._noted(place))
 
     def _is_due(self, place: _SessionEntry) -> bool:
         return self._clock.steady() - place.noted_at >= NOTED_S

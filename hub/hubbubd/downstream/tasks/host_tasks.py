@@ -20,24 +20,22 @@ from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox.request_states import MAX_CLAIM_S, PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
-from hubbubd.downstream.calls.observer import CallObserver
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, McpHost, RequestToHost
+from hubbubd.downstream.calls.host_call import CallObserver
+from hubbubd.downstream.hosts.host import WITH_TASKS, HostRequest, McpHost, TaskMode
 from hubbubd.downstream.hosts.timeouts import GONE_S
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.host_questions import HostQuestions
-from hubbubd.downstream.views.question_policy import METHODS, declares_tasks
+from hubbubd.downstream.views.question_policy import METHODS
 from hubbubd.downstream.views.view import EndpointView
 from hubbubd.errors import NotFound
+from hubbubd.runtime.inbox import WaitingHost
 
 
 class ResultRenderer(Protocol):
     """Returns a server's result as a host sees it: that of its request, or of another method."""
 
-    def __call__(self, exchange: RequestToHost, server: str, result: bytes, method: str | None = None) -> bytes: ...
+    def __call__(self, request: HostRequest, server: str, result: bytes, method: str | None = None) -> bytes: ...
 
-
-WITH_TASKS: Final = HANDSHAKE_REVISIONS[0]
-"""The one revision with a handshake that has tasks."""
 
 AWAY_S: Final = 60.0
 """Seconds without a request about a task, after which its questions are no longer kept for its host."""
@@ -74,29 +72,28 @@ class HostTasks:
         self._kept: dict[str, _FollowedTask] = {}
         self._giving_back: set[asyncio.Task[None]] = set()
 
-    def new_id(self, exchange: RequestToHost) -> str:
+    def new_id(self, request: HostRequest) -> str:
         """Return the id of a call that may become a task."""
-        if exchange.call_key is None:
+        if request.call_key is None:
             return self._prefix + secrets.token_hex(16)
-        return self.id_of(exchange.host.principal, exchange.call_key)
+        return self.id_of(request.host.principal, request.call_key)
 
     def id_of(self, principal: Principal, call_key: str) -> str:
         """Return the id of a call that may become a task, and may be sent again."""
         key = payload.dumps([principal.name, call_key])
         return self._prefix + hashlib.sha256(key).hexdigest()[:32]
 
-    async def find(self, exchange: RequestToHost) -> Call:
+    async def find(self, request: HostRequest) -> Call:
         """Return the call of the task that a request names. Those of others do not exist.
 
         Raises Refusal and Unavailable.
         """
-        named: object = exchange.params.get("taskId")
+        named: object = request.params.get("taskId")
         if not isinstance(named, str) or len(named) > LONGEST_ID:
             raise Refusal(INVALID_PARAMS, f"params.taskId must be a string of at most {LONGEST_ID} characters")
         await self.hear_of([named])
-        if (call := self.known(exchange.host, named)) is not None:
-            if exchange.shown is not None:
-                exchange.shown.call_id = call.id
+        if (call := self.known(request.host, named)) is not None:
+            request.note_call(call.id)
             return call
         raise Refusal(INVALID_PARAMS, "there is no such task: it has ended long ago, or it is not of this endpoint")
 
@@ -145,8 +142,13 @@ class HostTasks:
             if call.state.ended:  # not at once: others are still to be told of the end
                 asyncio.get_running_loop().call_soon(self.drop, call_id)
 
-        for_s = GONE_S if host.stateless else MAX_CLAIM_S
-        waiting = self.questions.waiting(lambda: kept.host, for_s, first=lambda: self._present_s(kept) > 0)
+        waiting = WaitingHost(
+            by=host.principal.name,
+            host=host.name,
+            why_not=lambda question: self.questions.why_not(kept.host, question),
+            first=lambda question: self.questions.policy.reserves(question.kind) and self._present_s(kept) > 0,
+            for_s=GONE_S if host.stateless else MAX_CLAIM_S,
+        )
         kept.stack.enter_context(self.hub.inbox.reserved.for_host(call_id, waiting))
         kept.stack.enter_context(self.hub.calls.listen(call_id, changed))
 
@@ -201,7 +203,8 @@ class HostTasks:
             if live is None:
                 look()
 
-        with self.hub.calls.listen(task_id, changed), CallObserver(self.hub, task_id, look).following():
+        observer = CallObserver(self.hub, task_id, on_question=look)
+        with self.hub.calls.listen(task_id, changed), observer.following(self.hub.calls.find(task_id)):
             look()
             yield
 
@@ -238,7 +241,7 @@ class HostTasks:
 
         The call itself names a question a moment later than the inbox has it.
         """
-        found = await self.questions.found(request_ids) if not call.state.ended else []
+        found = await self.questions.find(request_ids) if not call.state.ended else []
         return [each for each in found if each.call_id == call.id and self.questions.asks(host, each)]
 
     def shown(self, host: McpHost, call: Call) -> dict[str, Any]:
@@ -248,7 +251,7 @@ class HostTasks:
             for request in asked:
                 kept.shown_at.setdefault(request.id, self.hub.clock.steady())
         return {
-            request.id: {"method": METHODS[request.kind], "params": self.questions.shown(host, request)}
+            request.id: {"method": METHODS[request.kind], "params": self.questions.render(host, request)}
             for request in asked
         }
 
@@ -292,29 +295,10 @@ class HostTasks:
             return None
 
 
-def may_become_task(exchange: RequestToHost) -> bool:
-    """Return whether a host follows a task that the hub makes of its request."""
-    return exchange.method == "tools/call" and follows_tasks(exchange.host)
-
-
-def follows_tasks(host: McpHost) -> bool:
-    """Return whether a host has declared the tasks extension."""
-    return host.stateless and declares_tasks(host.capabilities)
-
-
-def requests_task(exchange: RequestToHost) -> bool:
-    """Return whether a host requests that its request is a task. Raises Refusal."""
-    if exchange.method != "tools/call" or exchange.host.revision != WITH_TASKS or "task" not in exchange.params:
-        return False
-    if not isinstance(exchange.params["task"], dict):
-        raise Refusal(INVALID_PARAMS, "params.task must be an object")
-    return True
-
-
-def refuse_task(exchange: RequestToHost) -> None:
+def refuse_task(request: HostRequest) -> None:
     """Refuse a request that one of the hub's own tools is a task. Raises Refusal."""
-    if requests_task(exchange):
-        raise Refusal(METHOD_NOT_FOUND, f"{exchange.params['name']} cannot be called as a task")
+    if request.task_mode is TaskMode.REQUESTED:
+        raise Refusal(METHOD_NOT_FOUND, f"{request.params['name']} cannot be called as a task")
 
 
 def with_tasks(capabilities: Mapping[str, Any], host: McpHost) -> dict[str, Any]:

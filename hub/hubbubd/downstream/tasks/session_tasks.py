@@ -17,9 +17,8 @@ from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, REQUEST_CANCELLED
 from hubbubd.core.tasks import RELATED_TASK, Task, cursor_of, on_the_wire, place_of
 from hubbubd.downstream.calls import call_results
-from hubbubd.downstream.calls.observer import CallObserver
-from hubbubd.downstream.calls.progress import ProgressReporter
-from hubbubd.downstream.hosts.host import McpHost, RequestSender, RequestToHost
+from hubbubd.downstream.calls.host_call import CallObserver, CallReporter
+from hubbubd.downstream.hosts.host import HostRequest, McpHost, RequestSender
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications
 from hubbubd.downstream.protocol.messages import Refusal, ResponseMessage, notification, with_members
 from hubbubd.downstream.questions.input_rounds import spec_of
@@ -39,67 +38,71 @@ class SessionTasks:
         self._tasks = tasks
         self._hub = tasks.hub
         self._shown = shown
-        self.methods: dict[str, Callable[[RequestToHost], Awaitable[bytes]]] = {
+        self.methods: dict[str, Callable[[HostRequest], Awaitable[bytes]]] = {
             "tasks/get": self._get,
             "tasks/result": self._result,
             "tasks/list": self._list,
             "tasks/cancel": self._cancel,
         }
 
-    async def begin(self, exchange: RequestToHost, spec: CallSpec) -> bytes:
+    async def begin(self, request: HostRequest, spec: CallSpec) -> bytes:
         """Start a call as a task, and return the result that says so. Raises as `Calls.start`.
 
         The session is told of each status until the end, and of progress and log messages.
         """
         assert spec.call_id is not None, "a host's call has an id"
-        host, standing = exchange.host, exchange.standing
-        if exchange.shown is not None:
-            exchange.shown.call_id = spec.call_id
+        host, session = request.host, request.notifications
+        request.note_call(spec.call_id)
         self._tasks.keep(host, spec.call_id)
         try:
             call = await self._hub.calls.start(spec, host.principal.name)
         finally:
             self._tasks.drop(spec.call_id)
         task = self._tasks.as_task(host, call)
-        if standing is not None:
+        if session is not None:
 
             def changed(task: Task) -> None:
-                standing.tell(notification("notifications/tasks/status", on_the_wire(task)))
+                session.tell(notification("notifications/tasks/status", on_the_wire(task)))
 
-            own = replace(exchange, tell=partial(_tell_of, call.id, standing))
-            self._tasks.watch_kept(
-                task, changed, call_results.followed(self._hub.calls, own, call.id, ProgressReporter(own))
-            )
-        return self.begun(host, call)
+            own = replace(request, tell=partial(_tell_of, call.id, session))
+            self._tasks.watch_kept(task, changed, self._hub.calls.listen(call.id, CallReporter(own).on_event))
+        return self.render_created(host, call)
 
-    def begun(self, host: McpHost, call: Call) -> bytes:
+    def render_created(self, host: McpHost, call: Call) -> bytes:
         """Return the result that says that a call is a task."""
         return payload.dumps({"task": on_the_wire(self._tasks.as_task(host, call))})
 
-    async def _get(self, exchange: RequestToHost) -> bytes:
-        call = await self._tasks.find(exchange)
-        self._tasks.heard(exchange.host, call)
-        return payload.dumps(on_the_wire(self._tasks.as_task(exchange.host, call)))
+    async def _get(self, request: HostRequest) -> bytes:
+        call = await self._tasks.find(request)
+        self._tasks.heard(request.host, call)
+        return payload.dumps(on_the_wire(self._tasks.as_task(request.host, call)))
 
-    async def _result(self, exchange: RequestToHost) -> bytes:
-        call = await self._tasks.find(exchange)
-        ended = call if call.state.ended else await self._end_of(exchange, call)
+    async def _result(self, request: HostRequest) -> bytes:
+        call = await self._tasks.find(request)
+        ended = call if call.state.ended else await self._end_of(request, call)
         if ended.state is CallState.CANCELLED:
             raise Refusal(REQUEST_CANCELLED, ended.fault.message if ended.fault is not None else "it was cancelled")
-        return _related(self._shown(exchange, ended.server, call_results.result_of(ended), "tools/call"), call.id)
+        return _related(self._shown(request, ended.server, call_results.result_of(ended), "tools/call"), call.id)
 
-    async def _end_of(self, exchange: RequestToHost, call: Call) -> Call:
+    async def _end_of(self, request: HostRequest, call: Call) -> Call:
         """Wait for the end of a task, and ask the host meanwhile what the server asks. The task outlives this."""
-        host = exchange.host
-        ask = exchange.ask and _with_task(exchange.ask, call.id)
-        requests = QuestionRequests(self._tasks.questions, replace(exchange, ask=ask), again=True)
-        following = CallObserver(self._hub, call.id, requests.changed, self._tasks.questions.noting(host))
-        with self._tasks.present(host, call.id), following.following():
-            async with requests.asked():
+        host = request.host
+        ask = request.ask and _with_task(request.ask, call.id)
+        requests = QuestionRequests(self._tasks.questions, replace(request, ask=ask), again=True)
+        observer = CallObserver(
+            self._hub,
+            call.id,
+            on_question=requests.update,
+            on_candidate=partial(self._tasks.questions.note, host),
+        )
+        with self._tasks.present(host, call.id), observer.following(call):
+            try:
                 return await self._hub.calls.call(spec_of(call), host.principal.name)
+            finally:
+                await requests.close()
 
-    async def _list(self, exchange: RequestToHost) -> bytes:
-        host, cursor = exchange.host, exchange.params.get("cursor")
+    async def _list(self, request: HostRequest) -> bytes:
+        host, cursor = request.host, request.params.get("cursor")
         try:
             after = None if cursor is None else place_of(cursor)
         except ValueError:
@@ -110,13 +113,13 @@ class SessionTasks:
             said["nextCursor"] = cursor_of(found[PAGE - 1])
         return payload.dumps(said)
 
-    async def _cancel(self, exchange: RequestToHost) -> bytes:
-        call = await self._tasks.find(exchange)
+    async def _cancel(self, request: HostRequest) -> bytes:
+        call = await self._tasks.find(request)
         try:
             call = await self._hub.calls.cancel(call.id, abort=True)
         except FailedPrecondition as exc:
             raise Refusal(INVALID_PARAMS, exc.message, {"reason": exc.reason}) from None
-        return payload.dumps(on_the_wire(self._tasks.as_task(exchange.host, call)))
+        return payload.dumps(on_the_wire(self._tasks.as_task(request.host, call)))
 
 
 def _with_task(ask: RequestSender, task_id: str) -> RequestSender:
@@ -131,11 +134,11 @@ def _with_task(ask: RequestSender, task_id: str) -> RequestSender:
     return ask_it
 
 
-def _tell_of(task_id: str, standing: SessionNotifications, message: bytes) -> None:
+def _tell_of(task_id: str, session: SessionNotifications, message: bytes) -> None:
     """Tell a session a notification, with the task named in it."""
     said = cast("dict[str, Any]", payload.loads(message))
     meta: dict[str, Any] = {**(said["params"].get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}
-    standing.tell(notification(said["method"], {**said["params"], "_meta": meta}))
+    session.tell(notification(said["method"], {**said["params"], "_meta": meta}))
 
 
 def _related(raw: bytes, task_id: str) -> bytes:

@@ -17,14 +17,13 @@ from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, MISSING_CAPABILITY
 from hubbubd.core.tasks import EXTENSION, Task, TaskStatus, on_the_wire
 from hubbubd.downstream.calls import call_results
-from hubbubd.downstream.calls.observer import CallObserver
-from hubbubd.downstream.hosts.host import McpHost, RequestToHost
+from hubbubd.downstream.calls.host_call import HostCall
+from hubbubd.downstream.hosts.host import HostRequest, McpHost
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.questions.input_rounds import given_answers
-from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer, follows_tasks
+from hubbubd.downstream.questions.input_rounds import parse_answers
+from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer
 from hubbubd.downstream.views.question_policy import judge
 from hubbubd.errors import FailedPrecondition, InvalidArgument
-from hubbubd.runtime.calls import CallSpec
 
 MAX_TOLD: Final = 1000
 """The most tasks that a host is told of in one stream."""
@@ -39,55 +38,53 @@ class TaskExtension:
         self._tasks = tasks
         self._hub = tasks.hub
         self._shown = shown
-        self.methods: dict[str, Callable[[RequestToHost], Awaitable[bytes]]] = {
+        self.methods: dict[str, Callable[[HostRequest], Awaitable[bytes]]] = {
             "tasks/get": self._get,
             "tasks/update": self._update,
             "tasks/cancel": self._cancel,
         }
 
-    async def result(self, exchange: RequestToHost, spec: CallSpec) -> Call | bytes:
+    async def result(self, host_call: HostCall) -> Call | bytes:
         """Make a call; return it once it has ended, or the result that makes it a task. Raises as `Calls.call`."""
-        assert spec.call_id is not None, "a host's call has an id"
-        principal = exchange.host.principal.name
-        following = CallObserver(self._hub, spec.call_id)
+        request, spec, observer = host_call.request, host_call.spec, host_call.observer
+        principal = request.host.principal.name
+        observer.on_candidate = None  # a task is not held, and only its own questions are its host's
         try:
-            with self._tasks.present(exchange.host, spec.call_id), following.following():
+            with self._tasks.present(request.host, host_call.call_id), host_call.followed():
                 running = asyncio.get_running_loop().create_task(self._hub.calls.call(spec, principal))
                 try:
                     while True:
-                        await asyncio.wait({running, following.news}, return_when=asyncio.FIRST_COMPLETED)
-                        following.seen()
+                        await asyncio.wait({running, observer.news}, return_when=asyncio.FIRST_COMPLETED)
+                        observer.await_further_news()
                         if running.done():
                             return running.result()
-                        if following.open() or self._is_task(spec.call_id):
-                            return self._created(exchange.host, await self._hub.calls.start(spec, principal))
+                        if observer.open_questions() or self._is_task(host_call.call_id):
+                            return self._render_created(request.host, await self._hub.calls.start(spec, principal))
                 finally:
                     running.cancel()
                     await asyncio.wait({running})
         finally:
-            self._tasks.drop(spec.call_id)
+            self._tasks.drop(host_call.call_id)
 
     def _is_task(self, call_id: str) -> bool:
         """Return whether a server has made a task of a call."""
         call = self._hub.calls.find(call_id)
         return call is not None and call.task_id is not None
 
-    def _created(self, host: McpHost, call: Call) -> bytes:
+    def _render_created(self, host: McpHost, call: Call) -> bytes:
         task = self._tasks.as_task(host, call)
         return payload.dumps({"resultType": "task", **_wire(task)})
 
     @asynccontextmanager
-    async def told(
-        self, exchange: RequestToHost, tell: Callable[[Mapping[str, Any]], None]
-    ) -> AsyncGenerator[list[str]]:
+    async def told(self, request: HostRequest, tell: Callable[[Mapping[str, Any]], None]) -> AsyncGenerator[list[str]]:
         """Tell a host that listens how far the tasks are that it names; yield the ids of those.
 
         Raises Refusal and Unavailable.
         """
-        host, wanted = exchange.host, exchange.params["notifications"].get("taskIds")
+        host, wanted = request.host, request.params["notifications"].get("taskIds")
         with ExitStack() as stack:
             honoured: list[str] = []
-            task_ids = _ids(wanted) if follows_tasks(host) else []
+            task_ids = _ids(wanted) if host.follows_tasks else []
             await self._tasks.hear_of(task_ids)
             for task_id in task_ids:
                 call = self._tasks.known(host, task_id)
@@ -99,17 +96,17 @@ class TaskExtension:
 
                 def changed(task: Task) -> None:
                     call = self._hub.calls.get(task.id)
-                    tell(cast("dict[str, Any]", payload.loads(self._detailed(exchange, call, {}))))
+                    tell(cast("dict[str, Any]", payload.loads(self._detailed(request, call, {}))))
 
                 stack.enter_context(self._tasks.watched(host, task_id, changed))
             yield honoured
 
-    async def _get(self, exchange: RequestToHost) -> bytes:
-        return self._detailed(exchange, await self._found(exchange), {"resultType": "complete"})
+    async def _get(self, request: HostRequest) -> bytes:
+        return self._detailed(request, await self._found(request), {"resultType": "complete"})
 
-    def _detailed(self, exchange: RequestToHost, call: Call, said: dict[str, Any]) -> bytes:
+    def _detailed(self, request: HostRequest, call: Call, said: dict[str, Any]) -> bytes:
         """Return the extension's DetailedTask, after other members."""
-        host = exchange.host
+        host = request.host
         task = self._tasks.as_task(host, call)
         said |= _wire(task)
         match task.status:
@@ -122,40 +119,40 @@ class TaskExtension:
                 if refusal.data is not None:
                     said["error"]["data"] = refusal.data
             case TaskStatus.COMPLETED:
-                result = self._shown(exchange, call.server, call.result or b"{}", "tools/call")
+                result = self._shown(request, call.server, call.result or b"{}", "tools/call")
                 return payload.dumps(said)[:-1] + b',"result":' + result + b"}"
             case _:
                 pass
         return payload.dumps(said)
 
-    async def _update(self, exchange: RequestToHost) -> bytes:
-        host, call = exchange.host, await self._found(exchange)
-        answers, questions = given_answers(exchange), self._tasks.questions
-        for request in await questions.found(answers):
-            if request.call_id == call.id and request.state is not RequestState.OPEN:
-                questions.late(host, request, answers[request.id])
-        for request in await self._tasks.answerable(host, call, answers):
-            params = payload.loads(request.request)
-            took_s = self._tasks.took_s(call, request)
-            verdict = judge(questions.policy, request.kind, params, answers[request.id], took_s)
+    async def _update(self, request: HostRequest) -> bytes:
+        host, call = request.host, await self._found(request)
+        answers, questions = parse_answers(request), self._tasks.questions
+        for question in await questions.find(answers):
+            if question.call_id == call.id and question.state is not RequestState.OPEN:
+                questions.note_late(host, question, answers[question.id])
+        for question in await self._tasks.answerable(host, call, answers):
+            params = payload.loads(question.request)
+            took_s = self._tasks.took_s(call, question)
+            verdict = judge(questions.policy, question.kind, params, answers[question.id], took_s)
             try:
-                await questions.take(host, request.id, verdict)
+                await questions.take(host, question.id, verdict)
             except InvalidArgument as exc:
-                raise Refusal(INVALID_PARAMS, f"inputResponses.{request.id}: {exc.message}") from None
+                raise Refusal(INVALID_PARAMS, f"inputResponses.{question.id}: {exc.message}") from None
         return _ACKNOWLEDGED
 
-    async def _cancel(self, exchange: RequestToHost) -> bytes:
-        call = await self._found(exchange)
+    async def _cancel(self, request: HostRequest) -> bytes:
+        call = await self._found(request)
         with suppress(FailedPrecondition):  # it has ended: that is no error here
             await self._hub.calls.cancel(call.id, abort=True)
         return _ACKNOWLEDGED
 
-    async def _found(self, exchange: RequestToHost) -> Call:
-        if not follows_tasks(exchange.host):
+    async def _found(self, request: HostRequest) -> Call:
+        if not request.host.follows_tasks:
             needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             raise Refusal(MISSING_CAPABILITY, f"the request must declare the extension {EXTENSION}", needed)
-        call = await self._tasks.find(exchange)
-        self._tasks.heard(exchange.host, call)
+        call = await self._tasks.find(request)
+        self._tasks.heard(request.host, call)
         return call
 
 

@@ -34,8 +34,8 @@ from hubbubd.downstream.views.list_groups import (
     indexed,
 )
 from hubbubd.downstream.views.own_tools import listed
-from hubbubd.downstream.views.question_policy import ConfiguredQuestionPolicy, QuestionPolicy
-from hubbubd.downstream.views.view import EndpointIntroduction, ServerTarget
+from hubbubd.downstream.views.question_policy import QuestionPolicy
+from hubbubd.downstream.views.view import ConfiguredQuestionPolicy, EndpointIntroduction, ServerTarget
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.turns import at_once, in_turns
@@ -116,7 +116,7 @@ class ProfileView:
         self._hub = hub
         self._profile = name
         self._settings = settings
-        self._policy = ConfiguredQuestionPolicy(settings, named=True)
+        self._policy = ConfiguredQuestionPolicy(named=True)
         self._lists = lists or ListGroups()
         self._chosen: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
         self._made: dict[CatalogKind, _KindTable] = {}
@@ -125,7 +125,7 @@ class ProfileView:
     @property
     def policy(self) -> QuestionPolicy:
         """As `View.policy`."""
-        return self._policy()
+        return self._policy.of(self._settings())
 
     def servers(self, principal: Principal) -> list[str]:
         """As `View.servers`."""

@@ -4,8 +4,8 @@ A host is an MCP client, so it may answer where nobody is: with `decline`, with 
 the form. An answer that comes at once and needs nobody is no answer where people could still give one.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self, cast
 
 from hubbubd.config.sections.mcp import Asked, ProfileSettings
@@ -51,6 +51,11 @@ class QuestionPolicy:
     hold_s: Literal["auto"] | float = "auto"
     on_hold_end: Literal["ticket", "error", "wait"] = "wait"
     join_s: float = 0.0
+    asks_host_alone: bool = field(init=False)
+    """Whether there are questions that only the host is asked."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "asks_host_alone", "host" in (self.form, self.url, self.sampling, self.roots))
 
     @classmethod
     def configured(cls, settings: ProfileSettings, *, named: bool) -> Self:
@@ -86,7 +91,7 @@ class QuestionPolicy:
 
     def declared(self, host: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the capabilities of a call: the host's own where only it is asked. None for the hub's."""
-        if "host" not in (self.form, self.url, self.sampling, self.roots):
+        if not self.asks_host_alone:
             return None
         able: dict[str, Any] = {}
         modes: dict[str, Any] = {
@@ -106,22 +111,6 @@ class QuestionPolicy:
         if not alone or declares_tasks(host):  # else the hub waits for the end of a task in its host's place
             able["extensions"] = {EXTENSION: {}}
         return able
-
-
-class ConfiguredQuestionPolicy:
-    """The policy of an endpoint as it is configured now. It is made again when the settings have changed."""
-
-    def __init__(self, settings: Callable[[], ProfileSettings], *, named: bool) -> None:
-        self._settings = settings
-        self._named = named
-        self._read: ProfileSettings | None = None
-        self._policy = QuestionPolicy()
-
-    def __call__(self) -> QuestionPolicy:
-        settings = self._settings()
-        if settings is not self._read:
-            self._read, self._policy = settings, QuestionPolicy.configured(settings, named=self._named)
-        return self._policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hubbubd import payload
-from hubbubd.config.sections.mcp import DEFAULT
+from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind, list_id
-from hubbubd.downstream.views.question_policy import ConfiguredQuestionPolicy, QuestionPolicy
+from hubbubd.downstream.views.question_policy import QuestionPolicy
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.turns import in_turns
@@ -97,6 +97,22 @@ class EndpointView(Protocol):
         ...
 
 
+class ConfiguredQuestionPolicy:
+    """The policy of an endpoint as it is configured now. It is made again when the settings have changed."""
+
+    def __init__(self, *, named: bool) -> None:
+        """`named` as in `QuestionPolicy`."""
+        self._named = named
+        self._settings: ProfileSettings | None = None
+        self._policy = QuestionPolicy()
+
+    def of(self, settings: ProfileSettings) -> QuestionPolicy:
+        """Return the policy that the settings of a profile give."""
+        if settings is not self._settings:
+            self._settings, self._policy = settings, QuestionPolicy.configured(settings, named=self._named)
+        return self._policy
+
+
 class ServerView:
     """The endpoint of one server."""
 
@@ -106,14 +122,14 @@ class ServerView:
         self.name = f"s/{server}"
         self._hub = hub
         self._server = server
-        self._policy = ConfiguredQuestionPolicy(lambda: hub.configuration.settings.profiles[DEFAULT], named=False)
+        self._policy = ConfiguredQuestionPolicy(named=False)
         self._places: dict[CatalogKind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
         """Of each kind the list, and where each name is in it."""
 
     @property
     def policy(self) -> QuestionPolicy:
         """As `EndpointView.policy`: that of the profile `default`."""
-        return self._policy()
+        return self._policy.of(self._hub.configuration.settings.mcp_profiles.get(DEFAULT, DEFAULT_PROFILE))
 
     def servers(self, principal: Principal) -> list[str]:
         """As `EndpointView.servers`."""

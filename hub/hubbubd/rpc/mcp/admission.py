@@ -45,7 +45,7 @@ _IN_URL: Final = ("access_token", "token")
 _PREFLIGHT_S: Final = 7200
 """Seconds for which a browser remembers what it may send: two hours are the most that Chromium takes."""
 _REQUEST_HEADERS: Final = "authorization, content-type, accept, last-event-id, traceparent, tracestate"
-_RESPONSE_HEADERS: Final = ", ".join(("www-authenticate", SESSION.decode(), VERSION.decode(), "retry-after"))
+_RESPONSE_HEADERS: Final = ", ".join(("www-authenticate", SESSION, VERSION, "retry-after"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +75,9 @@ class Admission:
         Raises HttpRefusal. Allows the pages of the Origin to read the response (CORS).
         """
         address, _ = request.scope.get("server") or ("", 0)
-        if not is_served(request.text(b"host") or "", address, self.hosts(), secure=self.secure):
+        if not is_served(request.headers.get("host") or "", address, self.hosts(), secure=self.secure):
             raise HttpRefusal(421, Refusal(INVALID_REQUEST, "this Host is not served here; mcp_hosts allows more"))
-        origin = request.text(b"origin")
+        origin = request.headers.get("origin")
         if origin is None:
             return
         if origin not in self.origins() and not _is_local_page(origin):
@@ -89,21 +89,21 @@ class Admission:
             (b"vary", b"Origin"),
         )
 
-    async def caller(self, request: HostHttpRequest) -> Principal:
+    async def authenticate(self, request: HostHttpRequest) -> Principal:
         """Authenticate a request as an RPC. Raises HubError."""
         host, port = request.scope.get("client") or ("", 0)
         peer = Peer(local=is_loopback(host), certificate=request.scope.get(CERTIFICATE))
         let_in: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
         amend(peer=peer, let_in=let_in, address=f"{host}:{port}")
-        shown = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in request.scope["headers"]]
         try:
             query: bytes = request.scope.get("query_string", b"")
-            if any(name in _IN_URL for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)):
+            params = parse_qsl(query.decode("latin-1"), keep_blank_values=True) if query else ()
+            if params and any(name in _IN_URL for name, _ in params):
                 raise Unauthenticated(
                     "a token in the URL is not taken, as it ends up in logs: send it as `Authorization: Bearer ...`",
                     reason="TOKEN_IN_URL",
                 )
-            caller = await self.gate.admit(RPC, shown, self.oversight, peer)
+            caller = await self.gate.admit(RPC, request.fields, self.oversight, peer)
         except HubError as exc:
             raise self.oversight.refused(RPC, _for_hosts(exc), principal()) from None
         assert caller is not None, "the peer was given"
@@ -145,7 +145,7 @@ class Admission:
         return f"{self._base(request)}{quote(path, safe='/')}"
 
     def _base(self, request: HostHttpRequest) -> str:
-        return f"{'https' if self.secure else 'http'}://{request.text(b'host')}"
+        return f"{'https' if self.secure else 'http'}://{request.headers.get('host')}"
 
 
 def _for_hosts(exc: HubError) -> HubError:
@@ -155,14 +155,14 @@ def _for_hosts(exc: HubError) -> HubError:
 
 def preflight(request: HostHttpRequest) -> Headers:
     """Return what a page may send; its Origin was checked."""
-    asked = request.text(b"access-control-request-headers") or ""
+    asked = request.headers.get("access-control-request-headers") or ""
     own = [name for name in asked.lower().replace(" ", "").split(",") if name.startswith(("mcp-", "hubbub-"))]
     given: Headers = (
         (b"access-control-allow-methods", b"GET, POST, DELETE"),
         (b"access-control-allow-headers", ", ".join((_REQUEST_HEADERS, *own[:100])).encode("latin-1")),
         (b"access-control-max-age", str(_PREFLIGHT_S).encode()),
     )
-    wants_private = request.text(b"access-control-request-private-network") == "true"
+    wants_private = request.headers.get("access-control-request-private-network") == "true"
     return (*given, (b"access-control-allow-private-network", b"true")) if wants_private else given
 
 

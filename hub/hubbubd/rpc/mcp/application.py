@@ -39,10 +39,10 @@ from hubbubd.downstream import (
     HostLimits,
     HostOutbox,
     HostProcesses,
+    HostRequest,
     McpEndpoint,
     McpEndpoints,
     ReplayStream,
-    RequestToHost,
     Serve,
     StateTokens,
     UnreadBytes,
@@ -65,7 +65,7 @@ from hubbubd.rpc.listeners.grpc_server import LAST_WORDS_S, MAX_RPCS
 from hubbubd.rpc.listeners.http_server import serving
 from hubbubd.rpc.listeners.tls import ssl_context
 from hubbubd.rpc.mcp.admission import METADATA, PATH, RPC, Admission, preflight, status_of
-from hubbubd.rpc.mcp.headers import check_arguments, decoded
+from hubbubd.rpc.mcp.headers import check_arguments, unwrap
 from hubbubd.rpc.mcp.transport import (
     SESSION,
     STALL_S,
@@ -181,8 +181,11 @@ class McpApplication:
         request = HostHttpRequest.of(scope, receive, send)
         try:
             self._admission.check_where_from(request)
-            if not await self._serve_anybody(request):
-                await self._serve_known(request)
+            if await self._serve_anybody(request):
+                return
+            caller = await self._admission.authenticate(request)
+            request.hold_bytes = partial(self._unread.hold, caller.name)
+            await self._serve(request, caller, self._endpoint(scope["path"], caller))
         except HttpRefusal as answered:
             await request.answer(answered.status, messages.error(None, answered.refusal), answered.headers)
         except HubError as exc:
@@ -196,7 +199,7 @@ class McpApplication:
     async def _serve_anybody(self, request: HostHttpRequest) -> bool:
         """Serve what needs no credential; False for everything else."""
         method = request.scope["method"]
-        if method == "OPTIONS" and request.text(b"origin") is not None:
+        if method == "OPTIONS" and request.headers.get("origin") is not None:
             await request.answer(204, headers=preflight(request))
             return True
         if method == "GET" and f"{request.scope['path']}/".startswith(f"{METADATA}/"):
@@ -207,11 +210,6 @@ class McpApplication:
             # tell them that they may after a log-in.
             raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is nothing here; hosts use {PATH}"))
         return False
-
-    async def _serve_known(self, request: HostHttpRequest) -> None:
-        caller = await self._admission.caller(request)
-        request.held = partial(self._unread.hold, caller.name)
-        await self._serve(request, caller, self._endpoint(request.scope["path"], caller))
 
     def _endpoint(self, path: str, caller: Principal) -> McpEndpoint:
         """Return what is at a path; some hosts append `/mcp` or a slash to any. Raises NotFound and HttpRefusal."""
@@ -227,7 +225,7 @@ class McpApplication:
                 raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; there are {there}"))
 
     async def _serve(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
-        stateless = request.text(VERSION) in STATELESS_REVISIONS
+        stateless = request.headers.get(VERSION) in STATELESS_REVISIONS
         match request.scope["method"]:
             case "POST":
                 await self._post(request, caller, endpoint)
@@ -249,8 +247,8 @@ class McpApplication:
         try:
             if isinstance(message, RequestMessage):
                 self._check_open(message.params)
-            of_request = isinstance(message, RequestMessage) and introductions.is_stateless(message)
-            if request.text(VERSION) in STATELESS_REVISIONS or of_request:
+            of_request = isinstance(message, RequestMessage) and message.is_stateless
+            if request.headers.get(VERSION) in STATELESS_REVISIONS or of_request:
                 await self._stateless(request, message, caller, endpoint)
             else:
                 await self._handshake(request, message, caller, endpoint)
@@ -263,15 +261,11 @@ class McpApplication:
         refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason, **exc.metadata})
         await request.answer(status_of(exc), messages.error(id_, refusal), self._admission.headers(request, exc))
 
-    def _while_good(self, caller: Principal, serve: Serve) -> Serve:
-        """Return what serves a request for as long as its credential is valid."""
-
-        async def serve_it(exchange: RequestToHost) -> bytes:
-            with self._gate.inside(caller, RPC, self._oversight):
-                return await serve(exchange)
-            raise AssertionError("it raises when the credential has ended")
-
-        return serve_it
+    async def _serve_while_valid(self, caller: Principal, serve: Serve, host_request: HostRequest) -> bytes:
+        """Serve a request for as long as its credential is valid. Raises Unauthenticated once it has ended."""
+        with self._gate.inside(caller, RPC, self._oversight):
+            return await serve(host_request)
+        raise AssertionError("it raises when the credential has ended")
 
     def _check_open(self, params: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Raise Unavailable once the hub shuts down, but for what a request under way waits for."""
@@ -288,7 +282,7 @@ class McpApplication:
     async def _handshake(
         self, request: HostHttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
     ) -> None:
-        version = request.text(VERSION)
+        version = request.headers.get(VERSION)
         if isinstance(message, RequestMessage) and message.method == "initialize":
             await self._initialize(request, message, caller, endpoint)
             return
@@ -302,38 +296,24 @@ class McpApplication:
         call_key = f"call_{secrets.token_hex(8)}" if message.method in BECOME_CALLS else None
         hold_s = request.hold_s
         replay = session.replays.open(message.id, call_key)
-        serve = self._while_good(caller, endpoint.serve)
-        task = self._begun(session, message, replay, call_key, serve=serve, hold_s=hold_s)
+        serve = partial(self._serve_while_valid, caller, endpoint.serve)
+        task = _begin(session, message, replay, call_key, serve, hold_s=hold_s)
         await reply_resumably(request, task, replay, session.host.revision)
-
-    def _begun(
-        self,
-        session: EndpointSession,
-        message: RequestMessage,
-        replay: ReplayStream,
-        call_key: str | None,
-        *,
-        serve: Serve,
-        hold_s: float | None,
-    ) -> asyncio.Task[bytes]:
-        try:
-            return session.begin(message, replay, call_key, serve, hold_s=hold_s, presence=replay.presence)
-        except (Refusal, HubError):
-            replay.forget()
-            raise
 
     async def _initialize(
         self, request: HostHttpRequest, message: RequestMessage, caller: Principal, endpoint: McpEndpoint
     ) -> None:
         host = introductions.of_handshake(message, caller, VIA)
         session = await self.sessions.begin(host, endpoint)
-        response = await session.begin(message, HostOutbox(), serve=self._while_good(caller, endpoint.serve))
-        await request.answer(200, response, [(SESSION, session.id.encode())])
+        response = await session.begin(
+            message, HostOutbox(), serve=partial(self._serve_while_valid, caller, endpoint.serve)
+        )
+        await request.answer(200, response, [(SESSION.encode(), session.id.encode())])
 
     async def _session(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> EndpointSession:
         if request.doubled is not None:
-            raise HttpRefusal(400, Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice"))
-        id_ = request.text(SESSION)
+            raise HttpRefusal(400, Refusal(HEADER_MISMATCH, f"the header {request.doubled} is there twice"))
+        id_ = request.headers.get(SESSION)
         if id_ is None:
             raise HttpRefusal(400, Refusal(INVALID_REQUEST, "Mcp-Session-Id is missing: initialize first"))
         session = await self.sessions.find(id_, caller, endpoint)
@@ -343,15 +323,15 @@ class McpApplication:
 
     async def _listen(self, request: HostHttpRequest, session: EndpointSession, caller: Principal) -> None:
         request.require_accept("text/event-stream")
-        last = request.text(b"last-event-id")
+        last = request.headers.get("last-event-id")
         with self._stream(caller):
             if last is not None:
                 await self._resume(request, session, caller, last)
                 return
             self._check_open()
             stream, outlet = HostEventStream(request), session.listen()
-            gone = asyncio.create_task(request.gone())
-            removed = asyncio.create_task(session.endpoint.removed())
+            gone = asyncio.create_task(request.wait_until_gone())
+            removed = asyncio.create_task(session.endpoint.wait_until_removed())
             removed.add_done_callback(lambda _: outlet.close())
             try:
                 await stream.begin()
@@ -368,9 +348,9 @@ class McpApplication:
         if found is None and (left := replays.left(last)) is not None:
             found = replays.go_on(left), left.event
             message = RequestMessage(left.request_id, RESUMED, {})
-            serve = self._while_good(caller, session.endpoint.resume)
+            serve = partial(self._serve_while_valid, caller, session.endpoint.resume)
             try:
-                found[0].follow(self._begun(session, message, found[0], left.call_key, serve=serve, hold_s=None))
+                found[0].follow(_begin(session, message, found[0], left.call_key, serve, hold_s=None))
             except Refusal as refusal:
                 raise HttpRefusal(400, refusal) from None
             found[0].shown = True
@@ -384,7 +364,7 @@ class McpApplication:
     async def _stateless(
         self, request: HostHttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
     ) -> None:
-        version = request.text(VERSION)
+        version = request.headers.get(VERSION)
         if isinstance(message, ResponseMessage):
             raise Refusal(INVALID_REQUEST, "in this revision a host sends requests only")
         if isinstance(message, NotificationMessage):
@@ -400,7 +380,7 @@ class McpApplication:
             tool = endpoint.view.entry(CatalogKind.TOOL, str(message.params.get("name")), caller)
             check_arguments(tool, message.params.get("arguments"), request.headers)
         outlet = HostOutbox()
-        exchange = RequestToHost(
+        host_request = HostRequest(
             id=message.id,
             method=message.method,
             params=message.params,
@@ -413,8 +393,25 @@ class McpApplication:
             if message.method == LISTEN:
                 streams.enter_context(self._stream(caller))
                 streams.enter_context(self._processes.listening(host, name, peer))
-            task = asyncio.create_task(self._while_good(caller, endpoint.serve)(exchange))
+            task = asyncio.create_task(self._serve_while_valid(caller, endpoint.serve, host_request))
             await reply(request, task, outlet, message.id)
+
+
+def _begin(
+    session: EndpointSession,
+    message: RequestMessage,
+    replay: ReplayStream,
+    call_key: str | None,
+    serve: Serve,
+    *,
+    hold_s: float | None,
+) -> asyncio.Task[bytes]:
+    """Start to serve a request of a session; the task returns the response. Raises Refusal and ResourceExhausted."""
+    try:
+        return session.begin(message, replay, call_key, serve, hold_s=hold_s, presence=replay.presence)
+    except (Refusal, HubError):
+        replay.forget()
+        raise
 
 
 _NAMES: Final = {
@@ -429,17 +426,17 @@ _NAMES: Final = {
 def _check_headers(request: HostHttpRequest, message: RequestMessage) -> None:
     """Raise Refusal unless the headers repeat what the body of a request without a handshake says."""
     if request.doubled is not None:
-        raise Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice")
+        raise Refusal(HEADER_MISMATCH, f"the header {request.doubled} is there twice")
     _check_header(request, VERSION, introductions.version_of(message))
-    _check_header(request, b"mcp-method", message.method)
+    _check_header(request, "mcp-method", message.method)
     named: object = message.params.get(_NAMES.get(message.method, ""))
-    unsaid = message.method.startswith("tasks/") and request.text(b"mcp-name") is None
+    unsaid = message.method.startswith("tasks/") and request.headers.get("mcp-name") is None
     if isinstance(named, str) and not unsaid:
-        _check_header(request, b"mcp-name", named)
+        _check_header(request, "mcp-name", named)
 
 
-def _check_header(request: HostHttpRequest, key: bytes, said: str) -> None:
+def _check_header(request: HostHttpRequest, name: str, in_body: str) -> None:
     """Raise Refusal unless a header repeats what the body says."""
-    sent = request.headers.get(key)
-    if sent is None or decoded(sent) != said:
-        raise Refusal(HEADER_MISMATCH, f"the header {key.decode()} must repeat what the body says")
+    value = request.headers.get(name)
+    if value is None or unwrap(value) != in_body:
+        raise Refusal(HEADER_MISMATCH, f"the header {name} must repeat what the body says")

@@ -72,13 +72,13 @@ class McpService:
         outlet = HostOutbox(UNREAD_MESSAGES * (self._most + FRAME_BYTES))
         host = self._hosts.join(principal(), first.open.session_key, endpoint, outlet)
         stream = _BridgeStream(host, outlet, write, self._hub)
-        removed = asyncio.create_task(endpoint.removed())
+        removed = asyncio.create_task(endpoint.wait_until_removed())
         removed.add_done_callback(lambda _: outlet.close())
         try:
             stream.take(first)
             await stream.run(frames)
             if removed.done():
-                raise endpoint.not_there
+                raise endpoint.removal
         finally:
             removed.cancel()
             self._hosts.part(host, left=stream.left or not current().standing())
@@ -158,7 +158,7 @@ class _BridgeStream:
     async def _tell(self) -> None:
         """Write what there is for the host, until the stream is closed. A frame without a message shows life."""
         while True:
-            await self._outlet.news(BOOKMARK_S)
+            await self._outlet.wait_for_news(BOOKMARK_S)
             waiting = self._outlet.take()
             if self._outlet.closed and not waiting:
                 if self._calls.stopped.is_set():

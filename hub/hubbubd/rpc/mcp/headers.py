@@ -14,7 +14,7 @@ from hubbubd.rpc.mcp.transport import ARGUMENT
 MARK: Final = "x-mcp-header"
 """The member of an argument's schema that names its header, without what all begin with."""
 
-Marked = Mapping[tuple[str, ...], bytes]
+Marked = Mapping[tuple[str, ...], str]
 """The header, in lower case, by the path of its argument."""
 
 _WRAPPED: Final = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
@@ -27,24 +27,22 @@ _DECIMAL: Final = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?")
 """A number as a header has it. The largest double has 309 digits before the point."""
 
 
-def check_arguments(tool: bytes | None, arguments: object, headers: Mapping[bytes, bytes]) -> None:
+def check_arguments(tool: bytes | None, arguments: object, headers: Mapping[str, str]) -> None:
     """Compare the headers of a `tools/call` with its arguments. Raises Refusal where they differ.
 
     `tool` is the entry of the tool that is called, as JSON, if there is one; the headers have names in lower case.
     """
     if tool is None or MARK.encode() not in tool:
         return
-    for path, header in _of_schema(payload.loads(tool).get("inputSchema")).items():
+    for path, header in _find_marked(payload.loads(tool).get("inputSchema")).items():
         sent = headers.get(header)
-        if not _agree(_at(arguments, path), None if sent is None else decoded(sent)):
-            raise Refusal(
-                HEADER_MISMATCH, f"the header {header.decode()} must repeat the argument {'.'.join(path)[:100]}"
-            )
+        if not _repeats(_get_argument(arguments, path), None if sent is None else unwrap(sent)):
+            raise Refusal(HEADER_MISMATCH, f"the header {header} must repeat the argument {'.'.join(path)[:100]}")
 
 
-def decoded(header: bytes) -> str:
+def unwrap(header: str) -> str:
     """Return a header's text, unwrapped where it had to be wrapped. Raises Refusal for a bad wrapping."""
-    text = header.decode("latin-1").strip()
+    text = header.strip()
     wrapped = _WRAPPED.fullmatch(text)
     if wrapped is None:
         return text
@@ -54,9 +52,9 @@ def decoded(header: bytes) -> str:
         raise Refusal(HEADER_MISMATCH, "a header begins with =?base64? and is no base64 of UTF-8") from None
 
 
-def _of_schema(schema: object) -> Marked:
+def _find_marked(schema: object) -> Marked:
     """Return the marked properties of a schema, those of properties that are objects included."""
-    found: dict[tuple[str, ...], bytes] = {}
+    found: dict[tuple[str, ...], str] = {}
     ahead: list[tuple[tuple[str, ...], object]] = [((), schema)]
     while ahead:
         path, node = ahead.pop()
@@ -65,14 +63,14 @@ def _of_schema(schema: object) -> Marked:
         known = cast("dict[str, Any]", node)
         mark = known.get(MARK)
         if path and isinstance(mark, str) and mark.isascii():
-            found[path] = ARGUMENT + mark.lower().encode()
+            found[path] = ARGUMENT + mark.lower()
         properties = known.get("properties")
         if isinstance(properties, dict):
             ahead += [((*path, name), inner) for name, inner in cast("dict[str, Any]", properties).items()]
     return found
 
 
-def _at(arguments: object, path: tuple[str, ...]) -> object:
+def _get_argument(arguments: object, path: tuple[str, ...]) -> object:
     for name in path:
         if not isinstance(arguments, dict):
             return None
@@ -80,7 +78,7 @@ def _at(arguments: object, path: tuple[str, ...]) -> object:
     return arguments
 
 
-def _agree(argument: object, header: str | None) -> bool:
+def _repeats(argument: object, header: str | None) -> bool:
     """Return whether a header repeats an argument; what no header can repeat has none, nor has null."""
     match argument:
         case bool():
@@ -88,13 +86,13 @@ def _agree(argument: object, header: str | None) -> bool:
         case str():
             return header == argument
         case int() | float() if not isinstance(argument, int) or argument.bit_length() <= MAX_BITS:
-            return header is not None and _same_number(argument, header)
+            return header is not None and _is_same_number(argument, header)
         case _:
             return header is None
 
 
-def _same_number(argument: float, header: str) -> bool:
-    said = payload.dumps(argument).decode()
-    if header == said:
+def _is_same_number(argument: float, header: str) -> bool:
+    as_json = payload.dumps(argument).decode()
+    if header == as_json:
         return True
-    return _DECIMAL.fullmatch(header) is not None and Decimal(header) == Decimal(said)
+    return _DECIMAL.fullmatch(header) is not None and Decimal(header) == Decimal(as_json)

@@ -25,6 +25,7 @@ from hubbubd.core.jsonrpc import (
 )
 from hubbubd.downstream import HostOutbox, ReplayStream
 from hubbubd.downstream.calls.call_results import of_error
+from hubbubd.downstream.hosts.unread_bytes import SMALL
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Id, Message, MessageTooLarge, Refusal
 from hubbubd.errors import HubError, ResourceExhausted
@@ -54,15 +55,15 @@ that was killed must be there again after twice as long."""
 PRIMED: Final = "2025-11-25"
 """The first revision whose streams begin with an event without data, so that they can be resumed from the start."""
 
-VERSION: Final = b"mcp-protocol-version"
-SESSION: Final = b"mcp-session-id"
-HOLD: Final = b"hubbub-hold-s"
+VERSION: Final = "mcp-protocol-version"
+SESSION: Final = "mcp-session-id"
+HOLD: Final = "hubbub-hold-s"
 """For how many seconds a request is held while people are asked."""
 
-ARGUMENT: Final = b"mcp-param-"
+ARGUMENT: Final = "mcp-param-"
 """What the headers begin with that repeat arguments."""
 
-_ONCE: Final = (VERSION, SESSION, b"mcp-method", b"mcp-name")
+_ONCE: Final = frozenset({VERSION, SESSION, "mcp-method", "mcp-name"})
 """Headers that may be there once: else each reader could take another one for the right one."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -99,28 +100,32 @@ class HostHttpRequest:
     scope: Scope
     receive: Receive
     send: Send
-    headers: dict[bytes, bytes]
-    doubled: bytes | None
+    fields: list[tuple[str, str]]
+    """The header fields as they came, with names in lower case."""
+    headers: dict[str, str]
+    """The same by name; of several with one name the last."""
+    doubled: str | None
+    """The name of a field that may be there once, and is there twice."""
     always: Headers = ()
     """Headers of the response, whatever it is."""
-    held: Callable[[int], AbstractContextManager[None]] = field(default=lambda _: nullcontext(), init=False)
-    """Counts so many bytes while they are sent. Raises ResourceExhausted."""
+    hold_bytes: Callable[[int], AbstractContextManager[None]] = field(default=lambda _: nullcontext(), init=False)
+    """Counts so many bytes while they are sent, more than SMALL. Raises ResourceExhausted."""
     begun: bool = field(default=False, init=False)
     """Whether the response has begun."""
 
     @classmethod
     def of(cls, scope: Scope, receive: Receive, send: Send) -> "HostHttpRequest":
-        headers: dict[bytes, bytes] = {}
-        doubled: bytes | None = None
-        for key, value in scope["headers"]:
-            if key in headers and (key in _ONCE or key.startswith(ARGUMENT)):
-                doubled = key
-            headers[key] = value
-        return cls(scope=scope, receive=receive, send=send, headers=headers, doubled=doubled)
-
-    def text(self, key: bytes) -> str | None:
-        value = self.headers.get(key)
-        return None if value is None else value.decode("latin-1").strip()
+        """Return the request of an ASGI scope."""
+        fields: list[tuple[str, str]] = []
+        headers: dict[str, str] = {}
+        doubled: str | None = None
+        for raw_name, raw_value in scope["headers"]:
+            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+            if name in headers and (name in _ONCE or name.startswith(ARGUMENT)):
+                doubled = name
+            headers[name] = value.strip()
+            fields.append((name, value))
+        return cls(scope=scope, receive=receive, send=send, fields=fields, headers=headers, doubled=doubled)
 
     @property
     def peer(self) -> str:
@@ -131,23 +136,21 @@ class HostHttpRequest:
     @property
     def hold_s(self) -> float | None:
         """For how many seconds it is to be held while people are asked; None if it does not say. Raises Refusal."""
-        said = self.text(HOLD)
-        if said is None:
+        header = self.headers.get(HOLD)
+        if header is None:
             return None
-        held_s = bounds.real_text(said, high=LONGEST_HOLD_S)
+        held_s = bounds.real_text(header, high=LONGEST_HOLD_S)
         if held_s is None or held_s < 0:
-            raise Refusal(INVALID_REQUEST, f"{HOLD.decode()} must be a number of seconds from 0 to {LONGEST_HOLD_S}")
+            raise Refusal(INVALID_REQUEST, f"{HOLD} must be a number of seconds from 0 to {LONGEST_HOLD_S}")
         return held_s
-
-    @property
-    def content_type(self) -> str:
-        return (self.text(b"content-type") or "").partition(";")[0].strip().lower()
 
     def require_accept(self, *kinds: str) -> None:
         """Raise HttpRefusal unless the response may be of each of these kinds. Without the header it may be of any."""
-        ranges = [each.partition(";")[0].strip().lower() for each in (self.text(b"accept") or "*/*").split(",")]
+        ranges: set[str] = set()
+        for media_range in (self.headers.get("accept") or "*/*").split(","):
+            ranges.add(media_range.partition(";")[0].strip().lower())
         for kind in kinds:
-            if not {kind, f"{kind.partition('/')[0]}/*", "*/*"} & set(ranges):
+            if ranges.isdisjoint((kind, f"{kind.partition('/')[0]}/*", "*/*")):
                 raise HttpRefusal(406, Refusal(INVALID_REQUEST, f"Accept must have {' and '.join(kinds)}"))
 
     async def body(self, most: int) -> bytes:
@@ -170,7 +173,7 @@ class HostHttpRequest:
             late = Refusal(INVALID_REQUEST, f"no message came within {REQUEST_S:g} s", {"reason": "MALFORMED_REQUEST"})
             raise HttpRefusal(408, late, CLOSE) from None
 
-    async def gone(self) -> None:
+    async def wait_until_gone(self) -> None:
         """Wait until the host has closed the connection."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
@@ -183,7 +186,7 @@ class HostHttpRequest:
         sized = [(b"content-length", str(len(body)).encode()), *headers]
         if body:
             sized.append((b"content-type", b"application/json"))
-        with self.held(len(body)):
+        with self.hold_bytes(len(body)) if len(body) > SMALL else nullcontext():
             await self.begin(status, sized)
             await self.send({"type": "http.response.body", "body": body, "more_body": True})
             await self.end()  # waits until most of it was read
@@ -202,12 +205,13 @@ class HostHttpRequest:
         """Close the connection, in the middle of the response: a host that reads nothing would keep it open."""
         cut: Callable[[], None] = self.scope.get(CUT, lambda: None)
         cut()
-        await self.gone()
+        await self.wait_until_gone()
 
 
 async def read_message(request: HostHttpRequest, most: int, reading: anyio.CapacityLimiter) -> Message | None:
     """Return the message of a request; None where it was refused. Raises HttpRefusal, ConnectionError."""
-    if request.content_type != "application/json":
+    content_type = request.headers.get("content-type") or ""
+    if content_type.partition(";")[0].strip().lower() != "application/json":
         raise HttpRefusal(415, Refusal(INVALID_REQUEST, "Content-Type must be application/json"), CLOSE)
     body = await request.body(most)
     short = len(body) <= JSON_AT_ONCE
@@ -219,24 +223,29 @@ async def read_message(request: HostHttpRequest, most: int, reading: anyio.Capac
         return None
 
 
-async def reply(request: HostHttpRequest, task: asyncio.Task[bytes], outlet: HostOutbox, id_: Id) -> None:
+async def reply(request: HostHttpRequest, task: asyncio.Task[bytes], outbox: HostOutbox, id_: Id) -> None:
     """Send the response of a request without a session, and before it what the request says meanwhile.
 
     It is cancelled when its host goes away: there is no other way to cancel it. Raises HubError.
     """
-    task.add_done_callback(lambda _: outlet.close())
-    gone = asyncio.create_task(request.gone())
+    task.add_done_callback(lambda _: outbox.close())
+    gone = asyncio.create_task(request.wait_until_gone())
     gone.add_done_callback(lambda _: task.cancel())
     stream = HostEventStream(request)
     try:
-        await outlet.news(KEEPALIVE_S)
-        if task.done() and outlet.empty:
-            response = _outcome(task)
-            await request.answer(_status(response), response) if response is not None else await request.answer(202)
+        await outbox.wait_for_news(KEEPALIVE_S)
+        if task.done() and outbox.empty:
+            response = _get_response(task)
+            if response is None:  # it was cancelled: there is nothing to say (MCP, basic/utilities/cancellation)
+                await request.answer(202)
+            else:
+                code = messages.error_code(response)
+                await request.answer(200 if code is None else STATUS.get(code, 200), response)
             return
         await stream.begin()
-        await stream.pass_on(outlet, until=gone)
-        if (response := _outcome(task, id_)) is not None:
+        await stream.pass_on(outbox, until=gone)
+        response = _get_response(task, error_id=id_)  # the stream has begun: an error can only be an event of it
+        if response is not None:
             await stream.say([response])
         await request.end()
     finally:
@@ -252,48 +261,54 @@ async def reply_resumably(
     Raises HubError.
     """
     replay.follow(task)
-    outlet, primed = replay.outlet, revision >= PRIMED
-    gone = asyncio.create_task(request.gone())
-    gone.add_done_callback(lambda _: outlet.close())
-    gone.add_done_callback(lambda done: _left(replay, outlet, done))
+    outbox, primed = replay.outlet, revision >= PRIMED
+    gone = _watch_connection(request, replay, outbox)
     try:
-        await outlet.news(PRIME_S if primed else KEEPALIVE_S)
+        await outbox.wait_for_news(PRIME_S if primed else KEEPALIVE_S)
         if gone.done():
             replay.forget()
-            return
-        if task.done() and replay.quiet:
-            response = _outcome(task)
-            replay.forget()
-            await request.answer(200, response) if response is not None else await request.answer(202)
-            return
-        replay.shown = True
-        await _send_replay(request, replay, outlet, 1, gone, primed=primed)
+        elif task.done() and replay.is_unused:  # nothing of it is kept
+            response = _get_response(task)
+            if response is None:
+                await request.answer(202)
+            else:
+                await request.answer(200, response)
+        else:
+            replay.shown = True
+            await _send_replay(request, replay, outbox, 1, gone, primed=primed)
     finally:
         gone.cancel()
 
 
 async def resume(request: HostHttpRequest, replay: ReplayStream, after: int) -> None:
     """Send what came on a stream after an event, and what comes."""
-    outlet, first = replay.resumed(after)
+    outbox, first = replay.resumed(after)
     replay.presence.change(here=True)
-    gone = asyncio.create_task(request.gone())
-    gone.add_done_callback(lambda done: _left(replay, outlet, done))
+    gone = _watch_connection(request, replay, outbox)
     try:
-        await _send_replay(request, replay, outlet, first, gone, primed=False)
+        await _send_replay(request, replay, outbox, first, gone, primed=False)
     finally:
         gone.cancel()
 
 
-def _left(replay: ReplayStream, outlet: HostOutbox, gone: asyncio.Task[None]) -> None:
-    """Note that the newest connection of a stream is gone, unless it has been served."""
-    if not gone.cancelled() and replay.outlet is outlet:
-        replay.presence.change(here=False)
+def _watch_connection(request: HostHttpRequest, replay: ReplayStream, outbox: HostOutbox) -> asyncio.Task[None]:
+    """Return a task that ends once the host has closed the connection; cancelled once it has been served."""
+
+    def on_gone(gone: asyncio.Task[None]) -> None:
+        if not gone.cancelled():
+            outbox.close()
+            if replay.outlet is outbox:  # else the host has resumed the stream over another connection
+                replay.presence.change(here=False)
+
+    gone = asyncio.create_task(request.wait_until_gone())
+    gone.add_done_callback(on_gone)
+    return gone
 
 
 async def _send_replay(
     request: HostHttpRequest,
     replay: ReplayStream,
-    outlet: HostOutbox,
+    outbox: HostOutbox,
     first: int,
     gone: asyncio.Task[None],
     *,
@@ -303,30 +318,25 @@ async def _send_replay(
     await stream.begin()
     if primed:
         await stream.prime(replay.event_id(first - 1))
-    await stream.pass_on(outlet, until=gone)
+    await stream.pass_on(outbox, until=gone)
     if gone.done():
         return
     await request.end()
-    if outlet is replay.outlet and not outlet.overrun:
+    if outbox is replay.outlet and not outbox.overrun:
         replay.delivered()
 
 
-def _outcome(task: asyncio.Task[bytes], id_: Id | None = None) -> bytes | None:
+def _get_response(task: asyncio.Task[bytes], error_id: Id | None = None) -> bytes | None:
     """Return the response of a request; None if it was cancelled: then there is none.
 
-    Raises HubError for a request that was cut short, unless `id_` says whom to tell.
+    Raises HubError for a request that was cut short. With `error_id` the response is that error instead.
     """
     if not task.done() or task.cancelled():
         return None
-    cut_short = task.exception()
-    if isinstance(cut_short, HubError) and id_ is not None:
-        return messages.error(id_, of_error(cut_short))
+    error = task.exception()
+    if isinstance(error, HubError) and error_id is not None:
+        return messages.error(error_id, of_error(error))
     return task.result()
-
-
-def _status(response: bytes) -> int:
-    code = messages.error_code(response)
-    return 200 if code is None else STATUS.get(code, 200)
 
 
 class HostEventStream:
@@ -349,32 +359,32 @@ class HostEventStream:
         """Send an event without data: its id is where to resume."""
         await self._send(f"id: {event_id}\nretry: {RETRY_MS}\ndata:\n\n".encode())
 
-    async def pass_on(self, outlet: HostOutbox, *, until: asyncio.Task[None]) -> None:
-        """Send what the outlet has, until it is closed or the host is gone."""
-        until.add_done_callback(lambda _: outlet.close())
+    async def pass_on(self, outbox: HostOutbox, *, until: asyncio.Task[None]) -> None:
+        """Send what is in the outbox, until it is closed or the task is done: the host is gone."""
+        until.add_done_callback(lambda _: outbox.close())
         while True:
-            if not await outlet.news(KEEPALIVE_S):
+            if not await outbox.wait_for_news(KEEPALIVE_S):
                 await self._send(b": \n\n")
                 continue
             if until.done():
                 return
-            await self.say(outlet.take())
-            if outlet.closed and outlet.empty:
+            await self.say(outbox.take())
+            if outbox.closed and outbox.empty:
                 return
 
-    async def say(self, said: Sequence[bytes]) -> None:
+    async def say(self, waiting: Sequence[bytes]) -> None:
         """Send messages, each as an event; an error in place of a response for which there is no room now."""
-        if not said:
+        if not waiting:
             return
         count = self._count
         try:
-            await self._send(b"".join(map(self._event, said)))
+            await self._send(b"".join(map(self._event, waiting)))
         except ResourceExhausted:
             self._count = count
-            for message in said:
-                await self._say_alone(message)
+            for message in waiting:
+                await self._say_one(message)
 
-    async def _say_alone(self, message: bytes) -> None:
+    async def _say_one(self, message: bytes) -> None:
         number = self._count
         try:
             await self._send(self._event(message))
@@ -392,7 +402,7 @@ class HostEventStream:
     async def _send(self, data: bytes) -> None:
         if not current().standing():
             raise ConnectionError  # its credential has ended
-        with self._request.held(len(data)):
+        with self._request.hold_bytes(len(data)) if len(data) > SMALL else nullcontext():
             async with asyncio.timeout(STALL_S):
                 await self._request.send({"type": "http.response.body", "body": data, "more_body": True})
                 await self._request.send({"type": "http.response.body", "more_body": True})  # waits as `answer` does

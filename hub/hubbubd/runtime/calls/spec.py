@@ -8,7 +8,9 @@ from hubbubd import payload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSpec:
-    """What to call. `params` is a JSON object or empty, parsed here, once; raises InvalidArgument.
+    """What to call. Raises InvalidArgument for `params` that are no JSON object; empty ones are an empty object.
+
+    They are parsed here, unless the `message` is given that they were made from.
 
     Times are in seconds, None for the server's own. `call_id` is the idempotency key. `as_task` requests a task at the
     server; then `timeout_s` only limits its creation.
@@ -21,11 +23,12 @@ class CallSpec:
     timeout_s: float | None = None
     max_s: float | None = None
     as_task: bool = False
-    message: dict[str, Any] = field(init=False, repr=False, compare=False)
+    message: dict[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
     """The parsed params."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "message", payload.loads_message(self.params, "params"))
+        if not self.message:
+            object.__setattr__(self, "message", payload.loads_message(self.params, "params"))
 
 
 @dataclass(frozen=True, slots=True)

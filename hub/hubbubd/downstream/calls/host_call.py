@@ -1,0 +1,441 @@
+"""One request of a host as a call of the hub: what the host hears of it, and how long the request is held.
+
+    question ──> held, with progress that says where to answer ──> result
+                        │ longer than the host waits
+                        └──> the call goes on without the request: a ticket, or an error (tickets.py)
+
+A host's own dialog, and rounds with a host that can be asked, come first.
+"""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final, TypeVar, cast
+
+import structlog
+
+from hubbubd import payload
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState, caller_noted
+from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.hosts.timeouts import GONE_S, held_s
+from hubbubd.downstream.protocol.messages import MAX_ID, Refusal, notification
+from hubbubd.downstream.questions.host_questions import HostQuestions
+from hubbubd.downstream.views.question_policy import QuestionPolicy
+from hubbubd.errors import HubError
+from hubbubd.runtime.calls import CallSpec, LogEvent, ProgressEvent
+from hubbubd.runtime.hub import Hub
+
+EVERY_S: Final = 10.0
+"""Seconds between two messages of progress from the hub itself."""
+
+SOON_S: Final = 1.0
+"""Seconds in which nothing is said and no hold ends: a host that can be asked is asked in them."""
+
+RETURN_S: Final = 5.0
+"""Seconds in which a host whose connection broke may resume its stream, before it has left: clients try after one."""
+
+PROGRESS_STEP: Final = 1e-6
+"""By how much progress grows when the hub has something to say: far less than a server's own progress does."""
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+class CallReporter:
+    """Tells a host of the progress and the log messages of a call, as far as it wants them.
+
+    The progress that it is told only grows (MCP, basic/utilities/progress).
+    """
+
+    def __init__(self, request: HostRequest) -> None:
+        """Raises Refusal for a wrong progress token: it is repeated in each notification."""
+        meta: dict[str, Any] = request.params.get("_meta") or {}
+        token = meta.get("progressToken")
+        if token is not None and not (isinstance(token, str | int | float) and len(str(token)) <= MAX_ID):
+            wrong = f"params._meta.progressToken must be a string or a number of at most {MAX_ID} characters"
+            raise Refusal(INVALID_PARAMS, wrong)
+        self.tells_progress = token is not None
+        self._request = request
+        self._token = token
+        self._latest = -1.0
+
+    def on_event(self, call: Call, event: object) -> None:
+        """Pass on a live event of the call; None, a change of the call itself, says nothing to the host."""
+        match event:
+            case ProgressEvent() if event.progress > self._latest:
+                self._notify(event.progress, event.total, event.message)
+            case LogEvent():
+                params = cast("dict[str, Any]", payload.loads(event.params))
+                if self._request.wants_log(call.server, params.get("level")):
+                    self._request.tell(notification("notifications/message", params))
+            case _:
+                pass
+
+    def say(self, message: str | None) -> None:
+        """Tell the host something of the hub's own as progress, if there is something."""
+        if message is None:
+            return
+        next_progress = max(self._latest + PROGRESS_STEP, math.nextafter(self._latest, math.inf))
+        self._notify(0.0 if self._latest < 0 else next_progress, None, message)
+
+    def _notify(self, progress: float, total: float | None, message: str | None) -> None:
+        if not self.tells_progress:
+            return
+        self._latest = progress
+        params = {"progressToken": self._token, "progress": progress, "total": total, "message": message}
+        present = {name: value for name, value in params.items() if value is not None}
+        self._request.tell(notification("notifications/progress", present))
+
+
+class CallObserver:
+    """One call as it changes, and the pending requests that name it as their cause (its questions).
+
+    `on_question` gets each question whenever it has changed, `on_candidate` also those that the call may have caused,
+    and `on_live` each event of the call.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        call_id: str,
+        *,
+        on_question: Callable[[PendingRequest], None] | None = None,
+        on_candidate: Callable[[PendingRequest], None] | None = None,
+        on_live: Callable[[Call, object], None] | None = None,
+    ) -> None:
+        self.news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once something has changed since `await_further_news`."""
+        self.on_question = on_question
+        self.on_candidate = on_candidate
+        self._hub = hub
+        self._call_id = call_id
+        self._on_live = on_live
+        self._questions: dict[str, PendingRequest | None] = {}
+        """By id, in the order of the call. None: the call is parked a moment before its question is in the inbox."""
+        self._candidate_ids: set[str] = set()
+        self._stack = ExitStack()
+
+    @contextmanager
+    def following(self, call: Call | None) -> Generator[None]:
+        """Follow the call during the block; first as it is now, if there is such a call."""
+        with self._stack:
+            self._stack.enter_context(self._hub.calls.listen(self._call_id, self._on_call))
+            if call is not None:
+                self._on_call(call, None)
+            yield
+
+    def open_questions(self) -> list[PendingRequest]:
+        """Return what waits for an answer, oldest first."""
+        found = [question for question in self._questions.values() if question is not None]
+        return [question for question in found if question.state is RequestState.OPEN]
+
+    def await_further_news(self) -> None:
+        """Have `news` be done by what changes from now on."""
+        if self.news.done():
+            self.news = asyncio.get_running_loop().create_future()
+
+    def _on_call(self, call: Call, event: object) -> None:
+        if event is not None:
+            if self._on_live is not None:
+                self._on_live(call, event)
+            return
+        self._announce()
+        for question_id in call.pending_ids:
+            if question_id not in self._questions:
+                self._questions[question_id] = None
+                self._listen_to(question_id, self._on_question)
+        if self.on_candidate is not None:
+            for question_id in call.perhaps_pending_ids:
+                if question_id not in self._candidate_ids:
+                    self._candidate_ids.add(question_id)
+                    self._listen_to(question_id, self.on_candidate)
+
+    def _listen_to(self, question_id: str, listener: Callable[[PendingRequest], None]) -> None:
+        """Call a listener with a question as it is now, if it is in the inbox, and whenever it changes."""
+        inbox = self._hub.inbox
+        self._stack.enter_context(inbox.listen(question_id, lambda question, _event: listener(question)))
+        if (question := inbox.find(question_id)) is not None:
+            listener(question)
+
+    def _on_question(self, question: PendingRequest) -> None:
+        self._questions[question.id] = question
+        self._announce()
+        if self.on_question is not None:
+            self.on_question(question)
+        if self.on_candidate is not None:
+            self.on_candidate(question)
+
+    def _announce(self) -> None:
+        if not self.news.done():
+            self.news.set_result(None)
+
+
+class Attendance:
+    """How many hosts wait for each call. A call may go on without one; then perhaps nobody hears of its result."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._waiting = Counter[str]()
+
+    def arrive(self, call_id: str, call: Call | None) -> None:
+        """Note that one more host waits for a call; None for one that is still to be made."""
+        self._waiting[call_id] += 1
+        if self._waiting[call_id] == 1:
+            self._note(call_id, call, None)
+
+    def part(self, call_id: str, *, left: bool) -> None:
+        """Note that one host less waits for a call; `left` says that it does not know how the call goes on."""
+        self._waiting[call_id] -= 1
+        if not self._waiting[call_id]:
+            del self._waiting[call_id]
+            if left and not self._hub.calls.draining:  # the hub leaves, and hosts come back to the next one
+                self._note(call_id, self._hub.calls.find(call_id), self._hub.clock.now())
+
+    def _note(self, call_id: str, call: Call | None, left_at: float | None) -> None:
+        """Note in the call's questions, those to come included, when its last host left; None if one is there."""
+        inbox = self._hub.inbox
+        inbox.reserved.note_caller(call_id, left_at)
+        if call is None:
+            return
+        for question in map(inbox.find, call.pending_ids):
+            if question is not None and caller_noted(question, left_at) is not question:
+                inbox.note(question.id, lambda current: caller_noted(current, left_at))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldTerms:
+    """When a hold ends: at `until` of the steady clock, or with `dialogs` once the host's own dialog is closed.
+
+    With `even_unasked` it ends even if nobody is asked. A host that is asked by a result has `return_s` seconds to come
+    back: it may have gone, and nothing tells of that.
+    """
+
+    until: float
+    return_s: float
+    dialogs: bool = False
+    even_unasked: bool = False
+
+    @classmethod
+    def of(cls, policy: QuestionPolicy, request: HostRequest, now: float, *, progress: bool) -> "HoldTerms":
+        """Return the terms of a request that came now. `progress` is whether its host hears of progress."""
+        host, chosen_s = request.host, request.hold_s
+        if chosen_s is None and policy.hold_s != "auto":
+            chosen_s = policy.hold_s
+        hold_s = held_s(host.info.get("name"), host.via, told=progress) if chosen_s is None else chosen_s
+        return_s = min(hold_s, GONE_S) if chosen_s is None else hold_s
+        if policy.on_hold_end == "wait":
+            return cls(until=math.inf, return_s=return_s)
+        return cls(until=now + hold_s, return_s=return_s, dialogs=chosen_s is None)
+
+
+class HostCallState(Enum):
+    """How far a request of a host is that has become a call."""
+
+    RUNNING = "its server is at work, as far as the hub knows"
+    ASKED = "its server waits for an answer"
+    TICKETED = "the host has waited for as long as it does; the call goes on without the request"
+    GONE = "the host has gone, and does not know how the call goes on"
+
+
+class HostCall:
+    """One request of a host, while its call is under way."""
+
+    def __init__(self, questions: HostQuestions, attendance: Attendance, request: HostRequest, spec: CallSpec) -> None:
+        """Raises Refusal for a wrong progress token."""
+        assert spec.call_id is not None, "a host's call has an id"
+        self.request = request
+        self.spec = spec
+        self.call_id: str = spec.call_id
+        self.state = HostCallState.RUNNING
+        self.reporter = CallReporter(request)
+        self.observer = CallObserver(
+            questions.hub, self.call_id, on_candidate=self._on_candidate, on_live=self.reporter.on_event
+        )
+        self._questions = questions
+        self._hub = questions.hub
+        self._attendance = attendance
+        self._is_counted = False
+        self._departure: asyncio.TimerHandle | None = None
+        self._began_at = self._hub.clock.steady()
+        self._terms: HoldTerms | None = None
+        self._waiting: dict[str, PendingRequest] = {}
+        """What the call waits for, or may wait for, oldest first."""
+        self._asked_at = self._began_at
+        self._say_at = self._began_at + SOON_S
+        self._open_dialogs = 0
+        self._news = asyncio.Event()
+        self._limit = asyncio.timeout(None)
+        self._timer: asyncio.Task[None] | None = None
+
+    @property
+    def terms(self) -> HoldTerms:
+        """When the hold ends. Looked up once it matters: most calls end without a question."""
+        if self._terms is None:
+            progress = self.reporter.tells_progress
+            self._terms = HoldTerms.of(self._questions.policy, self.request, self._began_at, progress=progress)
+        return self._terms
+
+    def end_within(self, wait_s: float | None) -> None:
+        """End the hold after so many seconds at the latest, even if nobody is asked; None for as the host waits."""
+        until = self.terms.until if wait_s is None else min(self.terms.until, self._began_at + wait_s)
+        self._terms = replace(self.terms, until=until, even_unasked=True)
+
+    @property
+    def asked_ids(self) -> list[str] | None:
+        """The ids of what the call is certain to wait for, the oldest first; None if it waits for no answer."""
+        if not self._waiting:
+            return None
+        # Others may be of other principals.
+        return [each.id for each in self._waiting.values() if each.call_id == self.call_id and each.certain]
+
+    @property
+    def outlives_host(self) -> bool:
+        """Whether the call goes on though its host leaves."""
+        return self.state is HostCallState.TICKETED or (self._terms is not None and self._terms.even_unasked)
+
+    @contextmanager
+    def followed(self) -> Generator[None]:
+        """Tell the host of the call during the block, and count the host among those who wait for it.
+
+        A block that is cancelled has lost its host.
+        """
+        with self.request.presence.listened(self._on_presence):
+            call = self._hub.calls.find(self.call_id)
+            self._count(call)
+            try:
+                with self.observer.following(call):
+                    yield
+            except asyncio.CancelledError:
+                self._leave()
+                raise
+            finally:
+                self._uncount(left=False)
+
+    async def result_in_time(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Return what the work for the request returns; None if the hold ended before. Raises as the work does."""
+        if self._terms is not None and self._terms.even_unasked:
+            self._start_timer()
+        try:
+            async with self._limit:
+                return await work
+        except TimeoutError:
+            if self.state is not HostCallState.TICKETED:
+                raise
+            return None
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    @contextmanager
+    def dialog(self) -> Generator[None]:
+        """Count a dialog of the host's own during the block."""
+        self._open_dialogs += 1
+        try:
+            yield
+        finally:
+            self._open_dialogs -= 1
+
+    # Whether the host is there
+
+    def _on_presence(self) -> None:
+        if self.request.presence.here:
+            self._count(self._hub.calls.find(self.call_id))
+        else:  # it may come back
+            self._cancel_departure()
+            self._departure = asyncio.get_running_loop().call_later(RETURN_S, self._leave)
+
+    def _count(self, call: Call | None) -> None:
+        if self._departure is not None:
+            self._cancel_departure()
+        if self.state is HostCallState.GONE:
+            self.state = HostCallState.ASKED if self._waiting else HostCallState.RUNNING
+        if not self._is_counted:
+            self._is_counted = True
+            self._attendance.arrive(self.call_id, call)
+
+    def _leave(self) -> None:
+        if self.state is not HostCallState.TICKETED:
+            self.state = HostCallState.GONE
+        self._uncount(left=True)
+
+    def _uncount(self, *, left: bool) -> None:
+        if self._departure is not None:
+            self._cancel_departure()
+        if self._is_counted:
+            self._is_counted = False
+            self._attendance.part(self.call_id, left=left)
+
+    def _cancel_departure(self) -> None:
+        if self._departure is not None:
+            self._departure.cancel()
+            self._departure = None
+
+    # How long the request is held
+
+    def _on_candidate(self, question: PendingRequest) -> None:
+        """Note a question of the call, or one that it may have caused."""
+        self._questions.note(self.request.host, question)
+        if question.state is RequestState.OPEN:
+            if not self._waiting:
+                self._asked_at = self._hub.clock.steady()
+                self._say_at = max(self._say_at, self._asked_at + SOON_S)
+            self._waiting[question.id] = question
+            self._start_timer()
+        else:
+            self._waiting.pop(question.id, None)
+        if self.state in (HostCallState.RUNNING, HostCallState.ASKED):
+            self.state = HostCallState.ASKED if self._waiting else HostCallState.RUNNING
+        self._news.set()
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().create_task(self._end_hold_in_time())
+
+    async def _end_hold_in_time(self) -> None:
+        """Tell the host what is waited for, and end the hold in time; the call is detached first, and goes on."""
+        while True:
+            await self._wait_for_end()
+            try:
+                await self._hub.calls.start(self.spec, self.request.host.principal.name)
+            except HubError as exc:  # it is held until it can be kept
+                log.warning("a call could not be detached from its host", call=self.call_id, error=exc.message)
+                await asyncio.sleep(EVERY_S)
+                continue
+            self.state = HostCallState.TICKETED
+            self._limit.reschedule(asyncio.get_running_loop().time())
+            return
+
+    async def _wait_for_end(self) -> None:
+        """Wait until the hold is to end, and say each EVERY_S what is waited for."""
+        while (end := self._find_end()) > (now := self._hub.clock.steady()):
+            has_something_to_say = bool(self._waiting) or self.terms.even_unasked
+            if has_something_to_say and now >= self._say_at:
+                self.reporter.say(self._describe_wait())
+                self._say_at = now + EVERY_S
+            wake_at = min(end, self._say_at) if has_something_to_say else end
+            self._news.clear()
+            try:
+                async with asyncio.timeout(None if wake_at == math.inf else wake_at - now):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+
+    def _find_end(self) -> float:
+        """Return when the hold ends (steady clock), as far as is known now; infinity while nobody is asked."""
+        waits_for_dialog = self.terms.dialogs and self._open_dialogs > 0
+        if waits_for_dialog or not (self._waiting or self.terms.even_unasked):
+            return math.inf
+        return max(self.terms.until, self._asked_at + SOON_S)
+
+    def _describe_wait(self) -> str:
+        if not self._waiting:
+            return "the call is under way"
+        asked_ids = self.asked_ids
+        return f"waiting for an answer: {f'hubbub inbox show {asked_ids[0]}' if asked_ids else 'hubbub inbox list'}"
