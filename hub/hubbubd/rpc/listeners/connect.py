@@ -108,7 +108,7 @@ async def serve_connect(
     gate: auth.Gate,
     tls: TlsFiles | None = None,
     origins: Callable[[], Sequence[str]] = tuple,
-    hosts: Callable[[], tuple[str, ...]] = tuple,
+    hosts: Callable[[], Sequence[str]] = tuple,
     max_message_bytes: int = 16 * 1024 * 1024,
     within: tuple[Around, ...] = (),
 ) -> AsyncGenerator[str, None]:

@@ -50,7 +50,7 @@ def is_loopback_name(host: str) -> bool:
 
 
 def meant(
-    app: ASGIApp, origins: Callable[[], Sequence[str]], hosts: Callable[[], tuple[str, ...]], *, secure: bool
+    app: ASGIApp, origins: Callable[[], Sequence[str]], hosts: Callable[[], Sequence[str]], *, secure: bool
 ) -> ASGIApp:
     """Refuse what comes by DNS rebinding, and what pages of other Origins send without asking (simple requests)."""
 
@@ -58,7 +58,7 @@ def meant(
         headers, (address, _) = dict(scope["headers"]), scope.get("server") or ("", 0)
         origin = headers.get(b"origin", b"").decode("latin-1")
         served: ASGIApp = app
-        if not is_served(headers.get(b"host", b"").decode("latin-1"), address, hosts(), secure=secure):
+        if not is_served(headers.get(b"host", b"").decode("latin-1"), address, tuple(hosts()), secure=secure):
             served = PlainTextResponse("This Host is not served here; connect_hosts allows more.\n", 421)
         elif origin and origin not in origins():
             served = PlainTextResponse("Pages of this Origin may not use the hub; connect_origins allows more.\n", 403)
