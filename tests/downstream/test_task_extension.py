@@ -315,13 +315,18 @@ async def test_a_cancelled_task_is_cancelled_at_its_server(world: World) -> None
 
 
 async def test_a_cancelled_task_takes_its_questions_back(world: World) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
+    async def ask_on_the_stream_of_the_call(sent: Sent) -> Outcome:
+        await sent.ask(*ASKED, on_wire=True).answered()
+        return RESULT
+
+    world.peer.behaviour = ask_on_the_stream_of_the_call
     async with connected(world) as hub:
         host = host_with_tasks(hub)
         task_id = await made(host)
         (asked,) = open_requests(hub)
         await result(host, "tasks/cancel", taskId=task_id)
-        await until(lambda: hub.inbox.get(asked.id).state is not RequestState.OPEN)
+        await settle(1)
+        assert hub.inbox.get(asked.id).state is RequestState.WITHDRAWN
         assert world.peer.sent[0].cancelled
 
 
