@@ -130,9 +130,9 @@ class ScriptedHost:
     async def _answer(self, request: RequestMessage) -> None:
         answer = await self.handler(request.method, request.params)
         if isinstance(answer, Exception):
-            self.session.take(ResponseMessage(request.id, None, {"code": -1, "message": str(answer)}))
+            self.session.receive(ResponseMessage(request.id, None, {"code": -1, "message": str(answer)}))
         else:
-            self.session.take(ResponseMessage(request.id, answer))
+            self.session.receive(ResponseMessage(request.id, answer))
 
     def _note(self, raw: bytes) -> None:
         message = payload.loads(raw)

@@ -304,3 +304,21 @@ async def test_what_a_worker_may_have_is_free_once_the_host_leaves_it(world: Wor
         await until(lambda: agent.given == [request.id])
         call.cancel()
         working.cancel()
+
+
+@pytest.mark.parametrize("era", Era)
+async def test_a_question_is_asked_as_soon_as_the_server_waits_and_a_later_one_in_the_next_round(
+    world: World, era: Era
+) -> None:
+    asks(world, era, ASKED, ASKED)
+    time = asyncio.get_running_loop().time
+    async with connected(world) as hub:
+        host = host_at(hub, Era.STATELESS)
+        began_at = time()
+        first = (await host.send("tools/call", {"name": "t"}))["result"]
+        assert (len(first["inputRequests"]), time() - began_at) == (1, 0)
+        (key,) = first["inputRequests"]
+        answers = {"name": "t", "requestState": first["requestState"], "inputResponses": {key: GIVEN}}
+        second = (await host.send("tools/call", answers))["result"]
+        assert (len(second["inputRequests"]), time() - began_at) == (1, 0)
+        assert second["requestState"] != first["requestState"]

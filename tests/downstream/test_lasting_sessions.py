@@ -118,11 +118,11 @@ async def test_an_answer_to_what_an_earlier_process_has_asked_is_none_to_what_th
         session = await taken_up(at, host.session)
         assert session is not None
         now, call = await asked_in_a_call(OldHost(session))
-        session.take(ResponseMessage(before, {"action": "accept", "content": {"name": "to the earlier one"}}))
+        session.receive(ResponseMessage(before, {"action": "accept", "content": {"name": "to the earlier one"}}))
         await settle(5)
         assert not call.done()
         answer = {"action": "accept", "content": {"name": "x"}}
-        session.take(ResponseMessage(now, answer))
+        session.receive(ResponseMessage(now, answer))
         await call
         assert got == [answer]
 
@@ -236,7 +236,7 @@ async def test_a_session_that_listens_at_one_member_is_not_idle_at_another_one_t
         here.touch()
         await anyio.sleep(2 * HostLimits().idle_s)
         assert not here.ended
-        here.left(outlet)
+        here.end_listening(outlet)
         await anyio.sleep(2 * HostLimits().idle_s)
         assert here.ended
         there.close()
@@ -258,7 +258,7 @@ async def test_a_session_at_work_at_one_member_makes_no_room_at_another_one(
             with pytest.raises(ResourceExhausted) as refused:
                 await there.begin(about, at.endpoint)
             assert (refused.value.reason, refused.value.retry_after_s) == ("TOO_MANY_SESSIONS", 120)
-        here.left(outlet)
+        here.end_listening(outlet)
         await anyio.sleep(200)
         await there.begin(about, at.endpoint)
         assert here.ended

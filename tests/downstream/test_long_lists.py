@@ -186,8 +186,8 @@ async def test_a_page_has_so_many_bytes_at_most_and_at_least_one_entry(
 
 
 async def test_a_cursor_is_not_looked_for_in_the_whole_list(place: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "PAGE", 2)
-    monkeypatch.setattr(endpoint, "MOVED", 3)
+    monkeypatch.setattr(endpoint, "PAGE_ENTRIES", 2)
+    monkeypatch.setattr(endpoint, "MAX_MOVED", 3)
     async with place(capabilities={"tools": {}}, listing=lists(tools=tools(20))) as at:
         cursor = (await at.new().ask("tools/list"))["nextCursor"]
         mark = cursor.partition(".")[2]

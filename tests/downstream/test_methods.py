@@ -51,7 +51,7 @@ async def test_a_notification_that_the_hub_has_no_use_for_changes_nothing(
         host = at.old(revision)
         await host.ask("tools/call", name="t")
         before = len(at.peer.link.notified), len(at.peer.fetches), len(at.peer.sent)
-        host.session.take(NotificationMessage(row.method, {"progressToken": 1, "progress": 1, "taskId": "x"}))
+        host.session.receive(NotificationMessage(row.method, {"progressToken": 1, "progress": 1, "taskId": "x"}))
         await settle(1)
         assert (len(at.peer.link.notified), len(at.peer.fetches), len(at.peer.sent)) == before
         assert (host.stream.take(), host.session.ended) == ([], False)

@@ -63,7 +63,7 @@ async def test_a_host_of_one_server_is_not_told_of_lists_of_others(hub: Hub, wor
     told: list[bytes] = []
     endpoint = McpEndpoint(hub, ServerView(hub, "one"), handles(hub))
     standing = endpoint.make_notifications(
-        McpHost(principal=ADA, revision=OLD), lambda message, _: told.append(message)
+        McpHost(principal=ADA, revision=OLD), lambda message, once: told.append(message)
     )
     world.peers["two"].link.tell(TOOLS)
     await settle(2)
@@ -78,7 +78,7 @@ async def test_a_profile_that_changes_all_the_time_is_told_five_times_a_second_a
     settings, told = [ProfileSettings()], list[bytes]()
     endpoint = McpEndpoint(hub, ProfileView(hub, "p", lambda: settings[0]), handles(hub))
     standing = endpoint.make_notifications(
-        McpHost(principal=ADA, revision=OLD), lambda message, _: told.append(message)
+        McpHost(principal=ADA, revision=OLD), lambda message, once: told.append(message)
     )
     began = anyio.current_time()
     for number in range(501):
@@ -102,7 +102,7 @@ async def test_a_host_that_has_left_is_told_nothing_and_wants_nothing(hub: Hub, 
     told: list[bytes] = []
     endpoint, peer = McpEndpoint(hub, ProfileView(hub, "p", ProfileSettings), handles(hub)), world.peers["three"]
     standing = endpoint.make_notifications(
-        McpHost(principal=ADA, revision=OLD), lambda message, _: told.append(message)
+        McpHost(principal=ADA, revision=OLD), lambda message, once: told.append(message)
     )
     await standing.set_level("debug")
     peer.capabilities, peer.listing = ALL, lists(tools=[{"name": "c"}])
@@ -147,7 +147,7 @@ async def test_what_a_host_says_of_itself_stays_between_it_and_the_hub(place: Op
 
 
 def test_a_host_that_reads_nothing_loses_its_stream_and_takes_no_more_memory() -> None:
-    outlet = HostOutbox(most_bytes=100)
+    outlet = HostOutbox(max_bytes=100)
     for _ in range(1000):
         outlet.tell(b"x" * 30)
     assert (outlet.closed, outlet.overrun) == (True, True)

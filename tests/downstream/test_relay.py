@@ -312,7 +312,7 @@ async def test_a_server_hears_at_once_that_a_request_is_cancelled_and_there_is_n
         await until(lambda: at.peer.sent)
         began = anyio.current_time()
         if revision == OLD:
-            host.session.take(NotificationMessage("notifications/cancelled", {"requestId": 1}))
+            host.session.receive(NotificationMessage("notifications/cancelled", {"requestId": 1}))
         else:
             under_way.cancel()  # as the transport does when its stream is closed
         await until(lambda: at.peer.sent[0].cancelled)
@@ -336,7 +336,7 @@ async def test_a_request_that_was_never_made_is_not_cancelled(place: Opened) -> 
         await until(lambda: at.peer.sent)
         others: tuple[object, ...] = (99, "1", None, [], {})
         for id_ in others:
-            host.session.take(NotificationMessage("notifications/cancelled", {"requestId": id_}))
+            host.session.receive(NotificationMessage("notifications/cancelled", {"requestId": id_}))
         await settle()
         assert not under_way.done()
 
@@ -388,7 +388,7 @@ async def test_a_subscription_that_is_given_up_before_the_server_accepts_it_is_a
         assert b'"code":-32000' in await under_way
         again = host.begin("resources/subscribe", uri=URI)
         await until(lambda: len(at.peer.sent) == 2)
-        host.session.take(NotificationMessage("notifications/cancelled", {"requestId": 3}))
+        host.session.receive(NotificationMessage("notifications/cancelled", {"requestId": 3}))
         await until(lambda: again.done())
         assert again.cancelled()
         at.peer.link.tell(UPDATED, {"uri": URI})

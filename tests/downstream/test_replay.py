@@ -25,7 +25,7 @@ async def ended(replay: ReplayStream, response: bytes) -> None:
 def resumed(kept: ReplayStreams, event_id: str) -> list[bytes] | None:
     """What comes after an event; None where it is not kept."""
     found = kept.find(event_id)
-    return found and found[0].resumed(found[1])[0].take()
+    return found and found[0].reopen(found[1])[0].take()
 
 
 async def test_the_oldest_events_go_first_whosever_they_are() -> None:
@@ -43,14 +43,14 @@ async def test_the_oldest_events_go_first_whosever_they_are() -> None:
 async def test_bytes_are_bounded_as_well_but_for_one_response_that_nobody_has_yet() -> None:
     kept = ReplayStreams(LIMITS)
     replay = kept.open(1)
-    replay.shown = True
+    replay.is_known_to_host = True
     for _ in range(5):
         replay.tell(b"x" * 300)
     assert kept.bytes == 900
     await ended(replay, b"y" * 5000)
     assert (len(kept), kept.bytes) == (1, 5000)
     assert resumed(kept, replay.event_id(0)) == [b"y" * 5000]
-    replay.delivered()
+    replay.note_delivered()
     assert (len(kept), kept.bytes) == (0, 0)
     assert kept.find(replay.event_id(0)) is None
 
@@ -61,7 +61,7 @@ async def test_a_stream_that_is_delivered_keeps_its_response_alone() -> None:
     for _ in range(5):
         replay.tell(b"x")
     await ended(replay, b"y")
-    replay.delivered()
+    replay.note_delivered()
     assert len(kept) == 1
     assert resumed(kept, replay.event_id(0)) == [b"y"]
 

@@ -118,24 +118,6 @@ async def test_the_same_retry_twice_gets_the_same_result_and_the_tool_runs_once(
         assert got == [GIVEN]
 
 
-@pytest.mark.parametrize("era", Era)
-async def test_a_question_is_asked_as_soon_as_the_server_waits_and_a_later_one_in_the_next_round(
-    world: World, era: Era
-) -> None:
-    asks(world, era, ASKED, ASKED)
-    time = asyncio.get_running_loop().time
-    async with connected(world) as hub:
-        host = host_at(hub, Era.STATELESS)
-        began_at = time()
-        first = (await host.send("tools/call", CALL))["result"]
-        assert (len(first["inputRequests"]), time() - began_at) == (1, 0)
-        (key,) = first["inputRequests"]
-        answers = {**CALL, "requestState": first["requestState"], "inputResponses": {key: GIVEN}}
-        second = (await host.send("tools/call", answers))["result"]
-        assert (len(second["inputRequests"]), time() - began_at) == (1, 0)
-        assert second["requestState"] != first["requestState"]
-
-
 async def test_a_retry_of_an_earlier_round_does_not_answer_a_later_question(world: World) -> None:
     got = asks(world, Era.STATELESS, ASKED, ASKED)
     async with connected(world) as hub:

@@ -112,7 +112,7 @@ async def test_a_session_with_a_request_or_a_stream_is_not_idle(sessions: Endpoi
     assert not listening.ended
     waiting.go.set()
     assert await task == b"{}"
-    listening.left(outlet)
+    listening.end_listening(outlet)
     await anyio.sleep(1000)
     assert calling.ended
     assert listening.ended
@@ -167,9 +167,9 @@ async def test_a_host_that_listens_again_gets_what_waited(sessions: EndpointSess
     second = session.listen()
     assert first.closed
     assert second.take() == [b"2"]
-    session.left(first)
+    session.end_listening(first)
     session.outlet.tell(b"3")
-    session.left(second)
+    session.end_listening(second)
     session.outlet.tell(b"4")
     assert session.listen().take() == [b"4"]
 
@@ -201,6 +201,6 @@ async def test_what_a_host_says_of_itself_has_a_bound(part: str) -> None:
         name = {"clientInfo": introductions.INFO, "capabilities": introductions.CAPABILITIES}[part]
         meta = {PROTOCOL_VERSION: "2026-07-28", introductions.CAPABILITIES: {}, name: said}
         new = RequestMessage(1, "tools/list", {"_meta": meta})
-        for of, request in ((introductions.of_handshake, old), (introductions.of_request, new)):
+        for of, request in ((introductions.host_of_handshake, old), (introductions.host_of_request, new)):
             with nullcontext() if fits else pytest.raises(Refusal, match=f"{INTRODUCTION_BYTES} bytes"):
                 of(request, ADA, "http")

@@ -76,7 +76,7 @@ async def test_with_an_identity_provider_a_host_is_told_where_it_says_which() ->
         (Unauthenticated("", reason="TOKEN_MISSING"), ""),
         (Unauthenticated(""), 'error="invalid_token", '),
     ):
-        ((_, told),) = admission.headers(received(), exc)
+        ((_, told),) = admission.headers_of_refusal(received(), exc)
         assert told.decode() == f'Bearer {error}resource_metadata="http://127.0.0.1:7881{METADATA}{ONE}"'
 
 
@@ -137,7 +137,7 @@ def test_off_loopback_the_names_that_are_given_are_the_only_ones() -> None:
 def test_pages_that_may_use_the_hub_may_read_what_it_says(origin: str) -> None:
     request_ = received(origin=origin)
     named(()).check_where_from(request_)
-    assert (b"access-control-allow-origin", origin.encode()) in request_.always
+    assert (b"access-control-allow-origin", origin.encode()) in request_.extra_headers
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from hubbubd.downstream.calls import call_results, tickets
 from hubbubd.downstream.host_calls import HostCalls, lost
 from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, WITH_TASKS, HostRequest, McpHost
 from hubbubd.downstream.instrumentation import RequestInstrumentation
-from hubbubd.downstream.notifications.session_notifications import SessionNotifications
+from hubbubd.downstream.notifications.session_notifications import SessionNotifications, TellSession
 from hubbubd.downstream.protocol import messages, revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.state_tokens import StateTokens
@@ -38,13 +38,13 @@ from hubbubd.runtime.oversight import ConnectedHost
 from hubbubd.telemetry.mcp import TOOL_ERROR
 from hubbubd.timing.turns import in_turns
 
-PAGE: Final = 5000
+PAGE_ENTRIES: Final = 5000
 """Entries of one page: many hosts read only the first."""
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 """Their bytes, unless there is only one."""
 
-MOVED: Final = 5000
+MAX_MOVED: Final = 5000
 """Places by which an entry may have moved since a page ended with it."""
 
 NAMED: Final[Mapping[str, tuple[CatalogKind, str]]] = MappingProxyType(
@@ -78,19 +78,19 @@ class McpEndpoint:
         self._hub = hub
         self._calls = HostCalls(hub, view, tokens, self._render)
         self._instrumentation = RequestInstrumentation(hub.tracer, hub.meter)
-        relay = Utilities(hub, view)
+        utilities = Utilities(hub, view)
         common: dict[str, Handler] = {
             **dict.fromkeys(LISTS, self._list),
-            **dict.fromkeys(NAMED, self._named),
-            "completion/complete": relay.complete,
+            **dict.fromkeys(NAMED, self._call_by_name),
+            "completion/complete": utilities.complete,
         }
         handshake: dict[str, Handler] = {
             **common,
             "initialize": self._initialize,
             "ping": self._ping,
-            "logging/setLevel": relay.set_level,
-            "resources/subscribe": relay.subscribe,
-            "resources/unsubscribe": relay.unsubscribe,
+            "logging/setLevel": utilities.set_level,
+            "resources/subscribe": utilities.subscribe,
+            "resources/unsubscribe": utilities.unsubscribe,
         }
         stateless: dict[str, Handler] = {
             **common,
@@ -103,12 +103,12 @@ class McpEndpoint:
             WITH_TASKS: {**handshake, **self._calls.session_tasks.methods},
             **dict.fromkeys(STATELESS_REVISIONS, stateless),
         }
-        self._relay = relay
+        self._utilities = utilities
         self._first_lists = FirstLists(hub, view)
         self._removed = asyncio.Event()
         self._open: dict[anyio.CancelScope, asyncio.Task[Any]] = {}
 
-    def make_notifications(self, host: McpHost, tell: Callable[[bytes, bool], None]) -> SessionNotifications:
+    def make_notifications(self, host: McpHost, tell: TellSession) -> SessionNotifications:
         """Return what tells a new session of a host what belongs to no request; `tell` as there."""
         return SessionNotifications(self._hub, self.view, lambda: host.principal, tell)
 
@@ -219,30 +219,30 @@ class McpEndpoint:
                 return messages.error(request.id, messages.internal(type(exc).__name__))
 
     async def _initialize(self, request: HostRequest) -> bytes:
-        about = self.view.introduction(request.host.principal)
-        said: dict[str, Any] = {
+        introduction = self.view.introduction(request.host.principal)
+        members: dict[str, Any] = {
             "protocolVersion": request.host.revision,
-            "capabilities": self._capabilities(about, request.host),
-            "serverInfo": revisions.server_info(about.server_info, request.host.revision),
+            "capabilities": self._capabilities(introduction, request.host),
+            "serverInfo": revisions.server_info(introduction.server_info, request.host.revision),
         }
-        if about.instructions:
-            said["instructions"] = about.instructions
-        return payload.dumps(said)
+        if introduction.instructions:
+            members["instructions"] = introduction.instructions
+        return payload.dumps(members)
 
     async def _discover(self, request: HostRequest) -> bytes:
-        about = self.view.introduction(request.host.principal)
-        said: dict[str, Any] = {
+        introduction = self.view.introduction(request.host.principal)
+        members: dict[str, Any] = {
             "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
-            "capabilities": self._capabilities(about, request.host),
-            "_meta": {"io.modelcontextprotocol/serverInfo": about.server_info},
-            **_cached(request, 0),
+            "capabilities": self._capabilities(introduction, request.host),
+            "_meta": {"io.modelcontextprotocol/serverInfo": introduction.server_info},
+            **_cache_members(request, 0),
         }
-        if about.instructions:
-            said["instructions"] = about.instructions
-        return payload.dumps(said)
+        if introduction.instructions:
+            members["instructions"] = introduction.instructions
+        return payload.dumps(members)
 
-    def _capabilities(self, about: EndpointIntroduction, host: McpHost) -> dict[str, Any]:
-        return with_tasks(revisions.capabilities(about.capabilities, host.revision), host)
+    def _capabilities(self, introduction: EndpointIntroduction, host: McpHost) -> dict[str, Any]:
+        return with_tasks(revisions.capabilities(introduction.capabilities, host.revision), host)
 
     async def _ping(self, request: HostRequest) -> bytes:
         return b"{}"
@@ -252,16 +252,16 @@ class McpEndpoint:
         await self._first_lists.wait(kind, request.host.principal)
         await self.view.settle(kind)
         entries = self.view.entries(kind, request.host.principal)
-        begin = await in_turns(_finding(request.params.get("cursor"), kind, entries))
-        page = await in_turns(_paging(kind, entries[begin : begin + PAGE], request.host.revision))
-        said: dict[str, Any] = _cached(request, self._ttl_ms(kind, request))
+        begin = await in_turns(_find_begin(request.params.get("cursor"), kind, entries))
+        page = await in_turns(_make_page(kind, entries[begin : begin + PAGE_ENTRIES], request.host.revision))
+        members: dict[str, Any] = _cache_members(request, self._ttl_ms(kind, request))
         end = begin + len(page)
         if end < len(entries):
-            said["nextCursor"] = f"{end}.{_mark(kind, entries[end - 1])}"
+            members["nextCursor"] = f"{end}.{_mark_of(kind, entries[end - 1])}"
         listed = b'{"' + member_of(kind).encode() + b'":[' + b",".join(page) + b"]}"
-        return messages.with_members(listed, **said)
+        return messages.with_members(listed, **members)
 
-    async def _named(self, request: HostRequest) -> bytes:
+    async def _call_by_name(self, request: HostRequest) -> bytes:
         kind, member = NAMED[request.method]
         params = request.params
         if (
@@ -292,7 +292,7 @@ class McpEndpoint:
             if request.log_level is None:
                 result = await self._calls.call(request, target.server, request.method, params)
             else:
-                async with self._relay.leveled(request, target.server):
+                async with self._utilities.with_log_level(request, target.server):
                     result = await self._calls.call(request, target.server, request.method, params)
             return self._render(request, target.server, result)
         except (NotFound, Refusal) as exc:
@@ -318,14 +318,14 @@ class McpEndpoint:
         return bounds.whole(1000 * least_s, high=bounds.LONGEST_MS) or 0
 
 
-def _cached(request: HostRequest, ttl_ms: int) -> dict[str, Any]:
+def _cache_members(request: HostRequest, ttl_ms: int) -> dict[str, Any]:
     """Return the members that the results of lists have in a revision without a handshake."""
     if not request.host.stateless:
         return {}
     return {"resultType": "complete", "ttlMs": ttl_ms, "cacheScope": "private"}
 
 
-def _paging(kind: CatalogKind, entries: Iterable[bytes], revision: str) -> Generator[None, None, list[bytes]]:
+def _make_page(kind: CatalogKind, entries: Iterable[bytes], revision: str) -> Generator[None, None, list[bytes]]:
     """Return the first entries that one page has, as a revision has them; made in short steps."""
     page: list[bytes] = []
     size = 0
@@ -339,7 +339,7 @@ def _paging(kind: CatalogKind, entries: Iterable[bytes], revision: str) -> Gener
     return page
 
 
-def _finding(cursor: object, kind: CatalogKind, entries: Sequence[bytes]) -> Generator[None, None, int]:
+def _find_begin(cursor: object, kind: CatalogKind, entries: Sequence[bytes]) -> Generator[None, None, int]:
     """Return where a page begins: behind the last entry of the page before, if it has not moved far; in short steps.
 
     Raises Refusal.
@@ -349,17 +349,17 @@ def _finding(cursor: object, kind: CatalogKind, entries: Sequence[bytes]) -> Gen
     place, _, mark = cursor.partition(".") if isinstance(cursor, str) else ("", "", "")
     at = bounds.whole_text(place, high=2**31)
     if at and mark:
-        if at <= len(entries) and _mark(kind, entries[at - 1]) == mark:
+        if at <= len(entries) and _mark_of(kind, entries[at - 1]) == mark:
             return at
-        first = max(at - MOVED, 0)
-        for moved, entry in enumerate(entries[first : at + MOVED], first + 1):
+        first = max(at - MAX_MOVED, 0)
+        for moved, entry in enumerate(entries[first : at + MAX_MOVED], first + 1):
             yield
-            if _mark(kind, entry) == mark:
+            if _mark_of(kind, entry) == mark:
                 return moved
     raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's, or not any more; begin again without it")
 
 
-def _mark(kind: CatalogKind, entry: bytes) -> str:
+def _mark_of(kind: CatalogKind, entry: bytes) -> str:
     """Return what an entry is known by in a cursor: its name or URI, in few characters."""
     known_by: object = payload.loads(entry).get(_KNOWN_BY[kind])
     return hashlib.sha256(payload.dumps(known_by)).hexdigest()[:16]

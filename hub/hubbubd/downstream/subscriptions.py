@@ -28,30 +28,32 @@ ACCEPT_S: Final = 2.0
 
 async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, request: HostRequest) -> bytes:
     """Tell a host of the changes it asks for, until its request or the hub ends. Raises Refusal."""
-    flags, uris = _wanted(request.params.get("notifications"))
+    flags, uris = _parse_filter(request.params.get("notifications"))
     capabilities = view.introduction(request.host.principal).capabilities
     flags = {flag for flag in flags if announces(capabilities, _CAPABILITIES[flag])}
     stamp = {"_meta": {SUBSCRIPTION: request.id}}
-    early: list[bytes] | None = []
+    not_yet_sent: list[bytes] | None = []
 
     def tell(method: str, about: Mapping[str, Any]) -> None:
         message = messages.notification(method, {**about, **stamp})
-        request.tell(message) if early is None else early.append(message)
+        request.tell(message) if not_yet_sent is None else not_yet_sent.append(message)
 
-    def who() -> Principal:
+    def get_principal() -> Principal:
         return request.host.principal
 
     methods = {_METHODS[flag] for flag in flags}
-    changes = ListChanges(hub, view, who, methods, lambda method: tell(method, {}))
-    resources = WatchedResources(hub, view, who, lambda uri: tell("notifications/resources/updated", {"uri": uri}))
+    changes = ListChanges(hub, view, get_principal, methods, lambda method: tell(method, {}))
+    resources = WatchedResources(
+        hub, view, get_principal, lambda uri: tell("notifications/resources/updated", {"uri": uri})
+    )
     try:
         async with tasks.told(request, lambda task: tell("notifications/tasks", task)) as ids:
             honoured: dict[str, Any] = dict.fromkeys(sorted(flags), True)
-            if accepted := await _accepted(resources, uris):
+            if accepted := await _subscribe(resources, uris):
                 honoured["resourceSubscriptions"] = accepted
             if ids:
                 honoured["taskIds"] = ids
-            waiting, early = early, None
+            waiting, not_yet_sent = not_yet_sent, None
             request.tell(
                 messages.notification("notifications/subscriptions/acknowledged", {"notifications": honoured, **stamp})
             )
@@ -68,7 +70,7 @@ _METHODS: Final = {source.flag: source.change for source in SOURCES.values()}
 _CAPABILITIES: Final = {source.flag: source.capability for source in SOURCES.values()}
 
 
-def _wanted(given: object) -> tuple[set[str], list[str]]:
+def _parse_filter(given: object) -> tuple[set[str], list[str]]:
     """Return the flags and the resources of a filter. Raises Refusal."""
     if not isinstance(given, dict):
         raise Refusal(INVALID_PARAMS, "params.notifications must be an object")
@@ -85,12 +87,12 @@ def _wanted(given: object) -> tuple[set[str], list[str]]:
     return {flag for flag in _METHODS if chosen.get(flag) is True}, list(dict.fromkeys(texts))
 
 
-async def _accepted(resources: WatchedResources, uris: list[str]) -> list[str]:
+async def _subscribe(resources: WatchedResources, uris: list[str]) -> list[str]:
     """Subscribe to resources, and return those that no server has refused within ACCEPT_S; the rest may come later."""
-    begun: dict[str, asyncio.Future[None]] = {}
+    subscriptions: dict[str, asyncio.Future[None]] = {}
     for uri in uris:
         with suppress(Refusal):
-            begun[uri] = resources.begin(uri)
-    if begun:
-        await asyncio.wait(begun.values(), timeout=ACCEPT_S)
-    return [uri for uri, each in begun.items() if not each.done() or each.exception() is None]
+            subscriptions[uri] = resources.begin(uri)
+    if subscriptions:
+        await asyncio.wait(subscriptions.values(), timeout=ACCEPT_S)
+    return [uri for uri, each in subscriptions.items() if not each.done() or each.exception() is None]

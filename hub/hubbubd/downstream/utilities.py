@@ -29,7 +29,7 @@ class Utilities:
         self._view = view
 
     @asynccontextmanager
-    async def leveled(self, request: HostRequest, server: str) -> AsyncGenerator[None]:
+    async def with_log_level(self, request: HostRequest, server: str) -> AsyncGenerator[None]:
         """Have a server send log messages as a request asks for, during the block."""
         if request.log_level is None:
             yield
@@ -44,14 +44,14 @@ class Utilities:
 
     async def complete(self, request: HostRequest) -> bytes:
         """Complete an argument of a prompt or template, at its server. Raises Refusal and HubError."""
-        target, ref = await self._referred(request)
+        target, ref = await self._find_reference(request)
         params = {**request.params, "ref": ref}
         ended = await call_results.call(self._hub.calls, request, target.server, request.method, params)
         revision = request.host.revision
         origin = self._hub.servers.protocol_version(target.server)
         return revisions.result(request.method, call_results.result_of(ended), revision, origin)
 
-    async def _referred(self, request: HostRequest) -> tuple[ServerTarget, dict[str, Any]]:
+    async def _find_reference(self, request: HostRequest) -> tuple[ServerTarget, dict[str, Any]]:
         given: object = request.params.get("ref")
         ref = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
         kind, member = _REFERENCES.get(str(ref.get("type")), (CatalogKind.PROMPT, ""))
@@ -79,7 +79,7 @@ class Utilities:
 
     async def subscribe(self, request: HostRequest) -> bytes:
         """Tell a session of changes of a resource. Raises Refusal and HubError."""
-        uri, session = _uri(request), _require_session(request)
+        uri, session = _parse_uri(request), _require_session(request)
         try:
             await session.resources.add(uri)
         except PeerError as exc:
@@ -93,7 +93,7 @@ class Utilities:
 
     async def unsubscribe(self, request: HostRequest) -> bytes:
         """Tell a session of changes of a resource no more. Raises Refusal."""
-        uri, session = _uri(request), _require_session(request)
+        uri, session = _parse_uri(request), _require_session(request)
         session.resources.remove(uri)
         await session.keep(partial(not_watching, uri))
         return DONE
@@ -102,7 +102,7 @@ class Utilities:
 _REFERENCES: Final = {"ref/prompt": (CatalogKind.PROMPT, "name"), "ref/resource": (CatalogKind.TEMPLATE, "uri")}
 
 
-def _uri(request: HostRequest) -> str:
+def _parse_uri(request: HostRequest) -> str:
     uri = request.params.get("uri")
     if not isinstance(uri, str):
         raise Refusal(INVALID_PARAMS, "params.uri must be a string")

@@ -23,7 +23,7 @@ from hubbubd.core.calls.call_states import Call
 from hubbubd.core.inbox.request_states import PendingRequest, RequestState, caller_noted
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.hosts.host import HostRequest
-from hubbubd.downstream.hosts.timeouts import GONE_S, held_s
+from hubbubd.downstream.hosts.timeouts import GONE_S, find_hold_s
 from hubbubd.downstream.protocol.messages import MAX_ID, Refusal, notification
 from hubbubd.downstream.questions.host_questions import HostQuestions
 from hubbubd.downstream.views.question_policy import QuestionPolicy
@@ -228,7 +228,7 @@ class HoldTerms:
         host, chosen_s = request.host, request.hold_s
         if chosen_s is None and policy.hold_s != "auto":
             chosen_s = policy.hold_s
-        hold_s = held_s(host.info.get("name"), host.via, told=progress) if chosen_s is None else chosen_s
+        hold_s = find_hold_s(host.info.get("name"), host.via, hears_progress=progress) if chosen_s is None else chosen_s
         return_s = min(hold_s, GONE_S) if chosen_s is None else hold_s
         if policy.on_hold_end == "wait":
             return cls(until=math.inf, return_s=return_s)

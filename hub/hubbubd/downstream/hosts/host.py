@@ -47,11 +47,11 @@ class MessageSink(Protocol):
 class HostOutbox:
     """Messages on their way to a host, on one stream. Bounded: a host that reads nothing loses the stream only."""
 
-    def __init__(self, most_bytes: int = OUTLET_BYTES) -> None:
+    def __init__(self, max_bytes: int = OUTLET_BYTES) -> None:
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
-        self._most = most_bytes
-        self._news = asyncio.Event()
+        self._max_bytes = max_bytes
+        self._has_news = asyncio.Event()
         self.closed = False
         self.overrun = False
 
@@ -69,7 +69,7 @@ class HostOutbox:
         """Put a message into the stream; dropped once it is closed."""
         if self.closed:
             return
-        if self._bytes + len(message) > self._most and self._waiting:
+        if self._bytes + len(message) > self._max_bytes and self._waiting:
             self.overrun = True
             self.take()
             self.close()
@@ -82,7 +82,7 @@ class HostOutbox:
             return
         self._waiting.append(message)
         self._bytes += len(message)
-        self._news.set()
+        self._has_news.set()
 
     @property
     def empty(self) -> bool:
@@ -92,15 +92,15 @@ class HostOutbox:
     def close(self) -> None:
         """End the stream, after what waits in it."""
         self.closed = True
-        self._news.set()
+        self._has_news.set()
 
     def take(self) -> list[bytes]:
         """Return what waits, without waiting."""
-        taken = list(self._waiting)
+        waiting = list(self._waiting)
         self._waiting.clear()
         self._bytes = 0
-        self._news.clear()
-        return taken
+        self._has_news.clear()
+        return waiting
 
     async def wait_for_news(self, within_s: float | None = None) -> bool:
         """Wait until there is something to take or the stream is closed; False if not within that many seconds."""
@@ -108,7 +108,7 @@ class HostOutbox:
             return True
         try:
             async with asyncio.timeout(within_s):
-                await self._news.wait()
+                await self._has_news.wait()
         except TimeoutError:
             return False
         return True

@@ -15,31 +15,31 @@ CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 # Members of a request's `_meta` (2026-07-28, basic).
 
 
-def of_handshake(request: RequestMessage, caller: Principal, via: str) -> McpHost:
+def host_of_handshake(request: RequestMessage, caller: Principal, via: str) -> McpHost:
     """Return who introduces itself with `initialize`. Raises Refusal."""
-    asked = request.params.get("protocolVersion")
-    if not isinstance(asked, str):
+    revision = request.params.get("protocolVersion")
+    if not isinstance(revision, str):
         raise Refusal(INVALID_PARAMS, "params.protocolVersion must be a string")
-    info, capabilities = kept(
-        _object(request.params.get("clientInfo"), "params.clientInfo"),
-        _object(request.params.get("capabilities"), "params.capabilities"),
+    info, capabilities = keep_what_is_read(
+        _parse_object(request.params.get("clientInfo"), "params.clientInfo"),
+        _parse_object(request.params.get("capabilities"), "params.capabilities"),
     )
     return McpHost(
         principal=caller,
-        revision=asked if asked in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0],
+        revision=revision if revision in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0],
         info=info,
         capabilities=capabilities,
         via=via,
     )
 
 
-def kept(info: dict[str, Any], capabilities: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def keep_what_is_read(info: dict[str, Any], capabilities: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return of what a host said of itself, and can do, what the hub reads: less than 1 KiB for each session."""
     words = {key: info[key][:MAX_WORD] for key in ("name", "version") if isinstance(info.get(key), str)}
     return words, known(capabilities)
 
 
-def version_of(request: RequestMessage) -> str:
+def parse_revision(request: RequestMessage) -> str:
     """Return the revision that a request without a handshake says it is of. Raises Refusal for half an envelope."""
     meta: dict[str, Any] = request.params.get("_meta") or {}
     missing = [key for key in (PROTOCOL_VERSION, CAPABILITIES) if key not in meta]
@@ -51,32 +51,32 @@ def version_of(request: RequestMessage) -> str:
     return version
 
 
-def of_request(request: RequestMessage, caller: Principal, via: str) -> McpHost:
+def host_of_request(request: RequestMessage, caller: Principal, via: str) -> McpHost:
     """Return who sends a request without a handshake. Raises Refusal."""
-    version = version_of(request)
+    version = parse_revision(request)
     if version not in STATELESS_REVISIONS:
-        raise unsupported(version)
+        raise refuse_revision(version)
     meta: dict[str, Any] = request.params["_meta"]
     return McpHost(
         principal=caller,
         revision=version,
-        info=_object(meta.get(INFO), INFO),
-        capabilities=_object(meta[CAPABILITIES], CAPABILITIES),
+        info=_parse_object(meta.get(INFO), INFO),
+        capabilities=_parse_object(meta[CAPABILITIES], CAPABILITIES),
         via=via,
     )
 
 
-def unsupported(version: str) -> Refusal:
+def refuse_revision(version: str) -> Refusal:
     """Return the refusal of a revision that is not served; it names those that are."""
     data = {"supported": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS], "requested": version[:100]}
     return Refusal(UNSUPPORTED_VERSION, "this revision of the protocol is not served", data)
 
 
-def _object(value: object, where: str) -> dict[str, Any]:
+def _parse_object(value: object, where: str) -> dict[str, Any]:
     """Return what a host says of itself; empty for what is no object. Raises Refusal for more than is taken."""
     if not isinstance(value, dict):
         return {}
-    said = cast("dict[str, Any]", value)
-    if said and len(payload.dumps(said)) > INTRODUCTION_BYTES:
+    members = cast("dict[str, Any]", value)
+    if members and len(payload.dumps(members)) > INTRODUCTION_BYTES:
         raise Refusal(INVALID_PARAMS, f"{where} may have {INTRODUCTION_BYTES} bytes")
-    return said
+    return members

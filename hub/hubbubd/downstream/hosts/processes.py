@@ -35,17 +35,17 @@ class HostProcesses:
         `connection` is where its request came from: a bridge, or a connection of HTTP. A process may have many of
         these, but what has one stream open among all that look the same is one process.
         """
-        identity = _identity(host, endpoint)
+        identity = _identify(host, endpoint)
         streams = self._listening.get(identity, [])
-        self._set(host, identity, streams[0] if len(streams) == 1 else connection)
+        self._set_process(host, identity, streams[0] if len(streams) == 1 else connection)
 
     @contextmanager
     def listening(self, host: McpHost, endpoint: str, connection: str) -> Generator[None]:
         """Note that a process has a stream open during the block: that is how it is known, on all its connections."""
-        identity = _identity(host, endpoint)
+        identity = _identify(host, endpoint)
         streams = self._listening.setdefault(identity, [])
         streams.append(connection)
-        self._set(host, identity, connection)
+        self._set_process(host, identity, connection)
         try:
             yield
         finally:
@@ -54,7 +54,7 @@ class HostProcesses:
             if not streams:
                 self._listening.pop(identity, None)
 
-    def _set(self, host: McpHost, identity: Identity, process: str) -> None:
+    def _set_process(self, host: McpHost, identity: Identity, process: str) -> None:
         host.process = process
         key = (*identity, process)
         host.silent = self._silent.setdefault(key, {})
@@ -63,6 +63,6 @@ class HostProcesses:
             self._silent.popitem(last=False)
 
 
-def _identity(host: McpHost, endpoint: str) -> Identity:
-    able = hashlib.sha256(payload.canonical(host.capabilities)).hexdigest()
-    return host.principal.name, endpoint, host.name, able
+def _identify(host: McpHost, endpoint: str) -> Identity:
+    capabilities_hash = hashlib.sha256(payload.canonical(host.capabilities)).hexdigest()
+    return host.principal.name, endpoint, host.name, capabilities_hash

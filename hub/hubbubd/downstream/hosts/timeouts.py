@@ -30,7 +30,7 @@ class HostTimeouts:
     """How many seconds a host waits: that hears nothing, and that hears of progress at least every ten seconds."""
 
     silent_s: float
-    told_s: float
+    with_progress_s: float
 
 
 _WAITS: Final[Mapping[str, Mapping[str, HostTimeouts]]] = MappingProxyType(
@@ -50,21 +50,24 @@ What the last two wait is not known: they are taken to wait as long as the SDK t
 """
 
 
-def held_s(name: object, via: str, *, told: bool) -> float:
+def find_hold_s(name: object, via: str, *, hears_progress: bool) -> float:
     """Return for how many seconds a request is held; infinity for a host that does not give up.
 
-    `name` is the host's own, `via` its transport; `told` is whether it gets progress.
+    `name` is the host's own, `via` its transport; `hears_progress` is whether it gets progress.
     """
-    known = _known(name)
-    if known is None:
+    by_transport = _find_timeouts(name)
+    if by_transport is None:
         return UNKNOWN_S
-    patience = known[via]
-    waits_s = patience.told_s if told else patience.silent_s
+    timeouts = by_transport[via]
+    waits_s = timeouts.with_progress_s if hears_progress else timeouts.silent_s
     return waits_s if math.isinf(waits_s) else waits_s - min(max(waits_s / 10, LEAST_MARGIN_S), MOST_MARGIN_S)
 
 
-def _known(name: object) -> Mapping[str, HostTimeouts] | None:
+def _find_timeouts(name: object) -> Mapping[str, HostTimeouts] | None:
     """Return how long a host waits that is a known one, or a part of it: codex-mcp-client, qwen-cli-mcp-client-hub."""
     if not isinstance(name, str):
         return None
-    return next((waits for known, waits in _WAITS.items() if name == known or name.startswith(f"{known}-")), None)
+    for known_name, by_transport in _WAITS.items():
+        if name == known_name or name.startswith(f"{known_name}-"):
+            return by_transport
+    return None

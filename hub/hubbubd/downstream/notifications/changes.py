@@ -17,11 +17,11 @@ from hubbubd.runtime.hub import Hub
 QUIET_S: Final = 0.25
 """Seconds between two notifications about one list."""
 
-Who = Callable[[], Principal]
+GetPrincipal = Callable[[], Principal]
 """Returns the principal of a host, with what it may do now."""
 
 
-def nobody(*_: object) -> None:
+def do_nothing(*_: object, **__: object) -> None:
     """Stand in for the callbacks of a host that is gone: without a circle of references its memory is free at once."""
 
 
@@ -32,67 +32,72 @@ class ListChanges:
     """
 
     def __init__(
-        self, hub: Hub, view: EndpointView, who: Who, methods: Collection[str], tell: Callable[[str], None]
+        self,
+        hub: Hub,
+        view: EndpointView,
+        get_principal: GetPrincipal,
+        methods: Collection[str],
+        tell: Callable[[str], None],
     ) -> None:
         self._view = view
-        self._who = who
+        self._get_principal = get_principal
         self._tell = tell
         self._kinds = {method: [kind for kind in CatalogKind if SOURCES[kind].change == method] for method in methods}
         self._seen = dict[CatalogKind, Sequence[bytes]]()
-        self._looking = set[asyncio.Task[None]]()
-        self._begin([kind for kinds in self._kinds.values() for kind in kinds], self._note)
+        self._settling = set[asyncio.Task[None]]()
+        self._when_settled([kind for kinds in self._kinds.values() for kind in kinds], self._note_entries)
         self._announced: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._told_at: dict[str, float] = {}
-        self._stop = hub.catalog.listen(self._changed)
+        self._stop = hub.catalog.listen(self._on_change)
 
     def close(self) -> None:
         """Tell nothing more."""
         self._stop()
-        self._stop = self._tell = nobody
+        self._stop = self._tell = do_nothing
         for timer in self._timers.values():
             timer.cancel()
-        for task in self._looking:
+        for task in self._settling:
             task.cancel()
 
-    def _changed(self, server: str, kind: CatalogKind, announced: bool) -> None:
+    def _on_change(self, server: str, kind: CatalogKind, announced: bool) -> None:
         method, transparent = SOURCES[kind].change, self._view.transparent
-        if method not in self._kinds or (transparent and server not in self._view.servers(self._who())):
+        if method not in self._kinds or (transparent and server not in self._view.servers(self._get_principal())):
             return
         if announced and transparent:
             self._announced.add(method)
-        self._soon(method)
+        self._compare_soon(method)
 
-    def _soon(self, method: str) -> None:
+    def _compare_soon(self, method: str) -> None:
         if method not in self._timers:
             loop = asyncio.get_running_loop()
             at = max(loop.time(), self._told_at.get(method, 0.0) + QUIET_S)
-            look = partial(self._begin, self._kinds[method], partial(self._look, method))
+            look = partial(self._when_settled, self._kinds[method], partial(self._compare, method))
             self._timers[method] = loop.call_at(at, look)
 
-    def _begin(self, kinds: Collection[CatalogKind], then: Callable[[], None]) -> None:
+    def _when_settled(self, kinds: Collection[CatalogKind], then: Callable[[], None]) -> None:
         """Look at lists, now if they are settled, else once they are."""
         if all(map(self._view.is_settled, kinds)):
             then()
             return
-        task = asyncio.get_running_loop().create_task(self._settled(kinds, then))
-        self._looking.add(task)
-        task.add_done_callback(self._looking.discard)
+        task = asyncio.get_running_loop().create_task(self._settle_and_call(kinds, then))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
 
-    async def _settled(self, kinds: Collection[CatalogKind], then: Callable[[], None]) -> None:
+    async def _settle_and_call(self, kinds: Collection[CatalogKind], then: Callable[[], None]) -> None:
         for kind in kinds:
             await self._view.settle(kind)
         then()
 
-    def _note(self) -> None:
+    def _note_entries(self) -> None:
         """Note what is there when the host begins."""
         for kinds in self._kinds.values():
             for kind in kinds:
-                self._seen.setdefault(kind, self._view.entries(kind, self._who()))
+                self._seen.setdefault(kind, self._view.entries(kind, self._get_principal()))
 
-    def _look(self, method: str) -> None:
+    def _compare(self, method: str) -> None:
         del self._timers[method]
-        now = {kind: self._view.entries(kind, self._who()) for kind in self._kinds[method]}
+        now = {kind: self._view.entries(kind, self._get_principal()) for kind in self._kinds[method]}
         differs = any(self._seen.get(kind) != entries for kind, entries in now.items())
         self._seen.update(now)
         if differs or method in self._announced:
@@ -104,69 +109,69 @@ class ListChanges:
 class WatchedResources:
     """The resources whose changes one host is told, by the URI that it knows them by."""
 
-    def __init__(self, hub: Hub, view: EndpointView, who: Who, tell: Callable[[str], None]) -> None:
+    def __init__(self, hub: Hub, view: EndpointView, get_principal: GetPrincipal, tell: Callable[[str], None]) -> None:
         self._hub = hub
         self._view = view
-        self._who = who
+        self._get_principal = get_principal
         self._tell = tell
-        self._held: dict[str, _WatchedResource] = {}
+        self._watched: dict[str, _WatchedResource] = {}
 
     async def add(self, uri: str) -> None:
         """Begin to tell of a resource; return once its server does. Raises Refusal, HubError and PeerError."""
         begun = self.begin(uri)
-        watched = self._held[uri]
+        watched = self._watched[uri]
         watched.waiting += 1
         try:
             await asyncio.shield(begun)
         finally:
             watched.waiting -= 1
-            if not begun.done() and not watched.waiting and self._held.get(uri) is watched:
+            if not begun.done() and not watched.waiting and self._watched.get(uri) is watched:
                 self.remove(uri)  # it was cancelled, and nobody else knows of it yet
 
     def begin(self, uri: str) -> asyncio.Future[None]:
         """Begin to tell of a resource; the future is done once its server does, or fails as `add`. Raises Refusal."""
-        if uri not in self._held:
-            if not has_room(self._held, uri):
+        if uri not in self._watched:
+            if not has_room(self._watched, uri):
                 most = f"{MAX_WATCHED} resources may be watched, and their URIs have {MAX_WATCHED_BYTES} bytes together"
                 raise Refusal(INVALID_PARAMS, f"{most}; give up others first")
             loop = asyncio.get_running_loop()
             begun: asyncio.Future[None] = loop.create_future()
             begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
-            self._held[uri] = watched = _WatchedResource(loop.create_task(self._hold(uri, begun)), begun)
-            watched.task.add_done_callback(lambda _: self._over(uri, watched))
-        return self._held[uri].begun
+            self._watched[uri] = watched = _WatchedResource(loop.create_task(self._watch(uri, begun)), begun)
+            watched.task.add_done_callback(lambda _: self._forget(uri, watched))
+        return self._watched[uri].begun
 
     def has(self, uri: str) -> bool:
         """Return whether a resource is watched, or will be."""
-        return uri in self._held
+        return uri in self._watched
 
     def remove(self, uri: str) -> None:
         """Tell of a resource no more."""
-        watched = self._held.pop(uri, None)
+        watched = self._watched.pop(uri, None)
         if watched is not None:
             watched.task.cancel()
 
     def close(self) -> None:
         """Tell of none any more."""
-        self._tell = nobody
-        for uri in list(self._held):
+        self._tell = do_nothing
+        for uri in list(self._watched):
             self.remove(uri)
 
-    def _over(self, uri: str, watched: "_WatchedResource") -> None:
-        if self._held.get(uri) is watched:
-            del self._held[uri]
+    def _forget(self, uri: str, watched: "_WatchedResource") -> None:
+        if self._watched.get(uri) is watched:
+            del self._watched[uri]
 
-    async def _hold(self, uri: str, begun: asyncio.Future[None]) -> None:
+    async def _watch(self, uri: str, begun: asyncio.Future[None]) -> None:
         target, prefix = ServerTarget("", ""), ""
 
         def tell(changed: str) -> None:
-            if target.server in self._view.servers(self._who()):
+            if target.server in self._view.servers(self._get_principal()):
                 self._tell(prefix + changed)
 
         try:
             for kind in (CatalogKind.RESOURCE, CatalogKind.TEMPLATE):
                 await self._view.settle(kind)
-            target = self._view.target(CatalogKind.RESOURCE, uri, self._who())
+            target = self._view.target(CatalogKind.RESOURCE, uri, self._get_principal())
             prefix = uri.removesuffix(target.name)
             async with self._hub.subscriptions.following(target.server, target.name, tell) as failed:
                 begun.set_result(None)

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from hubbubd import payload
 from hubbubd.core.hosts.host_sessions import HostSession
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind
 from hubbubd.core.servers.log_levels import USUAL, reaches
-from hubbubd.downstream.notifications.changes import ListChanges, WatchedResources, Who, nobody
+from hubbubd.downstream.notifications.changes import GetPrincipal, ListChanges, WatchedResources, do_nothing
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.views.view import EndpointView
@@ -22,6 +22,12 @@ LEVEL_S: Final = 2.0
 """Seconds that a request waits until a server knows the level of log messages that it is to send."""
 
 
+class TellSession(Protocol):
+    """Sends a message to the host of a session; with `once` not while the same one waits to be read."""
+
+    def __call__(self, message: bytes, *, once: bool) -> None: ...
+
+
 Keep = Callable[[Step[HostSession]], Awaitable[None]]
 """Takes a step of a session's record, and returns once it is durable."""
 
@@ -31,24 +37,27 @@ async def _keep_nothing(_: Step[HostSession]) -> None:
 
 
 class SessionNotifications:
-    """One session's share of what all sessions have together: list changes, watched resources, log messages.
+    """What belongs to no request of a session: list changes, watched resources, log messages."""
 
-    `tell` gets a message for the host, and whether it says nothing new while the same one waits to be read.
-    """
-
-    def __init__(self, hub: Hub, view: EndpointView, who: Who, tell: Callable[[bytes, bool], None]) -> None:
+    def __init__(self, hub: Hub, view: EndpointView, get_principal: GetPrincipal, tell: TellSession) -> None:
         self.level: str | None = None
         """The least level of log messages that the host wants; None if it has not said."""
-        self.resources = WatchedResources(hub, view, who, self._updated)
+        self.resources = WatchedResources(hub, view, get_principal, self._tell_updated)
         self.keep: Keep = _keep_nothing
         """Keeps a change of what the host wants, for the next process."""
         self._hub = hub
         self._view = view
-        self._who = who
+        self._get_principal = get_principal
         self._tell = tell
-        self._changes = ListChanges(hub, view, who, _announced(view.introduction(who()).capabilities), self._changed)
-        self._stop = hub.events.listen(ServerEventKind.LOG, self._logged)
-        self._stop_following = hub.catalog.listen(self._shown_anew)
+        self._changes = ListChanges(
+            hub,
+            view,
+            get_principal,
+            _find_announced(view.introduction(get_principal()).capabilities),
+            self._tell_list_changed,
+        )
+        self._stop = hub.events.listen(ServerEventKind.LOG, self._on_log)
+        self._stop_following = hub.catalog.listen(self._on_catalog_change)
         self._leveled: set[str] = set()
         self._closed = False
 
@@ -80,7 +89,7 @@ class SessionNotifications:
     def _watch(self, uri: str) -> None:
         def begun(done: asyncio.Future[None]) -> None:
             if not done.cancelled() and done.exception() is None:
-                self._updated(uri)
+                self._tell_updated(uri)
 
         with suppress(HubError, Refusal):  # it is not there any more
             self.resources.begin(uri).add_done_callback(begun)
@@ -94,7 +103,7 @@ class SessionNotifications:
 
     def tell(self, message: bytes) -> None:
         """Tell the host what belongs to none of its requests."""
-        self._tell(message, False)
+        self._tell(message, once=False)
 
     def close(self) -> None:
         """Tell nothing more, and want nothing."""
@@ -103,7 +112,7 @@ class SessionNotifications:
         self._closed = True
         self._stop()
         self._stop_following()
-        self._stop = self._stop_following = self._tell = nobody
+        self._stop = self._stop_following = self._tell = do_nothing
         self.keep = _keep_nothing
         self._changes.close()
         self.resources.close()
@@ -112,34 +121,34 @@ class SessionNotifications:
 
     def _want(self, level: str) -> None:
         """Want a level of the servers that are shown, and of no others."""
-        shown = set(self._view.servers(self._who()))
+        shown = set(self._view.servers(self._get_principal()))
         for server in self._leveled - shown:
             self._hub.log_levels.want(server, self, None)
         for server in shown:
             self._hub.log_levels.want(server, self, level)
         self._leveled = shown
 
-    def _shown_anew(self, server: str, kind: CatalogKind, announced: bool) -> None:
-        """Tell servers that came later the level, too; each kind is told of those, and one will do."""
+    def _on_catalog_change(self, server: str, kind: CatalogKind, announced: bool) -> None:
+        """Tell servers that came later the level, too. Each of them changes the lists of all kinds: one will do."""
         if kind is CatalogKind.TOOL and self.level is not None:
             self._want(self.level)
 
-    def _changed(self, method: str) -> None:
-        self._tell(messages.notification(method), True)
+    def _tell_list_changed(self, method: str) -> None:
+        self._tell(messages.notification(method), once=True)
 
-    def _updated(self, uri: str) -> None:
-        self._tell(messages.notification("notifications/resources/updated", {"uri": uri}), True)
+    def _tell_updated(self, uri: str) -> None:
+        self._tell(messages.notification("notifications/resources/updated", {"uri": uri}), once=True)
 
-    def _logged(self, event: ServerEvent) -> None:
+    def _on_log(self, event: ServerEvent) -> None:
         """Pass on a log message that belongs to no call."""
-        if event.call_id is not None or event.server not in self._view.servers(self._who()):
+        if event.call_id is not None or event.server not in self._view.servers(self._get_principal()):
             return
         params = cast("dict[str, Any]", payload.loads(event.params))
         if self.wants(event.server, params.get("level")):
-            self._tell(messages.notification(event.method, params), False)
+            self._tell(messages.notification(event.method, params), once=False)
 
 
-def _announced(capabilities: dict[str, Any]) -> set[str]:
+def _find_announced(capabilities: dict[str, Any]) -> set[str]:
     """Return the notifications of changed lists that an endpoint with these capabilities sends."""
     return {source.change for source in SOURCES.values() if announces(capabilities, source.capability)}
 

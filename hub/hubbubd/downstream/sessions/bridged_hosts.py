@@ -143,7 +143,7 @@ class BridgedHost:
         elif isinstance(message, NotificationMessage) and message.method == "notifications/cancelled":
             self._cancelled(message)
         elif self._session is not None:
-            self._session.take(message)
+            self._session.receive(message)
 
     async def finish(self, within_s: float) -> None:
         """Wait at most so many seconds for the responses to what was taken. Requests that last end without one."""
@@ -177,7 +177,7 @@ class BridgedHost:
         task.add_done_callback(lambda done: self._done(request.id, done))
 
     def _introduce(self, request: RequestMessage) -> None:
-        host = introductions.of_handshake(request, self.principal, VIA)
+        host = introductions.host_of_handshake(request, self.principal, VIA)
         if self._session is not None:
             raise Refusal(INVALID_REQUEST, "this connection is initialized")
         self._session = EndpointSession(host, self.endpoint, self.hosts.clock, self.hosts.limits())
@@ -187,7 +187,7 @@ class BridgedHost:
     def _stateless(self, request: RequestMessage) -> asyncio.Task[bytes]:
         if len(self._serving) >= (most := self.hosts.limits().requests_per_session):
             raise Refusal(INVALID_REQUEST, f"{most} requests of this connection are open")
-        host = introductions.of_request(request, self.principal, VIA)
+        host = introductions.host_of_request(request, self.principal, VIA)
         self.hosts.processes.recognise(host, self.endpoint.view.name, self.key)
         host.is_listening = lambda: not self.outlet.closed
         host_request = HostRequest(

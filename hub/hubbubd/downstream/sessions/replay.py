@@ -8,7 +8,7 @@ A request goes on when its connection breaks; its response waits here. MCP 2025-
 An event's id says which request its stream is of, and which call that is. So a stream of an earlier process, or of
 another member of a fleet, is answered as well. Who makes an id up learns nothing by it: a call is its principal's own.
 
-    event id = base64url(["session", "life", stream, request id, "call key"]) "." number
+    event id = base64url(["session", "process", stream, request id, "call key"]) "." number
 """
 
 import asyncio
@@ -44,16 +44,16 @@ class LostStream:
 class ReplayStream:
     """The stream of one request. One connection has it at a time, the newest; it begins with event 1."""
 
-    def __init__(self, kept: "ReplayStreams", key: int, name: str, count: int = 0) -> None:
+    def __init__(self, streams: "ReplayStreams", key: int, name: str, count: int = 0) -> None:
         """`count` is how many events it had before."""
         self.name = name
         """What the ids of its events begin with."""
         self.outlet = HostOutbox()
         """What the newest connection is to be sent."""
         self.presence = Presence()
-        self.shown = False
+        self.is_known_to_host = False
         """Whether the host knows of the stream; else it cannot ask for it."""
-        self._kept = kept
+        self._streams = streams
         self._key = key
         self._first = self._count = count
         self._ended = False
@@ -77,39 +77,40 @@ class ReplayStream:
         """Return what the host calls an event; 0 is before the first."""
         return f"{self.name}.{number}"
 
-    def resumed(self, after: int) -> tuple[HostOutbox, int]:
+    def reopen(self, after: int) -> tuple[HostOutbox, int]:
         """Return the outlet for another connection, with what came after an event, and its first event's number."""
         self.outlet.close()
         self.outlet = HostOutbox()
-        found = self._kept.after(self._key, after, self._count)
-        for _, message in found:
+        events = self._streams.events_after(self._key, after, self._count)
+        for _, message in events:
             self.outlet.tell_last(message)
         if self._ended:
             self.outlet.close()
-        return self.outlet, found[0][0] if found else self._count + 1
+        first_number = events[0][0] if events else self._count + 1
+        return self.outlet, first_number
 
-    def delivered(self) -> None:
+    def note_delivered(self) -> None:
         """Note that a connection took all of it: only the last event is kept, in case that it never arrived."""
         if self._ended:
-            self._kept.only_last(self._key, self._count)
+            self._streams.keep_only_last(self._key, self._count)
 
     def forget(self) -> None:
         """Keep nothing: the host does not know of the stream."""
         self._ended = True
-        self._kept.forget(self._key)
+        self._streams.forget(self._key)
 
     def _add(self, message: bytes) -> None:
         self._count += 1
-        self._kept.add(self._key, self._count, message)
+        self._streams.add(self._key, self._count, message)
 
     def _end(self, task: asyncio.Task[bytes]) -> None:
         response = None if task.cancelled() or task.exception() is not None else task.result()
-        if not self._ended and response is not None and (self.shown or not self.is_unused):
+        if not self._ended and response is not None and (self.is_known_to_host or not self.is_unused):
             self._add(response)
             self.outlet.tell_last(response)
         self._ended = True
         self.outlet.close()
-        self._kept.ended(self._key)
+        self._streams.note_ended(self._key)
 
 
 class ReplayStreams:
@@ -118,7 +119,7 @@ class ReplayStreams:
     def __init__(self, limits: HostLimits, session: str = "") -> None:
         self._limits = limits
         self._session = session[:_SHORT]
-        self._life = secrets.token_urlsafe(9)
+        self._process_key = secrets.token_urlsafe(9)
         self._next = 1
         self._named: dict[str, int] = {}
         """The streams by what hosts call them: one may go on under the name that it had in an earlier process."""
@@ -135,14 +136,14 @@ class ReplayStreams:
 
     def open(self, request_id: Id, call_key: str | None = None) -> ReplayStream:
         """Return the stream of a new request; `call_key` is that of the call which it may become."""
-        named = [self._session, self._life, self._next, request_id, call_key or ""]
-        return self._opened(base64.urlsafe_b64encode(payload.dumps(named)).rstrip(b"=").decode(), 0)
+        named = [self._session, self._process_key, self._next, request_id, call_key or ""]
+        return self._add_stream(base64.urlsafe_b64encode(payload.dumps(named)).rstrip(b"=").decode(), 0)
 
-    def go_on(self, left: LostStream) -> ReplayStream:
+    def reopen_lost(self, lost: LostStream) -> ReplayStream:
         """Return the stream of a request that goes on here; its events go on after the one that the host has."""
-        return self._opened(left.stream, left.event)
+        return self._add_stream(lost.stream, lost.event)
 
-    def _opened(self, name: str, count: int) -> ReplayStream:
+    def _add_stream(self, name: str, count: int) -> ReplayStream:
         replay = self._streams[self._next] = ReplayStream(self, self._next, name, count)
         self._named[name] = self._next
         self._open.add(self._next)
@@ -151,22 +152,24 @@ class ReplayStreams:
 
     def find(self, event_id: str) -> tuple[ReplayStream, int] | None:
         """Return the stream of an event with the event's number; None where it is not kept any more, or never was."""
-        named = _ID.fullmatch(event_id)
-        key, number = (self._named.get(named[1]), bounds.whole_text(named[2])) if named else (None, None)
-        replay = self._streams.get(key) if key is not None else None
-        return None if number is None or replay is None else (replay, number)
+        parts = _ID.fullmatch(event_id)
+        key = self._named.get(parts[1]) if parts is not None else None
+        if parts is None or key is None:
+            return None
+        number = bounds.whole_text(parts[2])
+        return None if number is None else (self._streams[key], number)
 
-    def left(self, event_id: str) -> LostStream | None:
+    def parse_lost(self, event_id: str) -> LostStream | None:
         """Return the stream of an event, if it is of this session in an earlier process or at another member."""
         if (named := _ID.fullmatch(event_id)) is None:
             return None
         try:
-            said = payload.loads(base64.b64decode(named[1] + "==", altchars=b"-_"))
+            parts = payload.loads(base64.b64decode(named[1] + "==", altchars=b"-_"))
         except ValueError:
             return None
-        match said:
-            case [self._session, str() as life, int(), str() | int() | float() as id_, str() as key] if (
-                life != self._life and len(str(id_)) <= MAX_ID and len(key) <= _MAX_KEY
+        match parts:
+            case [self._session, str() as process_key, int(), str() | int() | float() as id_, str() as key] if (
+                process_key != self._process_key and len(str(id_)) <= MAX_ID and len(key) <= _MAX_KEY
             ):
                 return LostStream(named[1], bounds.whole_text(named[2]) or 0, id_, key)
             case _:
@@ -186,20 +189,20 @@ class ReplayStreams:
         self._events[key, number] = message
         self._held[key] = self._held.get(key, 0) + 1
         self.bytes += len(message)
-        self._bound(1)  # a long one that nobody has taken yet stays until the next one comes
+        self._enforce_limits(1)  # a long one that nobody has taken yet stays until the next one comes
 
-    def after(self, key: int, number: int, last: int) -> list[tuple[int, bytes]]:
+    def events_after(self, key: int, number: int, last: int) -> list[tuple[int, bytes]]:
         """Return the events of a stream that come after one, as far as they are kept."""
         first = max(number + 1, last - self._limits.kept_events)
         return [(each, self._events[key, each]) for each in range(first, last + 1) if (key, each) in self._events]
 
-    def only_last(self, key: int, last: int) -> None:
+    def keep_only_last(self, key: int, last: int) -> None:
         """Forget all but the last event of a stream."""
         for each in range(max(1, last - self._limits.kept_events), last):
             self._drop(key, each)
-        self._bound(0)
+        self._enforce_limits(0)
 
-    def ended(self, key: int) -> None:
+    def note_ended(self, key: int) -> None:
         """Note that nothing more comes on a stream."""
         self._open.discard(key)
         self._remove_if_done(key)
@@ -212,7 +215,7 @@ class ReplayStreams:
                 self._drop(key, number)
         self._remove_if_done(key)
 
-    def _bound(self, least: int) -> None:
+    def _enforce_limits(self, least: int) -> None:
         limits = self._limits
         while len(self._events) > least and (len(self._events) > limits.kept_events or self.bytes > limits.kept_bytes):
             self._drop(*next(iter(self._events)))

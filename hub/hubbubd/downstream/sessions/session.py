@@ -22,7 +22,7 @@ from hubbubd.errors import ResourceExhausted
 WAITING_BYTES: Final = 256 * 1024
 """Bytes of what belongs to no request that wait while the host listens to nothing; beyond it they are dropped."""
 
-MAX_LATE: Final = 100
+MAX_LATE_LISTENERS: Final = 100
 """Cancelled requests of a session whose response is heard all the same: the latest."""
 
 Serve = Callable[[HostRequest], Coroutine[Any, Any, bytes]]
@@ -38,10 +38,10 @@ class EndpointSession:
         clock: Callable[[], float],
         limits: HostLimits = DEFAULTS,
         *,
-        used: Callable[["EndpointSession"], None] = lambda _: None,
+        on_use: Callable[["EndpointSession"], None] = lambda _: None,
         id_: str = "",
     ) -> None:
-        """`used` is called each time it is used. `id_` is what its host names it by, where it does."""
+        """`on_use` is called each time it is used. `id_` is what its host names it by, where it does."""
         self.id = id_
         self.key = record_id(id_)
         """The id of its record."""
@@ -56,20 +56,20 @@ class EndpointSession:
         """How many streams of its own the host has open."""
         self._clock = clock
         self._limits = limits
-        self._used = used
+        self._on_use = on_use
         self._running: dict[Id, asyncio.Task[bytes]] = {}
         self._ids = (f"hubbub-{secrets.token_hex(6)}-{number}" for number in count(1))
         """Of requests to the host. No other process or member has used them in this session (MCP, basic, requests): an
         answer to what one of those has asked is none to what this one asks."""
-        self._asked: dict[Id, asyncio.Future[ResponseMessage]] = {}
-        self._late = OrderedDict[Id, Callable[[ResponseMessage], None]]()
+        self._sent_requests: dict[Id, asyncio.Future[ResponseMessage]] = {}
+        self._late_listeners = OrderedDict[Id, Callable[[ResponseMessage], None]]()
         """Who hears of the response to a request that was cancelled."""
         self.used_at = clock()
         host.is_listening = lambda: self.listening > 0
         endpoint.add_host(host)
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a request is being served, or the host listens."""
         return bool(self._running) or self.listening > 0
 
@@ -109,30 +109,30 @@ class EndpointSession:
             tell=outlet.tell,
             call_key=call_key,
             notifications=self.notifications,
-            ask=partial(self._ask, outlet),
+            ask=partial(self._send_request, outlet),
             own_hold_s=hold_s,
             presence=presence or Presence(),
         )
         task = asyncio.get_running_loop().create_task((serve or self.endpoint.serve)(host_request))
         self._running[request.id] = task
-        task.add_done_callback(lambda _: self._done(request.id))
+        task.add_done_callback(lambda _: self._on_done(request.id))
         return task
 
-    def take(self, message: NotificationMessage | ResponseMessage) -> None:
+    def receive(self, message: NotificationMessage | ResponseMessage) -> None:
         """Take what needs no response."""
         self.touch()
         if isinstance(message, ResponseMessage):
-            asked = self._asked.pop(message.id, None)
-            if asked is not None and not asked.done():
-                asked.set_result(message)
-            elif (late := self._late.pop(message.id, None)) is not None:
+            response = self._sent_requests.pop(message.id, None)
+            if response is not None and not response.done():
+                response.set_result(message)
+            elif (late := self._late_listeners.pop(message.id, None)) is not None:
                 late(message)
         elif message.method == "notifications/cancelled":
-            task = self._running.get(_hashable(message.params.get("requestId")))
+            task = self._running.get(_as_id(message.params.get("requestId")))
             if task is not None:
                 task.cancel()
 
-    async def _ask(
+    async def _send_request(
         self,
         outlet: MessageSink,
         method: str,
@@ -144,20 +144,20 @@ class EndpointSession:
         `late` gets the response that comes all the same.
         """
         id_ = next(self._ids)
-        asked = self._asked[id_] = asyncio.get_running_loop().create_future()
+        response = self._sent_requests[id_] = asyncio.get_running_loop().create_future()
         outlet.tell(messages.request(id_, method, params))
         try:
-            return await asked
+            return await response
         except asyncio.CancelledError as exc:
             reason = str(exc.args[0]) if exc.args else "it is not needed any more"
             outlet.tell(messages.notification("notifications/cancelled", {"requestId": id_, "reason": reason}))
             if late is not None:
-                self._late[id_] = late
-                if len(self._late) > MAX_LATE:
-                    self._late.popitem(last=False)
+                self._late_listeners[id_] = late
+                if len(self._late_listeners) > MAX_LATE_LISTENERS:
+                    self._late_listeners.popitem(last=False)
             raise
         finally:
-            self._asked.pop(id_, None)
+            self._sent_requests.pop(id_, None)
 
     def listen(self) -> HostOutbox:
         """Return the host's own stream for a new connection, with what waits for it; an older connection loses it."""
@@ -168,14 +168,14 @@ class EndpointSession:
         self.listening += 1
         return self.outlet
 
-    def left(self, outlet: HostOutbox) -> None:
+    def end_listening(self, outlet: HostOutbox) -> None:
         """Note that the connection of a stream of the host's own is gone."""
         self.listening -= 1
         if self.outlet is outlet:
             self.outlet = HostOutbox(WAITING_BYTES)
         self.touch()
 
-    def act_for(self, principal: Principal) -> None:
+    def set_principal(self, principal: Principal) -> None:
         """Serve a principal with what it may do now."""
         if principal != self.host.principal:
             self.host.principal = principal
@@ -185,7 +185,7 @@ class EndpointSession:
     def touch(self) -> None:
         """Note that the session is in use."""
         self.used_at = self._clock()
-        self._used(self)
+        self._on_use(self)
 
     def end(self) -> None:
         """End the session and what it has open."""
@@ -198,13 +198,14 @@ class EndpointSession:
             task.cancel()
         self.replays.clear()
 
-    def _tell(self, message: bytes, once: bool) -> None:
+    def _tell(self, message: bytes, *, once: bool) -> None:
         (self.outlet.tell_once if once else self.outlet.tell)(message)
 
-    def _done(self, id_: Id) -> None:
+    def _on_done(self, id_: Id) -> None:
         del self._running[id_]
         self.touch()
 
 
-def _hashable(value: Any) -> Id:
+def _as_id(value: Any) -> Id:
+    """Return what may be the id of a request; "", which no request has, for anything else."""
     return value if isinstance(value, str | int | float) else ""

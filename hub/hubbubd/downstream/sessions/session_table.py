@@ -23,7 +23,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.hosts.host_sessions import HostSession, record_id
 from hubbubd.downstream.endpoint import McpEndpoint
 from hubbubd.downstream.hosts.host import McpHost
-from hubbubd.downstream.hosts.introductions import kept
+from hubbubd.downstream.hosts.introductions import keep_what_is_read
 from hubbubd.downstream.hosts.limits import HostLimits
 from hubbubd.downstream.sessions.session import EndpointSession
 from hubbubd.errors import ResourceExhausted
@@ -33,37 +33,37 @@ from hubbubd.timing.clock import Clock
 LEAST_PAUSE_S: Final = 1.0
 """The least number of seconds between two looks for idle sessions."""
 
-MOST: Final = 10_000
+MAX_SESSIONS: Final = 10_000
 """Sessions of all principals; beyond it the one that was idle for the longest time ends."""
 
-NOTED_S: Final = 60.0
+NOTE_EVERY_S: Final = 60.0
 """Seconds between two notes of one process in a session's record that it uses the session."""
 
-BUSY_S: Final = 30.0
+BUSY_EVERY_S: Final = 30.0
 """Seconds between two looks for sessions at work, whose records are to say so to the other members."""
 
-BUSY_TOGETHER: Final = 500
+BUSY_AT_ONCE: Final = 500
 """How many of them one turn of the event loop looks after."""
 
 ELSEWHERE_S: Final = 2 * 60.0
 """Seconds for which a session may be in use at another member before this one hears of it, whether it has it, too: more
-than NOTED_S and BUSY_S."""
+than NOTE_EVERY_S and BUSY_EVERY_S."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _SessionEntry:
-    """A session, by whom it is, and when it was used last, on the steady clock; None where it was not taken up yet.
-
-    `noted_at` is when this process has last noted in the record that it uses the session, on the steady clock, and
-    `noted` what it wrote. `elsewhere_at` is when it has last heard that another member does.
-    """
+    """A session of a principal, as far as this process knows it. Times are of the steady clock, but for `noted`."""
 
     principal: str
     used_at: float
     session: EndpointSession | None = None
+    """None for one of an earlier process, or of another member, until it is used here."""
     noted_at: float = -math.inf
+    """When this process has last noted in the record that it uses the session."""
     noted: float = -math.inf
+    """The time that it noted then, in epoch seconds."""
     elsewhere_at: float = -math.inf
+    """When this process has last heard that another member uses the session."""
 
 
 class EndpointSessions:
@@ -73,36 +73,36 @@ class EndpointSessions:
         """`limits` returns the current ones; a session keeps those that it began with."""
         self._hub = hub
         self._clock: Clock = hub.clock
-        self._kept = hub.host_sessions
+        self._records = hub.host_sessions
         self._limits = limits
-        self._places = OrderedDict[str, _SessionEntry]()
+        self._entries = OrderedDict[str, _SessionEntry]()
         """By the id of the record; the one that was idle for the longest time is first."""
-        self._of: dict[str, OrderedDict[str, _SessionEntry]] = {}
+        self._by_principal: dict[str, OrderedDict[str, _SessionEntry]] = {}
         """The same by principal."""
         self._timer: asyncio.TimerHandle | None = None
         self._busy_timer: asyncio.Handle | None = None
         self._closed = False
-        for record in self._kept.all():
-            place = self._add(record.id, record.principal)
+        for record in self._records.all():
+            entry = self._add(record.id, record.principal)
             if self._in_fleet:
-                place.elsewhere_at = self._clock.steady()
-        self._kept.follow(self._followed)
+                entry.elsewhere_at = self._clock.steady()
+        self._records.follow(self._on_record)
 
     def __iter__(self) -> Iterator[EndpointSession]:
         """Iterate over the sessions that this process has taken up."""
-        return (place.session for place in self._places.values() if place.session is not None)
+        return (entry.session for entry in self._entries.values() if entry.session is not None)
 
     def __len__(self) -> int:
         """Return how many sessions there are, those included that nobody has used since the start."""
-        return len(self._places)
+        return len(self._entries)
 
     async def begin(self, host: McpHost, endpoint: McpEndpoint) -> EndpointSession:
         """Return a new session; it is durable. Raises ResourceExhausted."""
         limits = self._limits()
         self._make_room(host.principal.name, limits.sessions_per_principal)
-        session = self._made(secrets.token_urlsafe(24), host, endpoint)
-        place = self._add(session.key, host.principal.name)
-        place.session, now = session, self._noted(place)
+        session = self._make_session(secrets.token_urlsafe(24), host, endpoint)
+        entry = self._add(session.key, host.principal.name)
+        entry.session, now = session, self._stamp_use(entry)
         record = HostSession(
             id=session.key,
             principal=host.principal.name,
@@ -114,46 +114,46 @@ class EndpointSessions:
             begun_at=now,
             used_at=now,
         )
-        await self._kept.begin(record)
+        await self._records.begin(record)
         return session
 
     async def find(self, id_: str, principal: Principal, endpoint: McpEndpoint) -> EndpointSession | None:
         """Return a session, if it is of this principal and endpoint. Raises Unavailable."""
         key = record_id(id_)
-        if key not in self._places and await self._hub.find_host_session(key) is None:
+        if key not in self._entries and await self._hub.find_host_session(key) is None:
             return None
-        place = self._places.get(key)
-        if place is None or place.principal != principal.name:
+        entry = self._entries.get(key)
+        if entry is None or entry.principal != principal.name:
             return None
-        if place.session is not None and place.session.endpoint is not endpoint and place.session.endpoint.is_removed:
-            place.session.end()  # its endpoint is there again, as after a restart of the hub
-            place.session = None
-        session = place.session or self._taken_up(id_, place, principal, endpoint)
+        if entry.session is not None and entry.session.endpoint is not endpoint and entry.session.endpoint.is_removed:
+            entry.session.end()  # its endpoint is there again, as after a restart of the hub
+            entry.session = None
+        session = entry.session or self._take_up(id_, entry, principal, endpoint)
         if session is None or session.endpoint is not endpoint:
             return None
-        if self._hub.ownership.me and self._is_due(place):
+        if self._hub.ownership.me and self._is_due(entry):
             # In a fleet the record says first that the session is used here, for members that make room.
-            self._used(session.key, place)
-            await self._kept.begin_use(session.key, self._noted(place))
+            self._move_to_end(session.key, entry)
+            await self._records.begin_use(session.key, self._stamp_use(entry))
         if session.ended:
             return None
-        session.act_for(principal)
+        session.set_principal(principal)
         session.touch()
         return session
 
     async def end(self, session: EndpointSession) -> None:
         """End a session for good. Raises Unavailable: the next process would take it up."""
-        await self._kept.end(session.key)
+        await self._records.end(session.key)
         self._remove(session.key)
 
     def end_idle(self) -> None:
         """End the sessions that have been idle for long."""
         idle_s, now = self._limits().idle_s, self._clock.steady()
-        while (key := next(iter(self._places), None)) is not None and self._places[key].used_at <= now - idle_s:
-            place = self._places[key]
-            if place.session is not None and place.session.busy:
-                place.session.touch()
-            elif self._in_fleet and place.used_at > now - idle_s - ELSEWHERE_S:
+        while (key := next(iter(self._entries), None)) is not None and self._entries[key].used_at <= now - idle_s:
+            entry = self._entries[key]
+            if entry.session is not None and entry.session.is_busy:
+                entry.session.touch()
+            elif self._in_fleet and entry.used_at > now - idle_s - ELSEWHERE_S:
                 break
             else:
                 self._drop(key)
@@ -163,8 +163,8 @@ class EndpointSessions:
         self._closed = True
         for session in list(self):
             session.end()
-        self._places.clear()
-        self._of.clear()
+        self._entries.clear()
+        self._by_principal.clear()
         for timer in (self._timer, self._busy_timer):
             if timer is not None:
                 timer.cancel()
@@ -173,25 +173,25 @@ class EndpointSessions:
     def _in_fleet(self) -> bool:
         return bool(self._hub.ownership.me)
 
-    def _made(self, id_: str, host: McpHost, endpoint: McpEndpoint) -> EndpointSession:
-        session = EndpointSession(host, endpoint, self._clock.steady, self._limits(), used=self._touched, id_=id_)
-        session.notifications.keep = partial(self._kept.change, session.key)
+    def _make_session(self, id_: str, host: McpHost, endpoint: McpEndpoint) -> EndpointSession:
+        session = EndpointSession(host, endpoint, self._clock.steady, self._limits(), on_use=self._on_touch, id_=id_)
+        session.notifications.keep = partial(self._records.change, session.key)
         return session
 
-    def _taken_up(
-        self, id_: str, place: _SessionEntry, principal: Principal, endpoint: McpEndpoint
+    def _take_up(
+        self, id_: str, entry: _SessionEntry, principal: Principal, endpoint: McpEndpoint
     ) -> EndpointSession | None:
         """Return a session of an earlier process, or of another member, as its record says; None if it is elsewhere."""
-        record = self._kept.get(record_id(id_))
+        record = self._records.get(record_id(id_))
         if record is None or record.endpoint != endpoint.view.name:
             return None
-        info, capabilities = kept(payload.loads(record.info), payload.loads(record.capabilities))
+        info, capabilities = keep_what_is_read(payload.loads(record.info), payload.loads(record.capabilities))
         host = McpHost(principal=principal, revision=record.revision, info=info, capabilities=capabilities)
-        place.session = self._made(id_, host, endpoint)
-        place.session.notifications.resume(record.level, record.resources)
-        return place.session
+        entry.session = self._make_session(id_, host, endpoint)
+        entry.session.notifications.resume(record.level, record.resources)
+        return entry.session
 
-    def _followed(self, before: HostSession | None, after: HostSession | None) -> None:
+    def _on_record(self, before: HostSession | None, after: HostSession | None) -> None:
         """Do here what was done to a session, perhaps at another member."""
         if self._closed:
             return
@@ -199,43 +199,43 @@ class EndpointSessions:
             if before is not None:
                 self._remove(before.id)
             return
-        place = self._places.get(after.id) or self._add(after.id, after.principal)
+        entry = self._entries.get(after.id) or self._add(after.id, after.principal)
         if before is None or before.used_at != after.used_at:
-            if after.used_at != place.noted:
-                place.elsewhere_at = self._clock.steady()
-            self._used(after.id, place)
-        if before is not None and place.session is not None:
-            place.session.notifications.follow(before, after)
+            if after.used_at != entry.noted:
+                entry.elsewhere_at = self._clock.steady()
+            self._move_to_end(after.id, entry)
+        if before is not None and entry.session is not None:
+            entry.session.notifications.follow(before, after)
 
     def _add(self, key: str, principal: str) -> _SessionEntry:
-        place = self._places[key] = _SessionEntry(principal=principal, used_at=self._clock.steady())
-        self._of.setdefault(principal, OrderedDict())[key] = place
-        self._watch()
-        return place
+        entry = self._entries[key] = _SessionEntry(principal=principal, used_at=self._clock.steady())
+        self._by_principal.setdefault(principal, OrderedDict())[key] = entry
+        self._start_timers()
+        return entry
 
     def _remove(self, key: str) -> None:
-        place = self._places.pop(key, None)
-        if place is None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
             return
-        own = self._of[place.principal]
+        own = self._by_principal[entry.principal]
         del own[key]
         if not own:
-            del self._of[place.principal]
-        if place.session is not None:
-            place.session.end()
+            del self._by_principal[entry.principal]
+        if entry.session is not None:
+            entry.session.end()
 
     def _drop(self, key: str) -> None:
         """End a session that nobody uses, as far as is known here."""
-        self._kept.drop(key, unless_used=self._in_fleet)
+        self._records.drop(key, unless_used=self._in_fleet)
         self._remove(key)
 
     def _make_room(self, principal: str, most: int) -> None:
-        own = self._of.get(principal, OrderedDict[str, _SessionEntry]())
-        for places, limit, whose in ((own, most, principal), (self._places, MOST, "the hub")):
-            if len(places) < limit:
+        own = self._by_principal.get(principal, OrderedDict[str, _SessionEntry]())
+        for entries, limit, whose in ((own, most, principal), (self._entries, MAX_SESSIONS, "the hub")):
+            if len(entries) < limit:
                 continue
-            if (idle := self._first_idle(places)) is None:
-                at_work_here = all(place.session is not None and place.session.busy for place in places.values())
+            if (idle := self._find_idle(entries)) is None:
+                at_work_here = all(entry.session is not None and entry.session.is_busy for entry in entries.values())
                 raise ResourceExhausted(
                     f"{whose} has {limit} sessions, and all are at work",
                     reason="TOO_MANY_SESSIONS",
@@ -244,61 +244,61 @@ class EndpointSessions:
                 )
             self._drop(idle)
 
-    def _first_idle(self, places: OrderedDict[str, _SessionEntry]) -> str | None:
+    def _find_idle(self, entries: OrderedDict[str, _SessionEntry]) -> str | None:
         """Return the session that was idle for the longest time; None if all are at work, or may be elsewhere."""
         elsewhere = self._clock.steady() - ELSEWHERE_S
-        for key, place in places.items():
-            if place.elsewhere_at <= elsewhere and not (place.session is not None and place.session.busy):
+        for key, entry in entries.items():
+            if entry.elsewhere_at <= elsewhere and not (entry.session is not None and entry.session.is_busy):
                 return key
         return None
 
-    def _touched(self, session: EndpointSession) -> None:
-        place = self._places.get(session.key)
-        if place is None:
+    def _on_touch(self, session: EndpointSession) -> None:
+        entry = self._entries.get(session.key)
+        if entry is None:
             return
-        place.used_at = session.used_at
-        self._places.move_to_end(session.key)
-        self._of[place.principal].move_to_end(session.key)
-        if place.used_at - place.noted_at >= NOTED_S:
-            self._kept.use(session.key, self._noted(place))
+        entry.used_at = session.used_at
+        self._entries.move_to_end(session.key)
+        self._by_principal[entry.principal].move_to_end(session.key)
+        if entry.used_at - entry.noted_at >= NOTE_EVERY_S:
+            self._records.use(session.key, self._stamp_use(entry))
 
-    def _is_due(self, place: _SessionEntry) -> bool:
-        return self._clock.steady() - place.noted_at >= NOTED_S
+    def _is_due(self, entry: _SessionEntry) -> bool:
+        return self._clock.steady() - entry.noted_at >= NOTE_EVERY_S
 
-    def _noted(self, place: _SessionEntry) -> float:
+    def _stamp_use(self, entry: _SessionEntry) -> float:
         """Return the time that this process notes in a session's record now."""
-        place.noted_at, place.noted = self._clock.steady(), self._clock.now()
-        return place.noted
+        entry.noted_at, entry.noted = self._clock.steady(), self._clock.now()
+        return entry.noted
 
-    def _used(self, key: str, place: _SessionEntry) -> None:
-        place.used_at = self._clock.steady()
-        self._places.move_to_end(key)
-        self._of[place.principal].move_to_end(key)
+    def _move_to_end(self, key: str, entry: _SessionEntry) -> None:
+        entry.used_at = self._clock.steady()
+        self._entries.move_to_end(key)
+        self._by_principal[entry.principal].move_to_end(key)
 
-    def _watch(self) -> None:
+    def _start_timers(self) -> None:
         """Look for idle sessions when the first of them could be one."""
-        first = next(iter(self._places.values()), None)
+        first = next(iter(self._entries.values()), None)
         if self._timer is None and first is not None:
             wait_s = first.used_at + self._limits().idle_s - self._clock.steady()
-            self._timer = asyncio.get_running_loop().call_later(max(wait_s, LEAST_PAUSE_S), self._look)
+            self._timer = asyncio.get_running_loop().call_later(max(wait_s, LEAST_PAUSE_S), self._end_idle_and_wait)
         if self._busy_timer is None and first is not None and self._in_fleet:
-            self._busy_timer = asyncio.get_running_loop().call_later(BUSY_S, self._look_for_busy)
+            self._busy_timer = asyncio.get_running_loop().call_later(BUSY_EVERY_S, self._report_busy)
 
-    def _look(self) -> None:
+    def _end_idle_and_wait(self) -> None:
         self._timer = None
         self.end_idle()
-        self._watch()
+        self._start_timers()
 
-    def _look_for_busy(self) -> None:
+    def _report_busy(self) -> None:
         """Have the other members hear of the sessions that are at work here."""
-        self._say_busy([session for session in self if session.busy])
+        self._touch_busy([session for session in self if session.is_busy])
 
-    def _say_busy(self, sessions: Sequence[EndpointSession]) -> None:
-        for session in sessions[:BUSY_TOGETHER]:
-            if session.busy:
+    def _touch_busy(self, sessions: Sequence[EndpointSession]) -> None:
+        for session in sessions[:BUSY_AT_ONCE]:
+            if session.is_busy:
                 session.touch()
-        if rest := sessions[BUSY_TOGETHER:]:
-            self._busy_timer = asyncio.get_running_loop().call_soon(self._say_busy, rest)
+        if rest := sessions[BUSY_AT_ONCE:]:
+            self._busy_timer = asyncio.get_running_loop().call_soon(self._touch_busy, rest)
             return
         self._busy_timer = None
-        self._watch()
+        self._start_timers()

@@ -83,7 +83,7 @@ class Admission:
         if origin not in self.origins() and not _is_local_page(origin):
             message = "pages of this Origin may not use the hub; mcp_origins allows more"
             raise HttpRefusal(403, Refusal(INVALID_REQUEST, message))
-        request.always += (
+        request.extra_headers += (
             (b"access-control-allow-origin", origin.encode()),
             (b"access-control-expose-headers", _RESPONSE_HEADERS.encode()),
             (b"vary", b"Origin"),
@@ -105,7 +105,7 @@ class Admission:
                 )
             caller = await self.gate.admit(RPC, request.fields, self.oversight, peer)
         except HubError as exc:
-            raise self.oversight.refused(RPC, _for_hosts(exc), principal()) from None
+            raise self.oversight.refused(RPC, _word_for_hosts(exc), principal()) from None
         assert caller is not None, "the peer was given"
         let_in()
         return caller
@@ -119,21 +119,21 @@ class Admission:
         if self.issuer is None:
             raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is no log-in here: {HOW_TO_ENTER}"))
         path = unquote(request.scope["path"]).removeprefix(METADATA) or PATH
-        found: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             "resource": self._resource(request, path),
             "resource_name": "Hubbub",
             "bearer_methods_supported": ["header"],
             "authorization_servers": [self.issuer],
         }
-        return payload.dumps(found)
+        return payload.dumps(metadata)
 
-    def headers(self, request: HostHttpRequest, exc: HubError) -> Headers:
+    def headers_of_refusal(self, request: HostHttpRequest, exc: HubError) -> Headers:
         """Return the headers that belong to a refusal."""
         if isinstance(exc, Unauthenticated):
             where = f"{self._base(request)}{METADATA}{quote(unquote(request.scope['path']), safe='/')}"
-            told = [] if exc.reason == "TOKEN_MISSING" else ['error="invalid_token"']
-            told += [] if self.issuer is None else [f'resource_metadata="{where}"']
-            return ((b"www-authenticate", f"Bearer {', '.join(told)}".strip().encode()),)
+            parts = [] if exc.reason == "TOKEN_MISSING" else ['error="invalid_token"']
+            parts += [] if self.issuer is None else [f'resource_metadata="{where}"']
+            return ((b"www-authenticate", f"Bearer {', '.join(parts)}".strip().encode()),)
         if exc.retry_after_s is not None:
             return ((b"retry-after", b"%d" % max(1, round(exc.retry_after_s))),)
         return ()
@@ -148,22 +148,22 @@ class Admission:
         return f"{'https' if self.secure else 'http'}://{request.headers.get('host')}"
 
 
-def _for_hosts(exc: HubError) -> HubError:
+def _word_for_hosts(exc: HubError) -> HubError:
     """Return a refusal in the words for hosts, which have no `client.json`."""
     return Unauthenticated(HOW_TO_ENTER, reason=exc.reason) if exc.reason == "TOKEN_MISSING" else exc
 
 
 def preflight(request: HostHttpRequest) -> Headers:
     """Return what a page may send; its Origin was checked."""
-    asked = request.headers.get("access-control-request-headers") or ""
-    own = [name for name in asked.lower().replace(" ", "").split(",") if name.startswith(("mcp-", "hubbub-"))]
-    given: Headers = (
+    requested = request.headers.get("access-control-request-headers") or ""
+    own = [name for name in requested.lower().replace(" ", "").split(",") if name.startswith(("mcp-", "hubbub-"))]
+    headers: Headers = (
         (b"access-control-allow-methods", b"GET, POST, DELETE"),
         (b"access-control-allow-headers", ", ".join((_REQUEST_HEADERS, *own[:100])).encode("latin-1")),
         (b"access-control-max-age", str(_PREFLIGHT_S).encode()),
     )
     wants_private = request.headers.get("access-control-request-private-network") == "true"
-    return (*given, (b"access-control-allow-private-network", b"true")) if wants_private else given
+    return (*headers, (b"access-control-allow-private-network", b"true")) if wants_private else headers
 
 
 def status_of(exc: HubError) -> int:

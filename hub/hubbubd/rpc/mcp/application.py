@@ -137,25 +137,25 @@ class McpApplication:
     """The ASGI application of all endpoints."""
 
     def __init__(self, hub: Hub, *, gate: auth.Gate, handles: StateTokens, secure: bool) -> None:
-        given = hub.configuration.settings
+        settings = hub.configuration.settings
         self._hub = hub
         self.sessions = EndpointSessions(hub, self._limits)
         self._gate = gate
-        self._most = given.max_message_bytes
+        self._max_message_bytes = settings.max_message_bytes
         self._oversight = Oversight(hub.audit, hub.quotas)
         self._admission = Admission(
             gate=gate,
             oversight=self._oversight,
             origins=lambda: hub.configuration.settings.mcp_origins,
             hosts=lambda: hub.configuration.settings.mcp_hosts,
-            issuer=given.oidc_issuer,
-            audience=given.oidc_audience,
+            issuer=settings.oidc_issuer,
+            audience=settings.oidc_audience,
             secure=secure,
         )
         self._endpoints = McpEndpoints(hub, handles)
         self._processes = HostProcesses()
         self._streams = Quota(
-            "open streams of hosts", HostLimits.of(given).streams_per_principal, reason="TOO_MANY_STREAMS"
+            "open streams of hosts", HostLimits.of(settings).streams_per_principal, reason="TOO_MANY_STREAMS"
         )
         self._unread = UnreadBytes()
         self._leaving = asyncio.Event()
@@ -185,7 +185,7 @@ class McpApplication:
                 return
             caller = await self._admission.authenticate(request)
             request.hold_bytes = partial(self._unread.hold, caller.name)
-            await self._serve(request, caller, self._endpoint(scope["path"], caller))
+            await self._serve(request, caller, self._find_endpoint(scope["path"], caller))
         except HttpRefusal as answered:
             await request.answer(answered.status, messages.error(None, answered.refusal), answered.headers)
         except HubError as exc:
@@ -211,7 +211,7 @@ class McpApplication:
             raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is nothing here; hosts use {PATH}"))
         return False
 
-    def _endpoint(self, path: str, caller: Principal) -> McpEndpoint:
+    def _find_endpoint(self, path: str, caller: Principal) -> McpEndpoint:
         """Return what is at a path; some hosts append `/mcp` or a slash to any. Raises NotFound and HttpRefusal."""
         match unquote(path).removeprefix(PATH).split("/"):
             case [""] | ["", "" | "mcp"]:
@@ -231,9 +231,9 @@ class McpApplication:
                 await self._post(request, caller, endpoint)
             case "GET" if not stateless:
                 with self._gate.inside(caller, RPC, self._oversight):
-                    await self._listen(request, await self._session(request, caller, endpoint), caller)
+                    await self._serve_own_stream(request, await self._find_session(request, caller, endpoint), caller)
             case "DELETE" if not stateless:
-                await self.sessions.end(await self._session(request, caller, endpoint))
+                await self.sessions.end(await self._find_session(request, caller, endpoint))
                 await request.answer(200)
             case _:
                 allowed = b"POST" if stateless else b"GET, POST, DELETE"
@@ -241,17 +241,17 @@ class McpApplication:
 
     async def _post(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
         request.require_accept("application/json", "text/event-stream")
-        if (message := await read_message(request, self._most, self._reading)) is None:
+        if (message := await read_message(request, self._max_message_bytes, self._reading)) is None:
             return
         id_ = message.id if isinstance(message, RequestMessage) else None
         try:
             if isinstance(message, RequestMessage):
-                self._check_open(message.params)
+                self._require_open(message.params)
             of_request = isinstance(message, RequestMessage) and message.is_stateless
             if request.headers.get(VERSION) in STATELESS_REVISIONS or of_request:
-                await self._stateless(request, message, caller, endpoint)
+                await self._serve_stateless(request, message, caller, endpoint)
             else:
-                await self._handshake(request, message, caller, endpoint)
+                await self._serve_with_session(request, message, caller, endpoint)
         except Refusal as refusal:
             await request.answer(STATUS.get(refusal.code, 200), messages.error(id_, refusal))
         except HubError as exc:
@@ -259,7 +259,9 @@ class McpApplication:
 
     async def _refuse(self, request: HostHttpRequest, exc: HubError, id_: Id | None = None) -> None:
         refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason, **exc.metadata})
-        await request.answer(status_of(exc), messages.error(id_, refusal), self._admission.headers(request, exc))
+        await request.answer(
+            status_of(exc), messages.error(id_, refusal), self._admission.headers_of_refusal(request, exc)
+        )
 
     async def _serve_while_valid(self, caller: Principal, serve: Serve, host_request: HostRequest) -> bytes:
         """Serve a request for as long as its credential is valid. Raises Unauthenticated once it has ended."""
@@ -267,19 +269,19 @@ class McpApplication:
             return await serve(host_request)
         raise AssertionError("it raises when the credential has ended")
 
-    def _check_open(self, params: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def _require_open(self, params: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Raise Unavailable once the hub shuts down, but for what a request under way waits for."""
         if self._leaving.is_set() and "inputResponses" not in params:
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", retry_after_s=1)
 
-    def _stream(self, caller: Principal) -> AbstractContextManager[None]:
+    def _count_stream(self, caller: Principal) -> AbstractContextManager[None]:
         """Count a stream that may last. Raises ResourceExhausted (TOO_MANY_STREAMS)."""
         self._streams.limit = self._limits().streams_per_principal
         return self._streams.hold(caller.name)
 
     # Revisions with a handshake
 
-    async def _handshake(
+    async def _serve_with_session(
         self, request: HostHttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
     ) -> None:
         version = request.headers.get(VERSION)
@@ -287,10 +289,10 @@ class McpApplication:
             await self._initialize(request, message, caller, endpoint)
             return
         if version is not None and version not in HANDSHAKE_REVISIONS:
-            raise introductions.unsupported(version)
-        session = await self._session(request, caller, endpoint)
+            raise introductions.refuse_revision(version)
+        session = await self._find_session(request, caller, endpoint)
         if not isinstance(message, RequestMessage):
-            session.take(message)
+            session.receive(message)
             await request.answer(202)
             return
         call_key = f"call_{secrets.token_hex(8)}" if message.method in BECOME_CALLS else None
@@ -303,14 +305,16 @@ class McpApplication:
     async def _initialize(
         self, request: HostHttpRequest, message: RequestMessage, caller: Principal, endpoint: McpEndpoint
     ) -> None:
-        host = introductions.of_handshake(message, caller, VIA)
+        host = introductions.host_of_handshake(message, caller, VIA)
         session = await self.sessions.begin(host, endpoint)
         response = await session.begin(
             message, HostOutbox(), serve=partial(self._serve_while_valid, caller, endpoint.serve)
         )
         await request.answer(200, response, [(SESSION.encode(), session.id.encode())])
 
-    async def _session(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> EndpointSession:
+    async def _find_session(
+        self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint
+    ) -> EndpointSession:
         if request.doubled is not None:
             raise HttpRefusal(400, Refusal(HEADER_MISMATCH, f"the header {request.doubled} is there twice"))
         id_ = request.headers.get(SESSION)
@@ -321,14 +325,14 @@ class McpApplication:
             raise HttpRefusal(404, Refusal(INVALID_REQUEST, "there is no such session: initialize again"))
         return session
 
-    async def _listen(self, request: HostHttpRequest, session: EndpointSession, caller: Principal) -> None:
+    async def _serve_own_stream(self, request: HostHttpRequest, session: EndpointSession, caller: Principal) -> None:
         request.require_accept("text/event-stream")
         last = request.headers.get("last-event-id")
-        with self._stream(caller):
+        with self._count_stream(caller):
             if last is not None:
-                await self._resume(request, session, caller, last)
+                await self._resume_stream(request, session, caller, last)
                 return
-            self._check_open()
+            self._require_open()
             stream, outlet = HostEventStream(request), session.listen()
             gone = asyncio.create_task(request.wait_until_gone())
             removed = asyncio.create_task(session.endpoint.wait_until_removed())
@@ -340,20 +344,22 @@ class McpApplication:
             finally:
                 gone.cancel()
                 removed.cancel()
-                session.left(outlet)
+                session.end_listening(outlet)
 
-    async def _resume(self, request: HostHttpRequest, session: EndpointSession, caller: Principal, last: str) -> None:
+    async def _resume_stream(
+        self, request: HostHttpRequest, session: EndpointSession, caller: Principal, last: str
+    ) -> None:
         replays = session.replays
         found = replays.find(last)
-        if found is None and (left := replays.left(last)) is not None:
-            found = replays.go_on(left), left.event
-            message = RequestMessage(left.request_id, RESUMED, {})
+        if found is None and (lost := replays.parse_lost(last)) is not None:
+            found = replays.reopen_lost(lost), lost.event
+            message = RequestMessage(lost.request_id, RESUMED, {})
             serve = partial(self._serve_while_valid, caller, session.endpoint.resume)
             try:
-                found[0].follow(_begin(session, message, found[0], left.call_key, serve, hold_s=None))
+                found[0].follow(_begin(session, message, found[0], lost.call_key, serve, hold_s=None))
             except Refusal as refusal:
                 raise HttpRefusal(400, refusal) from None
-            found[0].shown = True
+            found[0].is_known_to_host = True
         if found is None:
             gone = Refusal(INVALID_REQUEST, "what came after this event is not kept", {"reason": "EVENT_NOT_KEPT"})
             raise HttpRefusal(400, gone)
@@ -361,7 +367,7 @@ class McpApplication:
 
     # From 2026-07-28 on
 
-    async def _stateless(
+    async def _serve_stateless(
         self, request: HostHttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
     ) -> None:
         version = request.headers.get(VERSION)
@@ -369,11 +375,11 @@ class McpApplication:
             raise Refusal(INVALID_REQUEST, "in this revision a host sends requests only")
         if isinstance(message, NotificationMessage):
             if version not in STATELESS_REVISIONS:
-                raise introductions.unsupported(version or "")
+                raise introductions.refuse_revision(version or "")
             await request.answer(202)
             return
         _check_headers(request, message)
-        host, name, peer = introductions.of_request(message, caller, VIA), endpoint.view.name, request.peer
+        host, name, peer = introductions.host_of_request(message, caller, VIA), endpoint.view.name, request.peer
         self._processes.recognise(host, name, peer)
         if message.method == "tools/call":
             await endpoint.view.settle(CatalogKind.TOOL)
@@ -391,7 +397,7 @@ class McpApplication:
         )
         with ExitStack() as streams:
             if message.method == LISTEN:
-                streams.enter_context(self._stream(caller))
+                streams.enter_context(self._count_stream(caller))
                 streams.enter_context(self._processes.listening(host, name, peer))
             task = asyncio.create_task(self._serve_while_valid(caller, endpoint.serve, host_request))
             await reply(request, task, outlet, message.id)
@@ -427,7 +433,7 @@ def _check_headers(request: HostHttpRequest, message: RequestMessage) -> None:
     """Raise Refusal unless the headers repeat what the body of a request without a handshake says."""
     if request.doubled is not None:
         raise Refusal(HEADER_MISMATCH, f"the header {request.doubled} is there twice")
-    _check_header(request, VERSION, introductions.version_of(message))
+    _check_header(request, VERSION, introductions.parse_revision(message))
     _check_header(request, "mcp-method", message.method)
     named: object = message.params.get(_NAMES.get(message.method, ""))
     unsaid = message.method.startswith("tasks/") and request.headers.get("mcp-name") is None

@@ -53,7 +53,7 @@ class McpService:
         self._hosts = BridgedHosts(
             hub.calls, hub.clock.steady, charge, lambda: HostLimits.of(hub.configuration.settings)
         )
-        self._most = max_message_bytes - FRAME_BYTES
+        self._max_message_bytes = max_message_bytes - FRAME_BYTES
 
     async def serve(self, frames: AsyncIterator[pb.ServeRequest], write: Write) -> None:
         """Carry one host's messages until it leaves or the stream breaks.
@@ -67,21 +67,23 @@ class McpService:
         if not _SESSION_KEY.fullmatch(first.open.session_key):
             raise InvalidArgument.field("open.session_key", "must be 16 to 64 letters, digits, `_` and `-`")
         endpoint = self._endpoint(first.open, principal())
-        opened = pb.ServeResponse.Opened(max_message_bytes=self._most, questions=self._endpoints.questions(endpoint))
+        opened = pb.ServeResponse.Opened(
+            max_message_bytes=self._max_message_bytes, questions=self._endpoints.questions(endpoint)
+        )
         await write(pb.ServeResponse(opened=opened).SerializeToString())
-        outlet = HostOutbox(UNREAD_MESSAGES * (self._most + FRAME_BYTES))
+        outlet = HostOutbox(UNREAD_MESSAGES * (self._max_message_bytes + FRAME_BYTES))
         host = self._hosts.join(principal(), first.open.session_key, endpoint, outlet)
         stream = _BridgeStream(host, outlet, write, self._hub)
         removed = asyncio.create_task(endpoint.wait_until_removed())
         removed.add_done_callback(lambda _: outlet.close())
         try:
-            stream.take(first)
+            stream.hand_on(first)
             await stream.run(frames)
             if removed.done():
                 raise endpoint.removal
         finally:
             removed.cancel()
-            self._hosts.part(host, left=stream.left or not current().standing())
+            self._hosts.part(host, left=stream.host_leaves or not current().standing())
         if outlet.overrun:
             raise ResourceExhausted("this bridge does not read what the hub says", reason="WATCHER_TOO_SLOW")
         if self._hub.calls.stopped.is_set():
@@ -101,35 +103,35 @@ class _BridgeStream:
     """One stream of a bridge."""
 
     def __init__(self, host: BridgedHost, outlet: HostOutbox, write: Write, hub: Hub) -> None:
-        self.left = False
-        self.taken = 0
+        self.host_leaves = False
+        self.taken_count = 0
         self._host = host
         self._outlet = outlet
         self._write = write
         self._hub = hub
         self._calls = hub.calls
-        self._room = asyncio.Event()
+        self._has_room = asyncio.Event()
 
     async def run(self, frames: AsyncIterator[pb.ServeRequest]) -> None:
         """Carry messages until one side ends the stream. Raises InvalidArgument and Unavailable."""
         async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(self._read(frames))
-            stopping = tasks.create_task(self._stop(reading))
-            await self._tell()
+            reading = tasks.create_task(self._read_frames(frames))
+            stopping = tasks.create_task(self._end_with_hub(reading))
+            await self._write_messages()
             reading.cancel()
             stopping.cancel()
 
-    def take(self, frame: pb.ServeRequest) -> None:
+    def hand_on(self, frame: pb.ServeRequest) -> None:
         """Hand on the messages of a frame. Raises InvalidArgument."""
         if len(frame.messages) > MAX_MESSAGES:
             wrong = f"has {len(frame.messages)} entries; at most {MAX_MESSAGES} are taken"
             raise InvalidArgument.field("messages", wrong)
         for message in frame.messages:
             self._host.receive(message, again=frame.again)
-        self.taken += len(frame.messages)
-        self.left = frame.leave
+        self.taken_count += len(frame.messages)
+        self.host_leaves = frame.leave
 
-    async def _read(self, frames: AsyncIterator[pb.ServeRequest]) -> None:
+    async def _read_frames(self, frames: AsyncIterator[pb.ServeRequest]) -> None:
         async for frame in frames:
             if frame.HasField("open"):
                 raise InvalidArgument.field("open", "may only be in the first message")
@@ -137,15 +139,15 @@ class _BridgeStream:
                 break  # the gate ends the stream, and says why
             if frame.again:  # perhaps of calls that another member has made
                 await self._hub.catch_up()
-            self.take(frame)
-            if self.left:
+            self.hand_on(frame)
+            if self.host_leaves:
                 break
             while self._outlet.unread_bytes > UNREAD_BYTES and not self._outlet.closed:
-                self._room.clear()
-                await self._room.wait()
+                self._has_room.clear()
+                await self._has_room.wait()
         self._outlet.close()
 
-    async def _stop(self, reading: asyncio.Task[None]) -> None:
+    async def _end_with_hub(self, reading: asyncio.Task[None]) -> None:
         """Take nothing more once the hub has stopped, and end with a response to what was taken.
 
         A request without one may have been carried out, for all that its bridge knows.
@@ -155,18 +157,18 @@ class _BridgeStream:
         await self._host.finish(STOP_S)
         self._outlet.close()
 
-    async def _tell(self) -> None:
+    async def _write_messages(self) -> None:
         """Write what there is for the host, until the stream is closed. A frame without a message shows life."""
         while True:
             await self._outlet.wait_for_news(BOOKMARK_S)
             waiting = self._outlet.take()
             if self._outlet.closed and not waiting:
                 if self._calls.stopped.is_set():
-                    await self._write(pb.ServeResponse(taken=self.taken).SerializeToString())
+                    await self._write(pb.ServeResponse(taken=self.taken_count).SerializeToString())
                 return
             for frame in _frames(waiting, draining=self._calls.draining) if waiting else [b""]:
                 await self._write(frame)
-            self._room.set()
+            self._has_room.set()
 
 
 def _frames(waiting: list[bytes], *, draining: bool) -> list[bytes]:

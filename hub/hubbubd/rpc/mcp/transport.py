@@ -106,11 +106,11 @@ class HostHttpRequest:
     """The same by name; of several with one name the last."""
     doubled: str | None
     """The name of a field that may be there once, and is there twice."""
-    always: Headers = ()
+    extra_headers: Headers = ()
     """Headers of the response, whatever it is."""
     hold_bytes: Callable[[int], AbstractContextManager[None]] = field(default=lambda _: nullcontext(), init=False)
     """Counts so many bytes while they are sent, more than SMALL. Raises ResourceExhausted."""
-    begun: bool = field(default=False, init=False)
+    has_begun: bool = field(default=False, init=False)
     """Whether the response has begun."""
 
     @classmethod
@@ -153,7 +153,7 @@ class HostHttpRequest:
             if ranges.isdisjoint((kind, f"{kind.partition('/')[0]}/*", "*/*")):
                 raise HttpRefusal(406, Refusal(INVALID_REQUEST, f"Accept must have {' and '.join(kinds)}"))
 
-    async def body(self, most: int) -> bytes:
+    async def body(self, max_bytes: int) -> bytes:
         """Return the body. Raises HttpRefusal for one that is too long or comes too slowly, ConnectionError."""
         parts: list[bytes] = []
         size = 0
@@ -165,8 +165,10 @@ class HostHttpRequest:
                         raise ConnectionError
                     parts.append(event.get("body", b""))
                     size += len(parts[-1])
-                    if size > most:
-                        raise HttpRefusal(413, MessageTooLarge(f"a message may have {most} bytes", most), CLOSE)
+                    if size > max_bytes:
+                        raise HttpRefusal(
+                            413, MessageTooLarge(f"a message may have {max_bytes} bytes", max_bytes), CLOSE
+                        )
                     if not event.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
@@ -180,7 +182,7 @@ class HostHttpRequest:
 
     async def answer(self, status: int, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """Send the whole response. One that has begun is ended instead."""
-        if self.begun:
+        if self.has_begun:
             await self.end()
             return
         sized = [(b"content-length", str(len(body)).encode()), *headers]
@@ -193,8 +195,8 @@ class HostHttpRequest:
 
     async def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Send the head of the response."""
-        self.begun = True
-        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.always]})
+        self.has_begun = True
+        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.extra_headers]})
 
     async def end(self) -> None:
         """End the response. Raises TimeoutError for a host that does not read it."""
@@ -208,12 +210,12 @@ class HostHttpRequest:
         await self.wait_until_gone()
 
 
-async def read_message(request: HostHttpRequest, most: int, reading: anyio.CapacityLimiter) -> Message | None:
+async def read_message(request: HostHttpRequest, max_bytes: int, reading: anyio.CapacityLimiter) -> Message | None:
     """Return the message of a request; None where it was refused. Raises HttpRefusal, ConnectionError."""
     content_type = request.headers.get("content-type") or ""
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise HttpRefusal(415, Refusal(INVALID_REQUEST, "Content-Type must be application/json"), CLOSE)
-    body = await request.body(most)
+    body = await request.body(max_bytes)
     short = len(body) <= JSON_AT_ONCE
     try:
         return messages.read(body) if short else await to_thread.run_sync(messages.read, body, limiter=reading)
@@ -274,7 +276,7 @@ async def reply_resumably(
             else:
                 await request.answer(200, response)
         else:
-            replay.shown = True
+            replay.is_known_to_host = True
             await _send_replay(request, replay, outbox, 1, gone, primed=primed)
     finally:
         gone.cancel()
@@ -282,7 +284,7 @@ async def reply_resumably(
 
 async def resume(request: HostHttpRequest, replay: ReplayStream, after: int) -> None:
     """Send what came on a stream after an event, and what comes."""
-    outbox, first = replay.resumed(after)
+    outbox, first = replay.reopen(after)
     replay.presence.change(here=True)
     gone = _watch_connection(request, replay, outbox)
     try:
@@ -323,7 +325,7 @@ async def _send_replay(
         return
     await request.end()
     if outbox is replay.outlet and not outbox.overrun:
-        replay.delivered()
+        replay.note_delivered()
 
 
 def _get_response(task: asyncio.Task[bytes], error_id: Id | None = None) -> bytes | None:

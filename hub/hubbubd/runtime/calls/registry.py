@@ -423,10 +423,10 @@ class Calls:
     async def _recorded(self, call_id: str) -> Call | None:
         """Return a call that is known; durable, unless it is under way. Raises Unavailable."""
         known = self._known(call_id)
-        if known is None or self._active(known) is not None:
-            return known
-        await self._ledger.transact(lambda: (None, self._table.queued(call_id)))
-        return self._known(call_id)
+        if known is not None and self._active(known) is None:
+            await self._ledger.transact(lambda: (None, self._table.queued(call_id)))
+            return self._known(call_id)
+        return known
 
     def _goes_on(self, server: str) -> Unavailable:
         """Return what the caller is told of a call that was left, not ended."""
@@ -436,10 +436,8 @@ class Calls:
         return Unavailable("the hub is shutting down; the call goes on with the next one", reason="SHUTTING_DOWN")
 
     def _known(self, call_id: str) -> Call | None:
-        for queue in self._queues.values():
-            if (active := queue.calls.get(call_id)) is not None:
-                return active.call
-        return self._table.record(call_id)
+        under_way = [queue.calls[call_id].call for queue in self._queues.values() if call_id in queue.calls]
+        return under_way[0] if under_way else self._table.record(call_id)
 
     def _active(self, call: Call) -> ActiveCall | None:
         queue = self._queues.get(call.server)
