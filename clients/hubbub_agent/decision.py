@@ -10,8 +10,8 @@ from hubbub_agent.models.endpoint import Chat
 from hubbub_agent.rules.problems import AnswerProblem
 from hubbub_agent.rules.rulebook import Answer, Rule
 from hubbub_client.data.records import PendingRequest
-from hubbub_client.legible import clean
 from hubbub_client.payload import as_object
+from hubbub_shared.legible import clean
 
 MAX_WHY_CHARS = 500
 LEAST_S = 0.001

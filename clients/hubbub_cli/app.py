@@ -9,9 +9,7 @@ from hubbub_cli.run import streams
 from hubbub_cli.syntax.bounds import finite
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.tree import Root
-
-VERSION = "0.1.0"
-"""As in `hubbubd`, which clients do not import; a test compares. Reading the records of pip takes a fifth longer."""
+from hubbub_shared import __version__
 
 HELP_WIDTH = 110
 """Most columns of a help page; longer lines are hard to read."""
@@ -28,7 +26,7 @@ app = Commands(
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        streams.say(f"hubbub {VERSION}")
+        streams.say(f"hubbub {__version__}")
         raise typer.Exit
 
 

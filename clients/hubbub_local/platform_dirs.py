@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hubbub_shared.directories import default_config_file, settings_directory
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
@@ -22,20 +24,12 @@ class Machine:
 
     def applications(self, name: str) -> Path:
         """Return the directory of an application's settings."""
-        match self.platform:
-            case "darwin":
-                return self.home / "Library" / "Application Support" / name
-            case "win32":
-                return Path(self.environ.get("APPDATA") or self.home / "AppData" / "Roaming") / name
-            case _:
-                config = self.environ.get("XDG_CONFIG_HOME", "")
-                # The specification says to ignore relative paths.
-                return (Path(config) if config.startswith("/") else self.home / ".config") / name
+        return settings_directory(name, self.platform, self.home, self.environ)
 
 
 def config_file(at: Machine) -> Path:
-    """Return the configuration file of a hub that is told of no other, as `hubbubd` does."""
-    return at.applications("hubbub") / "hubbub.toml"
+    """Return the configuration file of a hub for which none is named."""
+    return default_config_file(at.platform, at.home, at.environ)
 
 
 def data_dir(given: str | None) -> Path:

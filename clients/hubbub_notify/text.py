@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
 from hubbub_client.data.records import PendingRequest, RequestKind
-from hubbub_client.legible import clean
 from hubbub_frontend.display.records import question_text
+from hubbub_shared.legible import clean
 
 LONGEST = 300
 """Characters of a question."""

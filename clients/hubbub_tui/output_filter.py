@@ -5,7 +5,7 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
 
-from hubbub_client.legible import clean, is_clean
+from hubbub_shared.legible import clean, is_clean
 
 
 class Legible(LineFilter):

@@ -27,8 +27,8 @@ from hubbub_client.errors import (
     ResourceExhausted,
     Unauthenticated,
 )
-from hubbub_client.legible import is_text
 from hubbub_http import LET_IN
+from hubbub_shared.legible import is_text
 from hubbub_web.access.entrance import Entrance
 from hubbub_web.access.guard import MAX_BODY_BYTES, TOKEN_HEADER, Guard, Site
 from hubbub_web.access.sessions import Session, Sessions

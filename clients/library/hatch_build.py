@@ -7,6 +7,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGES = {
     "hubbub_client": "../hubbub_client",
+    "hubbub_shared": "../../hub/hubbub_shared",
     "hubbub/v1": "../../protos/hubbub/v1",
     "hubbub/__init__.py": "../../protos/hubbub/__init__.py",
     "hubbub/py.typed": "../../protos/hubbub/py.typed",

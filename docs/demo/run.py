@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hubbub_cli.commands.up import foreground
-from hubbub_client.legible import clean
 from hubbub_local.daemon import log_of
+from hubbub_shared.legible import clean
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

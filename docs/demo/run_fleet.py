@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hubbub_client import Grant, HubbubError, PendingRequest, Upsert, WatchEvent, connect
-from hubbub_client.legible import clean
 from hubbub_local.daemon import holder
+from hubbub_shared.legible import clean
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))

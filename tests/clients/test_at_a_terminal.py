@@ -14,7 +14,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from hubbub_cli.run import exit_status
-from hubbub_client.legible import clean, escaped, is_clean
+from hubbub_shared.legible import clean, escaped, is_clean
 
 from ..command_tree import whole
 from .conftest import SERVICES, Refusal

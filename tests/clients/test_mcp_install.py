@@ -13,10 +13,10 @@ import yaml
 
 from hubbub_bridge import trial
 from hubbub_cli.host_entry.install import show_trial
-from hubbub_client.legible import is_clean
 from hubbub_local.hosts.files import UnchangeableHostFile, change
 from hubbub_local.hosts.kinds import HOSTS, BridgeCommand, HostProgram, Url
 from hubbub_local.platform_dirs import Machine
+from hubbub_shared.legible import is_clean
 
 from .host_files_of import home, opens
 from .host_shapes import SHAPES

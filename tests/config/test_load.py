@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from hubbub_local.platform_dirs import Machine, config_file
+from hubbub_shared.directories import default_config_file
 from hubbubd.config import HubSettings, load_settings
-from hubbubd.config.hub import default_config_file
 from hubbubd.errors import ConfigError
 
 
@@ -174,12 +173,9 @@ def test_a_reference_that_nothing_could_mend_ends_the_start(tmp_path: Path) -> N
         ("win32", {"APPDATA": "/data"}, "/data/hubbub/hubbub.toml"),
     ],
 )
-def test_the_default_file_is_where_the_platform_has_it_and_the_command_line_looks_there_too(
-    platform: str, environ: dict[str, str], file: str
-) -> None:
+def test_the_default_file_is_where_the_platform_has_it(platform: str, environ: dict[str, str], file: str) -> None:
     home = Path("/people/ada")
     assert default_config_file(platform, home, environ) == Path(file)
-    assert config_file(Machine(platform=platform, home=home, environ=environ)) == Path(file)
 
 
 def test_the_default_file_is_read_when_no_file_is_named(tmp_path: Path, hub_file: str) -> None:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hubbubd.legible import clean, is_clean
+from hubbub_shared.legible import clean, is_clean
 
 SPEAKER = r"""
 import logging

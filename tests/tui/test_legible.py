@@ -7,7 +7,7 @@ from textual.color import Color
 from textual.widgets import Static
 
 from hubbub.v1 import inbox_pb2, server_pb2
-from hubbub_client.legible import NOT_LEGIBLE, is_clean
+from hubbub_shared.legible import NOT_LEGIBLE, is_clean
 from hubbub_tui.app import HubbubApp
 from hubbub_tui.output_filter import Legible
 

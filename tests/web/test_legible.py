@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from hubbub_client.legible import clean
+from hubbub_shared.legible import clean
 from hubbub_web.app import STATIC
 
 LIMIT_S = 60

@@ -13,8 +13,8 @@ from hubbub_agent.models.form_reply import check, form_of
 from hubbub_agent.rules.problems import AnswerProblem, ConfigProblem
 from hubbub_agent.rules.rulebook import Answer, Rule, Rulebook
 from hubbub_client.data.records import PendingRequest, Record
-from hubbub_client.legible import clean
 from hubbub_client.payload import as_list
+from hubbub_shared.legible import clean
 
 Result = Literal["pass", "fail", "skipped"]
 MAX_GOT_CHARS = 200

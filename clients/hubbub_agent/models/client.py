@@ -16,8 +16,8 @@ import httpx2
 from hubbub_agent.models.endpoint import Chat
 from hubbub_agent.rules.problems import AnswerProblem
 from hubbub_client import payload
-from hubbub_client.legible import clean
 from hubbub_client.numbers import whole_text
+from hubbub_shared.legible import clean
 
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 MAX_READ_BYTES = 64 * 1024

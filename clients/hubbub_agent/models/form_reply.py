@@ -9,9 +9,9 @@ from hubbub_agent.models.endpoint import Chat
 from hubbub_agent.rules.problems import AnswerProblem
 from hubbub_agent.rules.rulebook import Answer
 from hubbub_client.data.records import PendingRequest
-from hubbub_client.legible import clean
 from hubbub_client.payload import as_object
 from hubbub_frontend.forms import EXAMPLES, Field, fields
+from hubbub_shared.legible import clean
 
 MAX_PROBLEMS = 10
 MAX_WHY_CHARS = 300

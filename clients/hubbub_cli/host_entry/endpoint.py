@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from hubbub_cli.run.session import Settings
+from hubbub_shared import __version__
 
 if TYPE_CHECKING:
     from hubbub_bridge.options import BridgeOptions
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
 def endpoint_of(settings: Settings, profile: str | None, server: str | None, *, start: bool = False) -> "BridgeOptions":
     """Return an endpoint of the hub, as the bridge opens it."""
     from hubbub_bridge.options import BridgeOptions, HubOptions
-    from hubbub_cli.app import VERSION
 
     reach = HubOptions(
         address=settings.address,
@@ -22,4 +22,4 @@ def endpoint_of(settings: Settings, profile: str | None, server: str | None, *, 
         key=settings.key,
         name=settings.name,
     )
-    return BridgeOptions(reach=reach, version=VERSION, profile=profile, server=server, start=start)
+    return BridgeOptions(reach=reach, version=__version__, profile=profile, server=server, start=start)

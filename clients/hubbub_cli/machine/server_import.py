@@ -13,7 +13,6 @@ import typer
 
 from hubbub_cli.output.printer import console, note, plain_table, print_json, say
 from hubbub_cli.run.session import Settings, Usage
-from hubbub_client.legible import clean
 from hubbub_client.numbers import whole_text
 from hubbub_local import config_check, config_file, file_replacement
 from hubbub_local.config_file import Unchangeable
@@ -24,6 +23,7 @@ from hubbub_local.hosts.texts import InputPrompt, Surround, literal
 from hubbub_local.keyring import Keyring, NoKeyring, system_keyring
 from hubbub_local.platform_dirs import Machine
 from hubbub_local.secrecy import Secret, Way, asked_for, replaced, secret_at, secrets
+from hubbub_shared.legible import clean
 
 STATES: Mapping[str, str] = {
     "new": "",

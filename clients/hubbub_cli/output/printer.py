@@ -13,7 +13,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from hubbub_client.data.records import PendingRequest, Record, Server
-from hubbub_client.legible import clean, escaped
 from hubbub_client.payload import as_object
 from hubbub_frontend.display.content import describe_result
 from hubbub_frontend.display.hosts import stream_state
@@ -29,6 +28,8 @@ from hubbub_frontend.display.records import (
 )
 from hubbub_frontend.error_help import help_hint
 from hubbub_frontend.shell_commands import with_hub_options
+from hubbub_shared.legible import clean
+from hubbub_shared.legible import escaped
 
 if TYPE_CHECKING:  # at run time only what a command uses, since all of it takes time
     from rich.console import Console

@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from hubbub_cli.output.printer import console, note
-from hubbub_client.legible import clean
+from hubbub_shared.legible import clean
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from hubbub_client.legible import clean, is_clean
+from hubbub_shared.legible import clean, is_clean
 
 
 class Screen(Console):

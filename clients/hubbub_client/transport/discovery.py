@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hubbub_client import numbers
-from hubbub_client.legible import is_clean, is_text
+from hubbub_shared import directories
+from hubbub_shared.legible import is_clean, is_text
 
 if TYPE_CHECKING:
     from hubbub_client.errors import InvalidArgument, Unavailable
@@ -68,15 +69,9 @@ class HubAddress:
 
 
 def default_data_dir() -> Path:
-    """Return `hubbub` below XDG_DATA_HOME (https://specifications.freedesktop.org/basedir-spec).
-
-    Raises Unavailable if the user has no home directory.
-    """
-    given = os.environ.get("XDG_DATA_HOME", "")
-    if given.startswith("/"):  # the specification says to ignore relative paths, as the hub does
-        return Path(given) / "hubbub"
+    """Return the data directory of a hub of this user. Raises Unavailable if the user has no home directory."""
     try:
-        return Path.home() / ".local" / "share" / "hubbub"
+        return directories.default_data_dir(os.environ)
     except RuntimeError:
         raise _not_found(
             "no hub found: this user has no home directory; name the hub's address, or its data directory"

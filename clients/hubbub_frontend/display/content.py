@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hubbub_client.legible import clean
 from hubbub_client.payload import as_list, as_object, as_objects
+from hubbub_shared.legible import clean
 
 Part = Mapping[str, Any]
 

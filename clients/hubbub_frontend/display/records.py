@@ -16,9 +16,9 @@ from hubbub_client.data.records import (
     Server,
     ServerEvent,
 )
-from hubbub_client.legible import clean
 from hubbub_client.numbers import is_finite
 from hubbub_client.payload import as_list, as_object, as_objects
+from hubbub_shared.legible import clean
 
 HUB = "the hub"
 """Shown instead of a server's name in events of the hub itself."""

@@ -1,6 +1,6 @@
 """Settings of the hub and of each server: from files, the environment and the command line."""
 
-from hubbubd.config.hub import HubSettings, default_data_dir
+from hubbubd.config.hub import HubSettings
 from hubbubd.config.load import LoadedSettings, load_settings
 from hubbubd.config.policy.confinement import Confinement
 from hubbubd.config.servers.references import VariableNotSet, expand, refers, resolve
@@ -12,7 +12,6 @@ __all__ = [
     "LoadedSettings",
     "ServerConfig",
     "VariableNotSet",
-    "default_data_dir",
     "expand",
     "load_settings",
     "refers",

@@ -48,30 +48,6 @@ LIVE = frozenset(
 """Settings that a reload applies while the hub runs; the others need a restart."""
 
 
-def default_data_dir(environ: Mapping[str, str]) -> Path:
-    """Return the default data directory (XDG base directory specification)."""
-    share = environ.get("XDG_DATA_HOME", "")
-    # The specification says to ignore relative paths.
-    return (Path(share) if share.startswith("/") else Path.home() / ".local" / "share") / "hubbub"
-
-
-def default_config_file(platform: str, home: Path, environ: Mapping[str, str]) -> Path:
-    """Return the file that a hub reads if none is named; `platform` as `sys.platform`.
-
-    The command line has the same rule in `hubbub_local.platform_dirs`.
-    """
-    match platform:
-        case "darwin":
-            base = home / "Library" / "Application Support"
-        case "win32":
-            base = Path(environ.get("APPDATA") or home / "AppData" / "Roaming")
-        case _:
-            config = environ.get("XDG_CONFIG_HOME", "")
-            # The specification says to ignore relative paths.
-            base = Path(config) if config.startswith("/") else home / ".config"
-    return base / "hubbub" / "hubbub.toml"
-
-
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 ExpandedPath = Annotated[Path, AfterValidator(Path.expanduser)]
 

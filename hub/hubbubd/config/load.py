@@ -12,10 +12,11 @@ from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 from pydantic_settings.exceptions import SettingsError
 
-from hubbubd import __version__
+from hubbub_shared import __version__
+from hubbub_shared.directories import default_config_file, default_data_dir
 from hubbubd.config.cross_checks import check
 from hubbubd.config.files import OWN_TABLES, FileContent, read_file
-from hubbubd.config.hub import ENV_PREFIX, HubSettings, default_config_file, default_data_dir
+from hubbubd.config.hub import ENV_PREFIX, HubSettings
 from hubbubd.config.sections.fleet import FLEET
 from hubbubd.config.sections.mcp import PROFILES, ProfileSettings
 from hubbubd.config.sections.store import STORE

@@ -15,7 +15,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from hubbubd import __version__
+from hubbub_shared import __version__
 from hubbubd.config import HubSettings, LoadedSettings, load_settings
 from hubbubd.config.sections.network import UNIX, check_unix
 from hubbubd.config.store_addresses import StoreCopy

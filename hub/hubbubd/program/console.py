@@ -15,9 +15,9 @@ from typing import Any, Protocol, TextIO, cast
 
 import structlog
 
+from hubbub_shared.legible import clean
 from hubbubd import payload
 from hubbubd.config import HubSettings
-from hubbubd.legible import clean
 from hubbubd.process.log_file import RotatedLog
 from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.logs import LogSink, placed

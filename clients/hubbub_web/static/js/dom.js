@@ -10,7 +10,7 @@ const ATTRIBUTES = new Set([
 const LONG = 20000;
 // A text of up to this length fits into each box, on each screen.
 const SCROLLED = 300;
-// Characters that are never shown, as in hubbub_client/legible.py; a test compares the two for every character.
+// Characters that are never shown, as in hubbub_shared/legible.py; a test compares the two for every character.
 const HIDDEN = [
   "\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f", // control
   "\\u2028\\u2029", // line break

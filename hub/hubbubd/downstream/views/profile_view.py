@@ -13,7 +13,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hubbubd import __version__, payload
+from hubbub_shared import __version__
+from hubbubd import payload
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.hosts.headings import without_headings

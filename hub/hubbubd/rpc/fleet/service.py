@@ -8,7 +8,7 @@ import anyio
 import grpc
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
-from hubbubd import __version__
+from hubbub_shared import __version__
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, Unauthenticated, Unavailable
 from hubbubd.rpc import revision, status
 from hubbubd.rpc.auth.permissions import RULES, At

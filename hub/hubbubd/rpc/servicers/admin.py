@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from hubbub.v1 import admin_pb2 as pb
 from hubbub.v1 import common_pb2
-from hubbubd import __version__
+from hubbub_shared import __version__
 from hubbubd.config.servers.server import REVISIONS
 from hubbubd.core.access import EVERYTHING
 from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter

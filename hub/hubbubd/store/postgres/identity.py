@@ -18,7 +18,8 @@ from typing import Final, cast
 
 from anyio import to_thread
 
-from hubbubd import __version__, payload
+from hubbub_shared import __version__
+from hubbubd import payload
 from hubbubd.process import files
 from hubbubd.store import StoreLocked, StoreUnavailable
 from hubbubd.store.membership import Expelled, HistoryLost

@@ -16,10 +16,10 @@ from typing import Any, Final, Self, TypeVar, cast
 import anyio
 import structlog
 
+from hubbub_shared.legible import NOT_LEGIBLE
 from hubbubd import payload
 from hubbubd.config.sections.store import StoreSettings
 from hubbubd.errors import ConfigError, Overtaken, VaultError
-from hubbubd.legible import NOT_LEGIBLE
 from hubbubd.store import StoreError, StoreUnavailable
 from hubbubd.store.postgres import vault_sql as sql
 from hubbubd.store.postgres.database import CONNECT_S, ERRORS, Database, DatabaseConnection, failed, is_certain

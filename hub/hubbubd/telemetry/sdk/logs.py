@@ -10,7 +10,7 @@ from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, ConsoleLogRecordExporter, LogRecordExporter
 
-from hubbubd import __version__
+from hubbub_shared import __version__
 from hubbubd.telemetry.logs import LogSink
 from hubbubd.telemetry.mcp import LONGEST_CONTENT, text
 from hubbubd.telemetry.sdk.tracer import SERVICE, context_of, quieten, resource, shut_down

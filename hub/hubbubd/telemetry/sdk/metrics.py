@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricReader
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from hubbubd import __version__
+from hubbub_shared import __version__
 from hubbubd.telemetry.meter import Meter, Reading
 from hubbubd.telemetry.metrics import METRICS, Metric, Shape
 from hubbubd.telemetry.sdk.tracer import CLOSE_MS, SERVICE, quieten, resource

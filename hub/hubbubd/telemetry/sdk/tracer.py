@@ -34,7 +34,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace import SpanKind as SdkKind
 from opentelemetry.util.types import Attributes as SdkAttributes
 
-from hubbubd import __version__
+from hubbub_shared import __version__
 from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.sdk.otlp import Exporter
 from hubbubd.telemetry.trace import Attributes, Span, SpanEvent, SpanKind, Trace, Value

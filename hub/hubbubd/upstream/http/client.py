@@ -16,7 +16,7 @@ from aiohttp.payload import Payload
 from multidict import CIMultiDict
 from yarl import URL
 
-from hubbubd import __version__
+from hubbub_shared import __version__
 from hubbubd.config import ServerConfig
 from hubbubd.config.policy.hosts import HostRules
 from hubbubd.errors import Fault, PermissionDenied

@@ -42,7 +42,8 @@ from mcp_types.version import (
 )
 from pydantic import BaseModel, ValidationError
 
-from hubbubd import __version__, bounds, payload
+from hubbub_shared import __version__
+from hubbubd import bounds, payload
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault, FaultCode, InvalidArgument, PeerError, UpstreamError
 from hubbubd.timing.turns import turn

@@ -1,7 +1,6 @@
 """Makes untrusted text safe to print; all of it passes through here on its way to a terminal or a log.
 
-The hub has the same table (`hubbubd/legible.py`), since neither package imports the other; a test compares the two for
-every character. Sources: Unicode general categories (UAX 44), Default_Ignorable_Code_Point, and confusables (UTS 39).
+Sources: Unicode general categories (UAX 44), Default_Ignorable_Code_Point, and confusables (UTS 39).
 """
 
 import json
