@@ -206,6 +206,7 @@ gen: $(VENV)/dev.stamp
 	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=$(OUT) --grpc_python_out=$(OUT) \
 	  --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
 	$(BIN)/buf build --path protos/hubbub/v1 --as-file-descriptor-set -o - | $(BIN)/python protos/openapi.py > $(OUT)/hubbub/v1/openapi.json
+	$(if $(filter protos,$(OUT)),$(BIN)/python docs/site/option_rows.py)
 
 fmt: $(VENV)/dev.stamp
 	$(BIN)/ruff format .

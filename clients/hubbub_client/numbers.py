@@ -2,18 +2,12 @@
 
 import math
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeGuard
-
-if TYPE_CHECKING:
-    from google.protobuf.duration_pb2 import Duration
+from typing import Final, TypeGuard
 
 LARGEST: Final = 2**53 - 1
 """The largest integer that JSON carries between all languages (RFC 8259, section 6)."""
 
 LAST_PORT: Final = 65535
-LONGEST_S: Final = 315_576_000_000
-"""The longest duration of protocol buffers, in seconds."""
-
 LATEST_S: Final = 253402300799
 """The end of the year 9999, in seconds since the epoch."""
 
@@ -44,22 +38,6 @@ def whole_text(text: str, high: int = LARGEST) -> int | None:
         return None
     digits = text.lstrip("0")
     return min(int(digits or "0"), high) if len(digits) <= _DIGITS else high
-
-
-def duration(seconds: float) -> "Duration":
-    """Return seconds as a protobuf Duration, to the microsecond. Raises ValueError if it cannot express them."""
-    if seconds != seconds or abs(seconds) > LONGEST_S:
-        raise ValueError(f"{seconds} is not a valid number of seconds")
-    from google.protobuf.duration_pb2 import Duration  # imported late: records do without protobuf
-
-    found = Duration()
-    found.FromMicroseconds(round(seconds * 1_000_000))
-    return found
-
-
-def seconds(value: "Duration") -> float:
-    """Return a protobuf Duration in seconds, to the microsecond."""
-    return round(value.seconds + value.nanos / 1e9, 6)
 
 
 def date(seconds: int, nanos: int = 0) -> datetime:

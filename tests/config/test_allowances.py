@@ -8,11 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from hubbub_shared.spec_fields import SPEC_PATHS
 from hubbubd.config import Confinement, HubSettings, ServerConfig
-from hubbubd.config.policy.allowances import ALLOWANCES, LONGEST_S, SHORTEST_PAUSE_S
 from hubbubd.config.policy.hosts import HostRules
+from hubbubd.config.servers.options import LONGEST_S, SHORTEST_PAUSE_S
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied
-from hubbubd.rpc.spec_fields import PATHS
 
 HTTP = {"name": "one", "url": "https://mcp.example.com/mcp"}
 
@@ -30,12 +30,8 @@ def refused(config: dict[str, Any], **settings: Any) -> list[str]:
     return []
 
 
-def test_every_option_of_a_server_has_been_decided_on() -> None:
-    assert set(ALLOWANCES) == set(ServerConfig.model_fields)
-
-
 def test_what_is_for_files_only_is_not_in_the_api() -> None:
-    assert set(ServerConfig.model_fields) - set(PATHS) == {"oauth", "ca", "cookies"}
+    assert set(ServerConfig.model_fields) - set(SPEC_PATHS) == {"oauth", "ca", "cookies"}
     assert refused(HTTP | {"ca": "/etc/ca.pem", "oauth": {}}) == ["oauth", "ca"]
 
 

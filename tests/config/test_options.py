@@ -1,12 +1,12 @@
-"""Which options of a server need a new connection: a decision for each of them."""
+"""Which options of a server need a new connection, and that the document has a row of each."""
+
+import runpy
+from pathlib import Path
 
 from hubbubd.config import ServerConfig
-from hubbubd.config.servers.options import CONNECTION, HUB_SIDE, needs_connection
+from hubbubd.config.servers.server import needs_connection
 
-
-def test_it_is_decided_of_each_option_whether_its_change_needs_a_new_connection() -> None:
-    assert set(ServerConfig.model_fields) == CONNECTION | HUB_SIDE
-    assert not CONNECTION & HUB_SIDE
+ROOT = Path(__file__).parents[2]
 
 
 def test_only_what_a_connection_is_made_of_asks_for_another_one() -> None:
@@ -15,3 +15,8 @@ def test_only_what_a_connection_is_made_of_asks_for_another_one() -> None:
     assert needs_connection(before, ServerConfig(name="one", command="/bin/one", args=("-v",)))
     assert needs_connection(before, ServerConfig(name="one", command="/bin/one", sampling=False))
     assert not needs_connection(before, ServerConfig(name="one", command="/bin/one", call_timeout_s=61))
+
+
+def test_the_document_has_the_rows_that_the_table_of_options_gives() -> None:
+    document = (ROOT / "docs/configuration.md").read_text()
+    assert runpy.run_path(str(ROOT / "docs/site/option_rows.py"))["document_with_rows"](document) == document

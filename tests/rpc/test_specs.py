@@ -10,18 +10,17 @@ from hypothesis import strategies as st
 
 from hubbub.v1 import options_pb2, server_pb2
 from hubbub_client.data import specs as library
+from hubbub_shared.spec_fields import SPEC_FIELDS, SPEC_PATHS
 from hubbubd.config import ServerConfig
+from hubbubd.config.servers import server
+from hubbubd.config.servers.options import FILES_ONLY
 from hubbubd.config.servers.server import REVISIONS, WITHHELD
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import specs
-from hubbubd.rpc.spec_fields import FIELDS, OF_FILES, OTHERWISE, PATHS
 
 from .conftest import spec_of
 
 TEXT = st.text(string.ascii_letters + string.digits + " *?._-é", min_size=1, max_size=12)
-SECONDS = st.integers(1, 10_000_000_000_000).map(lambda micros: micros / 1_000_000)
-PAUSES = st.integers(0, 10_000_000_000_000).map(lambda micros: micros / 1_000_000)
-COUNTS = st.integers(1, 1_000_000_000)
 NAMES = st.text(string.ascii_letters, min_size=1, max_size=8)
 SECRETS = st.dictionaries(NAMES, TEXT, min_size=1, max_size=3)
 LISTS = st.lists(TEXT, min_size=1, max_size=3)
@@ -32,27 +31,40 @@ ROOTS = st.lists(
     max_size=2,
 )
 
-OPTIONS: dict[str, st.SearchStrategy[Any]] = {
-    **dict.fromkeys(("connect_timeout_s", "call_timeout_s", "call_max_s", "ping_timeout_s"), SECONDS),
-    **dict.fromkeys(("backoff_max_s", "answer_timeout_s", "receiver_task_ttl_s"), SECONDS),
-    **dict.fromkeys(("call_history_age_s", "request_history_age_s", "task_history_age_s"), SECONDS),
-    **dict.fromkeys(("ping_interval_s", "stable_after_s"), PAUSES),
-    **dict.fromkeys(("call_history_count", "request_history_count", "task_history_count", "max_queued"), COUNTS),
-    **dict.fromkeys(("progress_resets_timeout", "one_question_at_a_time", "resume"), st.booleans()),
-    **dict.fromkeys(("auto_reject_on_timeout", "sampling", "elicitation", "receiver_tasks"), st.booleans()),
-    "retries": st.integers(-1, 1_000_000_000),
-    "backoff_s": st.lists(SECONDS, min_size=1, max_size=3),
-    "retryable_errors": st.lists(TEXT, max_size=3),
-    "allow_tools": st.lists(TEXT, max_size=3),
-    "deny_tools": LISTS,
-    "max_in_flight": st.integers(1, 1024),
-    "timeout_message": st.text(string.printable, max_size=20),
-    "max_open_request_bytes": st.integers(1024, 2**40),
-    "max_message_bytes": st.integers(1024, 1024**3),
-    "max_messages_per_s": st.floats(0.01, 1_000_000),
-    "max_bytes_per_s": st.integers(1024, 2**40),
+ENDPOINT = {"name", "command", "args", "env", "cwd", "url", "headers", "transport"}
+SPECIAL: dict[str, st.SearchStrategy[Any]] = {
+    "deny_tools": LISTS,  # an empty one is as none
     "protocol": st.sampled_from(REVISIONS),
     "roots": st.just("ask") | ROOTS,
+    "timeout_message": st.text(string.printable, max_size=20),
+}
+
+
+def values_of(schema: Any) -> st.SearchStrategy[Any]:
+    """What may be given for an option, by its JSON schema."""
+    match schema:
+        case {"anyOf": [first, {"type": "null"}]}:
+            return values_of(first)
+        case {"type": "boolean"}:
+            return st.booleans()
+        case {"type": "integer", "minimum": low, "maximum": high}:
+            return st.integers(low, high)
+        case {"type": "number", "maximum": high}:
+            lowest = round(schema["minimum"] * 1e6) if "minimum" in schema else 1
+            return st.integers(lowest, round(high * 1e6)).map(lambda micros: micros / 1e6)
+        case {"type": "array", "items": items}:
+            return st.lists(values_of(items), min_size=schema.get("minItems", 0), max_size=3)
+        case {"type": "string"}:
+            return TEXT
+        case _:
+            raise AssertionError(schema)
+
+
+SCHEMAS = ServerConfig.model_json_schema()["properties"]
+OPTIONS: dict[str, st.SearchStrategy[Any]] = {
+    key: SPECIAL[key] if key in SPECIAL else values_of(SCHEMAS[key])
+    for key, option in server.OPTIONS.items()
+    if key not in ENDPOINT and option.limit is not FILES_ONLY
 }
 STDIO = st.fixed_dictionaries({"command": TEXT}, optional={"args": LISTS, "env": SECRETS, "cwd": TEXT})
 HTTP = st.fixed_dictionaries(
@@ -112,18 +124,15 @@ AGREED = {
     "intake.max_bytes_per_s": "max_bytes_per_s",
     "protocol_version": "protocol",
 }
-"""Each field of a spec and its key in a configuration file. Not to be changed: callers rely on both."""
+"""Fields of a spec and their keys in a configuration file. Not to be changed: callers rely on both."""
 
 
-def test_every_key_of_a_configuration_is_generated_here_and_known_to_the_library() -> None:
-    endpoint = {"name", "command", "args", "env", "cwd", "url", "headers", "transport"}
-    assert set(OPTIONS) | endpoint | OF_FILES == set(ServerConfig.model_fields)
-    assert set(library.KEYS) == set(FIELDS) | OTHERWISE
+def test_the_library_knows_every_key_of_a_configuration() -> None:
+    assert set(library.KEYS) == set(SPEC_PATHS)
 
 
 def test_each_field_of_a_spec_has_the_key_that_it_was_agreed_on_with() -> None:
-    """The library reads the same option: were it another key's, both sides would agree on the wrong one."""
-    assert {field.path: key for key, field in FIELDS.items()} == AGREED
+    assert AGREED.items() <= {field.path: key for key, field in SPEC_FIELDS.items()}.items()
 
 
 def test_every_field_of_a_spec_is_a_group_or_names_its_key() -> None:
@@ -142,35 +151,31 @@ def test_every_field_of_a_spec_is_a_group_or_names_its_key() -> None:
 
 @given(SPECS | WHOLE)
 def test_nothing_of_a_spec_is_lost_when_what_was_read_is_written_back(options: dict[str, Any]) -> None:
-    configured = specs.config(spec_of(**options))
-    shown, withheld = specs.shown(configured)
-    assert specs.changed(configured, shown, None) == configured
-    assert specs.shown(specs.changed(configured, shown, None)) == (shown, withheld)
+    configured = specs.config_of(spec_of(**options))
+    shown, withheld = specs.render_spec(configured)
+    assert specs.apply_update(configured, shown, None) == configured
+    assert specs.render_spec(specs.apply_update(configured, shown, None)) == (shown, withheld)
 
 
 @given(SPECS | WHOLE)
 def test_nothing_of_a_spec_is_lost_in_the_library(options: dict[str, Any]) -> None:
     given = {"transport": "http", **options} if "url" in options else options
     assert library.from_message(spec_of(**options)) == library.ServerSpec(**given)
-    configured = specs.config(spec_of(**options))
-    read = library.from_message(*specs.shown(configured))
-    assert specs.changed(configured, library.to_message(read), None) == configured
-
-
-def test_the_library_names_the_parts_of_a_spec_as_the_hub_does() -> None:
-    assert library.paths(*PATHS) == list(PATHS.values())
+    configured = specs.config_of(spec_of(**options))
+    read = library.from_message(*specs.render_spec(configured))
+    assert specs.apply_update(configured, library.to_message(read), None) == configured
 
 
 @given(SPECS | WHOLE)
 def test_what_a_spec_says_is_what_the_server_is_configured_with(options: dict[str, Any]) -> None:
-    plain = specs.config(spec_of(**options)).model_dump()
+    plain = specs.config_of(spec_of(**options)).model_dump()
     expected = ServerConfig.model_validate(options).model_dump()
     assert plain == expected
 
 
 @given(SPECS | WHOLE)
 def test_no_secret_is_shown_and_each_is_said_to_be_withheld(options: dict[str, Any]) -> None:
-    shown, withheld = specs.shown(specs.config(spec_of(**options)))
+    shown, withheld = specs.render_spec(specs.config_of(spec_of(**options)))
     hidden = {f"stdio.env.{name}" for name in options.get("env", ())}
     hidden |= {f"http.headers.{name}" for name in options.get("headers", ())}
     hidden |= {"http.url?"} if "?" in options.get("url", "") else set()
@@ -181,19 +186,19 @@ def test_no_secret_is_shown_and_each_is_said_to_be_withheld(options: dict[str, A
 
 @given(SPECS, st.data())
 def test_an_update_of_one_part_leaves_all_others_as_they_are(options: dict[str, Any], data: st.DataObject) -> None:
-    before = specs.config(spec_of(**options))
+    before = specs.config_of(spec_of(**options))
     key = data.draw(st.sampled_from(sorted(OPTIONS)))
     value = data.draw(OPTIONS[key])
     only = spec_of(name="one", **{key: value})
-    after = specs.changed(before, only, FieldMask(paths=[PATHS[key]]))
+    after = specs.apply_update(before, only, FieldMask(paths=[SPEC_PATHS[key]]))
     fresh = ServerConfig.model_validate({"name": "one", "command": "x", key: value})
     assert getattr(after, key) == getattr(fresh, key)
     assert after.model_copy(update={key: None}) == before.model_copy(update={key: None})
 
 
 def test_a_part_that_is_left_out_takes_its_default_and_a_group_is_taken_whole() -> None:
-    before = specs.config(spec_of(name="one", command="x", retries=3, backoff_s=[5], call_timeout_s=7))
-    after = specs.changed(before, spec_of(name="one", retries=4), FieldMask(paths=["retry", "timeouts.call"]))
+    before = specs.config_of(spec_of(name="one", command="x", retries=3, backoff_s=[5], call_timeout_s=7))
+    after = specs.apply_update(before, spec_of(name="one", retries=4), FieldMask(paths=["retry", "timeouts.call"]))
     assert (after.retries, after.backoff_s, after.call_timeout_s) == (4, (1, 2, 4), 300)
 
 
@@ -201,9 +206,9 @@ def test_a_part_that_is_left_out_takes_its_default_and_a_group_is_taken_whole() 
     "path", ["", "name", "endpoint", "retry.none", "tools.allow.values.x", "stdio.env.A", "é", "."]
 )
 def test_a_path_that_is_no_part_of_a_spec_is_refused(path: str) -> None:
-    before = specs.config(spec_of(name="one", command="x"))
+    before = specs.config_of(spec_of(name="one", command="x"))
     with pytest.raises(InvalidArgument) as caught:
-        specs.changed(before, spec_of(name="one"), FieldMask(paths=[path]))
+        specs.apply_update(before, spec_of(name="one"), FieldMask(paths=[path]))
     assert [field for field, _ in caught.value.violations] == ["update_mask"]
 
 
@@ -222,8 +227,8 @@ MOVED = [
 def test_a_withheld_secret_does_not_go_along_to_another_endpoint(
     options: dict[str, Any], change: dict[str, Any], field: str
 ) -> None:
-    before = specs.config(spec_of(name="one", **options))
+    before = specs.config_of(spec_of(name="one", **options))
     hidden = {key: dict.fromkeys(options[key], WITHHELD) for key in ("env", "headers") if key in options}
     with pytest.raises(InvalidArgument) as caught:
-        specs.changed(before, spec_of(**{"name": "one", **options, **hidden, **change}), None)
+        specs.apply_update(before, spec_of(**{"name": "one", **options, **hidden, **change}), None)
     assert [name for name, _ in caught.value.violations] == [field]

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.config.servers.options import CONNECTION, HUB_SIDE
+from hubbubd.config.servers.server import OPTIONS
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import RequestState
@@ -19,27 +19,22 @@ from .conftest import ANY_PEER, FORM, World, question, server, settle, spec, unt
 from .peer import REFUSED, Outcome, Sent
 from .task_server import RESULT, TaskServer, ended, started
 
+CONNECTION = {key for key, option in OPTIONS.items() if option.reconnects}
+HUB_SIDE = OPTIONS.keys() - CONNECTION
+
 OTHER: dict[str, Any] = {
     "allow_tools": ("t*", "o*"),
     "deny_tools": ("x*",),
-    "progress_resets_timeout": False,
     "retryable_errors": ("CONNECTION_LOST",),
     "backoff_s": (3,),
-    "one_question_at_a_time": True,
-    "resume": False,
-    "auto_reject_on_timeout": False,
-    "timeout_message": "Too late",
     "retries": 5,
     "max_in_flight": 2,
     "roots": ({"uri": "file:///srv"},),
     "env": {"A": "b"},
     "cwd": "/",
     "protocol": "2025-11-25",
-    "sampling": False,
-    "elicitation": False,
-    "receiver_tasks": False,
 }
-"""Another value of each option that is not a number, or that is -1 or 1. Others are halved: the API bounds them."""
+"""Another value of each option for which `another_value` has none that is allowed."""
 
 ELSEWHERE = {"name", "transport", "command", "args", "url", "headers", "oauth", "ca", "cookies"}
 """Options that make it another server, or that a stdio server does not have."""
@@ -50,10 +45,25 @@ Way = Literal["file", "api"]
 WAYS = pytest.mark.parametrize("way", ["file", "api"])
 
 
+def another_value(value: object) -> object:
+    """A number is halved, since the API bounds it from above."""
+    match value:
+        case None:
+            return 7200.0
+        case bool():
+            return not value
+        case str():
+            return f"another {value}"
+        case int() | float():
+            return type(value)(value / 2)
+        case _:
+            raise AssertionError(f"OTHER needs another value than {value!r}")
+
+
 def changed(before: ServerConfig, option: str) -> ServerConfig:
     """The configuration with another value of one option."""
     value = getattr(before, option)
-    other = OTHER[option] if option in OTHER else 7200.0 if value is None else type(value)(value / 2)
+    other = OTHER[option] if option in OTHER else another_value(value)
     after = ServerConfig.model_validate({**before.model_dump(), option: other})
     assert getattr(after, option) != value
     return after

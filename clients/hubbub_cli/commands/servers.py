@@ -31,7 +31,6 @@ Env = Annotated[
 Cwd = Annotated[str | None, typer.Option(metavar="DIR", help="Working directory of the process.")]
 # Options of a server with a command-line option of their own are not settable by `--set`.
 OWN = ("name", "command", "args", "env", "cwd", "url", "transport", "headers")
-TEXTS = ("protocol", "timeout_message")
 
 
 def _settable(incomplete: str = "") -> list[str]:
@@ -223,11 +222,13 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _options(pairs: list[str]) -> dict[str, Any]:
     """Parse options of a spec; a value is JSON unless the option is text."""
+    from hubbub_client.data.specs import TEXT_KEYS
+
     values: dict[str, Any] = {}
     for name, value in map(_pair, pairs):
         if f"{name}=" not in _settable():
             raise Usage(f"--set: a server has no option {name!r}")
-        plain = name in TEXTS or (name == "roots" and value == "ask")
+        plain = name in TEXT_KEYS or (name == "roots" and value == "ask")
         values[name] = value if plain else json_value(value, f"--set {name}: {value!r}")
     return values
 

@@ -17,6 +17,7 @@ from grpc import StatusCode
 from hubbub_client import numbers, payload
 from hubbub_client.data.records import RECORDS, Record
 from hubbub_client.errors import HubbubError
+from hubbub_shared.durations import seconds_of
 
 R = TypeVar("R", bound=Record)
 UNKNOWN = "unknown"
@@ -144,7 +145,7 @@ def _converter(spec: FieldDescriptor, unset: str | None) -> Callable[[Any], Any]
             if spec.message_type.full_name == "google.protobuf.Timestamp":
                 return lambda value: numbers.date(value.seconds, value.nanos)
             if spec.message_type.full_name == "google.protobuf.Duration":
-                return lambda value: round(numbers.seconds(value) * 1000)
+                return lambda value: round(seconds_of(value) * 1000)
             kind = RECORDS[spec.message_type.name]
             return lambda value: read(kind, value)
         case _:

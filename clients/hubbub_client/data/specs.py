@@ -3,18 +3,18 @@
 The API groups the same options. The option `config_key` of each field names its key, so one table converts both ways.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, cast, get_args
+from dataclasses import dataclass, fields
+from dataclasses import field as dataclass_field
+from typing import Any, Literal, get_args
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-
-from hubbub.v1 import options_pb2, server_pb2
-from hubbub_client import numbers, payload
+from hubbub.v1 import server_pb2
+from hubbub_client import payload
 from hubbub_client.data import conversion
 from hubbub_client.data.records import Record, Server, Transport
 from hubbub_client.errors import Aborted
+from hubbub_shared.spec_fields import SPEC_FIELDS, SPEC_PATHS
 
 Roots = Sequence[Mapping[str, Any]] | Literal["ask"]
 TRANSPORTS: tuple[str, ...] = get_args(Transport)
@@ -73,7 +73,7 @@ class ServerSpec(Record):
     max_messages_per_s: float | None = None
     max_bytes_per_s: int | None = None
     protocol: str | None = None
-    withheld: tuple[str, ...] = field(default=(), compare=False)
+    withheld: tuple[str, ...] = dataclass_field(default=(), compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the options that are set, by key."""
@@ -82,6 +82,7 @@ class ServerSpec(Record):
 
 
 KEYS = tuple(each.name for each in fields(ServerSpec) if each.name != "withheld")
+TEXT_KEYS = frozenset(each.name for each in fields(ServerSpec) if each.type in (str, str | None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,19 +133,16 @@ def to_message(spec: ServerSpec) -> server_pb2.ServerSpec:
         message.http.SetInParent()
         if spec.transport == "sse":
             message.http.variant = server_pb2.HttpEndpoint.VARIANT_SSE
-    for key, way, description in _FIELDS:
+    for key, field in SPEC_FIELDS.items():
         value: Any = getattr(spec, key)
         if value is None or (key == "protocol" and value == "auto"):
             continue
         endpoint = message.WhichOneof("endpoint")
-        if way[0] in ENDPOINTS and endpoint not in (None, way[0]):
+        group = field.steps[0]
+        if group in ENDPOINTS and endpoint not in (None, group):
             raise ValueError(f"{key} is not an option of {ENDPOINTS[endpoint]}")
-        holder: Any = message
-        for name in way[:-1]:
-            holder = getattr(holder, name)
-            holder.SetInParent()
         try:
-            _put(description, holder, way[-1], value)
+            field.put(message, value)
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
             raise ValueError(f"{key}: {error}") from None
     if spec.roots is not None:
@@ -154,7 +152,7 @@ def to_message(spec: ServerSpec) -> server_pb2.ServerSpec:
 
 def from_message(message: server_pb2.ServerSpec, withheld: Sequence[str] = ()) -> ServerSpec:
     """Return the spec of a message. Raises nothing, whatever the hub sends."""
-    values: dict[str, Any] = {key: _take(message, way, description) for key, way, description in _FIELDS}
+    values: dict[str, Any] = {key: field.get(message) for key, field in SPEC_FIELDS.items()}
     if message.WhichOneof("endpoint") == "http":
         values["transport"] = "sse" if message.http.variant == server_pb2.HttpEndpoint.VARIANT_SSE else "http"
     if message.HasField("roots"):
@@ -181,63 +179,7 @@ def roots_message(given: Roots) -> server_pb2.Roots:
 
 def paths(*keys: str) -> list[str]:
     """Return the field paths of keys, for an update mask. Raises ValueError for an unknown key."""
-    known = {key: ".".join(way) for key, way, _ in _FIELDS} | {"transport": "http.variant", "roots": "roots"}
-    unknown = [key for key in keys if key not in known]
+    unknown = [key for key in keys if key not in SPEC_PATHS]
     if unknown:
         raise ValueError(f"unknown option of a server: {', '.join(unknown)}")
-    return [known[key] for key in keys]
-
-
-def _walk(message: Descriptor, way: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...], FieldDescriptor]]:
-    for each in message.fields:
-        key = each.GetOptions().Extensions[options_pb2.config_key]
-        if key:
-            yield key, (*way, each.name), each
-        elif each.message_type is not None and each.name != "roots":
-            yield from _walk(each.message_type, (*way, each.name))
-
-
-_FIELDS = tuple(_walk(server_pb2.ServerSpec.DESCRIPTOR))
-
-
-def _kind(description: FieldDescriptor) -> str:
-    return description.message_type.name if description.message_type is not None else ""
-
-
-def _put(description: FieldDescriptor, holder: Any, name: str, value: Any) -> None:
-    if (description.is_repeated or _kind(description) == "StringList") and isinstance(value, str):
-        raise TypeError("must be a list")
-    match _kind(description):
-        case "StringList":
-            getattr(holder, name).SetInParent()
-            getattr(holder, name).values.extend(value)
-        case "Duration" if description.is_repeated:
-            getattr(holder, name).extend(map(numbers.duration, value))
-        case "Duration":
-            getattr(holder, name).CopyFrom(numbers.duration(value))
-        case _ if description.is_repeated:
-            held = getattr(holder, name)
-            held.update(value) if isinstance(value, Mapping) else held.extend(value)
-        case _:
-            setattr(holder, name, value)
-
-
-def _take(message: Any, way: tuple[str, ...], description: FieldDescriptor) -> Any:
-    for name in way[:-1]:
-        if not message.HasField(name):
-            return None
-        message = getattr(message, name)
-    if description.has_presence and not message.HasField(way[-1]):
-        return None
-    value = getattr(message, way[-1])
-    match _kind(description):
-        case "StringList":
-            return list(value.values)
-        case "Duration" if description.is_repeated:
-            return [numbers.seconds(each) for each in value] or None
-        case "Duration":
-            return numbers.seconds(value)
-        case _ if description.is_repeated:
-            return (dict(cast("Mapping[str, str]", value)) if isinstance(value, Mapping) else list(value)) or None
-        case _:
-            return value if description.has_presence else value or None
+    return [SPEC_PATHS[key] for key in keys]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from hubbub.v1 import inbox_pb2
-from hubbub_client import numbers, payload
+from hubbub_client import payload
 from hubbub_client.data import conversion, watch_events
 from hubbub_client.data.conversion import enum_numbers
 from hubbub_client.data.records import Answering, PendingRequest, RequestKind, RequestState
@@ -14,6 +14,7 @@ from hubbub_client.data.watch_events import Upsert, WatchEvent
 from hubbub_client.transport.connection import HubConnection, PageFields, pages
 from hubbub_client.watch import follow
 from hubbub_client.worker import OnError, Worker
+from hubbub_shared.durations import duration_of
 
 
 class Inbox:
@@ -64,14 +65,14 @@ class Inbox:
         caller).
         """
         request = inbox_pb2.ClaimPendingRequestRequest(
-            id=id, ttl=numbers.duration(ttl_s), claim_id=claim_id or "", take_over=take_over
+            id=id, ttl=duration_of(ttl_s), claim_id=claim_id or "", take_over=take_over
         )
         answer = await self._link.call(lambda hub: hub.inbox.ClaimPendingRequest, request)
         return self._read(answer.pending_request)
 
     async def renew(self, id: str, claim_id: str, ttl_s: float = 60) -> PendingRequest:  # noqa: A002
         """Renew a claim to `ttl_s` seconds from now, and return the pending request."""
-        request = inbox_pb2.RenewClaimRequest(id=id, claim_id=claim_id, ttl=numbers.duration(ttl_s))
+        request = inbox_pb2.RenewClaimRequest(id=id, claim_id=claim_id, ttl=duration_of(ttl_s))
         answer = await self._link.call(lambda hub: hub.inbox.RenewClaim, request)
         return self._read(answer.pending_request)
 

@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from hubbub.v1 import admin_pb2
-from hubbub_client import numbers
 from hubbub_client.data.conversion import enum_number, read
 from hubbub_client.data.records import RECORDS, Record, Role
 from hubbub_client.transport.connection import HubConnection, PageFields, pages
+from hubbub_shared.durations import duration_of
 
 _ROLES: Any = admin_pb2.AccessRole.DESCRIPTOR
 
@@ -82,7 +82,7 @@ class Tokens:
         held for `hold_s` seconds while people are asked; by default that is as the profile says. Raises
         ValueError for a `ttl_s` below one microsecond.
         """
-        ttl = None if ttl_s is None else numbers.duration(ttl_s)
+        ttl = None if ttl_s is None else duration_of(ttl_s)
         if ttl is not None and ttl.ToMicroseconds() <= 0:  # zero means for ever in the API
             raise ValueError(f"ttl_s must be more than 0, not {ttl_s}")
         request = admin_pb2.CreateTokenRequest(
@@ -92,7 +92,7 @@ class Tokens:
             ],
             ttl=ttl,
             may_name_others=may_name_others,
-            hold=None if hold_s is None else numbers.duration(hold_s),
+            hold=None if hold_s is None else duration_of(hold_s),
         )
         return read(NewToken, await self._link.call(lambda hub: hub.admin.CreateToken, request))
 

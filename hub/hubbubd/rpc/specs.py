@@ -2,19 +2,20 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from google.protobuf.field_mask_pb2 import FieldMask
-from google.protobuf.message import Message
 from pydantic import SecretStr, ValidationError
 
 from hubbub.v1 import server_pb2
+from hubbub_shared.spec_fields import SPEC_FIELDS, SPEC_PATHS
 from hubbubd import payload
 from hubbubd.config import ServerConfig
-from hubbubd.config.servers.server import WITHHELD, Roots
+from hubbubd.config.servers.options import FILES_ONLY
+from hubbubd.config.servers.server import OPTIONS, WITHHELD, Roots, withhold_query
 from hubbubd.core.inbox import forms
 from hubbubd.errors import InvalidArgument, InvalidServerConfig
-from hubbubd.rpc.spec_fields import FIELDS, PATHS
+from hubbubd.rpc.status import keep_field
 
 MAX_ENTRIES = 1000
 """The most entries of a list or map in a spec: each invalid one costs several errors."""
@@ -25,217 +26,210 @@ MAX_PATHS = 100
 SECRETS = ("env", "headers")
 """Maps whose values are withheld; of the url, the query is."""
 
+_GIVE_AGAIN = "was withheld, and is kept only while the endpoint stays the same: give the value"
 
-def config(spec: server_pb2.ServerSpec, before: ServerConfig | None = None) -> ServerConfig:
+_FOR_CALLERS = {key for key, option in OPTIONS.items() if option.limit is not FILES_ONLY}
+assert set(SPEC_PATHS) == _FOR_CALLERS, (
+    f"in one of server.proto and ServerConfig only: {SPEC_PATHS.keys() ^ _FOR_CALLERS}"
+)
+
+
+def config_of(spec: server_pb2.ServerSpec, before: ServerConfig | None = None) -> ServerConfig:
     """Return the configuration for a spec; omitted options take their defaults.
 
     Withheld values are taken from `before`, if the endpoint is the same. Raises InvalidArgument.
     """
-    return _valid(_restored(_given(spec), before))
+    return _validate(_restore_secrets(_read_options(spec), before))
 
 
-def check(spec: server_pb2.ServerSpec) -> None:
+def check_spec(spec: server_pb2.ServerSpec) -> None:
     """Raise InvalidArgument for an invalid spec, whatever server it is for."""
-    _valid(_given(spec))
+    _validate(_read_options(spec))
 
 
-def _given(spec: server_pb2.ServerSpec) -> dict[str, Any]:
-    given = {key: value for key, field in FIELDS.items() if (value := field.value(spec)) is not None}
-    for key, value in given.items():
-        if isinstance(value, list | dict) and len(cast("list[Any]", value)) > MAX_ENTRIES:
-            raise InvalidArgument.field(f"spec.{PATHS[key]}", f"may have at most {MAX_ENTRIES} entries")
-    if spec.HasField("roots"):
-        given["roots"] = roots(spec.roots, "spec.roots")
-    match spec.WhichOneof("endpoint"):
-        case "http" if spec.http.variant not in server_pb2.HttpEndpoint.Variant.values():
-            raise InvalidArgument.field("spec.http.variant", f"{spec.http.variant} is no known value")
-        case "http":
-            given["transport"] = "sse" if spec.http.variant == server_pb2.HttpEndpoint.VARIANT_SSE else "http"
-        case _:
-            given["transport"] = "stdio"
-    return given
-
-
-def changed(before: ServerConfig, spec: server_pb2.ServerSpec, mask: FieldMask | None) -> ServerConfig:
+def apply_update(before: ServerConfig, spec: server_pb2.ServerSpec, mask: FieldMask | None) -> ServerConfig:
     """Return the configuration after an update: of the mask's paths, or of the whole spec. Raises InvalidArgument."""
     if mask is None:
-        return config(spec, before)
+        return config_of(spec, before)
     if len(mask.paths) > MAX_PATHS:
         raise InvalidArgument.field("update_mask", f"may have at most {MAX_PATHS} paths")
-    whole, _ = shown(before)
+    updated = render_spec(before).spec
     for path in mask.paths:
-        _take(whole, spec, path)
-    return config(whole, before)
+        _copy_path(updated, spec, path)
+    return config_of(updated, before)
 
 
-def shown(configured: ServerConfig) -> tuple[server_pb2.ServerSpec, list[str]]:
-    """Return a configuration's spec with its secrets withheld, and the paths of these.
+class RenderedSpec(NamedTuple):
+    """A spec for callers, and the paths of the secrets that it does not show."""
 
-    Options at their default are left out.
-    """
-    spec, withheld = server_pb2.ServerSpec(), list[str]()
-    if configured.transport == "stdio":
-        spec.stdio.SetInParent()
-    else:
-        spec.http.variant = (
-            server_pb2.HttpEndpoint.VARIANT_SSE
-            if configured.transport == "sse"
-            else server_pb2.HttpEndpoint.VARIANT_STREAMABLE
-        )
-    for key, field in FIELDS.items():
-        value = getattr(configured, key)
-        if value is None or value == ServerConfig.model_fields[key].get_default(call_default_factory=True):
+    spec: server_pb2.ServerSpec
+    withheld: list[str]
+
+
+def render_spec(config: ServerConfig) -> RenderedSpec:
+    """Return a configuration's spec with its secrets withheld. Options at their default are left out."""
+    spec = server_pb2.ServerSpec()
+    withheld: list[str] = []
+    match config.transport:
+        case "stdio":
+            spec.stdio.SetInParent()
+        case "sse":
+            spec.http.variant = server_pb2.HttpEndpoint.VARIANT_SSE
+        case _:
+            spec.http.variant = server_pb2.HttpEndpoint.VARIANT_STREAMABLE
+    for key, field in SPEC_FIELDS.items():
+        value = getattr(config, key)
+        if value is None or config.is_default(key):
             continue
         if key in SECRETS:
             withheld += [f"{field.path}.{name}" for name in sorted(value)]
             value = dict.fromkeys(value, WITHHELD)
-        elif key == "url" and (hidden := _without_query(value)) != value:
+        elif key == "url" and "?" in value:
             withheld.append(f"{field.path}?")
-            value = hidden
+            value = withhold_query(value)
         field.put(spec, value)
-    if configured.roots != ():
-        spec.roots.CopyFrom(shown_roots(configured.roots))
-    return spec, withheld
+    if config.roots != ():
+        spec.roots.CopyFrom(render_roots(config.roots))
+    return RenderedSpec(spec, withheld)
 
 
-def roots(given: server_pb2.Roots, field: str) -> Roots:
-    """Return the roots of a server (MCP roots, or "ask"). Raises InvalidArgument."""
-    if given.WhichOneof("choice") == "ask":
+def parse_roots(roots: server_pb2.Roots, field: str) -> Roots:
+    """Return the roots of a server (MCP roots, or "ask"). Raises InvalidArgument, which names the `field`."""
+    choice = roots.WhichOneof("choice")
+    if choice == "ask":
         return "ask"
-    if given.WhichOneof("choice") is None:
+    if choice is None:
         raise InvalidArgument.field(field, "must be one of ask, fixed")
-    if len(given.fixed.roots) > MAX_ENTRIES:
+    if len(roots.fixed.roots) > MAX_ENTRIES:
         raise InvalidArgument.field(f"{field}.fixed.roots", f"may have at most {MAX_ENTRIES} entries")
-    return tuple(_root(each, f"{field}.fixed.roots.{at}") for at, each in enumerate(given.fixed.roots))
+    return tuple(_parse_root(root, f"{field}.fixed.roots.{index}") for index, root in enumerate(roots.fixed.roots))
 
 
-def shown_roots(own: Roots) -> server_pb2.Roots:
+def render_roots(roots: Roots) -> server_pb2.Roots:
     """Return a server's roots as a message."""
-    if isinstance(own, str):
+    if isinstance(roots, str):
         return server_pb2.Roots(ask=server_pb2.Roots.Ask())
-    return server_pb2.Roots(fixed=server_pb2.Roots.Fixed(roots=map(payload.dumps, own)))
-
-
-def _root(raw: bytes, field: str) -> dict[str, Any]:
-    found = payload.loads_object(raw, field)
-    if not str(found.get("uri")).startswith("file://") or not isinstance(found.get("name", ""), str):
-        raise InvalidArgument.field(field, "must be an object with a `uri` that is file://")
-    return found
-
-
-def _valid(given: Mapping[str, Any]) -> ServerConfig:
-    try:
-        return ServerConfig.model_validate(given)
-    except ValidationError as exc:
-        found = exc.errors(include_url=False, include_context=False, include_input=False)
-        raise InvalidArgument.fields(
-            tuple((_path(error["loc"]), error["msg"]) for error in found[: forms.MAX_VIOLATIONS])
-        ) from None
+    return server_pb2.Roots(fixed=server_pb2.Roots.Fixed(roots=map(payload.dumps, roots)))
 
 
 @contextmanager
-def by_path() -> Generator[None]:
+def name_spec_fields() -> Generator[None]:
     """Name fields of the spec, not keys of the configuration, where the block is refused for them."""
     try:
         yield
     except InvalidServerConfig as exc:
         raise InvalidArgument.fields(
-            tuple((_path(key.split(".", 1)), problem) for key, problem in exc.violations)
+            tuple((_spec_path(key.split(".", 1)), problem) for key, problem in exc.violations)
         ) from None
 
 
-def _path(loc: Sequence[int | str]) -> str:
-    """Return the path in the spec for an error in the configuration."""
-    key, *rest = loc or ("",)
-    return ".".join(["spec", *filter(None, [PATHS.get(str(key), str(key))]), *map(str, rest)])
+def _read_options(spec: server_pb2.ServerSpec) -> dict[str, Any]:
+    """Return the options that a spec has, by key of the configuration and not validated. Raises InvalidArgument."""
+    options: dict[str, Any] = {}
+    for key, field in SPEC_FIELDS.items():
+        value = field.get(spec)
+        if value is None:
+            continue
+        if isinstance(value, list | dict) and len(cast("list[Any]", value)) > MAX_ENTRIES:
+            raise InvalidArgument.field(f"spec.{field.path}", f"may have at most {MAX_ENTRIES} entries")
+        options[key] = value
+    if spec.HasField("roots"):
+        options["roots"] = parse_roots(spec.roots, "spec.roots")
+    options["transport"] = "stdio"
+    if spec.WhichOneof("endpoint") == "http":
+        variants = server_pb2.HttpEndpoint.Variant
+        if spec.http.variant not in variants.values():
+            raise InvalidArgument.field("spec.http.variant", f"{spec.http.variant} is no known value")
+        options["transport"] = "sse" if spec.http.variant == server_pb2.HttpEndpoint.VARIANT_SSE else "http"
+    return options
 
 
-def _without_query(url: str) -> str:
-    head, mark, rest = url.partition("?")
-    return f"{head}?{WITHHELD}{''.join(rest.partition('#')[1:])}" if mark else url
+def _parse_root(document: bytes, field: str) -> dict[str, Any]:
+    root = payload.loads_object(document, field)
+    if not str(root.get("uri")).startswith("file://") or not isinstance(root.get("name", ""), str):
+        raise InvalidArgument.field(field, "must be an object with a `uri` that is file://")
+    return root
 
 
-def _endpoint(given: Mapping[str, Any]) -> tuple[Any, ...]:
+def _validate(options: Mapping[str, Any]) -> ServerConfig:
+    try:
+        return ServerConfig.model_validate(options)
+    except ValidationError as exc:
+        problems = exc.errors(include_url=False, include_context=False, include_input=False)[: forms.MAX_VIOLATIONS]
+        raise InvalidArgument.fields(tuple((_spec_path(each["loc"]), each["msg"]) for each in problems)) from None
+
+
+def _spec_path(location: Sequence[int | str]) -> str:
+    """Return the path in the spec for a place in the configuration: `spec.stdio.args.2` for `("args", 2)`."""
+    if not location:
+        return "spec"
+    key, *inner = map(str, location)
+    return ".".join(["spec", SPEC_PATHS.get(key, key), *inner])
+
+
+def _identify_endpoint(options: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what must be unchanged for withheld secrets to be kept."""
-    url = given.get("url")
+    url = options.get("url")
     return (
-        given.get("transport"),
-        given.get("command"),
-        list(given.get("args") or ()),
-        given.get("cwd"),
+        options.get("transport"),
+        options.get("command"),
+        list(options.get("args") or ()),
+        options.get("cwd"),
         url and url.partition("?")[0],
     )
 
 
-def _restored(given: dict[str, Any], before: ServerConfig | None) -> dict[str, Any]:
+def _restore_secrets(options: dict[str, Any], before: ServerConfig | None) -> dict[str, Any]:
     """Put the previous secrets in place of withheld ones. Raises InvalidArgument where there are none."""
-    same = before is not None and _endpoint(given) == _endpoint(before.model_dump(include=set(_ENDPOINT)))
-    lacking: list[tuple[str, str]] = []
-    restored = dict(given)
+    source = before
+    if before is not None and _identify_endpoint(options) != _identify_endpoint(before.model_dump()):
+        source = None
+    missing: list[str] = []
+    restored = dict(options)
     for key in SECRETS:
-        known: Mapping[str, SecretStr] = getattr(before, key) if before is not None and same else {}
-        values = dict(given.get(key) or {})
+        known: Mapping[str, SecretStr] = {} if source is None else getattr(source, key)
+        values = dict(options.get(key) or {})
         for name in [name for name, value in values.items() if value == WITHHELD]:
             if name in known:
                 values[name] = known[name].get_secret_value()
             else:
-                lacking.append((f"spec.{PATHS[key]}.{name}", _LACKING))
+                missing.append(f"spec.{SPEC_PATHS[key]}.{name}")
         if values:
             restored[key] = values
-    url = given.get("url")
+    url = options.get("url")
     if url and f"?{WITHHELD}" in url:
-        if before is not None and same and before.url and url == _without_query(before.url):
-            restored["url"] = before.url
+        if source is not None and source.url and url == withhold_query(source.url):
+            restored["url"] = source.url
         else:
-            lacking.append((f"spec.{PATHS['url']}", _LACKING))
-    if lacking:
-        raise InvalidArgument.fields(tuple(lacking[: forms.MAX_VIOLATIONS]))
+            missing.append(f"spec.{SPEC_PATHS['url']}")
+    if missing:
+        raise InvalidArgument.fields(tuple((path, _GIVE_AGAIN) for path in missing[: forms.MAX_VIOLATIONS]))
     return restored
 
 
-_ENDPOINT = ("transport", "command", "args", "cwd", "url")
-_LACKING = "was withheld, and is kept only while the endpoint stays the same: give the value"
-
-
-def _take(whole: server_pb2.ServerSpec, spec: server_pb2.ServerSpec, path: str) -> None:
-    """Copy one path of a spec into another. Raises InvalidArgument."""
+def _copy_path(target: server_pb2.ServerSpec, spec: server_pb2.ServerSpec, path: str) -> None:
+    """Copy one path of a spec into another; a path that the spec leaves out is cleared. Raises InvalidArgument."""
     *groups, name = path.split(".")
-    into: Any = whole
+    holder: Any = target
     source: Any = spec
     for group in groups:
-        field = into.DESCRIPTOR.fields_by_name.get(group)
+        field = holder.DESCRIPTOR.fields_by_name.get(group)
         if field is None or field.message_type is None or field.is_repeated:
-            raise _no_path(path)
-        into, source = _step(into, group), (source if source and source.HasField(group) else None)
-        source = getattr(source, group) if source is not None else None
-    field = into.DESCRIPTOR.fields_by_name.get(name)
+            raise _unknown_path(path)
+        holder = getattr(holder, group)
+        holder.SetInParent()
+        source = getattr(source, group) if source is not None and source.HasField(group) else None
+    field = holder.DESCRIPTOR.fields_by_name.get(name)
     if field is None or path == "name":
-        raise _no_path(path)
-    into.ClearField(name)
+        raise _unknown_path(path)
+    holder.ClearField(name)
     if source is None or (field.has_presence and not source.HasField(name)):
         return
-    value: Any = getattr(source, name)
     if field.is_repeated or field.message_type is not None:
-        into.MergeFrom(_only(source, name))
+        holder.MergeFrom(keep_field(source, name))
     else:
-        setattr(into, name, value)
+        setattr(holder, name, getattr(source, name))
 
 
-def _step(into: Any, group: str) -> Any:
-    found = getattr(into, group)
-    found.SetInParent()
-    return found
-
-
-def _only(source: Message, name: str) -> Message:
-    """Return a message with only one of its fields."""
-    copy = type(source)()
-    copy.CopyFrom(source)
-    for field, _ in source.ListFields():
-        if field.name != name:
-            copy.ClearField(field.name)
-    return copy
-
-
-def _no_path(path: str) -> InvalidArgument:
+def _unknown_path(path: str) -> InvalidArgument:
     return InvalidArgument.field("update_mask", f"{path[:100]!r} is no part of a spec that can be changed")

@@ -168,12 +168,13 @@ def _add(status: Status, details: Sequence[Message]) -> None:
         left = type(detail)()
         left.CopyFrom(detail)
         while status.ByteSize() + _packed(left).ByteSize() > _DETAILS_BYTES and (parts := left.ListFields()):
-            largest = max(parts, key=lambda part: len(_only(left, part[0].name).SerializeToString()))
+            largest = max(parts, key=lambda part: len(keep_field(left, part[0].name).SerializeToString()))
             left.ClearField(largest[0].name)
         status.details.append(_packed(left))
 
 
-def _only(message: Message, name: str) -> Message:
+def keep_field(message: Message, name: str) -> Message:
+    """Return a copy of a message with only one of its fields."""
     copy = type(message)()
     copy.CopyFrom(message)
     for field, _ in message.ListFields():

@@ -10,7 +10,7 @@ from typing import Self
 
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.policy.advice import allowing
-from hubbubd.config.policy.allowances import problems
+from hubbubd.config.policy.allowances import find_problems
 from hubbubd.config.policy.commands import CommandRules
 from hubbubd.config.policy.hosts import HostRules
 from hubbubd.config.servers.references import VariableNotSet, named, resolve
@@ -52,7 +52,7 @@ class Confinement:
         Raises PermissionDenied (COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED; with `toml`, a setting
         that would allow it, where one would) and InvalidServerConfig.
         """
-        if wrong := tuple(problems(config, self.hub)):
+        if wrong := tuple(find_problems(config, self.hub)):
             raise InvalidServerConfig.fields(wrong)
         try:
             self.resolve(config, environ)
@@ -88,7 +88,7 @@ class Confinement:
                     metadata={"variable": reference},
                 )
         resolved = resolve(config, environ)
-        for field, problem in problems(resolved, self.hub):
+        for field, problem in find_problems(resolved, self.hub):
             raise ConfigError(f"servers.{config.name}.{field}", problem)
         if resolved.url is not None:
             self.hosts_for(resolved).check_host(_host(resolved.url))

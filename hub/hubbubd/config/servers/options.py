@@ -1,37 +1,96 @@
-"""Which options of a server a connection is made from, and which are the hub's side alone.
+"""What there is to say of an option of a server beside its type: what callers of the API may set, and if it reconnects.
 
-Changing one of the former reconnects; a change of the latter is applied in place.
+Each field of `ServerConfig` has one `Option`. The limits hold for callers; in a file only the type does.
 """
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
 
-from hubbubd.config.servers.server import ServerConfig
+LONGEST_S: Final = 7 * 86_400.0
+"""The longest timeout or backoff, in seconds, of a server added over the API."""
 
-CONNECTION: Final = frozenset(
-    {
-        *("name", "transport", "command", "args", "env", "cwd", "url", "headers", "oauth", "ca", "cookies"),
-        *("protocol", "sampling", "elicitation", "receiver_tasks"),
-        *("max_message_bytes", "max_messages_per_s", "max_bytes_per_s"),
-    }
-)
-"""Which server it is, how it is reached, what it learns about the hub, and how it is read."""
+SHORTEST_PAUSE_S: Final = 0.1
+"""The shortest backoff, in seconds, of a server added over the API."""
 
-HUB_SIDE: Final = frozenset(
-    {
-        *("allow_tools", "deny_tools"),
-        *("connect_timeout_s", "call_timeout_s", "call_max_s", "progress_resets_timeout"),
-        *("ping_interval_s", "ping_timeout_s"),
-        *("retries", "backoff_s", "backoff_max_s", "stable_after_s", "retryable_errors"),
-        *("max_in_flight", "max_queued", "one_question_at_a_time", "resume"),
-        *("answer_timeout_s", "auto_reject_on_timeout", "timeout_message", "max_open_request_bytes"),
-        *("roots", "receiver_task_ttl_s"),
-        *("call_history_count", "call_history_age_s", "request_history_count", "request_history_age_s"),
-        *("task_history_count", "task_history_age_s"),
-    }
-)
-"""How the hub treats it; applied from the next call, request, attempt or interval on."""
+SHORTEST_PING_S: Final = 1.0
+"""Seconds between two pings of a server that was added over the API."""
 
 
-def needs_connection(before: ServerConfig, after: ServerConfig) -> bool:
-    """Return whether a change of configuration needs a new connection."""
-    return any(getattr(before, name) != getattr(after, name) for name in CONNECTION)
+class Limit(Protocol):
+    """What a caller of the API may set; the default of the option is always allowed."""
+
+    def find_problem(self, value: object, default: object, hub: object) -> str | None:
+        """Return why the value is refused; None if it is allowed. `hub` are the hub's settings."""
+        ...
+
+
+class AnyValue:
+    """Every value is allowed: it affects only the server's own callers, or other rules decide.
+
+    Commands, hosts, headers and references have rules of their own (`confinement`).
+    """
+
+    def find_problem(self, value: object, default: object, hub: object) -> None:
+        """Find none."""
+
+
+class FilesOnly:
+    """No value but the default is allowed."""
+
+    def find_problem(self, value: object, default: object, hub: object) -> str:
+        """Refuse any value."""
+        return "can be set in a configuration file only"
+
+
+@dataclass(frozen=True, slots=True)
+class SecondsFrom:
+    """Seconds, or several, from `shortest` to LONGEST_S."""
+
+    shortest: float
+    zero_allowed: bool = False
+    """Whether 0, which turns it off, is allowed, too."""
+
+    def find_problem(self, value: object, default: object, hub: object) -> str | None:
+        """Return why the seconds are refused; None if they are allowed."""
+        values = cast("tuple[float, ...]", value if isinstance(value, tuple) else (value,))
+        if self.zero_allowed and values == (0,):
+            return None
+        if all(self.shortest <= seconds <= LONGEST_S for seconds in values):
+            return None
+        return f"must be {'0, or ' if self.zero_allowed else ''}{self.shortest:g} to {LONGEST_S:.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """At most the option's default, or the hub's own setting of that name if it is larger."""
+
+    setting: str | None = None
+
+    def find_problem(self, value: object, default: object, hub: object) -> str | None:
+        """Return why the number is refused; None if it is allowed."""
+        own_default = cast("float", default or 0)
+        hub_setting = own_default if self.setting is None else cast("float", getattr(hub, self.setting))
+        most = max(hub_setting, own_default)
+        if cast("float", value) <= most:
+            return None
+        source = f", as the hub's {self.setting}" if self.setting is not None and hub_setting == most else ""
+        return f"may be at most {most}{source}"
+
+
+ANY_VALUE: Final = AnyValue()
+FILES_ONLY: Final = FilesOnly()
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What holds of one option of a server."""
+
+    limit: Limit
+    """What callers of the API may set."""
+
+    reconnects: bool = False
+    """Whether a change needs a new connection: which server it is, how it is reached, what it learns about the hub, and
+    how it is read. Others are applied from the next call, request, attempt or interval on."""
+
+    default_text: str | None = None
+    """What the document says in place of the default."""

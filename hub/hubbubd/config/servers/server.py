@@ -4,8 +4,9 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self, cast, get_args
 from urllib.parse import urlsplit
 
@@ -20,6 +21,15 @@ from pydantic import (
     model_validator,
 )
 
+from hubbubd.config.servers.options import (
+    ANY_VALUE,
+    FILES_ONLY,
+    SHORTEST_PAUSE_S,
+    SHORTEST_PING_S,
+    AtMost,
+    Option,
+    SecondsFrom,
+)
 from hubbubd.config.servers.secrecy import spellings
 
 Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
@@ -91,60 +101,172 @@ PLAIN_ANSWER_S: Final = 3600.0
 
 
 class ServerConfig(BaseModel):
-    """A server as configured, with `${...}` references; they are resolved only to connect. `*_s` are seconds."""
+    """A server as configured, with `${...}` references; they are resolved only to connect. `*_s` are seconds.
+
+    The docstrings of the options are rows of docs/configuration.md (`make gen`).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     _unknown: dict[str, Any] = PrivateAttr(default_factory=dict[str, Any])
 
-    name: ServerName
-    command: str | None = None
-    args: tuple[str, ...] = ()
-    env: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
-    cwd: str | None = None
-    url: str | None = None
-    transport: TransportName = "stdio"
-    headers: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
-    oauth: OAuthConfig | None = None
-    ca: str | None = None
-    cookies: bool = False
+    name: Annotated[ServerName, Option(ANY_VALUE, reconnects=True)]
+    """Unique name: letters, digits, `_`, `-` and `.`, at most 64."""
 
-    allow_tools: tuple[str, ...] = ("*",)
-    deny_tools: tuple[str, ...] = ()
+    command: Annotated[str | None, Option(ANY_VALUE, reconnects=True)] = None
+    """The program to start, found on `PATH` or by its path."""
 
-    connect_timeout_s: Seconds = 30
-    call_timeout_s: Seconds = 300
-    call_max_s: Seconds = 3600
-    progress_resets_timeout: bool = True
-    ping_interval_s: Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False)] = 30
-    ping_timeout_s: Seconds = 10
-    retries: Annotated[int, Field(ge=-1, le=1_000_000_000)] = -1
-    backoff_s: Annotated[tuple[Seconds, ...], Field(min_length=1)] = (1, 2, 4)
-    backoff_max_s: Seconds = 60
-    stable_after_s: Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False)] = 10
-    retryable_errors: tuple[str, ...] | None = None
-    max_in_flight: Annotated[int, Field(ge=1, le=1024)] = 1
-    max_queued: Count = 1000
-    answer_timeout_s: Seconds | None = None
-    auto_reject_on_timeout: bool = True
-    timeout_message: str = "Nobody answered in time"
-    sampling: bool = True
-    elicitation: bool = True
-    roots: Roots = ()
-    receiver_tasks: bool = True
-    receiver_task_ttl_s: Seconds = 3600
-    protocol: Literal["auto", Revision] = "auto"
-    resume: bool = True
-    max_message_bytes: Annotated[int, Field(ge=1024, le=1024**3)] = 16 * 1024 * 1024
-    max_messages_per_s: PerSecond = 1000
-    max_bytes_per_s: Annotated[int, Field(ge=1024, le=2**40)] = 16 * 1024 * 1024
-    max_open_request_bytes: Annotated[int, Field(ge=1024, le=2**40)] = 64 * 1024 * 1024
-    one_question_at_a_time: bool = False
-    call_history_count: Count = 1000
-    call_history_age_s: Seconds | None = None
-    request_history_count: Count = 1000
-    request_history_age_s: Seconds | None = None
-    task_history_count: Count = 1000
-    task_history_age_s: Seconds | None = None
+    args: Annotated[tuple[str, ...], Option(ANY_VALUE, reconnects=True)] = ()
+    """Its arguments."""
+
+    env: Annotated[dict[str, SecretStr], Option(ANY_VALUE, reconnects=True)] = Field(
+        default_factory=dict[str, SecretStr]
+    )
+    """Variables added to its [environment](security.md#what-a-process-is-given)."""
+
+    cwd: Annotated[str | None, Option(ANY_VALUE, reconnects=True, default_text="the hub's")] = None
+    """Its working directory."""
+
+    url: Annotated[str | None, Option(ANY_VALUE, reconnects=True)] = None
+    """Where it is reached."""
+
+    transport: Annotated[TransportName, Option(ANY_VALUE, reconnects=True, default_text="by the above")] = "stdio"
+    """`stdio`, `http` or `sse`. With `http`, a url that refuses POSTs is tried as `sse`, too."""
+
+    headers: Annotated[dict[str, SecretStr], Option(ANY_VALUE, reconnects=True)] = Field(
+        default_factory=dict[str, SecretStr]
+    )
+    """Sent with every HTTP request."""
+
+    oauth: Annotated[OAuthConfig | None, Option(FILES_ONLY, reconnects=True)] = None
+    """How the hub gets access, see below."""
+
+    ca: Annotated[str | None, Option(FILES_ONLY, reconnects=True)] = None
+    """A PEM file of a private authority, trusted for this server besides the system's; in files only."""
+
+    cookies: Annotated[bool, Option(FILES_ONLY, reconnects=True)] = False
+    """Whether its cookies go back to it during a connection, for balancers with sticky sessions; in files only."""
+
+    allow_tools: Annotated[tuple[str, ...], Option(ANY_VALUE)] = ("*",)
+    """Patterns of the tools that may be called and are shown."""
+
+    deny_tools: Annotated[tuple[str, ...], Option(ANY_VALUE)] = ()
+    """Patterns of the tools that may not, whatever `allow_tools` says."""
+
+    connect_timeout_s: Annotated[Seconds, Option(SecondsFrom(0))] = 30
+    """From the start to the end of the handshake."""
+
+    call_timeout_s: Annotated[Seconds, Option(SecondsFrom(0))] = 300
+    """A call without progress for so long fails; waiting for a person does not count."""
+
+    call_max_s: Annotated[Seconds, Option(SecondsFrom(0))] = 3600
+    """A call that takes longer in all fails; waiting for a person does not count."""
+
+    progress_resets_timeout: Annotated[bool, Option(ANY_VALUE)] = True
+    """Whether progress restarts `call_timeout_s`."""
+
+    ping_interval_s: Annotated[
+        float,
+        Field(ge=0, le=10_000_000, allow_inf_nan=False),
+        Option(SecondsFrom(SHORTEST_PING_S, zero_allowed=True)),
+    ] = 30
+    """Between two pings of an idle connection; `0` sends none, at most 10,000,000."""
+
+    ping_timeout_s: Annotated[Seconds, Option(SecondsFrom(0))] = 10
+    """A ping without an answer for so long is a miss; two misses are a lost connection."""
+
+    retries: Annotated[int, Field(ge=-1, le=1_000_000_000), Option(ANY_VALUE)] = -1
+    """Attempts to connect again; `-1` never gives up on an error that can pass; at most 1,000,000,000."""
+
+    backoff_s: Annotated[tuple[Seconds, ...], Field(min_length=1), Option(SecondsFrom(SHORTEST_PAUSE_S))] = (1, 2, 4)
+    """The pause before each; the last one is doubled from then on, and each is stretched at random by up to a fifth."""
+
+    backoff_max_s: Annotated[Seconds, Option(SecondsFrom(SHORTEST_PAUSE_S))] = 60
+    """The longest pause."""
+
+    stable_after_s: Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False), Option(SecondsFrom(0))] = 10
+    """A connection that lasts so long resets the count of attempts; `0` to 10,000,000, less than a second counts as
+    one."""
+
+    retryable_errors: Annotated[tuple[str, ...] | None, Option(ANY_VALUE, default_text="built in")] = None
+    """The codes after which connecting again makes sense."""
+
+    max_in_flight: Annotated[int, Field(ge=1, le=1024), Option(AtMost("calls_per_principal"))] = 1
+    """Calls that may be on the wire at once; others wait."""
+
+    max_queued: Annotated[Count, Option(AtMost("calls_per_principal"))] = 1000
+    """Calls that may wait, at most 1,000,000,000, and 64 MiB of params in all (unless nothing else waits);
+    `QUEUE_FULL`."""
+
+    answer_timeout_s: Annotated[Seconds | None, Option(SecondsFrom(0), default_text="a day, or an hour")] = None
+    """How long a pending request waits. Without it: a day where it waits in records alone (rounds, tasks), an hour
+    where the server waits on the wire."""
+
+    auto_reject_on_timeout: Annotated[bool, Option(ANY_VALUE)] = True
+    """Whether the hub then refuses it on behalf of people."""
+
+    timeout_message: Annotated[str, Option(ANY_VALUE)] = "Nobody answered in time"
+    """The message to the server then."""
+
+    sampling: Annotated[bool, Option(ANY_VALUE, reconnects=True)] = True
+    """Whether the hub declares that the server may ask for model output."""
+
+    elicitation: Annotated[bool, Option(ANY_VALUE, reconnects=True)] = True
+    """Whether the hub declares that it may ask people."""
+
+    roots: Annotated[Roots, Option(ANY_VALUE)] = ()
+    """The directories that the hub tells it (`{ uri, name }`); `[]` tells none. `"ask"` asks the host of the call if
+    `questions.roots` says so, else a person."""
+
+    receiver_tasks: Annotated[bool, Option(ANY_VALUE, reconnects=True)] = True
+    """Whether the hub declares that it may ask as a task."""
+
+    receiver_task_ttl_s: Annotated[Seconds, Option(SecondsFrom(0))] = 3600
+    """The ttl of such a task if the server names none."""
+
+    protocol: Annotated[Literal["auto", Revision], Option(ANY_VALUE, reconnects=True)] = "auto"
+    """The revision of MCP to speak; `auto` finds out."""
+
+    resume: Annotated[bool, Option(ANY_VALUE)] = True
+    """Whether a call that waits for answers is sent again after a restart of the hub (at-least-once)."""
+
+    max_message_bytes: Annotated[
+        int, Field(ge=1024, le=1024**3), Option(AtMost("max_message_bytes"), reconnects=True)
+    ] = 16 * 1024 * 1024
+    """The largest message from the server, 1024 to 1073741824; then the request fails, or the connection is lost."""
+
+    max_messages_per_s: Annotated[PerSecond, Option(AtMost(), reconnects=True)] = 1000
+    """Messages per second that the hub has not asked for, ten times that at once; then the server is [read more
+    slowly](#servers-that-flood)."""
+
+    max_bytes_per_s: Annotated[int, Field(ge=1024, le=2**40), Option(AtMost(), reconnects=True)] = 16 * 1024 * 1024
+    """Bytes per second of such messages, likewise."""
+
+    max_open_request_bytes: Annotated[int, Field(ge=1024, le=2**40), Option(AtMost())] = 64 * 1024 * 1024
+    """Bytes of its open pending requests; then the server gets an error, `TOO_MANY_OPEN_REQUESTS`."""
+
+    one_question_at_a_time: Annotated[bool, Option(ANY_VALUE)] = False
+    """Whether calls are sent one at a time, and none while one waits for a person, so that only one can be the cause of
+    a question. Overrides `max_in_flight`."""
+
+    call_history_count: Annotated[Count, Option(AtMost("call_history_count"))] = 1000
+    """Ended calls of this server that are kept."""
+
+    call_history_age_s: Annotated[Seconds | None, Option(AtMost("call_history_age_s"), default_text="the hub's")] = None
+    """How long, at most as the hub's."""
+
+    request_history_count: Annotated[Count, Option(AtMost("request_history_count"))] = 1000
+    """Closed pending requests of this server that are kept."""
+
+    request_history_age_s: Annotated[
+        Seconds | None, Option(AtMost("request_history_age_s"), default_text="the hub's")
+    ] = None
+    """How long, at most as the hub's."""
+
+    task_history_count: Annotated[Count, Option(AtMost("task_history_count"))] = 1000
+    """Ended tasks of this server that are kept."""
+
+    task_history_age_s: Annotated[Seconds | None, Option(AtMost("task_history_age_s"), default_text="the hub's")] = None
+    """How long, at most as the hub's."""
 
     @model_validator(mode="before")
     @classmethod
@@ -154,27 +276,27 @@ class ServerConfig(BaseModel):
         return cast("Any", value)
 
     @model_validator(mode="after")
-    def _one_way_to_reach_it(self, info: ValidationInfo) -> Self:
+    def _check_transport(self, info: ValidationInfo) -> Self:
         if not self.command and not self.url:
             raise ValueError("a server needs a command that starts it, or the url where it is")
         if self.transport == "stdio" and (not self.command or self.url):
             raise ValueError("a stdio server needs a command and no url")
         if self.transport != "stdio" and (not self.url or self.command):
             raise ValueError(f"a server over {self.transport} needs a url and no command")
-        if self.oauth and self.transport == "stdio":
-            raise ValueError("oauth is for servers over http and sse")
-        if self.ca and self.transport == "stdio":
-            raise ValueError("ca is for servers over http and sse")
-        if self.cookies and self.transport == "stdio":
-            raise ValueError("cookies is for servers over http and sse")
+        for key in ("oauth", "ca", "cookies"):
+            if getattr(self, key) and self.transport == "stdio":
+                raise ValueError(f"{key} is for servers over http and sse")
         if self.url:
             _check_url(self.url, resolved=info.context is RESOLVED)
         return self
 
     @field_serializer("url", when_used="json")
-    def _without_query(self, url: str | None) -> str | None:
-        head, mark, rest = (url or "").partition("?")
-        return f"{head}?{WITHHELD}{''.join(rest.partition('#')[1:])}" if mark else url
+    def _withhold_query(self, url: str | None) -> str | None:
+        return None if url is None else withhold_query(url)
+
+    def is_default(self, key: str) -> bool:
+        """Return whether an option has its default."""
+        return getattr(self, key) == type(self).model_fields[key].get_default(call_default_factory=True)
 
     @property
     def fingerprint(self) -> str:
@@ -256,6 +378,29 @@ class ServerConfig(BaseModel):
         copy = self.model_copy()
         copy._unknown = options
         return copy
+
+
+OPTIONS: Final[Mapping[str, Option]] = MappingProxyType(
+    {
+        key: next(each for each in field.metadata if isinstance(each, Option))
+        for key, field in ServerConfig.model_fields.items()
+    }
+)
+"""What holds of each option, by its key."""
+
+
+def needs_connection(before: ServerConfig, after: ServerConfig) -> bool:
+    """Return whether a change of configuration needs a new connection."""
+    return any(option.reconnects and getattr(before, key) != getattr(after, key) for key, option in OPTIONS.items())
+
+
+def withhold_query(url: str) -> str:
+    """Return a url with WITHHELD in place of its query, if it has one."""
+    head, mark, rest = url.partition("?")
+    if not mark:
+        return url
+    _, fragment_mark, fragment = rest.partition("#")
+    return f"{head}?{WITHHELD}{fragment_mark}{fragment}"
 
 
 def _check_url(url: str, *, resolved: bool) -> None:

@@ -10,6 +10,7 @@ import grpc
 
 from hubbub.v1 import call_pb2 as pb
 from hubbub.v1 import event_pb2
+from hubbub_shared.durations import duration_of
 from hubbubd import bounds
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls.call_states import Call, CallState
@@ -20,7 +21,6 @@ from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet.changes import ended
 from hubbubd.rpc.fleet.forwards.forwarding import ForwardedRpc, Forwarding, own_s
 from hubbubd.rpc.fleet.forwards.subjects import is_known
-from hubbubd.rpc.spec_fields import duration
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 
@@ -198,8 +198,8 @@ def _spec(spec: CallSpec) -> pb.CallSpec:
         method=spec.method,
         params=spec.params,
         call_id=spec.call_id or "",
-        timeout=None if spec.timeout_s is None else duration(spec.timeout_s),
-        max_duration=None if spec.max_s is None else duration(spec.max_s),
+        timeout=None if spec.timeout_s is None else duration_of(spec.timeout_s),
+        max_duration=None if spec.max_s is None else duration_of(spec.max_s),
         as_task=spec.as_task,
     )
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from google.protobuf.duration_pb2 import Duration
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
+from hubbub_shared.durations import seconds_of
 from hubbubd import bounds, payload
 from hubbubd.config.sections.mcp import LONGEST_HOLD_S
 from hubbubd.core.access import ANY, Grant, Scope
@@ -20,7 +21,6 @@ from hubbubd.errors import InvalidArgument
 from hubbubd.rpc.auth import gate as auth
 from hubbubd.rpc.context import LOCAL
 from hubbubd.rpc.messages import api_records
-from hubbubd.rpc.spec_fields import seconds
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.inbox import MAX_CAPACITY
 from hubbubd.runtime.oversight import HostFilter
@@ -67,7 +67,7 @@ def optional(value: str, field: str, *, longest: int = MAX_ID) -> str | None:
 
 def lease_s(value: Duration) -> float:
     """Return a claim's duration in seconds; 0 leaves it to the hub."""
-    found = seconds(value)
+    found = seconds_of(value)
     if not 0 <= found <= bounds.LONGEST_S:
         raise InvalidArgument.field("ttl", f"must be 0 to {bounds.LONGEST_S:.0f} seconds")
     return found
@@ -237,7 +237,7 @@ def token_name(name: str) -> str:
 
 def token_ttl_s(value: Duration) -> float | None:
     """Return a token's lifetime in seconds; None is without end."""
-    found = seconds(value)
+    found = seconds_of(value)
     if not 0 <= found <= MAX_TOKEN_S:
         raise InvalidArgument.field("ttl", f"must be 0 to {MAX_TOKEN_S:.0f} seconds")
     return found or None
@@ -247,7 +247,7 @@ def token_hold_s(request: admin_pb2.CreateTokenRequest) -> float | None:
     """Return for how many seconds requests of hosts are held; None is as long as the profile says."""
     if not request.HasField("hold"):
         return None
-    found = seconds(request.hold)
+    found = seconds_of(request.hold)
     if not 0 <= found <= LONGEST_HOLD_S:
         raise InvalidArgument.field("hold", f"must be 0 to {LONGEST_HOLD_S} seconds")
     return found
@@ -275,7 +275,7 @@ def log_lines(value: int) -> int:
 
 
 def _limit_s(value: Duration, field: str) -> float:
-    found = seconds(value)
+    found = seconds_of(value)
     if not 0 < found <= MAX_SECONDS:
         raise InvalidArgument.field(field, f"must be more than 0 seconds and at most {MAX_SECONDS:.0f}")
     return found

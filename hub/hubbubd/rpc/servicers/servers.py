@@ -37,9 +37,9 @@ class ServerService:
             raise
 
     async def add_server(self, request: pb.AddServerRequest) -> pb.AddServerResponse:
-        config = specs.config(request.spec)
+        config = specs.config_of(request.spec)
         access.configure(config.name)
-        with specs.by_path(), self._advised():
+        with specs.name_spec_fields(), self._advised():
             record = await self._servers.add(config, trusted=access.is_owner())
         return pb.AddServerResponse(server=_shown(record))
 
@@ -49,12 +49,12 @@ class ServerService:
         access.configure(name)
         mask = request.update_mask if request.HasField("update_mask") else None
         if mask is None:
-            specs.check(request.spec)
+            specs.check_spec(request.spec)
         owner = access.is_owner()
-        with _told(), specs.by_path(), self._advised():
+        with _told(), specs.name_spec_fields(), self._advised():
             record = await self._servers.change(
                 name,
-                lambda before: specs.changed(before, request.spec, mask),
+                lambda before: specs.apply_update(before, request.spec, mask),
                 expected=_expected(request),
                 # What the owner changes only in part may have been somebody else's.
                 trusted=lambda before: owner and (before or mask is None),
@@ -72,7 +72,7 @@ class ServerService:
         record = self._servers.get(_named(request.name, Permission.BROWSE))
         if not principal().may(Permission.ADMINISTER, record.name):
             return pb.GetServerResponse(server=_shown(record))
-        spec, withheld = specs.shown(record.config)
+        spec, withheld = specs.render_spec(record.config)
         return pb.GetServerResponse(server=_shown(record), spec=spec, withheld=withheld)
 
     async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
@@ -109,7 +109,7 @@ class ServerService:
         """Return the roots in force."""
         record = self._servers.get(_named(request.name, Permission.OPERATE))
         return pb.GetRootsResponse(
-            roots=specs.shown_roots(record.effective.roots),
+            roots=specs.render_roots(record.effective.roots),
             overridden=record.roots is not None,
             revision=record.revision,
         )
@@ -117,11 +117,11 @@ class ServerService:
     async def set_roots(self, request: pb.SetRootsRequest) -> pb.SetRootsResponse:
         """Override the roots, and notify the server."""
         name = _named(request.name, Permission.OPERATE)
-        roots = specs.roots(request.roots, "roots") if request.HasField("roots") else None
+        roots = specs.parse_roots(request.roots, "roots") if request.HasField("roots") else None
         with _told():
             record = await self._servers.set_roots(name, roots, expected=_expected(request))
         return pb.SetRootsResponse(
-            roots=specs.shown_roots(record.effective.roots),
+            roots=specs.render_roots(record.effective.roots),
             overridden=record.roots is not None,
             revision=record.revision,
         )
@@ -150,9 +150,9 @@ def _told() -> Generator[None]:
     try:
         yield
     except Stale as stale:
-        now = pb.RevisionConflict(revision=stale.now.revision, roots=specs.shown_roots(stale.now.effective.roots))
+        now = pb.RevisionConflict(revision=stale.now.revision, roots=specs.render_roots(stale.now.effective.roots))
         if principal().may(Permission.ADMINISTER, stale.now.name):
-            spec, withheld = specs.shown(stale.now.config)
+            spec, withheld = specs.render_spec(stale.now.config)
             now.spec.CopyFrom(spec)
             now.withheld.extend(withheld)
         raise Detailed(stale, now) from None

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 
 from hubbubd.config import Confinement
-from hubbubd.config.servers.options import needs_connection
+from hubbubd.config.servers.server import needs_connection
 from hubbubd.core.calls.call_faults import SHUTTING_DOWN, cancelled
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.servers.server_record import ServerRecord

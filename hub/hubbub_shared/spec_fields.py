@@ -1,0 +1,110 @@
+"""The fields of ServerSpec and the keys of the same options in a configuration file, by the proto option `config_key`.
+
+One table serves both directions, the update mask, and the names of fields in refusals.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+
+from hubbub.v1 import options_pb2, server_pb2
+from hubbub_shared.durations import duration_of, seconds_of
+
+_DURATION: Final = Duration.DESCRIPTOR.full_name
+_STRING_LIST: Final = server_pb2.StringList.DESCRIPTOR.full_name
+
+
+@dataclass(frozen=True, slots=True)
+class SpecField:
+    """A field of ServerSpec with its key in a configuration file; `steps` are the names that lead to it."""
+
+    key: str
+    steps: tuple[str, ...]
+    descriptor: FieldDescriptor
+
+    @property
+    def path(self) -> str:
+        """The path in an update mask."""
+        return ".".join(self.steps)
+
+    def get(self, spec: Message) -> Any:
+        """Return the value as a configuration has it; None where the spec leaves it out."""
+        *groups, name = self.steps
+        holder = spec
+        for group in groups:
+            if not holder.HasField(group):
+                return None
+            holder = getattr(holder, group)
+        if self.descriptor.has_presence and not holder.HasField(name):
+            return None
+        return _read_value(self.descriptor, getattr(holder, name))
+
+    def put(self, spec: Message, value: Any) -> None:
+        """Set the field. Raises TypeError, ValueError, OverflowError or AttributeError if the value does not fit."""
+        *groups, name = self.steps
+        holder: Any = spec
+        for group in groups:
+            holder = getattr(holder, group)
+            holder.SetInParent()
+        _write_value(self.descriptor, holder, name, value)
+
+
+def _read_value(field: FieldDescriptor, value: Any) -> Any:
+    """Return a field's value as a configuration has it; None for an empty one without presence."""
+    message = field.message_type and field.message_type.full_name
+    if message == _STRING_LIST:
+        return list(value.values)
+    if message == _DURATION and not field.is_repeated:
+        return seconds_of(value)
+    if message == _DURATION:
+        return [seconds_of(each) for each in value] or None
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, str]", value)) or None
+    if field.is_repeated:
+        return list(value) or None
+    return value if field.has_presence else value or None
+
+
+def _write_value(field: FieldDescriptor, holder: Any, name: str, value: Any) -> None:
+    message = field.message_type and field.message_type.full_name
+    if (field.is_repeated or message == _STRING_LIST) and isinstance(value, str):
+        raise TypeError("must be a list")
+    if message == _STRING_LIST:
+        getattr(holder, name).SetInParent()
+        getattr(holder, name).values.extend(value)
+    elif message == _DURATION and field.is_repeated:
+        getattr(holder, name).extend(map(duration_of, value))
+    elif message == _DURATION:
+        getattr(holder, name).CopyFrom(duration_of(value))
+    elif field.is_repeated and isinstance(value, Mapping):
+        getattr(holder, name).update(value)
+    elif field.is_repeated:
+        getattr(holder, name).extend(value)
+    else:
+        setattr(holder, name, value)
+
+
+def _walk(message: Descriptor, steps: tuple[str, ...] = ()) -> Iterator[SpecField]:
+    """Yield each field with a key. `roots` has none, nor has anything inside it: it is no plain value."""
+    for field in message.fields:
+        key = field.GetOptions().Extensions[options_pb2.config_key]
+        if key:
+            yield SpecField(key, (*steps, field.name), field)
+        elif field.message_type is not None and field.name != "roots":
+            yield from _walk(field.message_type, (*steps, field.name))
+
+
+SPEC_FIELDS: Final[Mapping[str, SpecField]] = MappingProxyType(
+    {field.key: field for field in _walk(server_pb2.ServerSpec.DESCRIPTOR)}
+)
+"""Fields of the spec by key of the configuration."""
+
+SPEC_PATHS: Final[Mapping[str, str]] = MappingProxyType(
+    {key: field.path for key, field in SPEC_FIELDS.items()} | {"transport": "http.variant", "roots": "roots"}
+)
+"""Path in the spec of each key, also of those that are no plain value there."""
