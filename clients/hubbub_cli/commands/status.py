@@ -9,11 +9,13 @@ import typer
 from hubbub_cli.output.printer import console, print_json, trouble
 from hubbub_cli.run.session import Settings, run, settings_of
 from hubbub_client.data.records import Server, StateCount
-from hubbub_frontend.display.records import describe_address
-from hubbub_frontend.display.records import describe_queue
-from hubbub_frontend.display.records import format_duration
-from hubbub_frontend.display.records import format_size
-from hubbub_frontend.display.records import relative_time
+from hubbub_frontend.display.records import (
+    describe_address,
+    describe_queue,
+    format_duration,
+    format_size,
+    relative_time,
+)
 from hubbub_frontend.error_help import help_hint
 from hubbub_shared.legible import clean
 

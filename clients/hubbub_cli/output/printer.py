@@ -28,8 +28,7 @@ from hubbub_frontend.display.records import (
 )
 from hubbub_frontend.error_help import help_hint
 from hubbub_frontend.shell_commands import with_hub_options
-from hubbub_shared.legible import clean
-from hubbub_shared.legible import escaped
+from hubbub_shared.legible import clean, escaped
 
 if TYPE_CHECKING:  # at run time only what a command uses, since all of it takes time
     from rich.console import Console

@@ -7,12 +7,8 @@ from urllib.parse import urlsplit
 
 from rich.text import Text
 
-from hubbub_frontend.display.records import IMITATES
-from hubbub_frontend.display.records import may_imitate_host
-from hubbub_frontend.display.records import url_host
-from hubbub_shared.legible import NOT_LEGIBLE
-from hubbub_shared.legible import clean
-from hubbub_shared.legible import is_clean
+from hubbub_frontend.display.records import IMITATES, may_imitate_host, url_host
+from hubbub_shared.legible import NOT_LEGIBLE, clean, is_clean
 
 # Limits in characters: for a detail, and for a line of a list.
 MAX_CHARS = 20_000

@@ -14,13 +14,8 @@ from textual.widgets import Input, Select, SelectionList, Static, TextArea
 
 from hubbub_client import payload
 from hubbub_client.payload import as_list
-from hubbub_frontend.display.text import editable_json
-from hubbub_frontend.display.text import line
-from hubbub_frontend.display.text import safe_text
-from hubbub_frontend.forms import Field
-from hubbub_frontend.forms import check_bounds
-from hubbub_frontend.forms import parse_value
-from hubbub_frontend.forms import typed_text
+from hubbub_frontend.display.text import editable_json, line, safe_text
+from hubbub_frontend.forms import Field, check_bounds, parse_value, typed_text
 from hubbub_shared.legible import is_clean
 from hubbub_tui.widgets.part import UP_DOWN
 
