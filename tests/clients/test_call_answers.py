@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
-from hubbub_client import HubbubError, InvalidArgument, PermissionDenied, connect, sync
+from hubbub_client import HubbubError, InvalidArgument, connect, sync
 
 LIMIT_S = 60
 KINDS = {"form": "ELICITATION_FORM", "page": "ELICITATION_URL", "sampling": "SAMPLING", "roots": "ROOTS"}
@@ -158,15 +158,6 @@ async def test_a_call_without_an_id_gets_one_by_which_its_requests_are_known(hub
     assert ready.filter.call_id == hub.requests("CallMethod")[0].spec.call_id
 
 
-async def test_a_call_without_functions_asks_the_hub_for_no_work(hub: Any) -> None:
-    asking = Asking(hub)
-    asking.done.set()
-    async with connect(data_dir=hub.data_dir) as client:
-        await client.call("s", "m", on_form=None)
-    assert {name for name, _, _ in hub.seen} == {"CallMethod"}
-    assert hub.requests("CallMethod")[0].spec.call_id == ""
-
-
 async def test_what_a_function_leaves_or_answers_itself_is_answered_once_at_most(hub: Any) -> None:
     asking = Asking(hub, assigned("left"), assigned("own"))
 
@@ -193,16 +184,6 @@ async def test_what_a_function_raises_comes_out_of_the_call_and_aborts_it(hub: A
                 await client.call_tool("s", "t", **{function: fail})
             await asking.hung_up.wait()
     assert asking.answers == []
-
-
-async def test_what_a_function_raises_comes_out_of_the_wait_for_a_started_call_which_goes_on(hub: Any) -> None:
-    asking = Asking(hub, assigned(), ends=False)
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
-            with pytest.raises(LookupError, match="mine"):
-                await client.calls.handle(STARTED, on_form=fail).result()
-    assert asking.answers == []
-    assert {name for name, _, _ in hub.seen} == {"Work", "WatchCalls"}
 
 
 @pytest.mark.parametrize(("kind", "returned"), [("form", 7), ("page", "yes"), ("sampling", True), ("roots", "x")])
@@ -239,19 +220,6 @@ async def test_an_answer_that_comes_too_late_or_to_a_hub_that_is_away_does_not_e
             assert await client.call("s", "m", on_form=lambda _: True) == {}
     assert asking.settled == ["first", "second"]
     assert ("was not answered" in caplog.text) == (code == "UNAVAILABLE")
-
-
-async def test_who_may_not_answer_does_not_call(hub: Any, refusal: Any) -> None:
-    async def refused(_: Any) -> AsyncIterator[Any]:
-        raise refusal("PERMISSION_DENIED", "NOT_ALLOWED")
-        yield
-
-    hub.streams["Work"] = refused
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
-            with pytest.raises(PermissionDenied):
-                await client.call_tool("s", "t", on_form=lambda _: True)
-    assert not hub.requests("CallMethod")
 
 
 @pytest.mark.parametrize("way", ["taken over", "the call ends"])

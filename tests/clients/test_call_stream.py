@@ -10,44 +10,10 @@ from grpc import StatusCode
 
 from hubbub.v1 import call_pb2, server_pb2
 from hubbub_client import Cancelled, HubbubError, NotFound, Unavailable, connect, sync
-from hubbub_client.transport import call_stream, trace_context
+from hubbub_client.transport import call_stream
 from hubbub_client.transport.call_stream import CallStream, NotSent
-from hubbub_client.transport.channel import MAX_MESSAGE_BYTES
 
 from .call_stream import LIMIT_S, LIMITS, carried, done, said
-
-
-async def test_calls_go_over_one_stream_but_for_the_first_ones(hub: Any, came: list[Any]) -> None:
-    async with connect(data_dir=hub.data_dir) as client:
-        assert await client.call("s", "m") == {"ok": True}
-        assert not hub.requests("StreamCalls")
-        await carried(client, came)
-        alone = len(hub.requests("CallMethod"))
-        for _ in range(3):
-            assert await client.call("s", "m", {"n": 1}, timeout_s=2) == {"ok": True}
-    assert len(hub.requests("CallMethod")) == alone
-    assert len(hub.requests("StreamCalls")) == 1
-    specs = [step.start.request.spec for step in came]
-    assert [(spec.server, spec.method, spec.params, spec.timeout.seconds) for spec in specs] == [
-        ("s", "m", b'{"n":1}', 2)
-    ] * 3
-    assert len({step.start.id for step in came}) == 3
-    assert {step.start.max_response_bytes for step in came} == {MAX_MESSAGE_BYTES}
-
-
-async def test_an_older_hub_is_asked_for_a_stream_once(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_stream, "FIRST_PAUSE_S", 0.0)
-    hub.replies["CallMethod"] = done
-    async with connect(data_dir=hub.data_dir) as client:
-        for _ in range(3):
-            await client.call("s", "m")
-            await anyio.wait_all_tasks_blocked()
-        came = hub.carry()  # nobody looks again
-        for _ in range(3):
-            await client.call("s", "m")
-            await anyio.wait_all_tasks_blocked()
-    assert not came
-    assert not hub.requests("StreamCalls")
 
 
 async def test_a_hub_that_refuses_a_stream_is_asked_again_later(
@@ -100,39 +66,6 @@ async def test_a_status_that_cannot_be_read_is_an_error_without_details(hub: Any
         with anyio.fail_after(LIMIT_S), pytest.raises(HubbubError) as caught:
             await carried(client, came)
     assert caught.value.code is StatusCode.UNKNOWN
-
-
-async def test_a_caller_who_gives_up_hangs_up_on_its_call_alone(hub: Any, came: list[Any]) -> None:
-    asked, hung_up, go_on = anyio.Event(), anyio.Event(), anyio.Event()
-
-    async def reply(request: Any) -> Any:
-        if request.spec.call_id == "other":
-            await go_on.wait()
-            return done(request)
-        asked.set()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            hung_up.set()
-
-    ended: list[Any] = []
-
-    async def other(client: Any) -> None:
-        ended.append(await client.call("s", "m", call_id="other"))
-
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client, anyio.create_task_group() as group:
-            await carried(client, came)
-            hub.replies["CallMethod"] = reply
-            group.start_soon(other, client)
-            async with anyio.create_task_group() as given_up:
-                given_up.start_soon(client.call, "s", "m")
-                await asked.wait()
-                given_up.cancel_scope.cancel()
-            await hung_up.wait()
-            go_on.set()
-    assert ended == [{"ok": True}]
-    assert [step.WhichOneof("step") for step in came].count("cancel") == 1
 
 
 async def test_a_stream_with_a_token_that_has_changed_is_not_used_again(hub: Any, came: list[Any]) -> None:
@@ -247,20 +180,6 @@ async def test_a_stream_without_calls_is_closed_and_opened_again(
                 assert len(hub.requests("StreamCalls")) >= count
                 while client._link._calls._stream.alive:
                     await anyio.sleep(0)
-
-
-async def test_each_call_has_its_own_place_in_a_trace(hub: Any, came: list[Any]) -> None:
-    places = [
-        [("traceparent", f"00-{number:032x}-{number:016x}-01"), ("tracestate", f"a={number}")] for number in (1, 2)
-    ]
-    async with connect(data_dir=hub.data_dir) as client:
-        await carried(client, came)
-        for place in places:
-            trace_context.AROUND.set(place)
-            await client.call("s", "m")
-    assert [[("traceparent", s.start.traceparent), ("tracestate", s.start.tracestate)] for s in came] == places
-    _, _, metadata = next(each for each in hub.seen if each[0] == "StreamCalls")
-    assert "traceparent" not in metadata
 
 
 async def test_threads_without_a_loop_use_the_stream_too(hub: Any, came: list[Any], refusal: Any) -> None:

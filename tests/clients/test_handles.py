@@ -1,6 +1,5 @@
 """Calls with handles: started here, followed from anywhere, to their end."""
 
-import asyncio
 import inspect
 import json
 from collections.abc import AsyncIterator
@@ -61,13 +60,6 @@ async def test_a_tool_that_is_started_gives_its_result_when_it_has_ended(hub: An
     assert list(watched.filter.ids) == ["c"]
 
 
-async def test_the_result_of_what_is_no_tool_is_plain_json(hub: Any) -> None:
-    shows(hub, call(COMPLETED, "tools/list", result=b'{"tools": []}'), SYNCED)
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
-            assert await client.calls.handle("c").result() == {"tools": []}
-
-
 async def test_a_result_is_waited_for_over_a_restart_of_the_hub(hub: Any) -> None:
     begun = anyio.Event()
 
@@ -94,25 +86,6 @@ async def test_a_result_is_waited_for_over_a_restart_of_the_hub(hub: Any) -> Non
             hub.token = "another"
             await hub.start()
     assert said == ["soup"]
-
-
-async def test_the_end_of_a_wait_leaves_the_call_alone(hub: Any) -> None:
-    watching = anyio.Event()
-
-    async def script(_: Any) -> AsyncIterator[Any]:
-        yield call()
-        watching.set()
-        await anyio.sleep_forever()
-
-    hub.streams["WatchCalls"] = script
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
-            waiting = asyncio.ensure_future(client.calls.handle("c").result())
-            await watching.wait()
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-    assert {name for name, _, _ in hub.seen} == {"WatchCalls"}
 
 
 async def test_a_call_that_failed_raises_what_it_would_have_raised_where_it_was_waited_for(hub: Any) -> None:

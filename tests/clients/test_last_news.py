@@ -5,7 +5,6 @@ from typing import Any
 
 import anyio
 import pytest
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
 from hubbub_client import connect
@@ -15,21 +14,6 @@ LIMIT_S = 60
 STEP = call_pb2.WatchCallsResponse
 SYNCED = STEP(synced=common_pb2.WatchSynced())
 ENDED = STEP(upsert=call_pb2.Call(id="c", state=call_pb2.CALL_STATE_COMPLETED, result=b"{}"))
-
-
-async def test_a_call_that_has_started_or_waits_for_a_person_is_waited_for(hub: Any) -> None:
-    async def watch(_: Any) -> AsyncIterator[Any]:
-        started = Timestamp(seconds=1)
-        for state in (call_pb2.CALL_STATE_IN_PROGRESS, call_pb2.CALL_STATE_WAITING_INPUT):
-            yield STEP(upsert=call_pb2.Call(id="c", state=state, started_at=started))
-        yield SYNCED
-        yield ENDED
-        await anyio.sleep_forever()
-
-    hub.streams["WatchCalls"] = watch
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
-            assert (await client.calls.handle("c").wait()).state == "completed"
 
 
 async def test_progress_that_comes_after_the_response_is_reported(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:

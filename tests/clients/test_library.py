@@ -266,19 +266,6 @@ async def test_not_exactly_one_answer_is_a_mistake_of_the_caller(hub: Any, answe
     assert not hub.seen
 
 
-async def test_a_list_is_read_page_by_page_up_to_its_limit(hub: Any) -> None:
-    def page(request: Any) -> Any:
-        start = int(request.page_token or 0)
-        end = start + min(request.page_size, 2)
-        calls = [call_pb2.Call(id=str(number)) for number in range(start, end)]
-        return call_pb2.ListCallsResponse(calls=calls, next_page_token=str(end) if end < 5 else "")
-
-    hub.replies["ListCalls"] = page
-    async with connect(data_dir=hub.data_dir) as client:
-        assert [call.id for call in await client.calls.list()] == ["0", "1", "2", "3", "4", "5"]
-        assert [call.id for call in await client.calls.list(limit=3)] == ["0", "1", "2"]
-
-
 def _progressing(hub: Any, state: Any = call_pb2.CALL_STATE_COMPLETED) -> anyio.Event:
     """A call that reports once, asks once and then ends; the event opens when the watch has said so."""
     step, told = call_pb2.WatchCallsResponse, anyio.Event()
@@ -343,21 +330,6 @@ async def test_a_call_that_is_found_again_after_its_end_reports_what_it_asked(hu
     assert asked == ["r1"]
 
 
-async def test_a_call_that_may_not_be_watched_raises_the_plain_error(hub: Any, refusal: Any) -> None:
-    async def script(_: Any) -> AsyncIterator[Any]:
-        raise refusal("PERMISSION_DENIED", "NOT_YOURS")
-        yield
-
-    async def ignore(_: str) -> None: ...
-
-    hub.streams["WatchCalls"] = script
-    async with connect(data_dir=hub.data_dir) as client:
-        with anyio.fail_after(LIMIT_S), pytest.raises(HubbubError) as caught:
-            await client.call("s", "m", on_pending=ignore)
-    assert caught.value.reason == "NOT_YOURS"
-    assert not hub.requests("CallMethod")
-
-
 async def test_a_failed_call_that_reports_raises_the_plain_error(hub: Any, refusal: Any) -> None:
     _progressing(hub)
 
@@ -372,37 +344,6 @@ async def test_a_failed_call_that_reports_raises_the_plain_error(hub: Any, refus
         with anyio.fail_after(LIMIT_S), pytest.raises(HubbubError) as caught:
             await client.call_tool("s", "t", on_progress=ignore)
     assert caught.value.reason == "CALL_TIMEOUT"
-
-
-async def test_a_caller_who_gives_up_hangs_up(hub: Any) -> None:
-    hung_up, came = anyio.Event(), anyio.Event()
-
-    async def reply(_: Any) -> Any:
-        came.set()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            hung_up.set()
-
-    hub.replies["CallMethod"] = reply
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client, anyio.create_task_group() as group:
-            group.start_soon(client.call_tool, "s", "t")
-            await came.wait()
-            group.cancel_scope.cancel()
-        await hung_up.wait()
-
-
-async def test_a_caller_whose_patience_is_over_goes_on_without_the_answer(hub: Any) -> None:
-    async def reply(_: Any) -> Any:
-        await anyio.sleep_forever()
-
-    hub.replies["CallMethod"] = reply
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
-            with anyio.move_on_after(0.1) as patience:
-                await client.call_tool("s", "t")
-            assert patience.cancelled_caught
 
 
 PARTS = 12

@@ -105,13 +105,6 @@ async def test_a_name_is_looked_up_by_grpc(two: Two) -> None:
         assert "hubbub-revision" in two[0].seen[-1][2]  # there may be several behind it
 
 
-async def test_one_address_is_told_nothing_of_revisions(two: Two) -> None:
-    _name(two)
-    async with connected(two[0]) as client:
-        await _where(client)
-    assert all("hubbub-revision" not in metadata for _, _, metadata in two[0].seen)
-
-
 def _dying(two: Two, method: str, reply: Callable[[Any], Any]) -> None:
     """The first member dies while it serves a method; the second answers."""
 
@@ -332,15 +325,6 @@ async def test_a_frozen_member_is_noticed_by_keepalive_and_left(two: Two, monkey
         member.frozen = True
         assert await _where(client) == "b"  # a read that was under way at the frozen one
         assert await watching == ["1", "2"]
-
-
-def test_a_frozen_member_is_noticed_within_ten_seconds_by_pings_that_a_hub_permits() -> None:
-    from hubbubd.rpc.listeners.grpc_server import PING_INTERVAL_MS
-
-    options = dict(channel.WATCHFUL)
-    assert options["grpc.keepalive_time_ms"] > PING_INTERVAL_MS
-    for timeout in ("grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"):
-        assert options["grpc.keepalive_time_ms"] + options[timeout] <= 10_000
 
 
 async def test_work_is_taken_at_the_next_member_when_its_own_dies(two: Two) -> None:

@@ -58,15 +58,6 @@ def test_each_method_of_the_library_is_there(theirs: type, ours: type) -> None:
     assert missing == set()
 
 
-def test_each_part_of_a_hub_is_there() -> None:
-    assert len(PARTS) >= 10
-    source = inspect.getsource(hubbub_client.Hub.__init__)
-    parts = {line.split("=")[0].strip().removeprefix("self.") for line in source.splitlines() if "(link)" in line}
-    parts |= late(hubbub_client.Hub)
-    assert len(parts) >= 10
-    assert all(f"self.{part} =" in inspect.getsource(sync.SyncHub.__init__) for part in parts)
-
-
 RECORDS = [it for it in vars(records).values() if inspect.isclass(it) and issubclass(it, records.Record)]
 
 

@@ -40,13 +40,6 @@ async def test_the_end_of_the_block_ends_the_work() -> None:
     assert asked_to_end() == 0
 
 
-async def test_work_that_fails_ends_the_block_with_what_it_raised() -> None:
-    with pytest.raises(Broken):
-        async with beside(works(fails=True)):
-            await for_ever()
-    assert asked_to_end() == 0
-
-
 async def test_work_that_fails_while_its_end_is_waited_for_leaves_no_cancellation() -> None:
     with pytest.raises(Broken):
         async with beside(works(when_cancelled=True)):
@@ -86,13 +79,6 @@ async def test_who_is_cancelled_meanwhile_ends_as_cancelled_and_the_work_with_it
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended.is_set()
-
-
-async def test_work_that_ends_well_lets_the_block_go_on() -> None:
-    async with beside(works(ends=True)):
-        for _ in range(5):
-            await asyncio.sleep(0)
-    assert asked_to_end() == 0
 
 
 async def test_a_block_that_takes_its_cancellation_for_something_else_ends_all_the_same() -> None:

@@ -69,25 +69,6 @@ async def test_an_answer_that_nobody_gave_leaves_the_question_to_people(
 
 
 @pytest.mark.parametrize("of_host", Era)
-async def test_content_counts_however_fast_it_is(world: World, of_host: Era) -> None:
-    got = asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world) as hub:
-        answer = {"action": "accept", "content": {"where": "there", "sure": False}}
-        host = host_at(hub, of_host, answering(answer, after_s=0))
-        assert (await host.call())["result"]["content"] == DONE
-        assert got == [answer]
-
-
-@pytest.mark.parametrize("of_host", Era)
-async def test_where_unattended_s_is_0_all_answers_count(world: World, of_host: Era) -> None:
-    got = asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world) as hub:
-        host = host_at(hub, of_host, answering({"action": "decline"}, after_s=0), policy=QuestionPolicy(unattended_s=0))
-        assert (await host.call())["result"]["content"] == DONE
-        assert got == [{"action": "decline"}]
-
-
-@pytest.mark.parametrize("of_host", Era)
 async def test_a_host_where_nobody_is_is_not_asked_again(world: World, of_host: Era) -> None:
     asks(world, Era.HANDSHAKE, ASKED, ("sampling/createMessage", SAMPLING))
     async with connected(world) as hub:
@@ -185,16 +166,6 @@ async def test_where_only_the_host_is_asked_the_server_judges_what_does_not_fit(
     got = asks(world, of_server, ASKED)
     async with connected(world) as hub:
         host = host_at(hub, of_host, answering(said, after_s=0), policy=QuestionPolicy(form="host"))
-        assert (await host.call())["result"]["content"] == DONE
-        assert got == [said]
-
-
-@pytest.mark.parametrize(("method", "said"), [("sampling/createMessage", {"text": "hi"}), ("roots/list", {"roots": 1})])
-@pytest.mark.parametrize("of_host", Era)
-async def test_so_it_is_with_samplings_and_roots(world: World, of_host: Era, method: str, said: dict[str, Any]) -> None:
-    got = asks(world, Era.HANDSHAKE, (method, SAMPLING if method.startswith("sampling") else {}))
-    async with connected(world) as hub:
-        host = host_at(hub, of_host, answering(said), policy=QuestionPolicy(sampling="host", roots="host"))
         assert (await host.call())["result"]["content"] == DONE
         assert got == [said]
 
@@ -301,28 +272,6 @@ async def test_a_worker_gets_what_is_the_hosts_first_only_when_the_host_leaves_i
             await hub.inbox.answer(asked.id, PERSON, "agent", answer_id=None, claim_id=claim.id)
         assert (await call)["result"]["content"] == DONE
         tasks.cancel_scope.cancel()
-
-
-async def test_what_the_host_asked_first_leaves_is_everybodys(world: World) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world) as hub:
-        host = host_at(
-            hub, Era.HANDSHAKE, answering({"action": "decline"}, 0), policy=QuestionPolicy(form="host-first")
-        )
-        call = asyncio.create_task(host.call())
-        record = await answered_by_a_person(hub, call)
-        assert record.claim is None
-        await call
-
-
-async def test_where_only_the_inbox_is_asked_the_host_is_not(world: World) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world) as hub:
-        host = host_at(hub, Era.HANDSHAKE, answering({"action": "accept"}), policy=QuestionPolicy(form="inbox"))
-        call = asyncio.create_task(host.call())
-        await answered_by_a_person(hub, call)
-        await call
-        assert host.asked == []
 
 
 async def test_an_answer_waits_for_what_becomes_of_a_claim(world: World) -> None:

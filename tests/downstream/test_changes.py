@@ -7,8 +7,6 @@ from weakref import ref
 import anyio
 import pytest
 
-from hubbubd.core.access import Principal
-from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream import EndpointSession, McpEndpoint, McpHost
 from hubbubd.downstream.views.view import ServerView
 
@@ -36,12 +34,6 @@ def offers() -> dict[str, list[dict[str, Any]]]:
     return {"tools": [{"name": "a"}], "prompts": [{"name": "p"}], "resources": []}
 
 
-class Gathered(ServerView):
-    """A view that is not transparent, as one of several servers."""
-
-    transparent = False
-
-
 async def listening(at: Place, **wanted: Any) -> NewHost:
     """A host whose `subscriptions/listen` was acknowledged."""
     host = at.new()
@@ -66,17 +58,6 @@ async def test_every_host_is_told_of_a_list_that_its_server_says_has_changed_onc
         assert (message["method"], message["params"]) == (changed(kind), {"_meta": {SUBSCRIPTION: 1}})
 
 
-async def test_what_a_host_lists_after_it_was_told_is_the_changed_list(
-    place: Opened, offers: dict[str, list[dict[str, Any]]]
-) -> None:
-    async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
-        host = at.old()
-        offers["tools"].append({"name": "b"})
-        at.peer.link.tell(changed("tools"))
-        await until(lambda: not host.stream.empty)
-        assert [tool["name"] for tool in (await host.ask("tools/list"))["tools"]] == ["a", "b"]
-
-
 async def test_a_storm_of_changes_is_told_five_times_a_second_at_most(place: Opened, offers: dict[str, Any]) -> None:
     async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
         host = at.old()
@@ -88,22 +69,6 @@ async def test_a_storm_of_changes_is_told_five_times_a_second_at_most(place: Ope
             await anyio.sleep(0.005)
             at_once += [anyio.current_time()] * len(said(host.stream))
         assert 1 <= len(at_once) <= 5 * (anyio.current_time() - began) + 1
-
-
-async def test_a_view_of_several_servers_tells_only_what_differs(
-    place: Opened, offers: dict[str, list[dict[str, Any]]]
-) -> None:
-    async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
-        endpoint = McpEndpoint(at.hub, Gathered(at.hub, "one"), handles(at.hub))
-        session = EndpointSession(McpHost(principal=ADA, revision=OLD), endpoint, at.hub.clock.steady)
-        at.peer.link.tell(changed("tools"))
-        await settle(2)
-        assert said(session.outlet) == []
-        offers["tools"].append({"name": "b"})
-        at.peer.link.tell(changed("tools"))
-        await settle(2)
-        assert told(said(session.outlet)) == [changed("tools")]
-        session.end()
 
 
 async def test_hosts_are_told_of_a_list_that_is_another_after_a_reconnect(
@@ -130,16 +95,6 @@ async def test_a_list_whose_changes_the_server_does_not_announce_is_not_told_of(
         at.peer.link.tell(changed("tools"))
         await settle(2)
         assert said(old.stream) == said(new.outlet) == []
-
-
-async def test_a_session_that_has_ended_is_told_nothing(place: Opened, offers: dict[str, Any]) -> None:
-    async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
-        host = at.old()
-        at.peer.link.tell(changed("tools"))
-        host.session.end()
-        at.peer.link.tell("notifications/message", {"level": "error", "data": 1})
-        await settle(2)
-        assert said(host.stream) == []
 
 
 async def test_changes_wait_once_for_a_host_that_does_not_read(place: Opened, offers: dict[str, Any]) -> None:
@@ -236,36 +191,6 @@ async def test_a_subscription_to_something_else_is_refused(place: Opened, wanted
     async with place(OLD, capabilities=ALL) as at:
         response = await at.new().begin("subscriptions/listen", notifications=wanted)
         assert b'"code":-32602' in response
-
-
-async def test_a_principal_that_may_no_longer_call_the_server_hears_nothing(
-    place: Opened, offers: dict[str, Any]
-) -> None:
-    async with place(OLD, capabilities=ALL | {"logging": {}}, listing=lists(**offers)) as at:
-        host = at.old()
-        host.session.host.principal = Principal(name="ada", grants=(), credential="ada")
-        at.peer.link.tell(changed("tools"))
-        at.peer.link.tell("notifications/message", {"level": "error", "data": 1})
-        await settle(2)
-        # Its tools are gone for it, which is a change; nothing is said of what the server says.
-        assert set(told(said(host.stream))) <= {changed("tools")}
-        assert at.endpoint.view.entries(CatalogKind.TOOL, host.session.host.principal) == ()
-
-
-async def test_a_host_that_is_there_before_its_server_is_told_when_there_are_lists(
-    world: World, offers: dict[str, Any]
-) -> None:
-    world.peer.capabilities, world.peer.listing = ALL, lists(**offers)
-    world.peer.plan.append(30.0)  # seconds until it is connected
-    async with world.hub(server(connect_timeout_s=60)) as hub:
-        at = Place(hub, world)
-        host = at.old()
-        capabilities = (await host.ask("initialize", protocolVersion=OLD))["capabilities"]
-        assert capabilities.pop("tasks")
-        assert capabilities == {kind: {"listChanged": True} for kind in ("tools", "prompts", "resources")}
-        assert (await host.ask("tools/list"))["tools"] == []
-        await settle(60)
-        assert sorted(told(said(host.stream))) == [changed("prompts"), changed("tools")]
 
 
 async def test_what_a_server_listed_is_expected_of_it_after_a_restart(world: World, offers: dict[str, Any]) -> None:

@@ -94,24 +94,6 @@ async def test_a_host_that_waits_for_ever_as_long_as_it_is_told_is_held_for_ever
         assert (await call)["result"]["content"] == DONE
 
 
-async def test_the_time_counts_from_the_request_and_not_from_the_question(world: World) -> None:
-    async def behaviour(sent: Sent) -> Outcome:
-        await asyncio.sleep(40)
-        await sent.ask(*ASKED).answered()
-        return {}
-
-    world.peer.behaviour = behaviour
-    async with connected(world, PATIENT) as hub:
-        assert await held_for(hub, host_at(hub, policy=ERROR), CALL) == 45
-
-
-async def test_a_profile_can_say_how_long(world: World) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world, PATIENT) as hub:
-        host = host_at(hub, policy=QuestionPolicy(form="inbox", hold_s=7, on_hold_end="error"))
-        assert await held_for(hub, host, CALL) == 7
-
-
 @pytest.mark.parametrize(("by_token", "by_request", "seconds"), [(9, None, 9), (9, 4, 4), (None, 4, 4), (0, None, 1)])
 @pytest.mark.parametrize("era", Era)
 async def test_a_token_can_say_how_long_and_a_request_has_the_last_word(
@@ -145,16 +127,6 @@ async def test_what_waits_for_nobody_is_not_ended(world: World) -> None:
         host = host_at(hub, policy=ERROR)
         assert (await host.call(**CALL))["result"]["content"] == DONE
         assert progress(host) == []
-
-
-async def test_where_a_profile_says_so_it_is_held_for_ever(world: World) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world, PATIENT) as hub:
-        host = host_at(hub, policy=QuestionPolicy(form="inbox", hold_s=7, on_hold_end="wait"))
-        call = asyncio.create_task(host.call(**CALL))
-        await settle(20_000)
-        await answer(hub)
-        assert (await call)["result"]["content"] == DONE
 
 
 # What the host hears
@@ -197,14 +169,6 @@ async def test_progress_only_grows_whatever_the_server_reports_in_between(world:
         assert {0.25, 0.5, 1e15} < set(told)
         assert len(told) == 3 + 10
         assert {each["progressToken"] for each in progress(host)} == {"p"}
-
-
-async def test_a_host_that_did_not_ask_for_progress_is_told_none(world: World) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world, PATIENT) as hub:
-        host = host_at(hub, policy=ERROR)
-        await host.call(**UNTOLD)
-        assert host.told == []
 
 
 # The host's own dialog
@@ -292,18 +256,4 @@ async def test_a_request_is_held_until_its_call_can_be_kept(world: World) -> Non
         assert await call == 55
         await answer(hub)
         (record,) = hub.calls.select(CallFilter())
-        await until(lambda: hub.calls.get(record.id).state is CallState.COMPLETED)
-
-
-async def test_an_answer_that_comes_as_the_hold_ends_gives_the_result(world: World) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world, PATIENT) as hub:
-        world.store.delay_s = 1.0
-        call = asyncio.create_task(host_at(hub, policy=ERROR).call(**CALL))
-        await question(hub)
-        await settle(44.5 - hub.clock.steady())
-        await answer(hub)
-        response = await call
-        (record,) = hub.calls.select(CallFilter())
-        assert ("result" in response) == (record.state is CallState.COMPLETED)
         await until(lambda: hub.calls.get(record.id).state is CallState.COMPLETED)

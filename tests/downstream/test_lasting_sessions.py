@@ -178,23 +178,6 @@ async def test_a_session_is_idle_only_while_the_hub_runs(life: Lives) -> None:
         assert len(at.sessions) == 0
 
 
-async def test_sessions_of_earlier_processes_count_and_the_one_that_is_idle_for_the_longest_time_goes(
-    life: Lives,
-) -> None:
-    async with life() as at:
-        first, second = await begun(at), await begun(at)
-        await anyio.sleep(100)
-        assert await taken_up(at, first) is first
-        await settle()
-    async with life() as at:
-        small = EndpointSessions(at.hub, lambda: HostLimits(sessions_per_principal=2))
-        third = await small.begin(McpHost(principal=ADA, revision=OLD), at.endpoint)
-        await settle()
-        found = [await small.find(each.id, ADA, at.endpoint) for each in (first, second, third)]
-        assert [each is not None for each in found] == [True, False, True]
-        small.close()
-
-
 async def test_hosts_are_served_while_the_store_cannot_be_written(life: Lives, world: World) -> None:
     async with life() as at:
         world.store.failures = 1

@@ -76,26 +76,6 @@ def servers_of(result: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("era", Era)
-async def test_the_tools_of_twenty_servers_are_listed_whole_and_in_one_order(world: World, era: Era) -> None:
-    offers(world)
-    async with world.hub(*map(server, SERVERS)) as hub:
-        await listed(hub, len(SERVERS))
-        host = host_of_all(hub, era)
-        names = [tool["name"] for tool in (await at_once(host))["tools"] if "_meta" in tool]
-        assert names == [f"{name}__{tool['name']}" for name in SERVERS for tool in TOOLS]
-
-
-@pytest.mark.parametrize("era", Era)
-async def test_a_server_that_never_lists_its_tools_holds_up_none_of_the_others(world: World, era: Era) -> None:
-    offers(world, listing=never)
-    async with world.hub(*map(server, SERVERS)) as hub:
-        await listed(hub, len(SERVERS) - 1)
-        host = host_of_all(hub, era)
-        await waited_for(host)
-        assert servers_of(await at_once(host)) == OTHERS
-
-
-@pytest.mark.parametrize("era", Era)
 async def test_a_server_that_never_connects_holds_up_none_of_the_others(world: World, era: Era) -> None:
     offers(world)
     world.peers[SILENT].always = 10_000.0
@@ -135,21 +115,6 @@ async def test_a_host_waits_no_longer_than_until_it_is_known_that_a_server_lists
         await settle(0.1)
         await host_of_all(hub, Era.STATELESS).call("tools/list")
         assert world.peers[SILENT].fetches[0].at + 1.0 == pytest.approx(anyio.current_time(), abs=0.1)
-
-
-@pytest.mark.parametrize("era", Era)
-async def test_a_server_that_answers_no_more_is_listed_as_before_and_others_are_called(world: World, era: Era) -> None:
-    offers(world)
-    async with world.hub(*map(server, SERVERS)) as hub:
-        await listed(hub, len(SERVERS))
-        silent = world.peers[SILENT]
-        silent.listing = silent.behaviour = never
-        silent.link.tell("notifications/tools/list_changed")
-        host = host_of_all(hub, era)
-        assert servers_of(await at_once(host)) == SERVERS
-        with anyio.move_on_after(1.0) as limit:
-            assert "result" in await host.call(name=f"{SERVERS[0]}__tool0")
-        assert not limit.cancelled_caught
 
 
 @pytest.mark.parametrize("era", Era)

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import anyio
 import pytest
 
 from hubbubd.config.sections.mcp import ProfileSettings
@@ -15,11 +14,9 @@ from ..runtime.conftest import World, server
 from .conftest import ADA, NEW, OLD, NewHost, OldHost, Opened, handles, lists, said, settle, until
 
 TOOLS = "notifications/tools/list_changed"
-UPDATED = "notifications/resources/updated"
 MESSAGE = "notifications/message"
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 ALL = {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "logging": {}}
-URI = "file:///a"
 
 
 def only(name: str) -> Principal:
@@ -41,13 +38,6 @@ async def ask(endpoint: McpEndpoint, principal: Principal, method: str, **params
     host = McpHost(principal=principal, revision=OLD)
     exchange = HostRequest(id=1, method=method, params=params, host=host, tell=lambda _: None)
     return json.loads(await endpoint.serve(exchange))["result"]
-
-
-async def test_hosts_of_one_profile_list_what_is_theirs_whoever_asked_before(hub: Hub) -> None:
-    endpoint = McpEndpoint(hub, ProfileView(hub, "p", ProfileSettings), handles(hub))
-    for name in ("one", "two", "one"):
-        listed = await ask(endpoint, only(name), "tools/list")
-        assert [tool["name"] for tool in listed["tools"]] == ["hubbub_result", f"{name}__a"]
 
 
 async def test_a_search_finds_nothing_of_servers_out_of_reach(hub: Hub) -> None:
@@ -72,30 +62,6 @@ async def test_a_host_of_one_server_is_not_told_of_lists_of_others(hub: Hub, wor
     await settle(2)
     assert len(told) == 1
     standing.close()
-
-
-async def test_a_profile_that_changes_all_the_time_is_told_five_times_a_second_at_most(hub: Hub) -> None:
-    settings, told = [ProfileSettings()], list[bytes]()
-    endpoint = McpEndpoint(hub, ProfileView(hub, "p", lambda: settings[0]), handles(hub))
-    standing = endpoint.make_notifications(
-        McpHost(principal=ADA, revision=OLD), lambda message, once: told.append(message)
-    )
-    began = anyio.current_time()
-    for number in range(501):
-        settings[0] = ProfileSettings(servers=("one",) if number % 2 else ("*",), instructions=str(number))
-        hub.catalog.reconsider()
-        await anyio.sleep(0.01)
-    assert 1 < len(told) <= 5 * (anyio.current_time() - began) + 1
-    standing.close()
-
-
-async def test_a_principal_that_may_no_longer_call_a_server_hears_nothing_of_its_resources(place: Opened) -> None:
-    async with place(OLD, capabilities=ALL) as at:
-        host = at.old()
-        await host.ask("resources/subscribe", uri=URI)
-        host.session.host.principal = Principal(name="ada", grants=(), credential="ada")
-        at.peer.link.tell(UPDATED, {"uri": URI})
-        assert said(host.stream) == []
 
 
 async def test_a_host_that_has_left_is_told_nothing_and_wants_nothing(hub: Hub, world: World) -> None:

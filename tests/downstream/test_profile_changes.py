@@ -69,24 +69,6 @@ async def profile(world: World) -> AsyncIterator[Profile]:
         yield Profile(hub, world)
 
 
-async def test_a_profile_says_what_its_servers_say_and_what_it_tells(profile: Profile) -> None:
-    result = await profile.old().ask("initialize", protocolVersion=OLD)
-    assert result["capabilities"]["tools"] == {"listChanged": True}
-    assert result["capabilities"]["resources"] == {"listChanged": True, "subscribe": True}
-    assert "## one\nUse one.\n\n## two\nUse two." in result["instructions"]
-
-
-async def test_a_changed_list_of_one_server_is_told_once_to_those_who_see_it(profile: Profile) -> None:
-    both, one = profile.old(), profile.old(OF_ONE)
-    offer(profile.world, "two", "a", "b")
-    profile.world.peers["two"].link.tell(TOOLS)
-    await settle(2)
-    assert (methods(both), methods(one)) == ([TOOLS], [])
-    profile.world.peers["two"].link.tell(TOOLS)  # and now it is the same
-    await settle(2)
-    assert methods(both) == []
-
-
 async def test_a_server_that_comes_or_goes_is_a_change(profile: Profile) -> None:
     host = profile.old()
     profile.world.peers["three"].capabilities = {"tools": {}}

@@ -136,20 +136,6 @@ async def test_a_host_that_refuses_to_generate_or_to_name_folders_leaves_it_to_t
 
 
 @pytest.mark.parametrize(("of_host", "of_server"), CELLS)
-@pytest.mark.parametrize("kind", ["form", "url"])
-@pytest.mark.parametrize("method", METHODS)
-async def test_what_nobody_answers_in_time_is_cancelled(
-    world: World, of_host: Era, of_server: Era, kind: str, method: str
-) -> None:
-    got = asks(world, of_server, QUESTIONS[kind])
-    async with connected(world, IMPATIENT) as hub:
-        host = host_at(hub, of_host, answering(ANSWERS[kind], after_s=1000))
-        response = await host.call(method, **METHODS[method])
-        assert response["result"]["content"] == DONE
-        assert [each["action"] for each in got] == ["cancel"]
-
-
-@pytest.mark.parametrize(("of_host", "of_server"), CELLS)
 @pytest.mark.parametrize("kind", ["sampling", "roots"])
 @pytest.mark.parametrize("method", METHODS)
 async def test_what_cannot_be_cancelled_and_nobody_answers_in_time_is_an_error(
@@ -179,17 +165,6 @@ async def test_a_host_that_did_not_declare_a_kind_is_not_asked(
         await hub.inbox.answer(asked.id, Result(ANSWERS[kind]), "alice", answer_id=None, claim_id=None)
         assert (await call)["result"]["content"] == DONE
         assert (got, host.asked) == ([ANSWERS[kind]], [])
-
-
-async def test_a_form_alone_is_not_a_page(world: World) -> None:
-    asks(world, Era.HANDSHAKE, QUESTIONS["url"])
-    async with connected(world) as hub:
-        host = host_at(hub, capabilities={"elicitation": {}})
-        call = asyncio.create_task(host.call())
-        asked = await question(hub)
-        await hub.inbox.answer(asked.id, Accept(), "alice", answer_id=None, claim_id=None)
-        await call
-        assert host.asked == []
 
 
 async def test_a_page_has_an_id_of_the_hub_and_is_told_complete_when_the_call_goes_on(world: World) -> None:

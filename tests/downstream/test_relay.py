@@ -195,15 +195,6 @@ def methods(sent: list[Sent]) -> list[str]:
     return [each.method for each in sent]
 
 
-async def test_a_host_that_subscribes_again_is_told_once(place: Opened) -> None:
-    async with place(OLD, capabilities=WATCHED) as at:
-        host = at.old()
-        for _ in range(2):
-            await host.ask("resources/subscribe", uri=URI)
-        at.peer.link.tell(UPDATED, {"uri": URI})
-        assert len(said(host.stream)) == 1
-
-
 async def test_a_resource_may_have_changed_while_the_server_was_away(place: Opened) -> None:
     async with place(OLD, capabilities=WATCHED) as at:
         host = at.old()
@@ -318,27 +309,6 @@ async def test_a_server_hears_at_once_that_a_request_is_cancelled_and_there_is_n
         await until(lambda: at.peer.sent[0].cancelled)
         assert anyio.current_time() - began < 0.2
         assert under_way.cancelled()
-
-
-async def test_the_end_of_a_session_ends_its_calls(place: Opened) -> None:
-    async with place(OLD, behaviour=never) as at:
-        host = at.old()
-        host.begin("tools/call", name="t")
-        await until(lambda: at.peer.sent)
-        host.session.end()
-        await until(lambda: at.peer.sent[0].cancelled)
-
-
-async def test_a_request_that_was_never_made_is_not_cancelled(place: Opened) -> None:
-    async with place(OLD, behaviour=never) as at:
-        host = at.old()
-        under_way = host.begin("tools/call", name="t")
-        await until(lambda: at.peer.sent)
-        others: tuple[object, ...] = (99, "1", None, [], {})
-        for id_ in others:
-            host.session.receive(NotificationMessage("notifications/cancelled", {"requestId": id_}))
-        await settle()
-        assert not under_way.done()
 
 
 async def test_progress_goes_up_and_ends_before_the_result(place: Opened) -> None:

@@ -18,10 +18,10 @@ from hubbubd.downstream.questions.input_rounds import STATE_S
 from hubbubd.errors import FailedPrecondition
 from hubbubd.upstream.ports import Era
 
-from ..runtime.conftest import FORM, World, open_requests, question, server, settle, until
+from ..runtime.conftest import FORM, World, open_requests, server, settle, until
 from ..runtime.peer import Outcome, Sent
 from ..runtime.test_time import System
-from .scripted import ScriptedHost, answering, asks, connected, host_at
+from .scripted import ScriptedHost, asks, connected, host_at
 
 ASKED = ("elicitation/create", FORM)
 GIVEN = {"action": "accept", "content": {"name": "x"}}
@@ -96,15 +96,6 @@ async def test_a_state_expires(world: World) -> None:
         again = await asked_by(host)
         await settle(STATE_S)
         assert (await host.send("tools/call", again))["error"]["code"] == -32602
-
-
-async def test_what_is_between_host_and_hub_may_differ_in_a_retry(world: World) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world) as hub:
-        host = host_at(hub, Era.STATELESS)
-        again = await asked_by(host, _meta={"progressToken": 1})
-        response = await host.send("tools/call", {**again, "_meta": {"progressToken": 2, "traceparent": "x"}})
-        assert response["result"]["content"] == DONE
 
 
 async def test_the_same_retry_twice_gets_the_same_result_and_the_tool_runs_once(world: World) -> None:
@@ -185,16 +176,6 @@ async def test_a_first_call_with_answers_and_no_state_goes_to_the_server_as_it_i
         assert world.peer.sent[-1].params == {**CALL, "inputResponses": {"q": GIVEN}}
 
 
-async def test_the_servers_own_state_stays_in_the_hub(world: World) -> None:
-    asks(world, Era.STATELESS, ASKED)
-    async with connected(world) as hub:
-        host = host_at(hub, Era.STATELESS)
-        again = await asked_by(host)
-        assert again["requestState"] != "1"
-        assert (await host.send("tools/call", again))["result"]["content"] == DONE
-        assert world.peer.sent[-1].params["requestState"] == "1"
-
-
 # Answers that come when the host is not there
 
 
@@ -223,18 +204,6 @@ async def test_what_a_host_was_asked_first_is_everybodys_once_it_would_have_give
         await settle(10)
         await hub.inbox.answer(asked.id, person, "alice", answer_id=None, claim_id=None)
         await until(lambda: got)
-
-
-async def test_what_the_inbox_answered_meanwhile_is_the_result_of_the_retry(world: World) -> None:
-    got = asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world) as hub:
-        host = host_at(hub, Era.STATELESS)
-        again = await asked_by(host)
-        (open_one,) = open_requests(hub)
-        await hub.inbox.answer(open_one.id, Accept({"name": "y"}), "alice", answer_id=None, claim_id=None)
-        await until(lambda: got)
-        assert (await host.send("tools/call", again))["result"]["content"] == DONE
-        assert got == [{"action": "accept", "content": {"name": "y"}}]
 
 
 @pytest.mark.parametrize("of_host", Era)
@@ -315,18 +284,6 @@ async def test_a_call_that_waits_for_a_person_outlives_its_host(world: World) ->
         await until(lambda: hub.calls.get(call.id).state is CallState.COMPLETED)
 
 
-async def test_a_call_that_waits_for_nobody_ends_with_its_host(world: World) -> None:
-    async def for_ever(_sent: Sent) -> Outcome:
-        await asyncio.sleep(10_000)
-        return {}
-
-    world.peer.behaviour = for_ever
-    async with connected(world) as hub:
-        await gone(host_at(hub, Era.STATELESS), lambda: world.peer.sent)
-        await settle(0.1)
-        assert world.peer.sent[0].cancelled
-
-
 async def test_a_call_whose_answer_was_given_ends_with_its_host(world: World) -> None:
     async def behaviour(sent: Sent) -> Outcome:
         await sent.ask(*ASKED).answered()
@@ -405,18 +362,6 @@ async def test_the_retry_of_a_call_that_a_restart_ended_says_so(world: World) ->
         assert len(world.peer.sent) == 1
 
 
-async def test_a_restart_between_question_and_answer_leaves_the_question_in_the_inbox(world: World) -> None:
-    got = asks(world, Era.STATELESS, ASKED)
-    async with connected(world) as hub:
-        again = await asked_by(host_at(hub, Era.STATELESS))
-    async with connected(world) as hub:
-        asked = await question(hub)
-        await hub.inbox.answer(asked.id, Accept({"name": "y"}), "alice", answer_id=None, claim_id=None)
-        response = await host_at(hub, Era.STATELESS).send("tools/call", again)
-        assert response["result"]["content"] == DONE
-        assert got == [{"action": "accept", "content": {"name": "y"}}]
-
-
 async def test_prompts_have_no_result_that_says_so(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
@@ -428,14 +373,3 @@ async def test_prompts_have_no_result_that_says_so(world: World) -> None:
 
 
 # Sessions that end
-
-
-async def test_the_call_of_a_session_that_ends_ends_with_it(world: World) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world) as hub:
-        host = host_at(hub, Era.HANDSHAKE, answering(None, 10_000))
-        call = asyncio.create_task(host.call())
-        await until(lambda: host.asked)
-        host.session.end()
-        await until(lambda: world.peer.sent[0].cancelled)
-        call.cancel()

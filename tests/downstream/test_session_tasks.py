@@ -65,16 +65,6 @@ async def test_a_task_asks_its_host_while_it_waits_for_the_result(world: World, 
         assert (await result(host, "tasks/get", taskId=task_id))["status"] == "completed"
 
 
-@pytest.mark.parametrize("era", Era)
-async def test_a_person_may_take_ten_minutes_over_what_a_task_asks(world: World, era: Era) -> None:
-    got = asks(world, era, ASKED)
-    async with connected(world, server(answer_timeout_s=3600)) as hub:
-        host = host_at(hub, Era.HANDSHAKE, answering(GIVEN, after_s=600))
-        task_id = await made(host)
-        assert (await result(host, "tasks/result", taskId=task_id))["content"] == DONE
-        assert got == [GIVEN]
-
-
 async def test_a_host_is_told_of_each_status(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
@@ -125,20 +115,6 @@ async def test_a_task_whose_question_is_the_inboxs_says_where_to_answer(world: W
         await hub.inbox.answer(asked.id, Accept({"name": "y"}), "alice", answer_id=None, claim_id=None)
         assert (await waiting)["content"] == DONE
         assert host.asked == []
-
-
-async def test_a_host_that_asks_again_for_the_result_is_asked_again(world: World) -> None:
-    got = asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world) as hub:
-        host = host_at(hub, Era.HANDSHAKE)
-        task_id = await made(host)
-        first = asyncio.create_task(host.call("tasks/result", taskId=task_id))
-        await until(lambda: host.asked)
-        first.cancel()
-        await asyncio.wait([first])
-        host.handler = answering(GIVEN)
-        assert (await result(host, "tasks/result", taskId=task_id))["content"] == DONE
-        assert (got, len(host.asked)) == ([GIVEN], 2)
 
 
 @pytest.mark.parametrize("also", ["tasks/get", "tasks/result"])
@@ -199,17 +175,6 @@ async def test_a_task_is_never_older_than_it_was(world: World) -> None:
         assert times == sorted(set(times))
 
 
-async def test_a_task_goes_on_over_a_restart(world: World) -> None:
-    got = asks(world, Era.STATELESS, ASKED)
-    async with connected(world) as hub:
-        task_id = await made(host_at(hub))
-        await until(lambda: open_requests(hub))
-    async with connected(world) as hub:
-        host = host_at(hub, Era.HANDSHAKE, answering(GIVEN))
-        assert (await result(host, "tasks/result", taskId=task_id))["content"] == DONE
-        assert got == [GIVEN]
-
-
 @pytest.mark.parametrize(("tool", "asked"), [("may", True), ("must", True), ("not", False), ("silent", False)])
 async def test_a_server_carries_out_as_tasks_what_it_says_it_can(world: World, tool: str, asked: bool) -> None:
     tasks = TaskServer(world)
@@ -220,16 +185,6 @@ async def test_a_server_carries_out_as_tasks_what_it_says_it_can(world: World, t
         assert ("task" in world.peer.sent[0].params) is asked
         tasks.end()
         await until(lambda: hub.calls.get(task_id).state is CallState.COMPLETED)
-
-
-async def test_a_tool_that_is_always_a_task_can_be_called_without_one(world: World) -> None:
-    tasks = TaskServer(world)
-    async with connected(world) as hub:
-        await until(lambda: hub.catalog.entries("one/tool"))
-        call = asyncio.create_task(result(host_at(hub), "tools/call", name="must"))
-        await settle(2)
-        tasks.end()
-        assert (await call)["content"] == DONE
 
 
 # How tasks end
@@ -319,15 +274,6 @@ async def test_a_page_begins_after_the_last_one_whatever_has_come_meanwhile(worl
         second = await result(host, "tasks/list", cursor=first["nextCursor"])
         listed = [task["taskId"] for page in (first, second) for task in page["tasks"]]
         assert (sorted(listed), len(listed), "nextCursor" in second) == (sorted(ids), PAGE + 3, False)
-
-
-async def test_a_list_that_fills_its_page_is_whole(world: World) -> None:
-    async with connected(world) as hub:
-        host = host_at(hub)
-        for _ in range(PAGE):
-            await made(host)
-        listed = await result(host, "tasks/list")
-        assert (len(listed["tasks"]), "nextCursor" in listed) == (PAGE, False)
 
 
 async def test_a_call_that_became_no_task_is_not_listed(world: World) -> None:

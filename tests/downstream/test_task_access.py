@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.upstream.ports import Era
@@ -56,33 +55,12 @@ async def test_an_id_that_can_be_none_is_refused(world: World, named: object) ->
         assert (await host_with_tasks(hub).send("tasks/get", {"taskId": named}))["error"]["code"] == -32602
 
 
-async def test_a_hub_by_itself_does_not_ask_its_store_for_a_task(world: World) -> None:
-    asks(world, Era.STATELESS, ASKED)
-    async with connected(world) as hub:
-        host = host_with_tasks(hub)
-        task_id = await made(host)
-        await settle(3)
-        world.store.failures = 1
-        assert (await host.send("tasks/get", {"taskId": task_id[:-1]}))["error"]["code"] == -32602
-        assert world.store.failures == 1
-        world.store.failures = 0
-
-
 async def test_a_task_is_of_the_endpoint_where_it_was_made(world: World) -> None:
     TaskServer(world, Era.STATELESS)
     async with connected(world) as hub:
         task_id = await made(host_with_tasks(hub))
         elsewhere = host_with_tasks(hub, view="p/another")
         assert (await elsewhere.send("tasks/get", {"taskId": task_id}))["error"]["code"] == -32602
-
-
-async def test_tasks_of_a_server_that_is_out_of_reach_now_do_not_exist(world: World) -> None:
-    TaskServer(world, Era.STATELESS)
-    async with connected(world) as hub:
-        host = host_with_tasks(hub)
-        task_id = await made(host)
-        host.host.principal = Principal(name=ME, grants=(Grant(Role.CALLER, ("two",)),), credential=f"token:{ME}")
-        assert (await host.send("tasks/get", {"taskId": task_id}))["error"]["code"] == -32602
 
 
 async def test_endpoints_declare_the_extension_and_nothing_of_earlier_revisions(world: World) -> None:

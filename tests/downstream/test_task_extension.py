@@ -4,12 +4,10 @@ import asyncio
 
 import pytest
 
-from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.tasks.host_tasks import AWAY_S
-from hubbubd.errors import PeerError
 from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, SAMPLING, World, open_requests, server, settle, until
@@ -47,18 +45,6 @@ async def test_a_call_becomes_a_task_when_people_are_asked(world: World, era: Er
         assert got == [GIVEN, GIVEN]
 
 
-@pytest.mark.parametrize("era", Era)
-async def test_a_person_may_take_ten_minutes_over_what_a_task_asks(world: World, era: Era) -> None:
-    got = asks(world, era, ASKED)
-    async with connected(world, server(answer_timeout_s=3600)) as hub:
-        host = host_with_tasks(hub)
-        task_id = await made(host)
-        await settle(600)
-        await answered(host, task_id)
-        assert (await reached(host, task_id, "completed"))["result"]["content"] == DONE
-        assert got == [GIVEN]
-
-
 @ERAS
 async def test_a_call_becomes_a_task_when_its_server_makes_one(world: World, era: Era) -> None:
     tasks = TaskServer(world, era)
@@ -72,19 +58,6 @@ async def test_a_call_becomes_a_task_when_its_server_makes_one(world: World, era
         assert (task["status"], task["statusMessage"]) == ("working", "half way")
         tasks.end(result=RESULT)
         assert (await reached(host, task_id, "completed"))["result"]["content"] == DONE
-
-
-async def test_a_server_that_is_seldom_asked_is_asked_when_the_host_asks(world: World) -> None:
-    tasks = TaskServer(world, Era.STATELESS)
-    tasks.interval_ms = 30_000
-    async with connected(world) as hub:
-        host = host_with_tasks(hub)
-        task_id = await made(host)
-        await settle()
-        tasks.end(result=RESULT)
-        await result(host, "tasks/get", taskId=task_id)
-        await settle()
-        assert (await result(host, "tasks/get", taskId=task_id))["status"] == "completed"
 
 
 async def test_a_host_without_the_extension_gets_no_task(world: World) -> None:
@@ -171,19 +144,6 @@ async def test_an_answer_that_nobody_gave_leaves_the_question_to_the_inbox(world
         assert len(open_requests(hub)) == 1
 
 
-async def test_a_person_may_decline_whenever_the_host_last_looked(world: World) -> None:
-    got = asks(world, Era.STATELESS, ASKED)
-    async with connected(world) as hub:
-        host = host_with_tasks(hub)
-        task_id, key = await made(host), ""
-        for _ in range(3):
-            await settle(3)
-            (key,) = (await result(host, "tasks/get", taskId=task_id))["inputRequests"]
-        await result(host, "tasks/update", taskId=task_id, inputResponses={key: {"action": "decline"}})
-        await reached(host, task_id, "completed")
-        assert got == [{"action": "decline"}]
-
-
 async def test_an_answer_that_does_not_fit_is_refused_and_may_be_given_again(world: World) -> None:
     got = asks(world, Era.STATELESS, ASKED)
     async with connected(world) as hub:
@@ -222,17 +182,6 @@ async def test_a_question_for_the_host_first_is_kept_for_it_while_it_asks(world:
         assert hub.inbox.reserved.claim_of(second) is not None
         await answered(host, task_id, SAID)
         await reached(host, task_id, "completed")
-
-
-async def test_a_question_that_comes_when_the_host_is_away_is_everybodys(world: World) -> None:
-    tasks = TaskServer(world, Era.STATELESS)
-    asked = {"method": "sampling/createMessage", "params": SAMPLING}
-    async with connected(world) as hub:
-        await made(host_with_tasks(hub))
-        await settle(100)
-        tasks.status, tasks.more = "input_required", {"inputRequests": {"a": asked}}
-        await until(lambda: open_requests(hub))
-        assert hub.inbox.reserved.claim_of(open_requests(hub)[0]) is None
 
 
 async def test_a_question_is_the_hosts_however_late_its_call_becomes_a_task(world: World) -> None:
@@ -282,15 +231,6 @@ async def test_a_host_that_goes_away_leaves_its_questions_to_everybody(world: Wo
 # How tasks end
 
 
-async def test_a_tools_error_is_the_result_of_a_task(world: World) -> None:
-    tasks = TaskServer(world, Era.STATELESS)
-    async with connected(world) as hub:
-        host = host_with_tasks(hub)
-        task_id = await made(host)
-        tasks.end(result={**RESULT, "isError": True})
-        assert (await reached(host, task_id, "completed", "failed"))["result"]["isError"] is True
-
-
 async def test_a_servers_error_fails_the_task_as_it_was(world: World) -> None:
     tasks = TaskServer(world, Era.STATELESS)
     error = {"code": -32077, "message": "it broke", "data": {"part": 7}}
@@ -330,41 +270,6 @@ async def test_a_cancelled_task_takes_its_questions_back(world: World) -> None:
         assert world.peer.sent[0].cancelled
 
 
-async def test_a_task_goes_on_without_its_host(world: World) -> None:
-    tasks = TaskServer(world, Era.STATELESS)
-    async with connected(world) as hub:
-        host = host_with_tasks(hub)
-        task_id = await made(host)
-        await settle(200)
-        tasks.end(result=RESULT)
-        await settle(2)
-        assert hub.calls.get(task_id).state is CallState.COMPLETED
-        assert (await result(host, "tasks/get", taskId=task_id))["status"] == "completed"
-
-
-async def test_a_host_that_goes_away_before_there_is_a_task_ends_its_call(world: World) -> None:
-    async def for_ever(_sent: Sent) -> Outcome:
-        await asyncio.sleep(10_000)
-        return {}
-
-    world.peer.behaviour = for_ever
-    async with connected(world) as hub:
-        call = asyncio.create_task(host_with_tasks(hub).send("tools/call", {"name": "t"}))
-        await until(lambda: world.peer.sent)
-        call.cancel()
-        await until(lambda: world.peer.sent[0].cancelled)
-
-
-async def test_a_call_that_its_server_refuses_has_the_servers_error(world: World) -> None:
-    async def refuses(_sent: Sent) -> Outcome:
-        raise PeerError(-32021, "needs more", {"requiredCapabilities": {"sampling": {}}})
-
-    world.peer.behaviour = refuses
-    async with connected(world) as hub:
-        response = await host_with_tasks(hub).send("tools/call", {"name": "t"})
-        assert response["error"]["code"] == -32021
-
-
 # Restarts
 
 
@@ -388,12 +293,3 @@ async def test_a_task_that_ended_is_found_after_a_restart(world: World) -> None:
         before = await reached(host, task_id, "completed")
     async with connected(world) as hub:
         assert await result(host_with_tasks(hub), "tasks/get", taskId=task_id) == before
-
-
-async def test_a_task_that_a_restart_ended_says_so(world: World) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world) as hub:
-        task_id = await made(host_with_tasks(hub))
-    async with connected(world) as hub:
-        task = await result(host_with_tasks(hub), "tasks/get", taskId=task_id)
-        assert (task["status"], task["statusMessage"]) == ("cancelled", "the hub is shutting down")

@@ -14,7 +14,6 @@ from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.downstream import McpEndpoint, McpHost, ProfileView
-from hubbubd.errors import PeerError
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
@@ -221,23 +220,6 @@ async def test_a_fetch_of_what_is_at_work_says_so_and_is_told_of_progress(world:
         assert (await fetch(host, call_id))["result"]["content"] == DONE
 
 
-async def test_a_call_that_failed_is_its_error(world: World, era: Era) -> None:
-    offers(world)
-
-    async def behaviour(sent: Sent) -> Outcome:
-        await sent.ask(*ASKED).answered()
-        raise PeerError(-32055, "out of paper", {"tray": 2})
-
-    world.peer.behaviour = behaviour
-    async with connected(world, PATIENT) as hub:
-        host = host_of(hub, era)
-        call_id = await ticket_of(host)
-        await answer(hub)
-        for _ in range(2):
-            error = (await fetch(host, call_id))["error"]
-            assert error == {"code": -32055, "message": "out of paper", "data": {"tray": 2}}
-
-
 # Whose results
 
 
@@ -301,24 +283,6 @@ async def test_the_tool_is_there_where_tickets_are(world: World, end: str, liste
         assert reason == ("CALL_NOT_FOUND" if listed else "TOOL_NOT_FOUND")
 
 
-async def test_a_profile_without_tickets_gives_an_error(world: World, era: Era) -> None:
-    offers(world)
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world, PATIENT) as hub:
-        response = await host_of(hub, era, on_hold_end="error").call(name="one__t")
-        assert response["error"]["data"]["reason"] == "ANSWER_AWAITED"
-
-
-async def test_a_profile_that_waits_holds_on(world: World, era: Era) -> None:
-    offers(world)
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world, PATIENT) as hub:
-        call = asyncio.create_task(host_of(hub, era, on_hold_end="wait").call(name="one__t"))
-        await settle(50_000)
-        await answer(hub)
-        assert (await call)["result"]["content"] == DONE
-
-
 @pytest.mark.parametrize(
     ("method", "params"),
     [("prompts/get", {"name": "one__p"}), ("resources/read", {"uri": "hubbub://s/one/file:///a"})],
@@ -342,20 +306,6 @@ async def test_prompts_and_resources_have_an_error_instead(
 # Restarts
 
 
-async def test_the_result_is_there_after_a_restart_between_ticket_and_answer(world: World, era: Era) -> None:
-    offers(world)
-    got = asks(world, Era.STATELESS, ASKED)
-    async with connected(world, PATIENT) as hub:
-        call_id = await ticket_of(host_of(hub, era))
-    async with connected(world, PATIENT) as hub:
-        await question(hub)
-        fetching = asyncio.create_task(fetch(host_of(hub, era), call_id))
-        await settle(5)
-        await answer(hub)
-        assert (await fetching)["result"]["content"] == DONE
-        assert [each["content"] for each in got] == [{"name": "x"}]
-
-
 async def test_the_result_is_there_after_a_restart_between_answer_and_fetch(world: World, era: Era) -> None:
     offers(world)
     faithful(world)
@@ -366,17 +316,6 @@ async def test_the_result_is_there_after_a_restart_between_answer_and_fetch(worl
     async with connected(world, PATIENT) as hub:
         assert (await fetch(host_of(hub, era), call_id))["result"]["unknown"]
         assert len(world.peer.sent) == 1
-
-
-async def test_a_call_that_a_restart_ended_says_so(world: World, era: Era) -> None:
-    offers(world)
-    faithful(world)
-    async with connected(world, PATIENT) as hub:
-        call_id = await ticket_of(host_of(hub, era))
-    async with connected(world, PATIENT) as hub:
-        result = (await fetch(host_of(hub, era), call_id))["result"]
-        assert result["isError"]
-        assert "restarted" in result["content"][0]["text"]
 
 
 # Hosts that go away, and hosts that are asked later

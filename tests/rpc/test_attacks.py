@@ -2,7 +2,6 @@
 
 import hmac
 import logging
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
@@ -13,17 +12,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from hubbub.v1 import admin_pb2
-from hubbub.v1.task_pb2 import ListTasksRequest
-from hubbubd.core.access import EVERYTHING, Grant, Role
-from hubbubd.errors import InvalidArgument, Unauthenticated
+from hubbubd.core.access import Grant, Role
+from hubbubd.errors import Unauthenticated
 from hubbubd.rpc.auth.gate import MAX_TOKEN, Authentication, Gate
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.connect import serve_connect
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.rpc.listeners.health import MAX_WATCHES
-from hubbubd.rpc.messages import pages
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.oversight import Token
 
 from .conftest import LIMIT_S, TOKEN, Caller, explain, gate
 from .test_auth import GET_STATUS
@@ -149,63 +145,6 @@ async def _answers(stub: health_pb2_grpc.HealthStub) -> bool:
         return bool(await stub.Check(health_pb2.HealthCheckRequest()))
     except grpc.aio.AioRpcError:
         return False
-
-
-async def test_connections_over_connect_that_are_open_at_once_are_bounded(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hubbubd.rpc.listeners.connect.MAX_RPCS", 3)
-    async with AsyncExitStack() as opened:
-        base = await opened.enter_async_context(serve_connect(hub, listen="127.0.0.1:0", gate=gate(hub)))
-        http = httpx2.AsyncClient(
-            base_url=base, verify=False, trust_env=False, timeout=LIMIT_S, headers={"connection": "close"}
-        )
-        await opened.enter_async_context(http)
-        assert (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code == 200
-        port = int(base.rpartition(":")[2])
-        with anyio.fail_after(LIMIT_S):
-            silent = [await opened.enter_async_context(await anyio.connect_tcp("127.0.0.1", port)) for _ in range(3)]
-            while (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code != 503:
-                await anyio.sleep(0.01)
-            for each in silent:
-                await each.aclose()
-            while (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code != 200:
-                await anyio.sleep(0.01)
-
-
-def test_a_page_token_that_was_changed_to_a_place_that_is_none_is_refused() -> None:
-    of, records = admin_pb2.ListTokensRequest(), [_record(1.0), _record(2.0)]
-
-    def page(token: str) -> str:
-        return pages.page(
-            records,
-            ListTasksRequest(page_size=1, page_token=token),
-            pages.newest,
-            lambda _: admin_pb2.ApiToken(),
-            of=of,
-            scope=EVERYTHING,
-        )[1]
-
-    token = page("")
-    raw = urlsafe_b64decode(token + "=" * (-len(token) % 4))
-    assert b",-2.0," in raw
-    for place in (b"1e999", b"-1e999", b'"x"', b"null", b"[]"):
-        with pytest.raises(InvalidArgument) as refused:
-            page(urlsafe_b64encode(raw.replace(b"-2.0", place)).decode().rstrip("="))
-        assert refused.value.reason == "PAGE_TOKEN_INVALID"
-
-
-def _record(at: float) -> Token:
-    return Token(
-        id=f"t{at}",
-        name="x",
-        digest="",
-        grants=(),
-        may_name_others=False,
-        created_at=at,
-        created_by="x",
-        expires_at=None,
-    )
 
 
 async def test_a_token_is_compared_whole_and_as_a_digest_however_much_of_it_is_right(

@@ -240,17 +240,6 @@ async def test_a_batch_of_a_snapshot_ends_where_others_get_their_turn(
     assert sizes == [5, 5, 4], f"{len(names) + 1} servers and the end of the snapshot"
 
 
-async def test_each_record_of_a_batch_is_noted_as_shown(hub: Hub) -> None:
-    names, noted = await several(hub, 5), list[str]()
-    changes = hub.servers.watch(ServerFilter())
-    responses = watch.responses(
-        changes, server_pb2.WatchServersResponse, SHOWN, shown=lambda each: noted.append(each.name), batches=True
-    )
-    async with aclosing(responses) as watched:
-        await snapshot(watched)
-    assert sorted(noted) == ["away", *names]
-
-
 async def test_what_comes_before_a_step_that_cannot_be_made_is_not_lost(hub: Hub) -> None:
     await several(hub, 5)
     made = list[str]()
@@ -265,15 +254,6 @@ async def test_what_comes_before_a_step_that_cannot_be_made_is_not_lost(hub: Hub
         assert [step.upsert.name for step in await next_steps(watched)] == made
         with pytest.raises(ValueError):
             await anext(watched)
-
-
-async def test_a_single_change_is_the_same_response_for_all(hub: Hub) -> None:
-    (name,) = await several(hub, 1)
-    async with aclosing(watching(hub)) as batched, aclosing(watching(hub, batches=False)) as single:
-        await snapshot(batched)
-        await snapshot(single)
-        await hub.servers.remove(name)
-        assert await anext(batched) is await anext(single)
 
 
 async def test_a_watcher_that_falls_behind_is_told_the_token_of_the_last_step_that_it_got(

@@ -21,7 +21,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import WatcherLimit
 
 from ..upstream.conftest import Scripted, event, scripted
-from .call_stream import CallStream, begin, failure, hang_up, streamed, waiting
+from .call_stream import CallStream, begin, hang_up, streamed, waiting
 from .conftest import LIMIT_S, Caller, Until, explain, gate, spec_of
 from .test_bad_input import METHODS
 
@@ -110,13 +110,6 @@ async def test_a_call_is_refused_as_by_an_rpc_of_its_own_and_the_others_go_on(
     await stream.failed(1)
 
 
-async def test_the_error_of_a_server_has_the_id_of_its_call(stream: CallStream, good: str) -> None:
-    await stream.start(1, call_pb2.CallSpec(server="good", method="prompts/get", call_id="mine"))
-    refused = await stream.failed(1)
-    assert (refused.code, refused.reason) == (grpc.StatusCode.UNKNOWN, "SERVER_ERROR")
-    assert (refused.metadata["call_id"], refused.metadata["jsonrpc_code"]) == ("mine", "-32601")
-
-
 @pytest.mark.parametrize(
     ("step", "field"),
     [
@@ -167,24 +160,6 @@ async def test_calls_that_are_too_many_are_refused_until_one_has_ended(
         await under_way(until, hub, 2)
 
 
-async def test_each_of_many_calls_that_are_cancelled_at_once_says_so_once(
-    hub: Hub, stream: CallStream, until: Until
-) -> None:
-    ids = range(1, 301)
-    for number in ids:
-        await stream.start(number, waiting(call_id=f"c{number}"))
-        await stream.cancel(number)
-        await stream.cancel(number)
-    ended = [await stream.next() for _ in ids]
-    assert {step.id for step in ended} == set(ids)
-    assert {failure(step, step.id).reason for step in ended} == {"CALL_CANCELLED"}
-    await under_way(until, hub, 0)
-    await stream.cancel(1)  # over: nothing happens
-    await stream.start(1)
-    await stream.cancel(1)
-    assert (await stream.failed(1)).code is grpc.StatusCode.CANCELLED
-
-
 @pytest.mark.parametrize("detached", [True, False])
 async def test_a_stream_that_breaks_ends_its_calls_unless_they_are_detached_and_a_retry_finds_them(
     hub: Hub, api: Caller, stream: CallStream, until: Until, detached: bool
@@ -204,34 +179,6 @@ async def test_a_stream_that_breaks_ends_its_calls_unless_they_are_detached_and_
         await again.start(1, tool("away", call_id="mine"))
         assert (await again.failed(1)).reason == "CALL_ID_REUSED"
     assert len(hub.calls.select(CallFilter())) == 1
-
-
-async def test_the_same_call_on_two_streams_goes_on_when_one_breaks(
-    hub: Hub, api: Caller, stream: CallStream, until: Until
-) -> None:
-    await stream.start(1, waiting(call_id="mine"))
-    await under_way(until, hub, 1)
-    async with streamed(api.channel, api.metadata) as other:
-        await other.start(1, waiting(call_id="mine"))
-        await other.start(2, call_pb2.CallSpec())
-        await other.failed(2)  # so the one before it has joined
-    await stream.start(2, call_pb2.CallSpec())
-    await stream.failed(2)
-    assert not state(hub, "mine").ended
-
-
-async def test_a_caller_that_says_no_more_still_gets_the_ends_of_its_calls(api: Caller, stream: CallStream) -> None:
-    await stream.start(1, waiting(call_id="last"))
-    await stream.rpc.done_writing()
-    with anyio.fail_after(LIMIT_S):
-        while True:
-            try:
-                await api(METHODS["CancelCall"], call_pb2.CancelCallRequest(id="last"))
-                break
-            except grpc.aio.AioRpcError:  # it has not begun
-                await anyio.sleep(0)
-        await stream.failed(1)
-        assert await stream.rpc.read() is grpc.aio.EOF
 
 
 async def test_a_caller_that_waits_no_longer_hangs_up_on_that_call(hub: Hub, stream: CallStream, until: Until) -> None:
@@ -291,14 +238,6 @@ async def test_progress_comes_before_the_end_of_the_call_that_is_followed(
     await stream.completed(2)
     await stream.start(3, tool(), follow=True)
     assert set((await stream.failed(3)).violations) == {"start.request.spec.call_id"}
-
-
-async def test_a_call_that_is_joined_is_told_of_as_it_is(hub: Hub, stream: CallStream, until: Until) -> None:
-    await stream.start(1, waiting(call_id="mine"))
-    await under_way(until, hub, 1)
-    await stream.start(2, waiting(call_id="mine"), follow=True)
-    step = await stream.next()
-    assert (step.id, step.changed.id, step.changed.state) == (2, "mine", call_pb2.CALL_STATE_QUEUED)
 
 
 async def test_a_caller_that_reads_nothing_loses_its_stream_and_nobody_else_theirs(

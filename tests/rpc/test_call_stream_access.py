@@ -1,6 +1,5 @@
 """What a call on a stream may do is what CallMethod may, for as long as the credential lasts."""
 
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -8,7 +7,6 @@ import grpc
 import pytest
 
 from hubbub.v1 import call_pb2
-from hubbubd.config import HubSettings
 from hubbubd.core.access import Role
 from hubbubd.core.audit import AuditFilter
 from hubbubd.core.calls.call_states import CallState
@@ -19,7 +17,7 @@ from hubbubd.telemetry.trace import Span, SpanKind, Trace
 from hubbubd.telemetry.tracer import Tracer
 
 from .call_stream import CallStream, failure, streamed, waiting
-from .conftest import LIMIT_S, Caller, Until, explain, gate
+from .conftest import LIMIT_S, Caller, Until, gate
 from .test_access import DENIED, ELSEWHERE, HIDDEN, OF_A_SERVER, OK, SERVER, World, outcome, world
 from .test_bad_input import METHODS
 from .test_credential_ends import ENDS, caller
@@ -148,41 +146,6 @@ async def test_each_call_counts_against_the_quota_and_the_rate_of_its_principal(
         await until(lambda: bool(world.entries(action="CallMethod")))
         (entry,) = world.entries(action="CallMethod")
         assert entry.outcome == "RPC_RATE_EXCEEDED"
-
-
-async def test_calls_of_one_principal_on_all_its_streams_are_bounded_also_where_they_join_one(
-    hub: Hub, api: Caller
-) -> None:
-    """As RPCs are: each takes memory, though the call that they wait for is one."""
-    hub.quotas.carried.limit = 2
-    async with (
-        streamed(api.channel, api.metadata) as one,
-        streamed(api.channel, api.metadata) as other,
-    ):
-        await one.start(1, waiting(call_id="mine"))
-        await one.start(2, waiting(call_id="mine"))
-        await one.start(3, call_pb2.CallSpec())
-        assert (await one.failed(3)).reason == "TOO_MANY_CALLS"
-        await other.start(1, waiting(call_id="mine"))
-        assert (await other.failed(1)).reason == "TOO_MANY_CALLS"
-        await one.cancel(1)
-        await one.failed(1)
-        await other.start(1, call_pb2.CallSpec())
-        assert (await other.failed(1)).reason == "INVALID_ARGUMENT"
-
-
-async def test_streams_of_calls_of_one_principal_are_bounded_and_take_no_place_of_a_watch(
-    make: Make, tmp_path: Path
-) -> None:
-    async with make(streams_per_principal=1) as world, streamed(world.channel, world.local.metadata):
-        await world.local(METHODS["WatchCalls"], call_pb2.WatchCallsRequest())
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            async with streamed(world.channel, world.local.metadata):
-                pass
-        assert explain(caught.value).reason == "TOO_MANY_STREAMS"
-        world.hub.quotas.adopt(HubSettings(data_dir=tmp_path, streams_per_principal=2))
-        async with streamed(world.channel, world.local.metadata):
-            pass
 
 
 async def test_a_call_has_its_own_place_in_a_trace(hub: Hub, api: Caller, until: Until) -> None:

@@ -121,12 +121,6 @@ async def test_nothing_else_comes_than_what_the_caller_answers(hub: Hub, stream:
     assert {(await ended(stream, number)).id for number in (1, 2)} == {1, 2}
 
 
-async def test_any_kind_is_taken_if_none_is_named(hub: Hub, stream: CallStream, until: Until) -> None:
-    await begun(hub, stream, until, answers=[inbox_pb2.PENDING_REQUEST_KIND_UNSPECIFIED])
-    await ask(hub, "req_1", kind=RequestKind.ROOTS, request=b"{}")
-    assert (await assigned(stream, 1)).kind == ROOTS
-
-
 async def test_a_caller_that_attaches_to_its_call_again_is_asked_what_was_open_before(
     hub: Hub, stream: CallStream, until: Until
 ) -> None:
@@ -135,18 +129,6 @@ async def test_a_caller_that_attaches_to_its_call_again_is_asked_what_was_open_b
     await ask(hub, "req_1")
     await stream.start(2, waiting(call_id="mine"), detached=True, answers=[FORM])
     assert (await assigned(stream, 2)).id == "req_1"
-
-
-async def test_they_come_one_at_a_time(hub: Hub, stream: CallStream, until: Until) -> None:
-    await begun(hub, stream, until)
-    await ask(hub, "first")
-    await ask(hub, "second")
-    first = await assigned(stream, 1)
-    assert (first.id, hub.inbox.get("second").claim) == ("first", None)
-    await stream.say(answering(2, "first", first.claim.id))
-    steps = [await stream.next() for _ in range(3)]
-    assert [step.WhichOneof("step") for step in steps if step.id == 2] == ["answered"]
-    assert [step.assigned.id for step in steps if step.HasField("assigned")] == ["second"]
 
 
 async def test_what_is_left_to_others_does_not_come_again(hub: Hub, stream: CallStream, until: Until) -> None:
@@ -343,24 +325,6 @@ async def test_a_caller_beyond_its_rate_takes_nothing_from_others(make: Make, un
         assert not world.hub.inbox.get("req_1").moments
 
 
-async def test_a_caller_is_told_what_becomes_of_its_answers_after_it_has_said_all(
-    hub: Hub, stream: CallStream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer, go = hub.inbox.answer, anyio.Event()
-
-    async def slowly(*args: Any, **options: Any) -> PendingRequest:
-        await go.wait()
-        return await answer(*args, **options)
-
-    monkeypatch.setattr(hub.inbox, "answer", slowly)
-    await ask(hub, "req_1", None)
-    await stream.say(answering(1, "req_1"))
-    await stream.rpc.done_writing()
-    await anyio.wait_all_tasks_blocked()
-    go.set()
-    assert (await ended(stream, 1)).HasField("answered")
-
-
 async def test_what_a_call_is_asked_while_its_hub_shuts_down_is_still_answered_there(
     hub: Hub, stream: CallStream, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,18 +338,6 @@ async def test_what_a_call_is_asked_while_its_hub_shuts_down_is_still_answered_t
         await stream.say(answering(2, "req_1", request.claim.id))
         assert (await ended(stream, 2)).answered.pending_request.state == ANSWERED
         await stream.cancel(1)
-
-
-async def test_what_a_call_had_yet_to_be_told_when_it_ended_is_not_told(hub: Hub) -> None:
-    written = await _told_late(hub, lambda: ask(hub, "req_1"))
-    assert [step.WhichOneof("step") for step in written] == ["completed"]
-
-
-async def test_a_caller_that_answers_counts_among_the_workers(hub: Hub, stream: CallStream) -> None:
-    hub.quotas.streams.limit = 1
-    await stream.start(1, waiting(call_id="one"), answers=[FORM])
-    await stream.start(2, waiting(call_id="two"), answers=[FORM])
-    assert (await stream.failed(2)).reason == "TOO_MANY_STREAMS"
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ from typing import Any
 
 import anyio
 import pytest
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
 
 import hubbub_client
 from hubbubd.core.access import Grant, Role
@@ -15,7 +13,7 @@ from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.runtime.hub import Hub
 
-from ..upstream.conftest import Scripted, event, scripted
+from ..upstream.conftest import scripted
 from .conftest import LIMIT_S, TOKEN, Until
 from .test_call_stream import good, under_way
 from .test_call_stream_answers import ask
@@ -37,48 +35,6 @@ async def client(hub: Hub, address: str, good: str) -> AsyncIterator[hubbub_clie
     async with hubbub_client.connect(address, TOKEN) as opened:
         await connected(hub, opened)
         yield opened
-
-
-async def test_results_and_errors_are_those_of_the_server(client: hubbub_client.Hub) -> None:
-    assert (await client.call_tool("good", "any")).text == "hi"
-    with pytest.raises(hubbub_client.UpstreamError) as caught:
-        await client.get_prompt("good", "none", call_id="mine")
-    assert (caught.value.reason, caught.value.metadata["call_id"]) == ("SERVER_ERROR", "mine")
-    with pytest.raises(hubbub_client.InvalidArgument) as invalid:
-        await client.call("good", "")
-    assert [path for path, _ in invalid.value.violations] == ["spec.method"]
-
-
-async def test_a_call_that_is_given_up_is_cancelled_in_the_hub(
-    hub: Hub, client: hubbub_client.Hub, until: Until
-) -> None:
-    async with anyio.create_task_group() as group:
-        group.start_soon(lambda: client.call("away", "tools/list", call_id="gone"))
-        group.start_soon(lambda: client.call("away", "tools/list", call_id="beside"))
-        await under_way(until, hub, 2)
-        with pytest.raises(TimeoutError), anyio.fail_after(0):
-            await client.call("away", "tools/list", call_id="late")
-        group.cancel_scope.cancel()
-    await until(lambda: all(hub.calls.get(each).state is CallState.CANCELLED for each in ("gone", "beside")))
-    assert (await client.call_tool("good", "any")).text == "hi"
-    assert hub.quotas.call_streams.held("local") == 1
-
-
-async def test_progress_comes_with_the_call(hub: Hub, client: hubbub_client.Hub, scripted: Scripted) -> None:
-    async def reports(request: Request) -> Response:
-        asked: Any = await request.json()
-        token = asked["params"]["_meta"]["progressToken"]
-        said: list[Any] = [
-            {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": 3}},
-            {"jsonrpc": "2.0", "id": asked["id"], "result": {"content": []}},
-        ]
-        return StreamingResponse((event(each) for each in said), media_type="text/event-stream")
-
-    scripted.replaced = {"tools/call": reports}
-    seen: list[float] = []
-    await client.call_tool("good", "any", on_progress=lambda progress: seen.append(progress.progress))
-    assert seen == [3]
-    assert not hub.quotas.streams.held("local"), "it needed no watch"
 
 
 async def test_a_token_that_is_revoked_ends_the_calls_made_with_it(
@@ -167,23 +123,6 @@ async def test_what_a_callback_leaves_to_others_is_theirs(hub: Hub, client: hubb
         await client.inbox.answer("req_1", decline=True)
         group.cancel_scope.cancel()
     assert left == ["req_1"]
-
-
-async def test_a_callback_that_fails_ends_its_call_and_gives_back_what_it_was_asked(
-    hub: Hub, client: hubbub_client.Hub, until: Until
-) -> None:
-    async def fail(_: Any) -> None:
-        raise ArithmeticError("wrong")
-
-    async def call() -> None:
-        with pytest.raises(ArithmeticError):
-            await client.call("away", "tools/list", call_id="mine", on_form=fail)
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(call)
-        await under_way(until, hub, 1)
-        await ask(hub, "req_1")
-    await until(lambda: hub.calls.get("mine").state is CallState.CANCELLED and hub.inbox.get("req_1").claim is None)
 
 
 async def test_an_answer_that_does_not_fit_ends_the_call(hub: Hub, client: hubbub_client.Hub, until: Until) -> None:

@@ -93,14 +93,6 @@ async def token(member: Member, name: str, *grants: Grant) -> Caller:
     return Caller(member.api.channel, (("authorization", f"Bearer {secret}"),))
 
 
-async def test_a_call_at_another_member_is_made_by_the_owner(two: Two) -> None:
-    ingress, owner = two
-    response = await ingress.api(CALL, call())
-    assert response.call.result == b'{"echo":{"name":"echo"}}'
-    assert [sent.method for sent in owner.peer.sent] == ["tools/call"]
-    assert not ingress.peer.sent
-
-
 @pytest.mark.parametrize("at", [0, 1], ids=["at the other", "at its own"])
 async def test_a_call_waits_while_its_member_hands_the_server_on(
     two: Two, until: Until, monkeypatch: pytest.MonkeyPatch, at: int
@@ -191,18 +183,6 @@ async def test_whoever_made_a_call_is_told_what_the_owner_has_and_does_not_wait_
     ingress.store.release()
 
 
-async def test_a_caller_in_a_hurry_gets_its_response_though_its_member_hears_nothing(
-    two: Two, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(revision, "BEHIND_S", 2 * LIMIT_S)
-    ingress, owner = two
-    owner.peer.behaviour = never
-    ingress.store.held = True
-    start = ingress.api.channel.unary_unary("/hubbub.v1.CallService/StartCall")
-    await start(call_pb2.StartCallRequest(spec=spec()).SerializeToString(), metadata=AUTHORIZED, timeout=3)
-    ingress.store.release()
-
-
 def test_of_each_forwarded_rpc_it_is_known_whose_server_it_is_about() -> None:
     assert {path for path, rule in RULES.items() if rule.at is not At.HERE} == set(subjects._FINDERS)
 
@@ -284,23 +264,6 @@ async def test_tasks_and_calls_are_found_by_their_id(two: Two, until: Until) -> 
     cancelled = await ingress.api(RPCS["CancelCall"], call_pb2.CancelCallRequest(id="long", abort=True))
     assert cancelled.call.state == call_pb2.CALL_STATE_CANCELLED
     assert owner.peer.sent[0].cancelled
-
-
-async def test_large_messages_pass_both_ways(two: Two) -> None:
-    ingress, _ = two
-    params = b'{"name":"' + b"x" * (16 * 1024 * 1024) + b'"}'
-    response = await ingress.api(CALL, call(params=params))
-    assert response.call.result == b'{"echo":' + params + b"}"
-
-
-async def test_the_owner_hears_that_the_caller_hung_up(two: Two, until: Until) -> None:
-    ingress, owner = two
-    owner.peer.behaviour = never
-    waiting = asyncio.create_task(ingress.api(CALL, call(call_id="hung up")))
-    await until(lambda: bool(owner.peer.sent))
-    waiting.cancel()
-    await until(lambda: owner.peer.sent[0].cancelled)
-    await known(ingress, until, "hung up", CallState.CANCELLED)
 
 
 async def test_a_forward_ends_just_before_its_caller_gives_up_and_says_why(

@@ -9,15 +9,12 @@ import pytest
 
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.calls.call_states import Call, CallState
-from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.errors import FailedPrecondition, HubError, NotFound, PeerError, Unavailable, UpstreamError
 from hubbubd.rpc.context import amend, principal
 from hubbubd.rpc.fleet import calls
 from hubbubd.rpc.fleet.forwards import forwarding
 from hubbubd.runtime.calls import CallSpec, ProgressEvent
 
-from ..runtime.conftest import FORM
 from ..runtime.peer import Outcome, Sent, never
 from .conftest import LIMIT_S, Until
 from .fleet import Member, fleet, one
@@ -36,15 +33,6 @@ async def two(tmp_path: Path, until: Until) -> AsyncIterator[Two]:
 
 def spec(**given: Any) -> CallSpec:
     return CallSpec(**{"server": "one", "method": "tools/call", "params": b'{"name":"t"}', "call_id": "x", **given})
-
-
-async def test_a_call_is_made_by_the_owner_for_the_same_principal(two: Two, until: Until) -> None:
-    caller, owner = two
-    call = await caller.hub.calls.call(spec(timeout_s=7.5, max_s=9.5), "ann")
-    assert (call.id, call.state, call.result, call.fault) == ("x", CallState.COMPLETED, b'{"echo":{"name":"t"}}', None)
-    await until(lambda: caller.hub.calls.knows("x"))
-    made = owner.hub.calls.get("x")
-    assert (made.principal, made.timeout_s, made.max_s) == ("ann", 7.5, 9.5)
 
 
 async def test_what_a_hub_calls_by_itself_it_may_call_at_that_server_only(
@@ -102,15 +90,6 @@ async def test_a_started_call_is_known_and_can_be_cancelled(two: Two, until: Unt
     assert owner.peer.sent[0].cancelled
 
 
-async def test_a_caller_that_leaves_ends_its_call(two: Two, until: Until) -> None:
-    caller, owner = two
-    owner.peer.behaviour = never
-    waiting = asyncio.create_task(caller.hub.calls.call(spec(), "ann"))
-    await until(lambda: bool(owner.peer.sent))
-    waiting.cancel()
-    await until(lambda: owner.peer.sent[0].cancelled)
-
-
 async def test_a_call_that_nobody_waits_for_any_more_is_given_up(two: Two, until: Until) -> None:
     caller, owner = two
     owner.peer.behaviour = never
@@ -143,31 +122,6 @@ async def test_whoever_follows_a_call_hears_of_its_progress(two: Two) -> None:
     owner.peer.behaviour = tells
     with caller.hub.calls.listen("x", hears):
         await asyncio.wait_for(caller.hub.calls.call(spec(), "ann"), LIMIT_S)
-
-
-async def test_whose_a_question_certainly_is_is_known_at_each_member(two: Two, until: Until) -> None:
-    caller, owner = two
-    everyone = {
-        ("named", "ann"): True,
-        ("unnamed", "ann"): True,
-        ("named again", "bob"): True,
-        ("unnamed again", "bob"): False,
-    }
-
-    async def asks(sent: Sent) -> Outcome:
-        sent.ask("elicitation/create", FORM, on_wire=call_id.startswith("named"))
-        return await never(sent)
-
-    def asked() -> list[PendingRequest]:
-        return caller.hub.inbox.select(RequestFilter())
-
-    owner.peer.behaviour = asks
-    for number, (call_id, who) in enumerate(everyone, 1):
-        waiting = asyncio.create_task(caller.hub.calls.call(spec(call_id=call_id), who))
-        await until(lambda: len(asked()) == number)  # noqa: B023
-        waiting.cancel()
-        await until(lambda: owner.hub.calls.get(call_id).state.ended)  # noqa: B023
-    assert {(request.call_id, request.principal): request.certain for request in asked()} == everyone
 
 
 async def test_a_server_that_nobody_has_just_now_is_not_said_to_be_gone(

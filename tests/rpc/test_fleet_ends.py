@@ -20,7 +20,6 @@ import hubbub_client
 from hubbub.v1 import event_pb2, event_pb2_grpc
 from hubbub_client.transport import discovery
 from hubbubd.core.calls.call_states import Call
-from hubbubd.errors import FailedPrecondition, HubError
 from hubbubd.rpc.fleet.forwards import forwarding
 from hubbubd.rpc.fleet.peers import Peers
 from hubbubd.rpc.listeners import grpc_server
@@ -99,47 +98,6 @@ async def test_what_a_port_that_closes_did_not_take_is_sent_to_the_next_owner(
     assert "NOT_TAKEN" in [point.attributes.get("error.type") for point in seen.points(metrics.FORWARD)]
 
 
-@pytest.mark.parametrize(
-    "refused", [[], [FailedPrecondition("it is handed on", reason="MOVED")]], ids=["at once", "then"]
-)
-@pytest.mark.parametrize("by_host", [False, True], ids=["over the API", "by a host"])
-async def test_a_member_that_ends_waits_for_the_calls_that_its_callers_have_at_others(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch, refused: list[HubError], by_host: bool
-) -> None:
-    ingress, owner = two
-    call_there, asked, at_last, refusals = owner.hub.calls.call, anyio.Event(), anyio.Event(), list(refused)
-
-    async def slowly(spec: CallSpec, principal: str, *, detached: bool = False) -> Call:
-        asked.set()
-        if refusals:
-            raise refusals.pop()
-        await (at_last.wait() if spec.call_id == "first" else anyio.sleep_forever())
-        return await call_there(spec, principal, detached=detached)
-
-    async def call_first() -> None:
-        if by_host:
-            spec = CallSpec(server="one", method="tools/call", params=b'{"name":"echo"}', call_id="first")
-            await ingress.hub.calls.call(spec, "local")
-        else:
-            await ingress.api(CALL, call(call_id="first"))
-
-    monkeypatch.setattr(owner.hub.calls, "call", slowly)
-    first = asyncio.create_task(call_first())
-    with anyio.fail_after(LIMIT_S):
-        await asked.wait()
-    drained = asyncio.create_task(ingress.hub.drain(10 * LIMIT_S))
-    await anyio.sleep(0.05)
-    later = asyncio.create_task(ingress.api(CALL, call(call_id="later")))
-    await anyio.sleep(0.2)
-    assert not drained.done()
-    at_last.set()
-    await first
-    with anyio.fail_after(LIMIT_S):
-        await drained
-    assert not later.done()
-    later.cancel()
-
-
 async def test_a_member_that_ends_takes_calls_for_a_while_after_it_has_said_so(
     two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,22 +116,6 @@ async def test_a_member_that_ends_takes_calls_for_a_while_after_it_has_said_so(
         await drained
         with pytest.raises(grpc.aio.AioRpcError):
             await more
-
-
-async def test_a_member_that_ends_takes_calls_on_a_stream_until_their_caller_has_left_it(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(call_stream, "NOTICE_S", 10 * LIMIT_S)
-    ingress, _ = two
-    async with streamed(ingress.api.channel, ingress.api.metadata) as stream:
-        drained = asyncio.create_task(ingress.hub.drain(10 * LIMIT_S))
-        await stream.closing()
-        for number in (1, 2):
-            await stream.start(number, call().spec)
-            await stream.completed(number)
-        assert not drained.done()
-    with anyio.fail_after(LIMIT_S):
-        await drained
 
 
 async def test_a_member_that_ends_waits_a_moment_for_callers_who_do_not_leave_and_then_for_their_calls(

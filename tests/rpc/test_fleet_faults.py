@@ -25,7 +25,7 @@ from hubbubd.runtime.servers import EventStep, ServerEvent, ServerEventKind
 
 from ..runtime.conftest import FORM
 from ..runtime.peer import never
-from .conftest import LIMIT_S, Refusal, Until
+from .conftest import Refusal, Until
 from .fleet import Fleet, Member, Wire, fleet, one
 from .test_fleet import CALL, RPCS, call
 
@@ -61,16 +61,6 @@ def is_changing(refusal: Refusal) -> bool:
         "OWNER_CHANGING",
         1,
     )
-
-
-async def test_two_who_believe_that_the_other_has_the_server_ask_each_other_nothing_further(
-    two: tuple[Member, Member],
-) -> None:
-    ingress, owner = two
-    owner.believed.hear("one", ingress.owner)
-    assert is_changing(await ingress.api.refused(CALL, call()))
-    assert is_changing(await owner.api.refused(CALL, call()))
-    assert not owner.peer.sent
 
 
 async def test_whoever_is_refused_hears_who_has_the_server_and_why_that_does_not_help(
@@ -122,19 +112,6 @@ async def test_a_server_that_has_no_owner_for_a_moment_is_waited_for(
     assert not waiting.done()
     ingress.believed.hear("one", owner.owner)
     assert (await waiting).call.result
-
-
-async def test_an_address_that_becomes_known_is_used_without_a_change_of_the_owner(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(forwarding, "CHANGE_S", 10 * LIMIT_S)
-    ingress, owner = two
-    ingress.believed.hear("one", NOWHERE)
-    waiting = asyncio.create_task(ingress.api(CALL, call()))
-    await anyio.sleep(0.2)
-    ingress.believed.owners["one"] = owner.owner
-    with anyio.fail_after(LIMIT_S):
-        assert (await waiting).call.result
 
 
 async def test_a_server_that_comes_to_the_member_that_was_asked_is_served_there(

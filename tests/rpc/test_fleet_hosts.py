@@ -132,14 +132,6 @@ async def test_a_session_that_is_taken_up_there_while_it_makes_room_here_goes_on
         sessions.close()
 
 
-async def test_a_ticket_is_good_there(two: Two, until: Until) -> None:
-    late, owner = two
-    ticket = await ticket_of(owner, until)
-    assert not late.hub.calls.knows(ticket)
-    again = await impatient(late).call(name="hubbub_result", arguments={"call_id": ticket, "wait_s": 0})
-    assert again["result"]["_meta"]["hubbub/callId"] == ticket
-
-
 async def test_a_state_is_good_there_and_an_answer_with_it_counts(two: Two) -> None:
     late, owner = two
     got = asks(owner.world, Era.HANDSHAKE, ASKED)
@@ -159,14 +151,6 @@ async def test_an_answer_to_a_question_of_which_it_has_not_heard_counts_there(tw
     second = await said(owner, with_answer(first))
     assert (await said(late, with_answer(second)))["result"]["content"] == DONE
     assert got == [GIVEN, GIVEN]
-
-
-async def test_a_task_is_found_there(two: Two) -> None:
-    late, owner = two
-    asks(owner.world, Era.HANDSHAKE, ASKED)
-    task_id = await made(host_with_tasks(owner.hub))
-    assert not late.hub.calls.knows(task_id)
-    assert (await result(host_with_tasks(late.hub), "tasks/get", taskId=task_id))["taskId"] == task_id
 
 
 async def test_a_host_that_listens_there_is_told_of_a_task(two: Two, until: Until) -> None:

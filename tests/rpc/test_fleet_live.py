@@ -1,7 +1,6 @@
 """What servers of other members tell while it happens: events, logs, resources, and the progress of calls."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -14,7 +13,7 @@ import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbub.v1 import call_pb2, event_pb2, inbox_pb2
+from hubbub.v1 import call_pb2, event_pb2
 from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.rpc.fleet import live, merged_events
 from hubbubd.rpc.fleet.changes import OwnershipChanges
@@ -24,9 +23,9 @@ from hubbubd.runtime.calls import LiveCalls, LogEvent, ProgressEvent
 from hubbubd.runtime.calls.progress import MAX_EARLY
 from hubbubd.runtime.ownership import Owner
 
-from ..runtime.conftest import FORM, server
+from ..runtime.conftest import server
 from ..runtime.peer import Outcome, Sent, never
-from .call_stream import answering, begin, streamed
+from .call_stream import begin, streamed
 from .conftest import LIMIT_S, Until, explain
 from .fleet import Believed, Fleet, Member, Wire, fleet, one
 from .test_fleet import AUTHORIZED, CALL, RPCS, call, known, spec
@@ -90,16 +89,6 @@ def say(member: Member, name: str, text: str) -> None:
     member.world.peers[name].link.tell("notifications/message", {"level": "info", "data": text})
 
 
-async def test_the_events_of_all_members_come_as_one_stream(two: tuple[Member, Member]) -> None:
-    ingress, owner = two
-    async with reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest()) as events:
-        await events.next()  # once it is there, all members are listened to
-        say(owner, "one", "there")
-        assert (await events.event()).event.server == "one"
-        say(ingress, "here", "here")
-        assert (await events.event()).event.server == "here"
-
-
 async def test_the_events_of_one_server_come_from_its_owner(two: tuple[Member, Member]) -> None:
     ingress, owner = two
     chosen = event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server="one"))
@@ -108,17 +97,6 @@ async def test_the_events_of_one_server_come_from_its_owner(two: tuple[Member, M
         say(ingress, "here", "here")
         say(owner, "one", "there")
         assert (await events.event()).event.server == "one"
-
-
-async def test_a_member_that_joins_is_listened_to(made: Fleet, two: tuple[Member, Member], until: Until) -> None:
-    ingress, _ = two
-    async with reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest()) as events:
-        await events.next()
-        third = await made.start("c", server("late"))
-        await until(lambda: bool(third.world.peers["late"].links))
-        await until(lambda: bool(third.hub.events._watchers))
-        say(third, "late", "hello")
-        assert (await events.event()).event.server == "late"
 
 
 async def test_a_member_that_was_lost_leaves_a_gap(two: tuple[Member, Member], until: Until) -> None:
@@ -231,26 +209,6 @@ async def test_a_caller_that_follows_its_call_hears_of_progress_from_the_beginni
             pass
 
 
-async def test_what_a_call_is_asked_at_its_owner_is_answered_on_the_stream_that_made_it(
-    two: tuple[Member, Member],
-) -> None:
-    ingress, owner = two
-
-    async def asks(sent: Sent) -> Outcome:
-        return {"heard": await sent.ask("elicitation/create", FORM, on_wire=True).answered()}
-
-    owner.peer.behaviour = asks
-    async with streamed(ingress.api.channel, AUTHORIZED) as calls:
-        kind = inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM
-        await calls.say(begin(1, spec(call_id="asked"), answers=[kind]))
-        while not (step := await calls.next()).HasField("assigned"):
-            pass
-        await calls.say(answering(2, step.assigned.id, step.assigned.claim.id))
-        while not (step := await calls.next()).HasField("completed"):
-            pass
-        assert json.loads(step.completed.call.result)["heard"]["content"] == {"name": "x"}
-
-
 async def test_what_members_tell_each_other_is_not_told_again(two: tuple[Member, Member], until: Until) -> None:
     """Both watch calls; each hears of a progress once."""
     ingress, owner = two
@@ -267,17 +225,6 @@ async def test_what_members_tell_each_other_is_not_told_again(two: tuple[Member,
         await until(lambda: len(heard) >= 2)
         await asyncio.sleep(0.2)
     assert [who for who, _ in heard] == ["b", "a"]
-
-
-async def test_nobody_is_listened_to_while_nobody_watches(
-    two: tuple[Member, Member], until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live, "QUIET_S", 0.05)
-    monkeypatch.setattr(live, "LOOK_S", 0.05)
-    ingress, owner = two
-    with ingress.hub.calls.listen("x", lambda *_: None):
-        await until(lambda: bool(owner.hub.calls.live._followers))
-    await until(lambda: not owner.hub.calls.live._followers)
 
 
 async def test_a_log_message_about_a_call_is_heard_too(two: tuple[Member, Member], until: Until) -> None:

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import logging
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -117,12 +115,6 @@ async def said(here: Place, *sent: bytes, answers: int = 1) -> list[tuple[int, b
 
 def echoed(method: str, path: str, body: str = "") -> tuple[int, bytes]:
     return 200, json.dumps([method, path, body]).encode()
-
-
-async def test_a_request_may_come_byte_by_byte() -> None:
-    async with place() as here:
-        whole = CHUNKED + b"3\r\nabc\r\n0\r\n\r\n"
-        assert await said(here, *(whole[at : at + 1] for at in range(len(whole)))) == [echoed("POST", "/said", "abc")]
 
 
 async def test_white_space_around_a_field_is_no_part_of_it() -> None:
@@ -245,15 +237,3 @@ async def test_the_rest_of_a_short_request_is_read_after_its_response() -> None:
         assert await response(stream, left) == echoed("POST", "/refused")
         await stream.send(b"3\r\nabc\r\n0\r\n\r\n" + GET)
         assert await response(stream, left) == echoed("GET", "/asked")
-
-
-async def test_a_caller_that_leaves_when_it_is_answered_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """The loop of the page's server is asyncio's own: there the end of a connection fails at once."""
-    async with place() as here:
-        caller = socket.create_connection(("127.0.0.1", here.port))
-        here.hang_up = caller.close
-        caller.sendall(b"POST /gone HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Length: 10\r\n\r\nab")
-        while caller.fileno() >= 0:
-            await asyncio.sleep(0)
-        assert await said(here, GET) == [echoed("GET", "/asked")]
-    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []

@@ -14,7 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, inbox_pb2, server_pb2
+from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, server_pb2
 from hubbubd import payload
 from hubbubd.errors import InvalidArgument, ResourceExhausted
 from hubbubd.rpc.listeners.grpc_server import SERVICES
@@ -92,17 +92,6 @@ def test_a_document_passes_both_ways_byte_for_byte(document: bytes) -> None:
     assert document.strip() in json_codec.dumps(read)
     assert json_codec.loads(json_codec.dumps(read), CALL) == read
     assert payload.loads(read.spec.params) == payload.loads(document)
-
-
-def test_documents_stand_wherever_a_message_has_them() -> None:
-    roots = server_pb2.Roots(fixed=server_pb2.Roots.Fixed(roots=[b'{"uri":"file:///a"}', b'{"uri":"file:///b"}']))
-    written = json.loads(json_codec.dumps(ADD(spec=server_pb2.ServerSpec(name="a", roots=roots))))
-    assert written["spec"]["roots"] == {"fixed": {"roots": [{"uri": "file:///a"}, {"uri": "file:///b"}]}}
-    answer = ANSWER(id="q", result=b'{"x": 1}')
-    assert json.loads(json_codec.dumps(answer)) == {"id": "q", "result": {"x": 1}}
-    entry = catalog_pb2.CatalogEntry(object=b'{"name": "tool"}')
-    step = catalog_pb2.ListCatalogEntriesResponse(entries=[entry])
-    assert json.loads(json_codec.dumps(step))["entries"][0]["object"] == {"name": "tool"}
 
 
 def test_no_document_is_left_out_where_that_can_be_and_null_where_not() -> None:
@@ -394,32 +383,6 @@ def test_a_message_that_was_written_is_read_as_it_was(message: Message) -> None:
     assert json_codec.loads(text, type(message)).SerializeToString(deterministic=True) == message.SerializeToString(
         deterministic=True
     )
-
-
-@given(api_messages())
-def test_what_a_person_reads_is_what_grpc_callers_get(message: Message) -> None:
-    """Beside documents, it is what the library of protocol buffers makes of the message."""
-
-    def without(value: Any, kind: Descriptor) -> Any:
-        fields = {field.json_name: field for field in kind.fields}
-        kept: dict[str, Any] = {}
-        for name, inner in value.items():
-            field = fields[name]
-            message_type = field.message_type
-            if json_codec.is_document(field):
-                continue
-            if message_type is None or message_type.full_name in WELL_KNOWN or json_codec.values_of(field) is not None:
-                kept[name] = inner
-            else:
-                kept[name] = (
-                    [without(each, message_type) for each in inner]
-                    if field.is_repeated
-                    else without(inner, message_type)
-                )
-        return kept
-
-    kind = message.DESCRIPTOR
-    assert without(json.loads(json_codec.dumps(message)), kind) == without(json_format.MessageToDict(message), kind)
 
 
 _KINDS = [GetMessageClass(kind) for kind in messages_of_the_api()]

@@ -271,23 +271,6 @@ async def test_a_tool_that_a_hub_before_may_have_called_is_not_called_again(api:
     assert calls() == {}
 
 
-async def test_a_response_that_was_lost_is_given_again(api: Caller, good: str, calls: Any) -> None:
-    for _ in range(2):
-        async with host(api) as stream:
-            await stream.say(CALL)
-            assert (await stream.next())["result"]["content"][0]["text"] == "hi"
-    assert list(calls().values()) == [CallState.COMPLETED]
-
-
-async def test_the_same_ids_of_another_bridge_are_other_calls(api: Caller, good: str, calls: Any) -> None:
-    for key in ("a" * 16, "b" * 16):
-        async with host(api, key=key) as stream:
-            await stream.say(CALL, request("1", "tools/call", name="any"))
-            await stream.next()
-            await stream.next()
-    assert len(calls()) == 4
-
-
 async def test_the_session_key_of_a_bridge_is_of_no_use_to_another_principal(
     api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
 ) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import anyio
 import grpc
-import httpx2
 import pytest
 
 from hubbub.v1 import mcp_pb2 as pb
@@ -19,7 +18,7 @@ from hubbubd.rpc.listeners.grpc_server import SERVICES, serve
 from ..runtime.conftest import FORM
 from ..runtime.peer import Outcome, Sent
 from .conftest import LIMIT_S, Caller
-from .mcp_host import NEW, OLD, Host, Stage, envelope, request, stage, tool
+from .mcp_host import NEW, OLD, Stage, envelope, request, stage, tool
 
 LIST = SERVICES["McpService"].methods_by_name["ListHosts"]
 
@@ -52,25 +51,6 @@ async def made(tmp_path: Path) -> AsyncGenerator[Operated]:
         grpc.aio.insecure_channel(address) as channel,
     ):
         yield Operated(made_, Caller(channel))
-
-
-async def test_a_host_is_there_with_what_it_says_of_itself_until_its_session_ends(made: Operated) -> None:
-    assert await made.hosts() == []
-    host = await (await made.stage.named("ada")).begin()
-    (shown,) = await made.hosts()
-    assert (shown.principal, shown.name, shown.version) == ("ada", "raw", "1")
-    assert (shown.protocol_version, shown.transport, shown.endpoint) == (OLD, "http", "s/one")
-    assert shown.has_session
-    assert not shown.requests
-    await host.send("DELETE")
-    assert await made.hosts() == []
-
-
-async def test_a_host_without_sessions_is_one_host_for_all_its_requests(made: Operated) -> None:
-    for number in range(3):
-        await made.stage.host().new(request(number, "tools/list"))
-    (shown,) = await made.hosts()
-    assert (shown.protocol_version, shown.has_session) == (NEW, False)
 
 
 @pytest.mark.parametrize("new", [False, True], ids=[OLD, NEW])
@@ -127,16 +107,6 @@ async def test_words_of_a_host_are_bounded_and_can_be_shown(made: Operated) -> N
     assert (shown.name, shown.version) == ("x" * 100, "?")
 
 
-async def test_each_process_of_a_program_is_shown_by_itself(made: Operated) -> None:
-    for _ in range(2):
-        async with httpx2.AsyncClient(base_url=made.stage.base, trust_env=False, timeout=LIMIT_S) as client:
-            for number in range(2):
-                assert (await Host(client).new(request(number, "tools/list"))).status_code == 200
-    first, second = await made.hosts()
-    assert first.id != second.id
-    assert first.name == second.name
-
-
 async def test_a_process_without_a_session_is_one_host_with_its_stream_and_its_calls(made: Operated) -> None:
     host = made.stage.host()
     listen = envelope(request(1, "subscriptions/listen", notifications={}))
@@ -147,15 +117,6 @@ async def test_a_process_without_a_session_is_one_host_with_its_stream_and_its_c
         assert (await host.new(request(2, "tools/list"))).status_code == 200
         (shown,) = await made.hosts()
         assert shown.stream_open
-
-
-async def test_a_host_says_what_it_is_asked_and_why_it_is_not_asked_the_rest(made: Operated) -> None:
-    await made.stage.host().begin(elicitation={"form": {}})
-    (shown,) = await made.hosts()
-    why_not = {each.kind: each.why_not for each in shown.questions}
-    assert why_not["form"] == ""
-    assert why_not["sampling"] == "it did not declare that it can answer this (sampling)"
-    assert set(why_not) == {"form", "url", "sampling", "roots"}
 
 
 async def test_a_host_with_a_stream_of_its_own_is_there_and_one_that_lost_it_is_gone_a_minute_later(

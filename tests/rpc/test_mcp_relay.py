@@ -14,7 +14,6 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
 
 from hubbubd.config import HubSettings
@@ -220,14 +219,6 @@ async def test_the_sdks_client_is_told_of_changes(stage: Stage, revision: str) -
                         assert await anext(aiter(events)) == ResourceUpdated("x://a")
                         stage.peer.link.tell(changed)
                         assert await anext(aiter(events)) == ToolsListChanged()
-
-
-@pytest.mark.parametrize(("revision", "code"), [(OLD, -32002), (NEW, -32602)])
-async def test_the_sdks_client_hears_which_resource_is_not_there(stage: Stage, revision: str, code: int) -> None:
-    async with stage.client(revision) as client:
-        with pytest.raises(MCPError) as refused:
-            await client.read_resource("x://none")
-    assert (refused.value.error.code, refused.value.error.data) == (code, {"uri": "x://none"})
 
 
 async def test_errors_of_a_request_without_a_session_have_a_status(stage: Stage) -> None:

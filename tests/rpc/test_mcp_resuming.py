@@ -59,19 +59,6 @@ async def primed(events: Events) -> str:
     return first.id
 
 
-async def test_a_request_goes_on_without_its_connection_and_its_response_can_be_fetched(
-    made: Stage, slow: Slow
-) -> None:
-    host = await made.host().begin()
-    async with host.stream("POST", tool(1, "a")) as events:
-        began = await primed(events)
-    sent = await made.arrived()
-    slow.go.set()
-    async with host.stream("GET", last_event_id=began) as events:
-        assert [result(event) for event in await events.rest()] == ["a"]
-    assert not sent.cancelled
-
-
 async def test_what_was_said_after_an_event_is_said_again_and_nothing_else(made: Stage, slow: Slow) -> None:
     host = await made.host().begin()
     async with host.stream("POST", tool(1, progressToken="p")) as events:
@@ -107,16 +94,6 @@ async def test_a_stream_is_resumed_as_often_as_it_breaks_and_an_event_keeps_its_
     slow.go.set()
     async with host.stream("GET", last_event_id=last) as events:
         assert [result(event) for event in await events.rest()] == ["t"]
-
-
-async def test_the_newest_connection_has_the_stream_and_the_one_before_it_ends(made: Stage, slow: Slow) -> None:
-    host = await made.host().begin()
-    async with host.stream("POST", tool(1)) as first:
-        began = await primed(first)
-        async with host.stream("GET", last_event_id=began) as second:
-            assert await first.next() is None
-            slow.go.set()
-            assert result(await second.next()) == "t"
 
 
 async def test_streams_of_one_session_are_kept_apart(made: Stage, slow: Slow) -> None:
@@ -181,17 +158,3 @@ async def test_a_quick_response_is_plain_json_and_nothing_of_it_is_kept(
     response = await host.post(tool(1))
     assert response.headers["content-type"] == "application/json"
     assert (await host.send("GET", last_event_id="2_0")).status_code == 400
-
-
-async def test_the_end_of_a_session_ends_its_streams_and_what_they_kept(made: Stage) -> None:
-    host = await made.host().begin()
-    async with host.stream("GET") as own, host.stream("POST", tool(1)) as events:
-        await primed(events)
-        sent = await made.arrived()
-        assert (await host.send("DELETE")).status_code == 200
-        assert await own.next() is None
-        assert await events.next() is None
-        with anyio.fail_after(LIMIT_S):
-            while not sent.cancelled:
-                await anyio.sleep(0.005)
-    assert (await host.send("DELETE")).status_code == 404

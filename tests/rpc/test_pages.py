@@ -40,14 +40,6 @@ def page(
     return "".join(call.id for call in found), following
 
 
-def test_the_newest_come_first_and_the_last_page_has_no_successor() -> None:
-    records = [Record(name, at) for at, name in enumerate("abcde")]
-    first, token = page(records)
-    second, token = page(records, token=token)
-    third, end = page(records, token=token)
-    assert (first, second, third, end) == ("ed", "cb", "a", "")
-
-
 def test_a_page_that_is_just_full_is_the_last_one() -> None:
     assert page([Record("a", 1.0), Record("b", 2.0)]) == ("ba", "")
 

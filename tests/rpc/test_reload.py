@@ -31,7 +31,6 @@ from hubbubd.runtime.servers import EventFilter
 from hubbubd.runtime.servers.config import configuration
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.store.vault.file import TokenFile
-from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import LIMIT_S, TOKEN, Caller, Until, gate, settled
@@ -204,12 +203,6 @@ async def test_what_is_there_stays_when_a_limit_is_lowered_and_no_more_is_let_in
         await until(lambda: not world.hub.quotas.streams.held("local"))
 
 
-async def test_streams_of_a_principal_follow_the_watchers_of_the_hub_by_default(make: Make) -> None:
-    async with make() as world:
-        assert await world.change(max_watchers=7) == ("max_watchers",)
-        assert world.hub.quotas.streams.limit == 7
-
-
 async def test_an_audit_log_that_may_keep_less_lets_the_oldest_go(make: Make, until: Until) -> None:
     async with make() as world:
         for number in range(5):
@@ -239,21 +232,6 @@ async def test_pages_of_an_origin_are_let_in_from_when_it_is_listed_until_it_is_
         assert await allowed() == origin
         await world.change(connect_origins=())
         assert await allowed() is None
-
-
-async def test_what_traces_may_hold_changes_at_once_where_there_are_traces(tmp_path: Path) -> None:
-    class Tracing(Tracer):
-        on = True
-
-    tracer, store = Tracing(), await SqliteStore.open(":memory:")
-    before = LoadedSettings(hub=HubSettings(data_dir=tmp_path))
-    after = LoadedSettings(hub=HubSettings(data_dir=tmp_path, trace_content=True))
-    for each in (tracer, OFF):
-        connector = McpConnector(TokenFile.open(tmp_path))
-        async with Hub.open(store, connector, {}, before.hub, tracer=each, load=lambda: after) as hub:
-            assert (await hub.configuration.reload()).settings == ("trace_content",)
-    assert (tracer.content, OFF.content) == (True, False)
-    await store.close()
 
 
 GET_SELF = "/hubbub.v1.AdminService/GetSelf"

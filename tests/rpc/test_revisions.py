@@ -3,19 +3,17 @@
 import base64
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import anyio
 import grpc
 import pytest
-from google.protobuf import json_format
 from google.protobuf.field_mask_pb2 import FieldMask
 from grpc_status import rpc_status
 
 import hubbub_client
 from hubbub.v1 import server_pb2
-from hubbub_client import Aborted, RevisionConflict, ServerSpec
+from hubbub_client import RevisionConflict, ServerSpec
 from hubbubd.core.access import Grant, Role
 from hubbubd.runtime.hub import Hub
 
@@ -86,34 +84,6 @@ async def test_of_two_updates_of_the_same_revision_one_wins_and_the_other_is_tol
     assert now.server.revision > added.server.revision
 
 
-async def test_of_two_programs_with_the_library_one_wins_and_the_other_is_told_what_is_there(
-    added: server_pb2.GetServerResponse, clients: list[hubbub_client.Hub]
-) -> None:
-    refused: list[RevisionConflict] = []
-    known = await clients[0].servers.get("mine")
-    assert known.spec is not None
-    assert (known.revision, known.spec.withheld) == (added.server.revision, ("http.headers.Key",))
-
-    async def update(client: hubbub_client.Hub, spec: ServerSpec) -> None:
-        try:
-            await client.servers.update(spec, revision=known.revision)
-        except RevisionConflict as error:
-            refused.append(error)
-
-    async with anyio.create_task_group() as both:
-        for client, message in zip(clients, ("one", "other"), strict=True):
-            both.start_soon(update, client, replace(known.spec, timeout_message=message))
-    [error] = refused
-    now = await clients[0].servers.get("mine")
-    assert (error.reason, error.metadata["revision"]) == ("REVISION_CONFLICT", str(now.revision))
-    assert (error.revision, error.spec, error.roots) == (now.revision, now.spec, [])
-    assert isinstance(error, Aborted)
-    assert now.spec is not None
-    assert error.spec is not None
-    assert error.spec.withheld == now.spec.withheld == known.spec.withheld
-    assert now.spec.timeout_message in ("one", "other")
-
-
 async def test_each_change_by_the_library_is_refused_for_a_revision_that_is_past(
     added: server_pb2.GetServerResponse, clients: list[hubbub_client.Hub]
 ) -> None:
@@ -175,17 +145,6 @@ async def test_roots_and_removal_are_refused_for_a_revision_that_is_past(
     await api(METHODS["RemoveServer"], now)
 
 
-async def test_a_server_that_was_removed_and_added_again_is_another_one(
-    api: Caller, added: server_pb2.GetServerResponse
-) -> None:
-    await api(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="mine"))
-    again = spec_of(name="mine", url=URL)
-    await api(METHODS["AddServer"], server_pb2.AddServerRequest(spec=again))
-    request = server_pb2.UpdateServerRequest(spec=again, expected_revision=added.server.revision)
-    refusal = await api.refused(METHODS["UpdateServer"], request)
-    assert refusal.reason == "REVISION_CONFLICT"
-
-
 async def test_any_revision_but_the_one_that_is_there_is_refused(
     api: Caller, added: server_pb2.GetServerResponse
 ) -> None:
@@ -207,16 +166,6 @@ async def test_only_who_may_administer_a_server_is_told_how_it_is_configured(
     there = conflict_of(caught.value)
     told = {field.name for field, _ in there.ListFields()}
     assert (there.revision, told) == (added.server.revision, {"revision", "roots"})
-
-
-async def test_what_is_there_now_is_told_over_connect_too(web: Web, added: server_pb2.GetServerResponse) -> None:
-    body = {"name": "mine", "expectedRevision": "0"}
-    *refusal, error = await web.refused("/hubbub.v1.ServerService/RemoveServer", body)
-    assert refusal == [409, "aborted", "REVISION_CONFLICT"]
-    now = error["details"][-1]
-    assert now["type"] == "hubbub.v1.RevisionConflict"
-    assert now["debug"]["revision"] == str(added.server.revision)
-    assert now["debug"]["spec"] == json_format.MessageToDict(added.spec)
 
 
 async def test_what_is_too_deep_to_be_shown_over_connect_is_told_in_bytes(web: Web) -> None:

@@ -58,26 +58,6 @@ async def test_a_watch_shows_what_there_is_then_says_so_then_tells_changes(hub: 
     call.cancel()
 
 
-async def test_a_watch_that_resumes_gets_only_what_it_has_missed(hub: Hub, api: Caller) -> None:
-    await hub.servers.disconnect("away")
-    call = open_watch(api)
-    token = (await next_of(call, "synced")).resume_token
-    call.cancel()
-    await hub.servers.connect("away")
-    call = open_watch(api, token)
-    missed = await next_of(call, "upsert", "synced", "reset")
-    assert missed.upsert.desired_state == server_pb2.DESIRED_STATE_CONNECTED
-    call.cancel()
-
-
-async def test_a_caller_that_hangs_up_is_no_watcher_any_more(hub: Hub, api: Caller, until: Until) -> None:
-    call = open_watch(api)
-    await next_of(call, "synced")
-    assert hub.watchers() == 1
-    call.cancel()
-    await until(lambda: hub.watchers() == 0)
-
-
 class Endless:
     """A servicer whose watch always has more to say."""
 

@@ -55,16 +55,6 @@ def traces(directory: Path) -> int:
     return sum(file.read_bytes().count(MARKER) for file in directory.iterdir())
 
 
-async def test_a_copy_opens_as_a_store_with_the_same_content(store: SqliteStore, tmp_path: Path) -> None:
-    await store.commit([Write("a", b"1"), Write("b", b"2")])
-    await store.commit([Write("b", None)])
-    other = await placed(store, tmp_path / "copy.db")
-    assert await other.snapshot() == await store.snapshot()
-    assert await other.commit([Write("c", b"3")]) == 3
-    assert store.revision == 2
-    await other.close()
-
-
 async def test_a_copy_of_a_store_in_memory_opens_as_a_store(tmp_path: Path) -> None:
     store = await SqliteStore.open(":memory:")
     await store.commit([Write("a", b"1")])

@@ -15,7 +15,6 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from hubbubd.store import (
-    Commit,
     KeyValue,
     Precondition,
     StoreLocked,
@@ -111,13 +110,6 @@ async def test_a_restart_keeps_everything(path: Path):
     assert snapshot.deleted == (("c", 3),)
     assert await store.commit([Write("a", b"4")], [Precondition("a", 1)]) == 4
     await store.close()
-
-
-async def test_two_stores_have_different_ids(tmp_path: Path):
-    first, second = await SqliteStore.open(tmp_path / "1.db"), await SqliteStore.open(tmp_path / "2.db")
-    assert first.id != second.id
-    await first.close()
-    await second.close()
 
 
 async def test_only_the_owner_can_read_the_files(path: Path):
@@ -216,12 +208,6 @@ async def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path
     assert path.read_bytes() == before
 
 
-async def test_a_directory_in_the_place_of_the_file_is_refused(path: Path):
-    path.mkdir(parents=True)
-    with pytest.raises(StoreUnavailable):
-        await SqliteStore.open(path)
-
-
 async def test_commits_that_run_together_share_the_disk(path: Path):
     store = await SqliteStore.open(path)
     start = journal_size(path)
@@ -276,29 +262,6 @@ async def test_a_commit_of_many_records_fits_a_sqlite_that_takes_few_values(
     first = await store.commit([Write(key, b"1") for key in keys], [Precondition(key, 0) for key in keys])
     await store.commit([Write(key, None) for key in keys], [Precondition(key, first) for key in keys])
     assert len((await store.snapshot()).deleted) == 1000
-    await store.close()
-
-
-async def test_a_commit_the_disk_refuses_changes_nothing_and_the_next_can_succeed(path: Path):
-    store = await SqliteStore.open(path)
-    await store.commit([Write("key/0", b"kept")])
-    commits: list[Commit] = []
-    store.listen(commits.append)
-    before = await store.snapshot()
-
-    with files_cannot_grow_past(journal_size(path)):
-        outcomes = await commit_together(store, 10)
-        assert len(outcomes) == 10
-        assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
-        assert (await store.snapshot(), store.revision, commits) == (before, 1, [])
-        with pytest.raises(StoreUnavailable):
-            await store.commit([Write("key/0", None)], [Precondition("key/0", 1)])
-
-    assert await store.commit([Write("key/0", b"new")], [Precondition("key/0", 1)]) == 2
-    assert [commit.revision for commit in commits] == [2]
-    await store.close()
-    store = await SqliteStore.open(path)
-    assert (await store.snapshot()).entries == (KeyValue("key/0", b"new", 2),)
     await store.close()
 
 

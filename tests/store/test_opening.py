@@ -139,12 +139,6 @@ async def test_a_copy_that_is_put_beside_the_journal_of_another_store_is_not_mix
     assert await keys(killed) == {"other"}
 
 
-async def test_a_directory_in_its_place_is_named(tmp_path: Path):
-    (tmp_path / "store.db").mkdir()
-    with pytest.raises(StoreUnavailable, match=r"store\.db failed: there is a directory in its place"):
-        await SqliteStore.open(tmp_path / "store.db")
-
-
 async def test_a_file_that_its_owner_may_not_write_is_refused_and_stays_so(path: Path):
     path.chmod(0o400)
     before = files(path)
@@ -248,14 +242,6 @@ async def test_an_older_store_is_brought_up_to_date_and_keeps_what_it_holds(path
     assert notes(path) == held
     with pytest.raises(StoreTooNew):
         await SqliteStore.open(path)
-
-
-async def test_a_store_in_memory_takes_all_steps():
-    seen: list[int] = []
-    store = await SqliteStore.open(":memory:", [*MIGRATIONS, add_notes, lambda db: seen.append(1)])
-    assert seen == [1]
-    assert await store.commit([Write("new", b"")]) == 1
-    await store.close()
 
 
 async def test_a_database_that_nothing_was_put_into_becomes_a_store(tmp_path: Path):

@@ -61,18 +61,6 @@ async def asked(postgres: Postgres, query: str) -> Any:
         await link.close()
 
 
-async def test_what_was_kept_is_there_when_it_is_opened_again(open_store: Open):
-    first = await open_store()
-    await first.commit([Write("a", b"1")])
-    await first.commit([Write("b", b"2")])
-    id_ = first.id
-    await first.close()
-    again = await open_store()
-    assert (again.id, again.revision) == (id_, 2)
-    assert await values(again) == {"a": b"1", "b": b"2"}
-    assert await again.commit([Write("a", None)], [Precondition("a", 1)]) == 3
-
-
 async def test_a_second_hub_is_refused_while_the_first_one_has_it(open_store: Open):
     first = await open_store()
     with pytest.raises(StoreLocked, match="in use by another hub"):
@@ -330,25 +318,6 @@ async def test_a_key_that_a_database_does_not_keep_is_refused_and_nobody_else_su
     assert isinstance(refused, ValueError)
     assert kept == 1
     assert [entry.key for entry in (await store.snapshot()).entries] == [LONGEST]
-
-
-async def test_much_is_forgotten_in_slices_and_nothing_else(
-    open_store: Open, postgres: Postgres, schema: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("hubbubd.store.postgres.sql.SLICE", 3)
-    store = await open_store()
-    keys = [f"k{number}" for number in range(20)]
-    await store.commit([Write(key, b"") for key in keys])
-    await store.commit([Write(key, None) for key in keys[:7]])  # more than a slice in one revision
-    for key in keys[7:15]:
-        await store.commit([Write(key, None)])
-    await store.commit([Write("k0", b"again"), Write("k19", None)])
-    await asked(postgres, f"UPDATE {schema}.commits SET at = at - interval '2 days'")
-    await store.compact(store.revision - 1)
-    snapshot = await store.snapshot()
-    assert [entry.key for entry in snapshot.entries] == ["k0", "k15", "k16", "k17", "k18"]
-    assert snapshot.deleted == (("k19", store.revision),)
-    assert await asked(postgres, f"SELECT count(*) FROM {schema}.commits") == 1
 
 
 async def test_a_compaction_that_was_cut_short_is_completed_by_the_next_one(

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from contextlib import aclosing
 from typing import Any
 
 import asyncpg
@@ -128,24 +127,6 @@ async def test_all_end_with_what_the_database_has_whoever_wrote_it(
         assert sum(map(len, own)) == len(own[0] | own[1] | own[2]) == last
 
 
-async def test_of_fifty_at_three_members_that_race_for_a_key_one_wins(enter: Open):
-    members = [await enter(name) for name in "abc"]
-
-    async def race(number: int, revision: int) -> int | None:
-        try:
-            return await members[number % 3].store.commit([Write("x", b"%d" % number)], [Precondition("x", revision)])
-        except WriteConflict:
-            return None
-
-    revision = 0
-    for _ in range(20):
-        ends = await asyncio.gather(*(race(number, revision) for number in range(50)))
-        [(winner, revision)] = [(number, end) for number, end in enumerate(ends) if end is not None]
-        for member in members:
-            await member.reaches(revision)
-            assert member.state == {"x": b"%d" % winner}
-
-
 async def test_a_notice_that_is_lost_is_found_by_a_look(enter: Open, monkeypatch: pytest.MonkeyPatch):
     a, b = await enter("a"), await enter("b")
     monkeypatch.setattr("hubbubd.store.postgres.sql.NOTIFY", "SELECT $1::text, $2::text")
@@ -223,13 +204,3 @@ async def test_listening_goes_on_where_the_snapshot_before_it_ended(enter: Open)
     late.listen()
     await late.reaches(2)
     assert late.commits == [Commit(2, (Write("x", b"2"),))]
-
-
-async def test_a_watch_sees_what_others_commit(enter: Open):
-    a, b = await enter("a"), await enter("b")
-    await a.store.commit([Write("x/1", b"1")])
-    async with aclosing(b.store.watch("x/", 0)) as watch, asyncio.timeout(LIMIT_S):
-        assert await anext(watch) == Commit(1, (Write("x/1", b"1"),))
-        await a.store.commit([Write("y", b"")])
-        await a.store.commit([Write("x/1", b"2"), Write("y", b"")])
-        assert await anext(watch) == Commit(3, (Write("x/1", b"2"),))

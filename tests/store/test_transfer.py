@@ -33,7 +33,6 @@ from hubbubd.store.transfer.store_transfer import (
     SourceReader,
     TargetNotEmpty,
     TargetWriter,
-    Transferred,
     transfer,
 )
 
@@ -124,16 +123,6 @@ async def whole(places: Places, place: Place) -> tuple[Snapshot, int, str]:
 
 FEW: Kept = [[("a", b"1"), ("b", b"2")], [("a", b"3"), ("c", b"")], [("b", None)], [("d", b"4")]]
 MANY: Kept = [[(f"key/{commit}/{number:03}", b"x" * 50) for number in range(500)] for commit in range(6)]
-
-
-async def test_a_copy_has_the_same_records_revisions_and_deletions_and_another_id(places: Places) -> None:
-    source, target = await places.kept(FEW, compacted=1), places.new()
-    done: Transferred = await copied(source, target)
-    assert (done.copied, done.extent.records, done.extent.deletions, done.extent.revision) == (True, 3, 1, 4)
-    assert (done.secrets, done.compared) == (None, None)
-    before, after = await whole(places, source), await whole(places, target)
-    assert before[:2] == after[:2]
-    assert before[2] != after[2]
 
 
 async def test_a_hub_goes_on_with_a_copy_where_the_source_was(places: Places) -> None:

@@ -24,7 +24,7 @@ from hubbubd.upstream.http import connections
 from hubbubd.upstream.http.connections import Connections, Witness
 from hubbubd.upstream.http.streams import delivery
 
-from .conftest import CALL, LIMIT_S, Connect, Pocket, Recorder, Scripted, event, says
+from .conftest import CALL, LIMIT_S, Connect, Pocket, Recorder, Scripted, event
 from .test_reach import NAME, confined, listening, resolve_to, self_signed
 from .test_sessions import Talk, raw
 from .threaded import IN_REAL_TIME, Threaded, whole
@@ -312,15 +312,6 @@ async def test_a_redirect_within_the_origin_is_followed_if_it_keeps_the_message(
             return
         with pytest.raises(UpstreamError, match="redirect"):
             await link.request(*CALL)
-
-
-async def test_redirects_without_an_end_are_given_up(scripted: Scripted, connect: Connect) -> None:
-    scripted.replaced = {"tools/call": says(307, location="/mcp")}
-    async with connect(url=scripted.url) as link:
-        with pytest.raises(UpstreamError, match="redirect") as caught:
-            await link.request(*CALL)
-        assert caught.value.reason == "HTTP_ERROR"
-    assert 5 < scripted.seen.count(("POST", "tools/call")) < 50
 
 
 async def test_a_header_of_two_lines_is_no_configuration_and_is_not_repeated(

@@ -17,7 +17,6 @@ from anyio.abc import TaskGroup
 from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import JSONRPCNotification
 
-from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.stdio import launcher, process
 from hubbubd.upstream.stdio.transport import ExitStatus, StdioStreams, stdio_transport
@@ -70,15 +69,6 @@ async def test_the_launcher_goes_with_the_last_server_and_comes_again() -> None:
     assert not Path(f"/proc/{old}").exists()
     async with stdio_transport(CAT) as fourth:
         assert launcher_of(fourth) != old
-
-
-async def test_a_reaper_is_gone_with_its_server_though_the_launcher_stays() -> None:
-    async with stdio_transport(CAT):
-        async with stdio_transport(CAT) as second:
-            reaper = parent_of(second.pid)
-        with anyio.fail_after(BOUND_S):
-            while Path(f"/proc/{reaper}").exists():
-                await anyio.sleep(0.005)
 
 
 async def test_a_killed_launcher_costs_no_server_and_is_replaced_with_the_next_start() -> None:
@@ -168,18 +158,6 @@ async def test_a_system_with_too_many_processes_is_an_error_that_may_pass(
         async with stdio_transport(CAT):
             pass
     assert (caught.value.fault.code, caught.value.fault.retryable) == ("START_FAILED", True)
-
-
-async def test_a_server_that_cannot_be_executed_fails_alone() -> None:
-    async with stdio_transport(CAT) as first:
-        old = launcher_of(first)
-        for _ in range(3):
-            with pytest.raises(UpstreamError, match="/dev/null"):
-                async with stdio_transport(ServerConfig(name="peer", command="/dev/null")):
-                    pass
-        await echoed(first)
-        async with stdio_transport(CAT) as second:
-            assert launcher_of(second) == old
 
 
 REACHING = """

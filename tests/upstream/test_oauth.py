@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import httpx2
@@ -80,17 +80,6 @@ async def test_what_is_no_visit_of_a_browser_is_turned_away(sent: bytes, start: 
         await world.until_state(ConnectionState.CONNECTED)
 
 
-async def test_a_redirect_url_that_somebody_pastes_answers_the_request(start: Start) -> None:
-    async with start() as world:
-        request = await world.asked()
-        back = (await visit(url_of(request), follow=False)).headers["location"]
-        await world.answer(request, forms.Accept({"redirect_url": back}))
-        await world.until_state(ConnectionState.CONNECTED)
-        settled = world.hub.inbox.get(request.id)
-        assert settled.answered_by == "ada"
-        assert b"code" not in (settled.answer.payload if settled.answer else b"")
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -148,29 +137,12 @@ async def test_an_authorization_that_nobody_gives_in_time_fails_the_attempt(star
         assert "not authorized" in fault.message
 
 
-async def test_what_an_authorization_server_refuses_is_said(start: Start) -> None:
-    async with start() as world:
-        request = await world.asked()
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(url_of(request)).query).items()}
-        refusal = urlencode({"error": "access_denied", "error_description": "not today", "state": asked["state"]})
-        await visit(f"{asked['redirect_uri']}?{refusal}")
-        await world.until_state(ConnectionState.DISCONNECTED)
-        assert "access_denied not today" in world.server.connection.fault.message
-
-
 async def test_the_time_to_connect_does_not_run_while_a_person_is_asked(start: Start) -> None:
     async with start(connect_timeout_s=4) as world:
         await world.asked()
         await anyio.sleep(4.5)  # the time is what is tested
         await world.let_in()
         await world.until_state(ConnectionState.CONNECTED)
-
-
-async def test_a_disconnect_takes_the_request_back(start: Start) -> None:
-    async with start() as world:
-        request = await world.asked()
-        await world.hub.servers.disconnect("guarded")
-        await until(lambda: world.hub.inbox.get(request.id).state is RequestState.WITHDRAWN)
 
 
 async def test_calls_wait_for_a_person_together_and_lose_no_time(start: Start, guarded: Guarded) -> None:

@@ -259,15 +259,6 @@ async def test_a_log_in_that_was_forgotten_by_command_begins_again(data_dir: Pat
         assert (await world.hub.calls.call(CALL, "ada")).fault is None
 
 
-async def test_the_log_in_at_a_server_that_is_not_wanted_can_be_forgotten(data_dir: Path) -> None:
-    async with serve(server := Shaped()), hub(server, data_dir) as world:
-        await connected(world)
-        await world.hub.servers.disconnect("guarded")
-        await world.hub.servers.log_out("guarded")
-        assert world.kept == {}
-        assert world.server.connection.state is ConnectionState.DISCONNECTED
-
-
 async def test_a_client_of_the_configuration_is_never_registered_again(data_dir: Path) -> None:
     async with serve(server := Shaped()):
         server.registered.append({})  # so that it knows some client, and not this one
@@ -335,11 +326,3 @@ async def test_scopes_are_those_of_the_configuration_else_of_the_resource_else_n
         async with hub(server, data_dir, **options) as world:
             await connected(world)
         assert server.visits[0].get("scope") == asked
-
-
-async def test_a_relative_address_of_the_metadata_is_that_of_the_request(data_dir: Path) -> None:
-    async with serve(server := Shaped()):
-        server.resource_path = "elsewhere/about-me"
-        async with hub(server, data_dir) as world:
-            await connected(world)
-        assert server.looked_up == ["/elsewhere/about-me"]

@@ -10,7 +10,6 @@ import anyio
 import httpx2
 import pytest
 
-from hubbubd.config import ServerConfig
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.store.vault.file import NAME
@@ -48,18 +47,6 @@ async def test_tokens_are_in_a_file_of_the_owner_and_nowhere_else(start: Start, 
         assert b"code-0" not in other.read_bytes(), other
 
 
-async def test_a_hub_that_was_let_in_once_is_let_in_after_a_restart(start: Start, guarded: Guarded) -> None:
-    async with start() as world:
-        await world.let_in()
-        await world.until_state(ConnectionState.CONNECTED)
-    assert guarded.refused == 1  # the request that was refused is not sent again before there is a token
-    async with start() as world:
-        await world.until_state(ConnectionState.CONNECTED)
-        assert not world.open()
-    assert guarded.refused == 1
-    assert len(guarded.grants) == 1
-
-
 async def test_a_connection_with_a_token_keeps_no_garbage_for_good(start: Start, guarded: Guarded) -> None:
     async with start() as world:
         await world.let_in()
@@ -69,18 +56,6 @@ async def test_a_connection_with_a_token_keeps_no_garbage_for_good(start: Start,
         await world.hub.servers.connect("guarded")
         await world.until_state(ConnectionState.CONNECTED)
         assert gc.get_freeze_count() <= permanent
-
-
-async def test_a_token_that_is_not_taken_any_more_is_renewed_without_a_person(start: Start, guarded: Guarded) -> None:
-    async with start() as world:
-        await world.let_in()
-        await world.until_state(ConnectionState.CONNECTED)
-        guarded.valid.clear()
-        await world.hub.calls.call(CALL, "ada")
-        assert not world.open()
-        assert world.kept["tokens"]["access_token"] == "secret-token-2"
-    assert guarded.grants[1]["grant_type"] == "refresh_token"
-    assert guarded.grants[1]["refresh_token"] == "secret-renewal-1"
 
 
 async def test_a_refusal_that_comes_after_the_token_was_renewed_renews_it_no_second_time(
@@ -121,18 +96,6 @@ async def test_the_tokens_of_a_server_go_with_it(start: Start, guarded: Guarded)
     async with start(url=f"{guarded.origin}/mcp?another") as world:
         await world.asked()
         assert "tokens" not in world.kept
-
-
-async def test_the_tokens_of_a_server_that_is_removed_are_deleted(
-    start: Start, guarded: Guarded, tmp_path: Path
-) -> None:
-    async with start(headers={"authorization": "Bearer wrong"}) as world:
-        await world.hub.servers.add(ServerConfig(name="another", transport="http", url=guarded.url))
-        await world.let_in()
-        await until(lambda: world.hub.servers.get("another").connection.state is ConnectionState.CONNECTED)
-        assert b"secret-" in (tmp_path / NAME).read_bytes()
-        await world.hub.servers.remove("another")
-        assert b"secret-" not in (tmp_path / NAME).read_bytes()
 
 
 async def test_an_authorization_server_that_cannot_be_reached_is_named_and_tried_again(

@@ -33,12 +33,6 @@ from .families import (
 )
 
 
-async def test_a_server_that_obeys_ends_by_itself_when_its_stdin_closes() -> None:
-    async with stdio_transport(peer("import sys; sys.stdin.read(); sys.exit(5)")) as streams:
-        pass
-    assert await streams.wait_exit() == ExitStatus(code=5)
-
-
 async def test_a_server_that_does_not_heed_its_stdin_gets_sigterm() -> None:
     async with stdio_transport(ServerConfig(name="peer", command="sleep", args=("600",))) as streams:
         pass
@@ -76,16 +70,6 @@ async def test_what_a_fallen_server_leaves_behind_is_swept_at_once() -> None:
         await gone(*pids)
         with pytest.raises(anyio.EndOfStream):
             await streams.read.receive()
-
-
-async def test_leaving_by_cancellation_sweeps_as_well() -> None:
-    with anyio.CancelScope() as scope:
-        async with stdio_transport(peer(READING)) as streams:
-            pids = await family(streams)
-            scope.cancel()
-            await anyio.sleep_forever()
-    assert scope.cancelled_caught
-    assert not any(map(alive, pids))
 
 
 async def test_a_killed_hub_takes_everything_with_it() -> None:

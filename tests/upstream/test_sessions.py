@@ -9,8 +9,6 @@ from typing import Any
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from hubbubd.errors import PeerError, UpstreamError
 from hubbubd.upstream.messages import retries
@@ -64,19 +62,6 @@ async def test_a_call_that_is_refused_with_400_while_pings_work_ends_with_what_t
             await link.request(*CALL)
         scripted.replaced = {}
         assert await link.request(*CALL)
-
-
-async def test_an_error_with_400_for_the_request_itself_asks_for_no_ping(scripted: Scripted, connect: Connect) -> None:
-    async def refuse(request: Request) -> Response:
-        message = await request.json()
-        error = {"code": -32602, "message": "no such tool"}
-        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "error": error}, 400)
-
-    async with connect(url=scripted.url) as link:
-        scripted.replaced = {"tools/call": refuse}
-        with pytest.raises(PeerError, match="no such tool"):
-            await link.request(*CALL)
-    assert "ping" not in [method for _, method in scripted.seen]
 
 
 SIZE = re.compile(rb"(?i)content-length: (\d+)")
@@ -188,24 +173,6 @@ async def test_a_call_that_the_server_may_have_begun_is_not_sent_again(connect: 
         assert caught.value.reason == "CONNECTION_LOST"
     assert asked.count("tools/call") == 1
     assert used != [0], "it was to go over a connection that had been used before"
-
-
-async def test_a_repeatable_request_on_a_new_connection_that_breaks_does_not_go_again_and_again(
-    connect: Connect,
-) -> None:
-    asked: list[str] = []
-
-    async def serve(stream: SocketStream, _number: int) -> None:
-        talk = Talk(stream)
-        message = await talk.read()
-        asked.append(message.get("method", ""))
-        if message.get("method") != "ping":
-            await talk.answer(message)
-
-    async with raw(serve) as url, connect(url=url) as link:
-        with pytest.raises(UpstreamError):
-            await link.request("ping", None)
-    assert asked.count("ping") == 1
 
 
 async def test_a_call_that_did_not_leave_whole_goes_again_over_another_connection(connect: Connect) -> None:

@@ -105,15 +105,6 @@ async def test_a_server_that_never_answers_pings_keeps_its_session_when_a_call_f
         assert await link.request(*CALL)
 
 
-async def test_an_error_of_a_call_beside_good_pings_is_the_calls_own(scripted: Scripted, connect: Connect) -> None:
-    async with connect(url=scripted.url) as link:
-        scripted.replaced = {"tools/call": refuses(200, -32002, "Resource not found")}
-        with pytest.raises(PeerError, match="Resource not found"):
-            await link.request(*CALL)
-        scripted.replaced = {}
-        assert await link.request(*CALL)
-
-
 async def test_a_call_that_is_served_goes_on_while_all_others_are_refused(scripted: Scripted, connect: Connect) -> None:
     async with connect(url=scripted.url) as link:
         await link.probe()

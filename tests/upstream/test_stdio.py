@@ -1,6 +1,5 @@
 """The stdio transport against real processes, on both event loops."""
 
-import json
 import os
 import signal
 import sys
@@ -60,15 +59,6 @@ async def stderr_line(streams: StdioStreams, wanted: str) -> None:
             await anyio.sleep(0.001)
 
 
-def print_messages(count: int, **params: Any) -> str:
-    return f"""
-import json
-for number in range({count}):
-    message = {{"jsonrpc": "2.0", "method": "note", "params": {{"number": number, **{params!r}}}}}
-    print(json.dumps(message), flush=False)
-"""
-
-
 async def test_a_request_reaches_the_server_and_its_answer_comes_back() -> None:
     async with stdio_transport(peer(ECHO)) as streams:
         for number in range(3):
@@ -77,31 +67,6 @@ async def test_a_request_reaches_the_server_and_its_answer_comes_back() -> None:
             assert isinstance(answer, jsonrpc.JSONRPCResponse)
             assert (answer.id, answer.result) == (number, {"text": "grüß\n\u2028 dich", "big": 2**60})
         assert Path(f"/proc/{streams.pid}/cmdline").read_bytes().split(b"\0")[4] == ECHO.encode()
-
-
-async def test_a_message_of_megabytes_goes_both_ways() -> None:
-    async with stdio_transport(peer(ECHO)) as streams, anyio.create_task_group() as tasks:
-        text = "x" * 3_000_000
-        tasks.start_soon(streams.write.send, request(1, text=text))
-        answer = await received(streams)
-        assert isinstance(answer, jsonrpc.JSONRPCResponse)
-        assert answer.result["text"] == text
-
-
-async def test_messages_of_many_senders_are_never_mixed() -> None:
-    async with stdio_transport(peer(ECHO)) as streams, anyio.create_task_group() as tasks:
-        for number in range(30):
-            tasks.start_soon(streams.write.send, request(number, text="x" * 50_000))
-        answers = [await received(streams) for _ in range(30)]
-    assert {answer.model_dump()["id"] for answer in answers} == set(range(30))
-
-
-async def test_a_burst_arrives_in_order_to_its_last_message() -> None:
-    async with stdio_transport(peer(print_messages(20_000))) as streams:
-        items = await ended(streams)
-        assert await streams.wait_exit() == ExitStatus(code=0)
-    numbers = [item.message.model_dump()["params"]["number"] for item in items if isinstance(item, SessionMessage)]
-    assert numbers == list(range(20_000))
 
 
 async def test_a_flooding_server_leaves_the_loop_to_others() -> None:
@@ -161,16 +126,6 @@ async def test_json_that_is_no_message_is_shown_in_its_place() -> None:
         assert (streams.stray_lines, streams.unparseable, streams.fault) == (0, 2, None)
 
 
-async def test_a_server_that_writes_only_garbage_is_given_up() -> None:
-    async with stdio_transport(peer("while True: print('garbage ' * 10)")) as streams:
-        assert await ended(streams) == []
-        assert streams.stray_lines == 1000
-        assert streams.fault
-        assert (streams.fault.code, streams.fault.category) == ("INVALID_RESPONSE", Category.PROTOCOL)
-        assert streams.fault.details["server"] == "peer"
-        os.kill(streams.pid, signal.SIGKILL)
-
-
 async def test_a_server_that_writes_json_of_another_kind_is_given_up() -> None:
     async with stdio_transport(peer('while True: print(\'{"level": "info"}\')')) as streams:
         assert await ended(streams) == []
@@ -178,16 +133,6 @@ async def test_a_server_that_writes_json_of_another_kind_is_given_up() -> None:
         assert streams.fault
         assert streams.fault.code == "INVALID_RESPONSE"
         os.kill(streams.pid, signal.SIGKILL)
-
-
-async def test_garbage_between_messages_is_never_too_much() -> None:
-    script = """
-for _ in range(30):
-    print("garbage\\n" * 99 + '{"x": 1}\\n{"jsonrpc": "2.0", "method": "note"}')
-"""
-    async with stdio_transport(peer(script)) as streams:
-        assert len(await ended(streams)) == 30
-        assert (streams.stray_lines, streams.unparseable, streams.fault) == (30 * 100, 0, None)
 
 
 async def test_a_line_over_the_limit_is_skipped_and_shown_in_its_place() -> None:
@@ -203,19 +148,6 @@ print(note % "end")
         kinds = [type(item) for item in await ended(streams)]
         assert kinds == [BadMessage, SessionMessage, NotParsed, SessionMessage]
         assert streams.stray_lines == 0
-
-
-async def test_a_server_that_exits_at_its_start_leaves_its_code_and_last_words() -> None:
-    script = "import sys; sys.stderr.write('no licence\\nfor you\\r\\ngood'); sys.exit(3)"
-    async with stdio_transport(peer(script)) as streams:
-        assert await ended(streams) == []
-        with anyio.fail_after(BOUND_S):
-            assert await streams.wait_exit() == ExitStatus(code=3)
-        await stderr_line(streams, "good")
-        assert streams.stderr_tail() == ("no licence", "for you", "good")
-        with pytest.raises((anyio.BrokenResourceError, anyio.ClosedResourceError)):
-            await streams.write.send(request(1))
-    assert streams.stderr_tail() == ("no licence", "for you", "good")
 
 
 async def test_a_signal_that_ended_the_server_is_told() -> None:
@@ -435,15 +367,3 @@ async def test_giving_up_while_it_starts_leaves_no_descriptor_and_no_process() -
             async with stdio_transport(peer("input()")) as streams:
                 await streams.read.receive()
     assert (descriptors(), children()) == (before, own)
-
-
-async def test_what_is_passed_on_is_json() -> None:
-    async with stdio_transport(peer("print(input(), flush=True); input()")) as streams:
-        await streams.write.send(request(1))
-        message = await received(streams)
-    assert json.loads(message.model_dump_json(exclude_unset=True)) == {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "echo",
-        "params": {},
-    }
