@@ -134,8 +134,9 @@ fleet-soak: MINUTES = 60
 fleet-soak: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.fleet.soak --minutes $(MINUTES) $(ARGS)
 
-crash-hosts: $(VENV)/dev.stamp
+crash-hosts: $(VENV)/dev.stamp mcp1 $(HUBBUB_PEERS)/gemini/stamp
 	$(BIN)/python -m tests.e2e.crash_hosts --kills $(KILLS) --restarts $(RESTARTS) --away $(AWAY_S) $(ARGS)
+	HUBBUB_RESTARTS=$(RESTARTS) $(BIN)/pytest tests/hosts/test_restarts.py
 
 soak: $(VENV)/dev.stamp mcp1
 	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) $(ARGS)

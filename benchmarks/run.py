@@ -66,6 +66,10 @@ class Run:
         """As many as the whole run does so many."""
         return max(whole // self.options.less, 1)
 
+    def rounds(self, whole: int) -> int:
+        """As many rounds, whatever is done in each; one where it is only tried whether everything runs."""
+        return 1 if self.options.less == LEAST else whole
+
 
 class Row(Protocol):
     """One row of a table."""
@@ -78,7 +82,7 @@ class Row(Protocol):
 async def _goals(run: Run) -> Sequence[Row]:
     options = run.options
     against = [*rivals.RIVALS] if options.rivals else []
-    rounds, calls, most_s = 4, run.some(400), 4 / options.less
+    rounds, calls, most_s = run.rounds(4), run.some(400), 4 / options.less
     return await goals.compare(
         run.directory, rounds=rounds, calls=calls, most_s=most_s, against=against, base=options.base
     )
@@ -87,7 +91,8 @@ async def _goals(run: Run) -> Sequence[Row]:
 async def _hosts(run: Run) -> Sequence[Row]:
     options = run.options
     against = [*rivals.RIVALS] if options.rivals else []
-    return await hosts.compare(run.directory, rounds=4, calls=run.some(400), most_s=4 / options.less, against=against)
+    rounds, calls, most_s = run.rounds(4), run.some(400), 4 / options.less
+    return await hosts.compare(run.directory, rounds=rounds, calls=calls, most_s=most_s, against=against)
 
 
 async def _crowds(run: Run) -> Sequence[Row]:
@@ -99,32 +104,32 @@ async def _start(run: Run) -> Sequence[Row]:
 
 
 async def _calls(run: Run) -> Sequence[Row]:
-    return await calls.compare(run.directory, only=run.options.servers, rounds=8, calls=run.some(400))
+    return await calls.compare(run.directory, only=run.options.servers, rounds=run.rounds(8), calls=run.some(400))
 
 
 async def _stream(run: Run) -> Sequence[Row]:
-    return await stream.ways(run.directory, rounds=4, calls=run.some(1000))
+    return await stream.ways(run.directory, rounds=run.rounds(4), calls=run.some(1000))
 
 
 async def _fleet(run: Run) -> Sequence[Row]:
-    forwarded = await fleet.forwards(run.directory, rounds=8, calls=run.some(400))
+    forwarded = await fleet.forwards(run.directory, rounds=run.rounds(8), calls=run.some(400))
     return [*forwarded, *await fleet.hearing(run.directory, calls=run.some(2000))]
 
 
 async def _access(run: Run) -> Sequence[Row]:
-    return await access.ways(run.directory, rounds=8, calls=run.some(400))
+    return await access.ways(run.directory, rounds=run.rounds(8), calls=run.some(400))
 
 
 async def _telemetry(run: Run) -> Sequence[Row]:
-    return await telemetry.compare(run.directory, rounds=6, calls=run.some(200), base=run.options.base)
+    return await telemetry.compare(run.directory, rounds=run.rounds(6), calls=run.some(200), base=run.options.base)
 
 
 async def _questions(run: Run) -> Sequence[Row]:
-    return await questions.ask(run.directory, rounds=3, questions=run.some(100))
+    return await questions.ask(run.directory, rounds=run.rounds(3), questions=run.some(100))
 
 
 async def _watchers(run: Run) -> Sequence[Row]:
-    return await watchers.tell(run.directory, rounds=4, changes=run.some(100))
+    return await watchers.tell(run.directory, rounds=run.rounds(4), changes=run.some(100))
 
 
 async def _backlog(run: Run) -> Sequence[Row]:
@@ -152,7 +157,7 @@ async def _store(run: Run) -> Sequence[Row]:
 
 
 async def _postgres(run: Run) -> Sequence[Row]:
-    return await postgres.stores(run.directory, rounds=4, commits=run.some(400))
+    return await postgres.stores(run.directory, rounds=run.rounds(4), commits=run.some(400))
 
 
 async def _history(run: Run) -> Sequence[Row]:

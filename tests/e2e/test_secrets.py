@@ -24,8 +24,8 @@ from .conftest import LIMIT_S, RunningHub, environment, running, toml
 SERVICES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, task_pb2)
 HARMLESS = ("Get", "List", "Watch", "Call", "Refresh", "Connect", "Set", "Start")
 WHO = {"name", "server", "names", "id"}
-STREAM_S = 0.5
-"""How long a watch is listened to."""
+STREAM_S, CALL_S = 0.5, 5
+"""How long a watch is listened to, and a call waited for: some wait for a person who never comes."""
 
 TELLS_ALL = "import os, sys; sys.stderr.write(str(dict(os.environ)) + ' '.join(sys.argv)); sys.exit(3)"
 """A server that dies, and shows all it was given before that."""
@@ -104,7 +104,7 @@ async def everything(hub: RunningHub, servers: list[str]) -> str:
                         said.append(repr(response))  # noqa: PERF401 - the time may end it
                 stream.cancel()
             else:
-                said.append(repr(await channel.unary_unary(path)(raw, metadata=metadata, timeout=LIMIT_S)))
+                said.append(repr(await channel.unary_unary(path)(raw, metadata=metadata, timeout=CALL_S)))
         except grpc.aio.AioRpcError as error:
             said.append(f"{error!r} {error.trailing_metadata()!r}")
 

@@ -14,7 +14,7 @@ __all__ = ["start_hub"]
 
 HERE = Path(__file__).parent
 LIMIT_S = 120
-SESSIONS, ROUNDS = 150, 4
+SESSIONS, ROUNDS = 150, 2
 
 
 async def test_no_session_ends_that_pauses_for_as_long_as_its_client_keeps_connections(
