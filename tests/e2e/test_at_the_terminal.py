@@ -1,7 +1,6 @@
 """A person at a terminal, a real hub, a server that really asks."""
 
 import json
-import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -111,17 +110,6 @@ async def test_a_form_is_filled_in_field_by_field_under_a_claim(hub: Any) -> Non
     assert (await hub.client.inbox.get(asked.id)).answered_by == "ann"
 
 
-@pytest.mark.parametrize(("typed", "action"), [("!d", "decline"), ("!cancel", "cancel")])
-async def test_a_form_is_left_from_any_of_its_fields(hub: Any, typed: str, action: str) -> None:
-    call, asked = await ask(hub, FORM)
-    async with terminal(hub, "inbox", "answer", asked.id) as person:
-        await person.sees("!d declines, !c cancels, !l leaves it for later")
-        await person.answers("Dish [c]: ", "Soup")
-        await person.answers("Sides (numbers, with commas, optional): ", typed)
-        assert await person.ends() == 0
-    assert await said(hub, call) == {"action": action}
-
-
 async def test_a_form_is_filled_in_again_before_it_is_sent(hub: Any) -> None:
     call, asked = await ask(hub, FORM)
     async with terminal(hub, "inbox", "answer", asked.id) as person:
@@ -136,17 +124,6 @@ async def test_a_form_is_filled_in_again_before_it_is_sent(hub: Any) -> None:
         assert await person.ends() == 0
     answer = await said(hub, call)
     assert answer == {"action": "accept", "content": {"dish": "s", "portions": 2, "spicy": True}}
-
-
-async def test_an_interrupted_form_gives_its_claim_back(hub: Any) -> None:
-    call, asked = await ask(hub, FORM)
-    async with terminal(hub, "inbox", "answer", asked.id) as person:
-        await person.sees("Dish [c]: ")
-        await hub.request(asked.id, state="open", claim=(await hub.client.inbox.get(asked.id)).claim)
-        person.process.send_signal(signal.SIGINT)
-        assert await person.ends() == 1
-    assert (await hub.client.inbox.get(asked.id)).claim is None
-    await cancel(hub, call, asked)
 
 
 async def test_a_form_that_nobody_needs_any_more_goes_away(hub: Any) -> None:
@@ -276,17 +253,6 @@ async def test_where_a_hub_lets_such_an_address_through_it_is_shown_by_its_numbe
     assert "\u202e" not in person.shown
     assert not opened.exists()
     assert [answer.WhichOneof("answer") for answer in careless.requests("AnswerPendingRequest")] == ["decline"]
-
-
-async def test_one_who_waits_for_a_call_sees_that_a_person_is_waited_for(hub: Any) -> None:
-    arguments = json.dumps({"method": FORM[0], "params": FORM[1]})
-    async with terminal(hub, "call", "relay", "ask", arguments, "--call-id", "seen", stdin=False) as person:
-        (asked,) = await hub.asked(call_id="seen")
-        await person.sees("waiting for a person: relay asks")
-        await asked.decline()
-        await person.sees(f"{asked.id} is declined by")
-        await person.sees("decline")
-        assert await person.ends() == 0
 
 
 async def test_a_form_of_a_call_goes_away_when_somebody_else_answers(hub: Any) -> None:

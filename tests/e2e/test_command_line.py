@@ -63,27 +63,6 @@ async def detach(hub: Any, tool: str, **arguments: Any) -> str:
     return (await hub.hubbub("call", "asking", tool, json.dumps(arguments), "--detach")).record["id"]
 
 
-async def test_a_server_is_added_by_its_address_watched_and_removed(
-    hub: Any, peer_scripts: Path, shared_http_peer: Any
-) -> None:
-    peer = shared_http_peer([sys.executable, str(peer_scripts / "mrtr_server.py"), "http"])
-    watching = await hub.start_hubbub("servers", "watch", "far")
-    assert (await watching.next())["type"] == "synced"
-    added = (await hub.hubbub("servers", "add", "far", "--url", f"{peer.url}/mcp")).record
-    assert (added["name"], added["transport"], added["desired_state"]) == ("far", "http", "connected")
-    listed = (await hub.hubbub("servers", "list", "--wait", "connected", "--timeout", "30")).lines
-    assert {server["name"]: server["state"] for server in listed} == {"asking": "connected", "far": "connected"}
-    assert (await hub.hubbub("call", "far", "echo", '{"text": "hi"}')).record["content"][0]["text"] == "hi"
-    taken = await hub.hubbub("servers", "add", "far", "--url", f"{peer.url}/mcp")
-    assert (taken.status, taken.error["code"]) == (1, "ALREADY_EXISTS")
-    assert (await hub.hubbub("servers", "remove", "far")).record == {"name": "far", "removed": True}
-    gone = await hub.hubbub("servers", "get", "far")
-    assert (gone.status, gone.error["code"]) == (1, "NOT_FOUND")
-    lines = await watching.until(lambda line: line["type"] == "removed")
-    assert "connected" in [line["record"].get("state") for line in lines]
-    assert await watching.interrupt() == 0
-
-
 async def test_an_update_replaces_all_that_a_server_was_added_with(hub: Any, peer_scripts: Path) -> None:
     spec = ("near", "--", sys.executable, *good(peer_scripts))
     assert (await hub.hubbub("servers", "add", "--set", "max_in_flight=2", *spec)).status == 0
@@ -124,15 +103,6 @@ async def test_a_server_takes_every_option_that_a_file_can_give_it(hub: Any, pee
     assert (await hub.hubbub("servers", "remove", "all")).status == 0
 
 
-async def test_waiting_for_servers_names_those_that_do_not_come(hub: Any, peer_scripts: Path) -> None:
-    hang = ["-I", "-S", str(peer_scripts / "bad.py"), "hang"]
-    assert (await hub.hubbub("servers", "add", "late", "--", sys.executable, *hang)).status == 0
-    waited = await hub.hubbub("servers", "list", "--wait", "connected", "--timeout", "0.2")
-    assert waited.status == 1
-    assert waited.error["metadata"] == {"servers": "late"}
-    assert (await hub.hubbub("servers", "remove", "late")).status == 0
-
-
 async def test_the_queue_is_counted_and_cleared_and_calls_are_aborted_only_when_asked(hub: Any) -> None:
     at_work = await detach(hub, "sleep", name="at work")
     await hub.call(at_work, "in_progress")
@@ -164,18 +134,6 @@ async def test_a_watched_call_ends_the_watch(hub: Any) -> None:
     assert [call["id"] for call in listed] == [call_id]
 
 
-async def test_all_calls_are_watched_until_interrupted(hub: Any) -> None:
-    watching = await hub.start_hubbub("calls", "watch")
-    await watching.until(lambda line: line["type"] == "synced")
-    started = [await detach(hub, "count", steps=steps) for steps in (1, 2)]
-    ended = set[str]()
-    while ended != {*started}:
-        line = await watching.next()
-        if line["type"] == "upsert" and line["record"]["state"] == "completed":
-            ended.add(line["record"]["id"])
-    assert await watching.interrupt() == 0
-
-
 async def test_what_a_tool_says_is_read_at_a_terminal_and_a_program_gets_all_of_it(hub: Any) -> None:
     async with terminal(hub, "call", "asking", "count", '{"steps": 1}', stdin=False) as person:
         assert await person.ends() == 0
@@ -185,27 +143,6 @@ async def test_what_a_tool_says_is_read_at_a_terminal_and_a_program_gets_all_of_
         assert await person.ends() == 1
     piped = await hub.hubbub("call", "asking", "cancelled_calls")
     assert piped.record["content"][0]["type"] == "text"
-
-
-async def test_a_catalog_is_fetched_anew_and_its_watch_tells(hub: Any) -> None:
-    lists = hub.client.catalog.watch(server="asking", kinds=["tool"])
-    await hub.watched(lists, lambda each: each.freshness == "fresh")
-    watching = await hub.start_hubbub("catalog", "watch", "--server", "asking", "--kind", "tool")
-    before = (await watching.until(lambda line: line["type"] == "synced"))[0]["record"]
-    assert (before["server"], before["kind"], before["freshness"]) == ("asking", "tool", "fresh")
-    lists = (await hub.hubbub("catalog", "refresh", "asking")).lines
-    assert [each["count"] for each in lists if each["kind"] == "tool"] == [before["count"]]
-    lines = await watching.until(
-        lambda line: (
-            line["type"] == "upsert"
-            and line["record"]["freshness"] == "fresh"
-            and line["record"]["fetched_at"] > before["fetched_at"]
-        )
-    )
-    assert {line["record"]["kind"] for line in lines} == {"tool"}
-    assert await watching.interrupt() == 0
-    refused = await hub.hubbub("catalog", "refresh", "nobody")
-    assert (refused.status, refused.error["code"]) == (1, "NOT_FOUND")
 
 
 async def test_a_command_answers_every_question_that_a_watch_shows(hub: Any) -> None:

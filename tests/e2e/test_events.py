@@ -64,17 +64,6 @@ async def test_a_resource_that_is_watched_twice_is_subscribed_once_and_again_aft
     await other.aclose()
 
 
-async def test_resources_prompts_and_completions_have_commands_of_their_own(hub: Any) -> None:
-    read = (await hub.hubbub("read", "everything", RESOURCE)).record
-    assert read["contents"][0]["uri"] == RESOURCE
-    prompt = (await hub.hubbub("prompt", "everything", "args-prompt", '{"city": "Graz"}')).record
-    assert "Graz" in prompt["messages"][0]["content"]["text"]
-    words = ("complete", "everything", "department", "En", "--prompt", "completable-prompt")
-    assert (await hub.hubbub(*words)).record["completion"]["values"] == ["Engineering"]
-    missing = await hub.hubbub("complete", "everything", "department")
-    assert (missing.status, missing.error["reason"]) == (2, "USAGE")
-
-
 async def test_binary_and_embedded_content_passes_through_unharmed(hub: Any) -> None:
     blob = await hub.client.read_resource("everything", "demo://resource/dynamic/blob/1")
     assert base64.b64decode(blob["contents"][0]["blob"], validate=True)

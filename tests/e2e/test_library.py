@@ -94,11 +94,6 @@ async def test_a_worker_goes_on_over_a_restart_of_the_hub(
     assert len(before | await two_done()) == 4
 
 
-async def test_serving_without_a_handler_says_what_is_missing(hub: RunningHub) -> None:
-    with pytest.raises(ValueError, match="on_form"):
-        await hub.client.serve()
-
-
 async def test_a_script_without_async_calls_watches_and_answers(hub: RunningHub) -> None:
     def script() -> list[Any]:
         with sync.connect(data_dir=hub.data_dir, name="script") as plain:

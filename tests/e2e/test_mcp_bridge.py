@@ -192,17 +192,6 @@ async def test_under_load_each_request_has_one_response_and_no_tool_is_called_tw
     assert wrong <= ({"HUB_RESTARTED"} if end == "kill" else set())
 
 
-async def test_the_bridge_ends_with_its_host_and_has_said_nothing_but_messages(start_hub: Any, plain: Any) -> None:
-    hub = await start_hub(plain)
-    await hub.connected("plain")
-    async with hosted(hub.data_dir) as host:
-        await host.shake()
-        await host.say("tools/call", 1, name="ask", arguments={"message": "who?"})
-        (asked,) = await hub.asked()
-        assert await host.leave() == (0, b"")
-        assert (await hub.call(asked.call_id)).state == "cancelled"
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_the_bridge_well(data_dir: Path, number: signal.Signals) -> None:
     async with hosted(data_dir) as host:

@@ -155,31 +155,6 @@ async def test_a_kill_before_it_sends_loses_nothing(hub: RunningHub, receiver: R
     assert len(receiver.came) == 1
 
 
-async def test_a_restart_of_the_hub_is_outlived_and_tells_nothing_twice(
-    start_relay: Any, hub: RunningHub, receiver: Receiver
-) -> None:
-    notifying = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
-    asked = await ask(hub, "before")
-    assert (await told(notifying, "told"))["requests"] == [asked.id]
-    await hub.terminate()
-    later = await ask(await start_relay(), "after")
-    assert (await told(notifying, "told"))["requests"] == [later.id]
-    assert len(receiver.came) == 2
-
-
-async def test_once_tells_what_is_due_and_fails_if_nobody_took_it(hub: RunningHub, receiver: Receiver) -> None:
-    asked = await ask(hub, "for once")
-    receiver.statuses = [500]
-    while (ran := await hub.hubbub("notify", receiver.url, "--after", "0", "--once")).status == 0:
-        assert receiver.came == []  # it is gathered for a second first
-    assert ran.lines[-1]["event"] == "failed"
-    ran = await hub.hubbub("notify", receiver.url, "--after", "0", "--once", "--digest", "0")
-    assert (ran.status, ran.lines[-1]["event"], ran.lines[-1]["requests"]) == (0, "told", [asked.id])
-    ran = await hub.hubbub("notify", receiver.url, "--after", "0", "--once", "--digest", "0")
-    assert [line["event"] for line in ran.lines] == ["ready"]
-    assert len(receiver.came) == 2
-
-
 async def test_a_link_leads_to_the_page_that_runs_and_lets_in_once(hub: RunningHub, receiver: Receiver) -> None:
     with announce_page(hub.data_dir, "https://hub.example:8443"):
         asked = await ask(hub, "with a link")

@@ -1,6 +1,5 @@
 """What a start leaves out: it is made up for as soon as the program is up, or when it is needed."""
 
-import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -9,8 +8,6 @@ from typing import Any
 
 import pytest
 from anyio import to_thread
-
-from hubbub_cli.tree import COMMANDS
 
 LIMIT_S = 60
 AT_THE_END = "import atexit, gc, sys; atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000))"
@@ -171,13 +168,6 @@ def test_a_command_that_asks_no_hub_imports_only_what_it_needs(
     assert imported(done.stderr) & unneeded == set()
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_the_help_of_a_command_imports_nothing_of_a_hub(command: Any) -> None:
-    done = started([command.name, "--help"])
-    assert done.stdout.startswith(f"Usage: hubbub {command.name} ")
-    assert imported(done.stderr) & OF_ALL == set()
-
-
 async def test_a_list_imports_neither_what_lays_out_pages_nor_what_its_hub_is_not_asked_for(start_hub: Any) -> None:
     hub = await start_hub({})
     for words in (["inbox", "list"], ["--json", "inbox", "list", "--limit", "3", "--state", "open"]):
@@ -195,20 +185,6 @@ def started(words: list[str]) -> subprocess.CompletedProcess[str]:
     """A run of the command line that has ended; its stderr says what it has imported."""
     command = [sys.executable, "-X", "importtime", "-c", "from hubbub_cli import main; main()", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-
-
-def test_completing_the_name_of_a_command_imports_nothing_of_a_hub() -> None:
-    asked = {"_HUBBUB_COMPLETE": "complete_bash", "COMP_WORDS": "hubbub inb", "COMP_CWORD": "1"}
-    command = [sys.executable, "-X", "importtime", "-c", "from hubbub_cli import main; main()"]
-    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, timeout=LIMIT_S, check=True)
-    assert done.stdout.split() == ["inbox"]
-    assert imported(done.stderr) & OF_ALL == set()
-
-
-def test_the_command_says_the_version_that_is_installed() -> None:
-    command = [sys.executable, "-c", "from hubbub_cli import main; main()", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
-    assert done.stdout == f"hubbub {version('hubbub')}\n"
 
 
 def until_ready(directory: Path, *options: str) -> str:

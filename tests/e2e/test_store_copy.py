@@ -1,6 +1,5 @@
 """`hubbub store copy`: a hub goes on with a copy of its store, and a copy that is killed is none."""
 
-import json
 import os
 import random
 import secrets
@@ -67,17 +66,6 @@ async def test_what_was_copied_is_one_object_for_programs(source: str, tmp_path:
         "differences": [],
     }
     assert "3 of 3 records copied" in ran.err
-
-
-async def test_without_its_program_the_command_says_what_is_missing(source: str, tmp_path: Path) -> None:
-    alone = tmp_path / "bin"
-    alone.mkdir()
-    (alone / "python").symlink_to(sys.executable)
-    code = "import sys; sys.executable = sys.argv.pop(1); from hubbub_cli import main; main()"
-    words = ["-c", code, str(alone / "python"), "--json", "store", "copy", source, "sqlite:x"]
-    done = await forks.run([sys.executable, *words], env=environment() | {"PATH": str(alone)})
-    assert done.returncode == 1
-    assert "hubbubd is not installed" in json.loads(done.stderr.splitlines()[-1])["message"]
 
 
 async def first_word(running: Any) -> None:

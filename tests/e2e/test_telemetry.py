@@ -111,22 +111,6 @@ async def test_a_line_about_a_call_names_its_trace_on_stderr_and_over_otlp(
     assert (line["event"], line["trace_id"], line["span_id"]) == ("call ended", TRACE_ID, span.id)
 
 
-async def test_a_collector_that_is_not_there_holds_nobody_up_and_is_complained_of_once(
-    tmp_path: Path, server: dict[str, Any], free_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port}")
-    for name in ("OTEL_METRIC_EXPORT_INTERVAL", "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BLRP_SCHEDULE_DELAY"):
-        monkeypatch.setenv(name, "50")
-    async with running(arguments(tmp_path, servers={"asking": server}), stderr=PIPE) as hub:
-        await hub.connected("asking")
-        await hub.client.call_tool("asking", "cancelled_calls", {})
-        await hub.terminate()
-        assert hub.process.stderr is not None
-        written = b"".join([chunk async for chunk in hub.process.stderr])
-    warned = [x for x in map(json.loads, written.splitlines()) if x["level"] in ("warning", "error")]
-    assert len(warned) <= 1, warned
-
-
 async def test_a_secret_is_in_no_line_no_span_and_no_metric(
     start_hub: Any, server: dict[str, Any], collector: Collector
 ) -> None:

@@ -292,15 +292,6 @@ async def test_a_hub_that_is_killed_tells_of_the_rpc_that_waited_for_a_call(
     assert (rpc.attributes["error.type"], rpc.attributes["rpc.method"]) == ("HUB_RESTARTED", CALL_METHOD)
 
 
-async def test_what_people_say_is_told_where_it_is_wanted(
-    start_hub: Any, peer_scripts: Path, collector: Collector, tracer: Any
-) -> None:
-    hub = await start_hub({"traced": stdio(peer_scripts, collector)}, hub={"trace_content": True})
-    found = await told(hub, collector, tracer, "rounds", "ask elicitation_form")
-    assert CANARY in found.one("ask elicitation_form").attributes["hubbub.answer"]
-    assert CANARY in found.one("call tools/call rounds").attributes["gen_ai.tool.call.result"]
-
-
 async def test_a_hub_that_does_not_trace_passes_traces_on(
     start_hub: Any, peer_scripts: Path, collector: Collector, tracer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,20 +308,6 @@ async def test_a_hub_that_does_not_trace_passes_traces_on(
     assert (await hub.hubbub("send", "traced", "tools/list")).status == 0
     (call,) = await hub.client.calls.list(limit=1)
     assert call.trace_id is None
-
-
-async def test_a_dead_collector_stops_nothing(
-    start_hub: Any, peer_scripts: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port}")
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-    hub = await start_hub({"plain": {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")]}})
-    await hub.connected("plain")
-    tools = await hub.client.calls.call("plain", "tools/list")
-    assert tools.trace_id
-    telemetry = (await hub.hubbub("status")).record["telemetry"]
-    assert telemetry == {"on": True, "endpoint": f"http://127.0.0.1:{free_port} (traces, metrics, logs)"}
-    await hub.terminate()
 
 
 async def test_a_trace_that_the_environment_names_goes_on_from_the_command_line(

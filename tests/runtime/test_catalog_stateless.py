@@ -19,18 +19,6 @@ def stateless(world: World) -> Shelf:
     return Shelf(world.peer, "a", ttlMs=0)
 
 
-async def test_a_stateless_server_is_listened_to_before_it_is_asked(world: World, stateless: Shelf) -> None:
-    async with world.hub(server()) as hub:
-        await fresh(hub)
-        (subscription,) = world.peer.subscriptions
-        assert subscription.wanted == {"toolsListChanged": True}
-        stateless.names.append("b")
-        world.peer.link.tell(TOOLS_CHANGED)
-        await until(lambda: tools(hub).count == 2)
-        await settle(1000)
-    assert len(world.peer.fetches) == 2
-
-
 async def test_an_acknowledgement_that_comes_late_is_followed_by_a_fetch(world: World, stateless: Shelf) -> None:
     async def late(subscription: Subscription) -> None:
         await anyio.sleep(30)

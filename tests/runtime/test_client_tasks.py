@@ -1,7 +1,6 @@
 """Calls that their server carries out as tasks, in virtual time."""
 
 from itertools import pairwise
-from typing import Any
 
 import anyio
 import pytest
@@ -11,11 +10,10 @@ from hubbubd.core.filters import TaskFilter
 from hubbubd.core.inbox.request_states import CauseSource, Delivery
 from hubbubd.core.tasks import TaskStatus
 from hubbubd.errors import FailedPrecondition, PeerError, UpstreamError
-from hubbubd.runtime.records import EventKind
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, World, open_requests, question, server, settle, spec, until
-from .peer import REFUSED, Outcome, Sent, never
+from .peer import REFUSED, Outcome, never
 from .task_server import ERAS, META, RESULT, TaskServer, answer, ended, started, the_task
 
 ELICIT = {"method": "elicitation/create", "params": FORM}
@@ -52,30 +50,6 @@ async def test_a_notification_only_hastens_the_next_poll(world: World, era: Era)
         await anyio.sleep(5)
         assert len(tasks.asked("tasks/get")) == before + 1
         assert the_task(hub).status is TaskStatus.WORKING
-
-
-async def test_each_status_is_seen_on_the_watch(world: World, watching: Any) -> None:
-    tasks = TaskServer(world)
-    async with world.hub(server()) as hub:
-        watch = watching(hub.tasks.watch(TaskFilter()))
-        call = await started(hub)
-        tasks.more = {"statusMessage": "half way"}
-        await anyio.sleep(2)
-        tasks.status = "input_required"
-        await anyio.sleep(2)
-        tasks.status = "working"
-        await anyio.sleep(2)
-        tasks.end()
-        await ended(hub, call)
-        await settle()
-        seen = [(e.record.status.value, e.record.status_message) for e in watch.events if e.kind is EventKind.UPSERT]
-        assert seen == [
-            ("working", None),
-            ("working", "half way"),
-            ("input_required", "half way"),
-            ("working", "half way"),
-            ("completed", None),
-        ]
 
 
 @pytest.mark.parametrize(("tool", "as_task", "reason"), [
@@ -355,23 +329,3 @@ async def test_an_id_that_a_server_uses_twice_confuses_nobody_else(world: World)
         assert len({hub.calls.get(call.id).task_id for call in calls}) == 2
         tasks.end()
         assert [(await ended(hub, call)).state for call in calls] == [CallState.COMPLETED] * 2
-
-
-async def test_a_server_may_forget_a_task_with_handing_out_its_result(world: World) -> None:
-    tasks = TaskServer(world)
-    tasks.status = "input_required"
-    async with world.hub(server()) as hub:
-        call = await started(hub)
-        await until(lambda: tasks.asked("tasks/result"))
-        serve = tasks.serve
-
-        async def forgets(sent: Sent) -> Outcome:
-            if sent.method == "tasks/get":
-                raise PeerError(-32602, "Task not found")
-            return await serve(sent)
-
-        world.peer.behaviour = forgets
-        await anyio.sleep(5)
-        tasks.end()
-        done = await ended(hub, call)
-        assert (done.state, the_task(hub).status) == (CallState.COMPLETED, TaskStatus.COMPLETED)

@@ -19,7 +19,7 @@ from hubbubd.runtime.ownership import UPKEEP
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.timing.clock import TICK_S
 
-from .conftest import FORM, FailingStore, World, open_requests, question, server, settle, spec, until
+from .conftest import FORM, FailingStore, World, open_requests, server, settle, spec, until
 from .fleet import Members, members
 from .model import bounded
 from .system import System
@@ -238,16 +238,6 @@ async def test_a_question_has_the_rest_of_its_time_after_the_clock_was_set(
         await anyio.sleep(600)
         assert hub.inbox.get(two.id).state is RequestState.EXPIRED
         del asked, claimed
-
-
-async def test_an_answer_at_the_moment_of_a_leap_is_accepted(world: World, system: System) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
-        asked = world.peer.link.ask("elicitation/create", FORM)
-        request = await question(hub)
-        system.epoch += 400 * DAY_S
-        await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
-        await asked.answered()
 
 
 async def test_a_task_of_a_server_lives_on_after_the_clock_was_set_ahead(world: World, system: System) -> None:

@@ -108,20 +108,6 @@ async def test_a_call_for_which_no_connection_could_be_made_waits_for_the_next_o
         assert len(world.peer.attempts) == 2
 
 
-async def test_a_session_that_is_lost_again_and_again_is_throttled(world: World) -> None:
-    async def lose_session(sent: Sent) -> Outcome:
-        sent.link.lose(SESSION_LOST)
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    world.peer.behaviour = lose_session
-    async with world.hub(server()) as hub:
-        call = await hub.calls.call(spec(), "me")
-        assert call.fault.code == "SESSION_LOST"
-        assert len(world.peer.sent) == 2
-        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.ERROR)
-
-
 async def test_disconnecting_rejects_all_calls_and_clears_tasks_with_their_questions(world: World) -> None:
     world.peer.behaviour = never
     async with world.hub(server()) as hub:

@@ -9,7 +9,7 @@ from hubbubd import payload
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox.forms import Accept, Decline, Dismiss, Given
-from hubbubd.core.inbox.request_states import CauseSource, Delivery, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox.request_states import CauseSource, Delivery, PendingRequest, RequestKind
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era, ReplyError
@@ -18,7 +18,6 @@ from .conftest import SAMPLING, World, open_requests, question, server, settle, 
 from .peer import Outcome, Sent
 
 COMPLETE = "notifications/elicitation/complete"
-TEXT = {"type": "text", "text": "hi"}
 
 
 def page(name: str = "e1", **more: Any) -> dict[str, Any]:
@@ -70,16 +69,6 @@ async def test_a_call_is_sent_again_once_all_pages_are_agreed_to(world: World) -
         await until(lambda: hub.calls.get(call.id).state is CallState.COMPLETED)
         assert [each.params for each in world.peer.sent] == [{"name": "t"}] * 2
         await until(lambda: {hub.inbox.get(r.id).delivery for r in (first, second)} == {Delivery.DELIVERED})
-
-
-async def test_nothing_is_kept_of_the_pages_of_a_call_that_has_ended(world: World) -> None:
-    script(world, required(page("e1")), {"content": []})
-    async with world.hub(server()) as hub:
-        call = await hub.calls.start(spec(), "alice")
-        await answer(hub, await question(hub))
-        assert hub.calls._exchange._consents._pages
-        await until(lambda: hub.calls.get(call.id).state.ended)
-        assert not hub.calls._exchange._consents._pages
 
 
 async def test_the_call_waits_a_moment_for_the_server_to_be_done_with_the_page(world: World) -> None:
@@ -217,18 +206,6 @@ async def test_the_end_of_an_elicitation_that_nobody_knows_changes_nothing(
         assert hub.inbox.get(request.id) == request
 
 
-async def test_the_end_of_an_elicitation_that_is_asked_on_the_wire_leaves_it_open(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
-        asked = world.peer.link.ask("elicitation/create", page())
-        request = await question(hub)
-        world.peer.link.tell(COMPLETE, {"elicitationId": "e1"})
-        await settle()
-        assert hub.inbox.get(request.id).state is RequestState.OPEN
-        await answer(hub, request)
-        assert await asked.answered() == {"action": "accept"}
-
-
 HALF_A_PAIR = {
     "message": "m",
     "requestedSchema": {"type": "object", "properties": {"\ud83d": {"type": "string"}}},
@@ -281,53 +258,3 @@ async def test_a_round_that_breaks_the_rules_fails_the_call(world: World, method
         assert call.fault.code == "INVALID_RESPONSE"
         assert "inputRequests.a" in call.fault.message
         assert not open_requests(hub)
-
-
-async def test_a_sampling_reaches_people_with_all_its_content_and_preferences(world: World) -> None:
-    params = {
-        "maxTokens": 2**60,
-        "temperature": 0.5,
-        "systemPrompt": "\u00e4",
-        "stopSequences": ["."],
-        "includeContext": "none",
-        "metadata": {"deep": [{"n": 2**70}]},
-        "modelPreferences": {
-            "hints": [{"name": "claude"}, {"name": "big"}],
-            "costPriority": 0.1,
-            "speedPriority": 0,
-            "intelligencePriority": 1.0,
-        },
-        "tools": [{"name": "search", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}],
-        "toolChoice": {"mode": "required"},
-        "messages": [
-            {"role": "user", "content": {"type": "image", "data": "aGk=", "mimeType": "image/png"}},
-            {
-                "role": "assistant",
-                "content": [
-                    {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"},
-                    {"type": "tool_use", "id": "a", "name": "search", "input": {"q": 2**70}, "_meta": {"x": 1}},
-                ],
-            },
-            {
-                "role": "user",
-                "content": [
-                    {
-                        "type": "tool_result",
-                        "toolUseId": "a",
-                        "isError": False,
-                        "structuredContent": {"found": []},
-                        "content": [
-                            {"type": "resource", "resource": {"uri": "x:1", "blob": "aGk="}},
-                            {"type": "resource_link", "uri": "x:2", "name": "two"},
-                            {**TEXT, "annotations": {"audience": ["user"], "priority": 0.3}},
-                        ],
-                    }
-                ],
-            },
-        ],
-    }
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
-        world.peer.link.ask("sampling/createMessage", params)
-        request = await question(hub)
-        assert payload.loads(request.request) == params

@@ -58,16 +58,6 @@ async def of(fleet: Members, *names: str, servers: tuple[ServerConfig, ...] = (h
     await settle(1)
 
 
-async def test_a_question_of_a_server_is_answered_at_any_member(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    there = another(fleet, owner(fleet)).hub
-    asked = fleet.peers["one"].link.ask("elicitation/create", FORM)
-    request = await question(there)
-    await there.inbox.answer(request.id, Accept({"name": "x"}), "ann", answer_id="a", claim_id=None)
-    assert (await asked.answered())["content"] == {"name": "x"}
-    await until(lambda: there.inbox.get(request.id).delivery is Delivery.DELIVERED)
-
-
 async def test_a_call_in_rounds_goes_on_where_its_server_goes(fleet: Members) -> None:
     peer = fleet.peers["one"]
     peer.era = Era.STATELESS
@@ -260,21 +250,6 @@ async def test_servers_are_shared_out_among_members_that_come_later(fleet: Membe
     links = {name: len(fleet.peers[name].links) for name in names}
     await settle(1200)
     assert {name: len(fleet.peers[name].links) for name in names} == links  # and then stay where they are
-
-
-async def test_a_server_that_starts_a_command_stays_where_it_was_added(fleet: Members) -> None:
-    await of(fleet, "a", "b", servers=())
-    home = fleet.running["b"]
-    await home.hub.servers.add(server("tool"))
-    await until(lambda: live_links(fleet, "tool") == 1)
-    assert home.fleet.owns("tool")
-    home.kill()
-    await settle(60)
-    assert live_links(fleet, "tool") == 0
-    left = fleet.running["a"]
-    assert left.hub.servers.get("tool").name == "tool"
-    await fleet.start("b")
-    await until(lambda: live_links(fleet, "tool") == 1)
 
 
 async def test_a_server_of_a_file_is_taken_where_a_file_has_it(fleet: Members) -> None:

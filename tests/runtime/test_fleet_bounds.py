@@ -13,7 +13,7 @@ from hubbubd.runtime.ownership import UPKEEP, SoleOwnership
 from .conftest import World, server, settle, spec, until
 from .fleet import TTL_S, Members, Place, members
 from .peer import Outcome, Sent
-from .test_fleet import another, http, live_links, of, owner
+from .test_fleet import another, live_links, of, owner
 from .test_fleet_moves import remote
 
 
@@ -51,20 +51,6 @@ async def test_a_server_is_taken_over_only_where_its_host_may_be_reached(fleet: 
     assert fleet.owners("one") == []
     await left.hub.servers.adopt({}, left.hub.configuration.settings)
     await until(lambda: left.fleet.owns("one") and live_links(fleet) == 1)
-
-
-async def test_members_whose_files_have_the_same_server_go_first(fleet: Members) -> None:
-    names = [f"s{number}" for number in range(6)]
-    await fleet.start("a", *map(http, names))
-    await until(lambda: all(live_links(fleet, name) == 1 for name in names))
-    await fleet.start("b", *(server(name, command=None, url="http://127.0.0.1:2/mcp") for name in names))
-    await fleet.start("c", *map(http, names))
-    await settle(5)
-    fleet.running["a"].kill()
-    await until(lambda: all(fleet.owners(name) for name in names))
-    assert all(map(fleet.running["c"].fleet.owns, names))
-    fleet.running["c"].kill()
-    await until(lambda: all(map(fleet.running["b"].fleet.owns, names)))
 
 
 async def test_a_member_stops_to_act_well_before_others_may_act_however_slow_its_beats_are(

@@ -283,28 +283,6 @@ async def test_a_server_that_one_file_loses_while_it_is_taken_is_not_forgotten(f
     await in_one_place(fleet, fleet.running[dead.name])
 
 
-async def test_a_server_that_is_removed_and_added_again_at_once_is_in_one_place(fleet: Members) -> None:
-    await of(fleet, "a", "b", servers=())
-    await fleet.running["a"].hub.servers.add(remote())
-    await until(lambda: live_links(fleet) == 1)
-    first = owner(fleet)
-    has = another(fleet, first)
-    await first.fleet.move("one", has.name)  # as soon as it is free, it is the other's turn
-    await until(lambda: has.fleet.owns("one") and live_links(fleet) == 1)
-    added = list[str]()
-
-    async def add_first(direct: Commit, writes: Sequence[Write], guards: Sequence[Precondition]) -> int:
-        if about(writes) and not added:
-            added.append("one")
-            await has.hub.servers.add(remote())
-        return await direct(writes, guards)
-
-    commits_by(has, add_first)
-    await has.hub.servers.remove("one")
-    await until(lambda: added)
-    await in_one_place(fleet, first)
-
-
 async def test_a_server_that_is_removed_while_it_is_left_leaves_nothing(fleet: Members) -> None:
     usual, fleet.peers["one"].behaviour = fleet.peers["one"].behaviour, never
     await of(fleet, "a", "b", servers=())

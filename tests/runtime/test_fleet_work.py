@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Sequence
 import anyio
 import pytest
 
-from hubbubd.config import ServerConfig
 from hubbubd.errors import HubError, Unavailable, UnknownOutcome
 from hubbubd.members import MemberStatus
 from hubbubd.runtime.ownership import Takeover
@@ -110,19 +109,6 @@ async def test_a_server_whose_leaving_fails_within_the_hub_is_served(
     has = await added(fleet, "a", "b")
     fails_once(monkeypatch, has.hub.calls, "close_queue", RuntimeError("a bug"))
     await has.fleet.move("one")
-    await settle(60)
-    await in_one_place(fleet, owner(fleet))
-
-
-async def test_a_server_that_is_replaced_half_way_is_served(fleet: Members, monkeypatch: pytest.MonkeyPatch) -> None:
-    has = await added(fleet, "a", "b")
-    fails_once(monkeypatch, has.hub.tasks, "clear", Unavailable("away", reason="STORE_UNAVAILABLE"))
-
-    def elsewhere(_: ServerConfig) -> ServerConfig:
-        return server("one", command=None, url="https://other.example.org/mcp")
-
-    with pytest.raises(HubError):
-        await has.hub.servers.change("one", elsewhere)
     await settle(60)
     await in_one_place(fleet, owner(fleet))
 

@@ -7,7 +7,6 @@ import anyio
 import pytest
 
 from hubbubd.core.access import Principal
-from hubbubd.core.audit import AuditFilter
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox.forms import Accept
@@ -15,7 +14,6 @@ from hubbubd.core.inbox.request_states import Delivery, PendingRequest, RequestS
 from hubbubd.core.tasks import TaskStatus
 from hubbubd.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.oversight.audit import Attempt
 from hubbubd.store import Write
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.upstream.ports import Era
@@ -23,8 +21,7 @@ from hubbubd.upstream.ports import Era
 from .conftest import FORM, World, question, server, settle, spec, until, update
 from .foreign import SharedStore
 from .peer import Outcome, Sent, never
-from .task_server import ERAS, RESULT, TaskServer, ended, started, the_task
-from .test_rounds import ELICIT, needs, script
+from .task_server import RESULT, TaskServer, ended, started, the_task
 
 GIVEN = Accept({"name": "x"})
 
@@ -150,39 +147,6 @@ async def test_a_call_id_that_another_member_took_at_the_same_time_is_refused(wo
         assert hub.calls.get("c").principal == theirs.principal == "bob"
 
 
-async def test_a_call_in_rounds_keeps_its_rounds_and_questions(world: World, store: SharedStore) -> None:
-    script(world, needs(inputRequests={"a": ELICIT}, requestState="s"), {"content": []})
-    async with world.hub(server()) as hub:
-        await settle()
-        store.shared = True
-        call = await hub.calls.start(spec(), "ann")
-        request = await question(hub)
-        rounds = hub.calls.get(call.id).rounds
-        assert rounds is not None
-        assert rounds.questions == (("a", request.id),)
-        await answer(hub, request)
-        await until(lambda: hub.calls.get(call.id).state.ended)
-        await whole(store)
-        assert hub.calls.get(call.id).state is CallState.COMPLETED
-        assert hub.inbox.get(request.id).delivery is Delivery.DELIVERED
-
-
-@ERAS
-async def test_a_client_task_is_kept_with_its_call(world: World, store: SharedStore, era: Era) -> None:
-    tasks = TaskServer(world, era)
-    async with world.hub(server()) as hub:
-        await settle()
-        store.shared = True
-        call = await started(hub)
-        tasks.more = {"statusMessage": "half way"}
-        await anyio.sleep(3)
-        tasks.end(result=RESULT)
-        done = await ended(hub, call)
-        await whole(store)
-        assert (done.state, hub.calls.get(call.id).task_id) == (CallState.COMPLETED, the_task(hub).id)
-        assert the_task(hub).status is TaskStatus.COMPLETED
-
-
 async def test_a_server_that_another_member_reconfigured_is_not_changed_by_what_was_decided_before(
     world: World, store: SharedStore
 ) -> None:
@@ -252,21 +216,6 @@ async def test_an_end_of_a_task_that_another_member_recorded_is_final(world: Wor
         assert the_task(hub).status is TaskStatus.CANCELLED
         assert the_task(hub).result is None
         assert hub.calls.get(call.id).state.ended
-
-
-async def test_refusals_are_counted_and_changes_get_their_outcome(world: World, store: SharedStore) -> None:
-    async with world.hub() as hub:
-        attempt = Attempt(principal="ann", action="GetCall")
-        hub.audit.refused(attempt, "PERMISSION_DENIED")
-        await settle()
-        store.shared = True
-        for _ in range(5):
-            hub.audit.refused(attempt, "PERMISSION_DENIED")
-        await settle()
-        hub.audit.refused(attempt, "PERMISSION_DENIED")
-        await whole(store)
-        (entry,) = hub.audit.select(AuditFilter())
-        assert entry.count == 7
 
 
 async def test_what_is_too_old_is_deleted_whoever_touched_it_last(world: World, store: SharedStore) -> None:

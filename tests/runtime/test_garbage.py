@@ -1,10 +1,7 @@
 """Full collections look at what is new; at everything they look seldom, and only once there is more of it."""
 
 import gc
-import time
 from dataclasses import dataclass
-
-import pytest
 
 from hubbubd.process import garbage
 from hubbubd.process.garbage import GROWTH, MOST, REST, Garbage
@@ -82,16 +79,6 @@ def test_a_hub_that_starts_has_its_imports_permanent_and_its_collections_seldom(
         gc.set_threshold(*thresholds)
         gc.callbacks[:] = callbacks
         gc.unfreeze()
-
-
-def test_a_short_one_that_waited_for_a_processor_is_still_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "SHORT_S", 0.01)
-    heap = Heap(new=1_000)
-    follows = Garbage(heap)
-    follows.follow("start", {"generation": FULL})
-    time.sleep(0.02)
-    follows.follow("stop", {"generation": FULL})
-    assert heap.permanent == 0
 
 
 def test_everything_is_looked_at_again_after_a_rest_and_once_it_has_grown() -> None:

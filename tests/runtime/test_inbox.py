@@ -9,11 +9,10 @@ import anyio.lowlevel
 import pytest
 
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox.forms import Accept, Decline, Reject, Text
+from hubbubd.core.inbox.forms import Accept, Reject, Text
 from hubbubd.core.inbox.request_states import Delivery, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, Unavailable
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.records import EventKind
 from hubbubd.upstream.ports import ReplyError
 
 from .conftest import FORM, SAMPLING, Watching, World, open_requests, question, server, settle, until
@@ -309,23 +308,6 @@ async def test_a_server_whose_open_questions_take_too_many_bytes_gets_an_error_f
         for _ in range(2):
             world.peer.link.ask("elicitation/create", heavy)
         await until(lambda: len(open_requests(hub)) == 3)
-
-
-async def test_requests_of_all_servers_stand_in_one_inbox_and_a_watch_shows_what_leaves_its_filter(
-    world: World, watching: Callable[..., Watching]
-) -> None:
-    async with world.hub(server(), server("two")) as hub:
-        watch = watching(hub.inbox.watch(RequestFilter(states=frozenset({RequestState.OPEN}))))
-        await until(lambda: world.peers["one"].links and world.peers["two"].links)
-        world.peers["one"].link.ask("elicitation/create", FORM)
-        world.peers["two"].link.ask("sampling/createMessage", SAMPLING)
-        await until(lambda: len(open_requests(hub)) == 2)
-        first, second = open_requests(hub)
-        assert {first.server, second.server} == {"one", "two"}
-        elicited = first if first.server == "one" else second
-        await hub.inbox.answer(elicited.id, Decline(), "me", answer_id=None, claim_id=None)
-        await settle()
-        assert watch.kinds() == [EventKind.SYNCED, EventKind.UPSERT, EventKind.UPSERT, EventKind.REMOVED]
 
 
 async def test_what_a_server_may_not_ask_is_an_unknown_method(world: World) -> None:

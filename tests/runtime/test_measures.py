@@ -228,15 +228,6 @@ async def test_the_next_hub_counts_on_from_what_is_open(world: World, seen: Seen
         }
 
 
-async def test_the_process_itself_is_measured(world: World, seen: Seen) -> None:
-    async with world.hub(server()):
-        await settle(1)
-        assert seen.value(metrics.MEMORY) > 10_000_000
-        assert seen.value(metrics.CPU) > 0
-        assert seen.value(metrics.OPEN_FDS) > 2
-        assert seen.value(metrics.LOOP_LAG) == 0
-
-
 async def test_every_metric_is_measured(world: World, seen: Seen) -> None:
     async with world.hub(server()) as hub:
         request = await ask(world, hub)

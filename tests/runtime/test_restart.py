@@ -50,25 +50,6 @@ async def test_receiver_tasks_and_their_questions_go_on(world: World) -> None:
         assert not hub.tasks.select(TaskFilter())
 
 
-async def test_a_task_that_expired_long_before_the_hub_came_back_can_still_be_fetched_for_a_minute(
-    world: World,
-) -> None:
-    async with world.hub(server()) as hub:
-        await until(lambda: world.peer.links)
-        created = await world.peer.link.asked("elicitation/create", {**FORM, "task": {"ttl": 300_000}})
-        request = await question(hub)
-    await anyio.sleep(500)
-    async with world.hub(server()) as hub:
-        await until(lambda: hub.inbox.get(request.id).state is not RequestState.OPEN)
-        assert hub.inbox.get(request.id).state is RequestState.EXPIRED
-        await until(lambda: len(world.peer.links) == 2)
-        result = await world.peer.link.asked("tasks/result", {"taskId": created["task"]["taskId"]})
-        assert result["action"] == "cancel"
-        assert hub.inbox.get(request.id).delivery is Delivery.DELIVERED
-        await anyio.sleep(61)
-        assert not hub.tasks.select(TaskFilter())
-
-
 async def test_tasks_of_a_server_that_became_another_one_are_gone(world: World) -> None:
     async with world.hub(server()) as hub:
         await until(lambda: world.peer.links)
@@ -129,19 +110,6 @@ async def test_servers_of_the_api_come_back_and_those_of_files_win(world: World)
         await hub.servers.remove("mine")
     async with world.hub(server("file")) as hub:
         assert [record.name for record in hub.servers.all()] == ["file"]
-
-
-async def test_a_replaced_configuration_is_the_one_that_comes_back_even_after_a_kill(world: World) -> None:
-    async with world.hub() as hub:
-        await hub.servers.add(server(call_timeout_s=7))
-        await until(lambda: world.peer.links)
-        world.peer.closing_s = 3
-        updating = await update(hub, server(call_timeout_s=8))
-        assert updating.config.call_timeout_s == 8
-        world.store.failures = 10**9
-    world.store.failures = 0
-    async with world.hub() as hub:
-        assert hub.servers.get("one").config.call_timeout_s == 8
 
 
 async def test_servers_change_one_at_a_time_and_to_the_end(world: World) -> None:

@@ -64,18 +64,6 @@ async def test_a_server_with_personal_data_may_have_a_shorter_memory(world: Worl
         assert (kept(hub), kept(hub, "two")) == (0, 2)
 
 
-async def test_the_history_of_a_server_that_is_gone_keeps_the_hub_s_limits(world: World) -> None:
-    world.settings = {"call_history_age_s": 600}
-    async with world.hub() as hub:
-        await hub.servers.add(server(call_history_count=3))
-        await calls(hub, 2)
-        await hub.servers.remove("one")
-        await settle(500)
-        assert kept(hub) == 2
-        await settle(200)
-        assert kept(hub) == 0
-
-
 async def test_the_age_of_a_request_counts_from_its_end(world: World) -> None:
     world.settings = {"request_history_age_s": 600}
     async with world.hub(server(answer_timeout_s=2 * HOUR_S)) as hub:
@@ -126,19 +114,6 @@ async def test_upkeep_that_is_asked_for_leaves_what_has_just_ended(world: World)
         assert kept(hub) == 3
         await settle(3)
         assert kept(hub) == 1
-
-
-async def test_limits_hold_for_what_an_earlier_hub_left(world: World) -> None:
-    async with world.hub(server()) as hub:
-        await calls(hub, 9)
-        await settle()
-    await settle(10)
-    async with world.hub(server(call_history_count=4)) as hub:
-        await settle()
-        assert kept(hub) == 4
-        await calls(hub, 2)
-        await settle(2)
-        assert kept(hub) == 4
 
 
 async def receiver_task(world: World, hub: Hub) -> str:

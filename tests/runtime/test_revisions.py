@@ -28,19 +28,6 @@ async def test_a_server_of_the_api_has_its_revision_after_a_restart(world: World
         assert revision(hub) == known.revision
 
 
-async def test_a_server_of_a_file_with_secrets_has_its_revision_after_a_restart(world: World) -> None:
-    secrets = {
-        "url": f"{URL.url}?key=secret",
-        "headers": {"Key": "secret"},
-        "oauth": {"client_id": "me", "client_secret": "secret"},
-    }
-    config = ServerConfig.model_validate({"name": "one", **secrets})
-    async with world.hub(config) as hub:
-        first = revision(hub)
-    async with world.hub(config) as hub:
-        assert revision(hub) == first
-
-
 async def test_a_server_of_a_file_has_its_revision_after_a_restart_unless_the_file_says_something_else(
     world: World,
 ) -> None:

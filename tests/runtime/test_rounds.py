@@ -12,7 +12,7 @@ from hubbubd.core.inbox.request_states import CauseSource, Delivery, RequestStat
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until
-from .peer import LOST, SESSION_LOST, Outcome, Sent, never
+from .peer import SESSION_LOST, Outcome, Sent, never
 
 ELICIT = {"method": "elicitation/create", "params": FORM}
 SAMPLE = {"method": "sampling/createMessage", "params": SAMPLING}
@@ -136,19 +136,6 @@ async def test_questions_that_make_no_sense_fail_the_call_and_ask_nobody(world: 
         call = await hub.calls.call(spec(), "me")
         assert call.fault.code == "INVALID_RESPONSE"
         assert not open_requests(hub)
-
-
-async def test_a_question_outlives_the_connection_and_the_call_goes_on_over_the_next(world: World) -> None:
-    script(world, needs(inputRequests={"a": ELICIT}, requestState="s"), {"content": []})
-    async with world.hub(server()) as hub:
-        call = await hub.calls.start(spec(), "me")
-        request = await question(hub)
-        world.peer.link.lose(LOST)
-        await settle()
-        assert hub.inbox.get(request.id).state is RequestState.OPEN
-        await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
-        assert (await ended(hub, call.id)).state is CallState.COMPLETED
-        assert world.peer.sent[1].link is world.peer.links[1]
 
 
 async def test_a_lost_session_in_the_second_round_sends_the_answers_once_more(world: World) -> None:

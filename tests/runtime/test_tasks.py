@@ -14,7 +14,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.store import Write
 from hubbubd.upstream.ports import ReplyError
 
-from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until, update
+from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until
 from .peer import Outcome, Question, Sent
 
 YES = Accept({"name": "x"})
@@ -323,19 +323,6 @@ async def test_an_explicit_disconnect_clears_tasks_and_their_questions(world: Wo
         await hub.servers.connect("one")
         await until(lambda: len(world.peer.links) == 2)
         assert (await refused(get(world, task_id))).code == -32602
-
-
-async def test_another_server_under_the_same_name_gets_nothing_of_the_old_one(world: World) -> None:
-    async with world.hub() as hub:
-        await hub.servers.add(server())
-        kept = await create(world)
-        await update(hub, server(sampling=False))
-        await until(lambda: len(world.peer.links) == 2)
-        assert (await get(world, kept))["status"] == "working"
-        await update(hub, server(args=("--other",)))
-        await until(lambda: len(world.peer.links) == 3)
-        assert (await refused(get(world, kept))).code == -32602
-        assert not open_requests(hub)
 
 
 async def test_a_server_may_have_only_so_many_tasks(world: World) -> None:

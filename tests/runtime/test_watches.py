@@ -148,16 +148,6 @@ async def test_an_interrupted_snapshot_does_not_resume_over_forgotten_deletions(
     assert (await after(notes, watching, first.events[0].token)).kinds() == [X, U, S]
 
 
-async def test_tokens_hold_over_a_restart(world: World, watching: Start) -> None:
-    async with opened(world.store) as notes:
-        await notes.put(Note("a"), Note("b"))
-        token = (await after(notes, watching, "")).token
-        await notes.delete("a")
-    async with opened(world.store) as notes:
-        await notes.put(Note("c"))
-        assert seen(await after(notes, watching, token)) == ["a", "c"]
-
-
 async def test_a_quiet_watch_says_that_the_hub_is_alive_and_its_token_is_of_now(notes: Notes, watching: Start) -> None:
     watch = await after(notes, watching, "", "blue")
     await notes.put(Note("a", "red"))
@@ -252,17 +242,6 @@ async def test_a_slow_watcher_is_closed_with_a_token_it_can_resume_from_and_slow
     assert {len(seen(watch)) for watch in fast} == {60}
     resumed = await after(notes, watching, closed.value.metadata["resume_token"])
     assert len(seen(resumed)) == 60
-
-
-async def test_a_watcher_that_is_away_for_a_moment_sees_the_newest_state_once(notes: Notes) -> None:
-    watch = notes.watch()
-    assert (await anext(watch)).kind is S
-    for n in range(500):
-        await notes.put(Note("a", text=str(n)))
-    await notes.put(Note("b"))
-    events = [await anext(watch), await anext(watch)]
-    assert [event.record for event in events] == [Note("a", text="499"), Note("b")]
-    await watch.aclose()
 
 
 async def test_the_work_of_a_change_does_not_grow_with_the_watchers_of_a_filter(notes: Notes, watching: Start) -> None:

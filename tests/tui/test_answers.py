@@ -214,23 +214,3 @@ async def test_what_a_server_takes_back_is_said_on_the_open_form(hub: RunningHub
         await ann.sees("Note for the kitchen")
         await hub.client.servers.disconnect("demo")
         await ann.sees("withdrawn:")
-
-
-async def test_directories_are_named_a_line_each(hub: RunningHub) -> None:
-    await hub.client.start_tool("mrtr", "three_questions")
-    await hub.asked(3)
-    (request,) = await hub.client.inbox.list(kinds=["roots"], states=["open"])
-    async with at_terminal(hub) as ann:
-        await ann.sees("which directories may it use?")
-        await ann.press("slash")
-        await ann.types("roots")
-        await ann.press("enter", "enter")
-        await ann.sees("One file:// address to each line")
-        await ann.types("http://x")
-        await ann.press("ctrl+s")
-        await ann.sees("✗ result.roots.0.uri: must be a file:// URI")
-        await ann.types("file:///srv\nfile:///var")
-        await ann.press("ctrl+s")
-        await hub.request(request.id, state="answered")
-    answer = (await hub.client.inbox.get(request.id)).answer
-    assert [root["uri"] for root in answer["roots"]] == ["file:///srv", "file:///var"]

@@ -13,8 +13,7 @@ from hubbub.v1 import common_pb2, inbox_pb2
 from hubbub_client.data import conversion
 from hubbub_client.data.records import PendingRequest
 from hubbub_tui import app
-from hubbub_tui.boards import BoardRow, Boards
-from hubbub_tui.panes.events import EventsPane
+from hubbub_tui.boards import Boards
 from hubbub_tui.panes.inbox import InboxPane
 from hubbub_tui.screens import answer
 
@@ -106,14 +105,6 @@ async def test_what_json_does_not_have_is_said_and_kept_to_be_mended(hub: Script
             await ann.press("ctrl+s")
             await ann.sees("✗ this is not JSON", typed[:20])
     assert hub.requests("AnswerPendingRequest") == []
-
-
-def test_each_news_of_a_record_is_another_row() -> None:
-    """Also when the one before is gone, whose place in memory the next one may take."""
-    pane = EventsPane()
-    record = conversion.read(PendingRequest, asks("r1", "?"))
-    seen = pane.aspect(BoardRow("r1", record))
-    assert all(pane.aspect(BoardRow("r1", record)) != seen for _ in range(100))
 
 
 async def test_a_claim_is_taken_over_once_for_each_time_that_is_asked(

@@ -65,19 +65,6 @@ async def test_after_an_answer_it_is_said_in_words_and_so_is_what_the_call_retur
     assert (await hub.call(call.id)).state == "completed"
 
 
-async def test_after_agreeing_to_a_page_it_is_said_what_the_call_returned(hub: RunningHub) -> None:
-    call = await hub.client.start_tool("demo", "sign_up")
-    async with at_terminal(hub, size=(150, 30)) as ann:
-        await ann.sees("Please sign up on this page.")
-        await ann.press("enter")
-        await ann.sees("I have read where this leads")
-        await ann.press("space", "ctrl+s")
-        await ann.sees("now open its address yourself")
-        await ann.press("escape")
-        await ann.sees("✓ Sent: Please sign up on this page. accepted", "sign_up returned:")
-    await hub.call(call.id)
-
-
 async def test_a_question_is_declined_from_the_list_once_that_is_confirmed(hub: RunningHub) -> None:
     call = await hub.client.start_tool("demo", "order_lunch")
     (asked,) = await hub.asked()

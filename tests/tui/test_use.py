@@ -92,16 +92,6 @@ async def test_a_resource_is_read_and_a_prompt_is_got(hub: RunningHub) -> None:
         await ann.sees("prompts/get", "completed", "Graz")
 
 
-async def test_the_variables_of_a_template_make_the_address_that_is_read(hub: RunningHub) -> None:
-    async with at_terminal(hub, size=(150, 40)) as ann:
-        await find(ann, "dynamic text template", "templates")
-        await ann.press("enter")
-        await ann.sees("resourceId *", "Read (ctrl+s)")
-        await ann.types("7")
-        await ann.press("ctrl+s")
-        await ann.sees("demo://resource/dynamic/text/7", "completed")
-
-
 async def test_a_call_is_made_again_from_a_form_filled_in_as_before(hub: RunningHub) -> None:
     first = await hub.client.call_tool("every", "get-sum", {"a": 20, "b": 22})
     assert first
@@ -160,17 +150,6 @@ async def test_what_takes_no_arguments_is_used_again_only_when_that_is_said(hub:
         await ann.press("ctrl+s")
         await ann.sees(uri, "completed")
     assert len(await hub.client.calls.list(server="every")) == made + 1
-
-
-async def test_a_call_that_goes_on_is_not_made_again(hub: RunningHub) -> None:
-    running = await hub.client.start_tool("narrow", "long_walk", {"steps": 1000})
-    await hub.call(running.id, "in_progress")
-    async with at_terminal(hub, size=(100, 40), notices=True) as ann:
-        await ann.press("3")
-        await ann.sees("long_walk", "in progress")
-        await ann.press("c")
-        await ann.sees("this call has not ended")
-    await hub.client.calls.cancel(running.id, abort=True)
 
 
 async def test_the_catalog_shows_what_has_all_the_words_and_then_all_again(hub: RunningHub) -> None:

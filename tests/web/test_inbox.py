@@ -163,22 +163,6 @@ async def test_several_questions_are_declined_at_once_after_asking(hub: RunningH
     await hub.call(last)
 
 
-async def test_what_could_not_be_declined_is_said_and_stays(
-    hub: RunningHub, ada: Person, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    await ask(hub, form("Whose?", {}))
-    bob: Person = await visit(await bridge.new_link(), "Bob")
-    theirs = await bob.open("Whose?")
-    await expect(theirs.locator(".claim")).to_contain_text("You are answering")
-    await expect(ada.page.locator("a.card")).to_contain_text("being answered by Bob")
-    await ada.page.keyboard.press("j")
-    await ada.page.keyboard.press("e")
-    await ada.page.keyboard.press("ArrowRight")
-    await ada.page.keyboard.press("Enter")
-    await expect(ada.page.get_by_role("alert").filter(has_text="“Whose?”")).to_contain_text("Bob")
-    await expect(ada.page.locator("a.card")).to_have_count(1)
-
-
 async def test_a_question_of_yes_or_no_is_answered_in_its_row(hub: RunningHub, ada: Person) -> None:
     sure = {"sure": {"type": "boolean", "title": "Deploy now"}}
     first = await ask(hub, form("Deploy?", sure, "sure"))
@@ -250,57 +234,6 @@ async def test_the_keyboard_goes_on_where_a_row_has_gone(hub: RunningHub, ada: P
     await press("Enter")
     await expect(ada.page.locator("a.card")).to_have_count(2)
     await expect(focused).to_contain_text("Next 2?")
-
-
-async def test_escape_closes_what_is_open_before_it_leads_back(hub: RunningHub, ada: Person) -> None:
-    await ask(hub, form("Here?", {}))
-    main = await ada.open("Here?")
-    search = ada.page.get_by_role("complementary", name="Inbox").get_by_role("searchbox")
-    await search.fill("word")
-    await search.press("Escape")
-    await expect(search).to_have_value("")
-    await expect(main.get_by_role("heading", level=1)).to_have_text("Here?")
-    await ada.page.set_viewport_size(PHONE)
-    more = ada.page.get_by_role("button", name="More")
-    await more.click()
-    await ada.page.keyboard.press("Escape")
-    await expect(more).to_have_attribute("aria-expanded", "false")
-    await expect(main.get_by_role("heading", level=1)).to_have_text("Here?")
-    await ada.page.keyboard.press("Escape")
-    await expect(main.get_by_role("heading", level=1)).to_have_text("Inbox")
-
-
-@pytest.mark.parametrize("size", [PHONE, LAPTOP])
-async def test_rows_are_low_and_begin_with_the_question(
-    size: dict[str, int], hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    await in_turn(hub, form("A long question " + "of many words " * 20, {}), form("Short?", {"a": {"type": "boolean"}}))
-    person: Person = await visit(await bridge.new_link(), "Ada", viewport=size)
-    await expect(person.page.locator("a.card")).to_have_count(2)
-    heights = await person.page.locator(".rows > li").evaluate_all("all => all.map((it) => it.offsetHeight)")
-    assert 44 <= min(heights) <= max(heights) <= 56
-    first = person.page.locator("a.card").first
-    await expect(first.locator(".what")).to_have_css("font-weight", "600")
-    await expect(first.locator(".chip")).to_have_text(["dictated", "Form"])
-    await expect(first.locator(".unread")).to_be_visible()
-    assert await person.page.evaluate("document.documentElement.scrollWidth") == size["width"]
-
-
-async def test_the_inbox_stays_beside_what_was_opened_where_there_is_room(hub: RunningHub, ada: Person) -> None:
-    await ask(hub, form("Left?", {}), form("Right?", {}))
-    await ada.open("Left?")
-    side = ada.page.get_by_role("complementary", name="Inbox")
-    await expect(side.locator("a.card[aria-current]")).to_contain_text("Left?")
-    await expect(side.locator(".unread")).to_have_count(1)
-    await side.locator("a.card", has_text="Right?").click()
-    await opened(ada.page, "Right?")
-    await expect(side.locator("a.card[aria-current]")).to_contain_text("Right?")
-    await expect(side.locator(".unread")).to_have_count(0)
-    await ada.page.set_viewport_size({"width": 1100, "height": 800})
-    await expect(side).to_be_hidden()
-    await expect(ada.page.locator("main h1")).to_have_text("Right?")
-    await ada.page.set_viewport_size(LAPTOP)
-    await expect(side.locator("a.card")).to_have_count(2)
 
 
 @pytest.mark.parametrize("size", [PHONE, LAPTOP])

@@ -224,24 +224,6 @@ async def test_pages_stand_still_once_they_are_there_and_each_has_a_title_of_its
     assert len(set(titles.values())) == len(titles), titles
 
 
-async def test_who_wants_no_motion_sees_none(bridge: Bridge, visit: Callable[..., Any]) -> None:
-    ada: Person = await visit(await bridge.new_link(), "Ada", **CALM)
-    moving = """[...document.querySelectorAll("*")].filter((it) => {
-        const { transitionDuration, animationName } = getComputedStyle(it);
-        return parseFloat(transitionDuration) > 0 || animationName !== "none";
-    }).length"""
-    assert await ada.page.evaluate(moving) == 0
-
-
-async def test_dark_is_dark(bridge: Bridge, visit: Callable[..., Any]) -> None:
-    ground = {}
-    for scheme in ("light", "dark"):
-        person: Person = await visit(await bridge.new_link(), "Ada", color_scheme=scheme)
-        ground[scheme] = await person.page.evaluate("getComputedStyle(document.body).backgroundColor")
-    lightness = {scheme: sum(map(int, colour[4:-1].split(","))) for scheme, colour in ground.items()}
-    assert lightness["dark"] < 100 < 600 < lightness["light"]
-
-
 async def test_a_sampling_shows_its_picture_and_its_sound(
     hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
 ) -> None:

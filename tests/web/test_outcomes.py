@@ -81,13 +81,6 @@ async def test_each_answer_is_named_by_what_it_was(hub: RunningHub, ada: Person)
     await expect(ada.page.locator(".moments")).to_contain_text("answered by local: declined")
 
 
-async def test_who_declines_here_reads_so(hub: RunningHub, ada: Person) -> None:
-    await ask(hub, form("Really?", {}))
-    main = await ada.open("Really?")
-    await main.get_by_role("button", name="Decline").click()
-    await expect(main.locator(".outcome h2")).to_have_text("You have answered: declined")
-
-
 async def test_a_tool_that_says_that_it_failed_is_not_shown_as_a_success(hub: RunningHub, ada: Person) -> None:
     call = await hub.client.start_tool("dictated", "fail", {})
     await hub.call(call.id)

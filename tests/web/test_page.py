@@ -36,23 +36,6 @@ SAMPLING = {
 }
 
 
-PIECES = """
-const whole = window.fetch;
-window.fetch = async (url, options) => {
-  const response = await whole(url, options);
-  if (!String(url).endsWith("/api/feed")) return response;
-  const cut = new TransformStream({ async transform(chunk, control) {
-    for (let at = 0; at < chunk.length; at += 700) {
-      control.enqueue(chunk.slice(at, at + 700));
-      for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
-    }
-  } });
-  return new Response(response.body.pipeThrough(cut), { status: response.status });
-};
-"""
-"""A way on which everything comes in pieces, frames apart."""
-
-
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub with servers that ask; every test settles what it had asked."""
@@ -113,17 +96,6 @@ async def test_with_a_token_of_its_own_the_page_shows_what_that_may_see_and_answ
     assert (await hub.client.inbox.get(ended.pending_ids[0])).answered_by == "desk"
     await desk.go("servers")
     await expect(desk.page.locator("main a.card")).to_have_count(1)
-
-
-async def test_news_that_come_in_pieces_are_the_same_news(
-    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    await ask(hub, form("Pieces?", {}))
-    ada = await visit(await bridge.new_link(), "Ada", script=PIECES)
-    main = await ada.open("Pieces?")
-    await main.get_by_role("button", name="Accept").click()
-    await expect(main.get_by_role("heading", name="You have answered")).to_be_visible()
-    await expect(ada.page).to_have_title("Pieces? · Hubbub")
 
 
 async def test_a_claim_is_given_back_by_leaving_and_the_next_person_gets_it(
@@ -277,20 +249,6 @@ async def test_a_reply_is_written_over_and_sent_with_its_model(
         "model": "eyes",
         "stopReason": "endTurn",
     }
-
-
-async def test_directories_are_checked_by_the_hub_and_sent(
-    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    call_id = await ask(hub, {"method": "roots/list"})
-    ada = await visit(await bridge.new_link(), "Ada")
-    main = await ada.open("Which directories")
-    await main.get_by_label("Directories").fill("/srv")
-    await main.get_by_role("button", name="Send").click()
-    await expect(main.locator(".problem").first).to_have_text("Line 1: must be a file:// URI")
-    await main.get_by_label("Directories").fill("file:///srv")
-    await main.get_by_role("button", name="Send").click()
-    assert await got(hub, call_id) == [{"result": {"roots": [{"uri": "file:///srv"}]}}]
 
 
 async def test_the_loser_of_a_race_is_told_who_answered_and_what(

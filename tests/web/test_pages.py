@@ -67,20 +67,6 @@ async def test_what_is_not_there_says_so_and_leads_back(route: str, says: str, b
     await expect(ada.page.get_by_role("heading", level=1)).to_have_text(to)
 
 
-async def test_what_is_empty_says_what_comes_there(ada: Person) -> None:
-    await expect(ada.page.get_by_text("Nothing waits for you.")).to_be_visible()
-    await ada.page.get_by_role("link", name="Call a tool").click()
-    await expect(ada.page).to_have_title("Catalog · Hubbub")
-    for route, says in (
-        ("calls", "Nothing has been called yet."),
-        ("history", "Nothing has been answered yet."),
-        ("tasks", "There are no tasks."),
-        ("events", "No events yet."),
-    ):
-        await ada.go(route)
-        await expect(ada.page.get_by_text(says)).to_be_visible()
-
-
 async def test_a_search_over_all_servers_leads_to_the_form_of_a_tool(ada: Person) -> None:
     main = ada.page.locator("main")
     await ada.go("catalog")
@@ -153,20 +139,6 @@ async def test_what_is_refused_here_is_said_before_with_the_command_that_adds_it
     await main.get_by_label("Is reached over HTTP").check()
     await main.get_by_label("URL").fill("http://127.0.0.1:9/mcp?a=1&b=2")
     await expect(pasted).to_have_text(f"{start} files --url 'http://127.0.0.1:9/mcp?a=1&b=2'")
-
-
-async def test_a_url_is_checked_before_it_is_sent_and_by_the_hub(ada: Person) -> None:
-    main = ada.page.locator("main")
-    await ada.go("add")
-    await main.get_by_label("Name").fill("web")
-    await main.get_by_label("Is reached over HTTP").check()
-    await main.get_by_label("URL").fill("ftp://files.example")
-    await main.get_by_role("button", name="Add server").click()
-    await expect(main.locator(".problem:visible")).to_have_text("A URL begins with https or http.")
-    await main.get_by_label("URL").fill("http://127.0.0.1:9/mcp")
-    await main.get_by_role("button", name="Add server").click()
-    await expect(main.locator(".problem:visible")).to_contain_text("may not be reached")
-    await expect(main.get_by_label("URL")).to_be_focused()
 
 
 async def test_who_may_not_add_servers_is_told_who_can(

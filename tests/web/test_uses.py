@@ -110,18 +110,6 @@ async def test_a_list_that_comes_late_does_not_replace_the_kind_that_was_chosen_
     await expect(main.get_by_role("button", name="Get")).to_be_visible()
 
 
-async def test_a_task_is_spoken_of_only_where_the_server_can_hold_one(
-    bridge: Bridge, visit: Callable[..., Any]
-) -> None:
-    ada = await visit(await bridge.new_link(), "Ada")
-    main = await offered(ada, "tool", "echo")
-    await expect(main.get_by_role("button", name="Call")).to_be_visible()
-    await expect(main.get_by_text("as a task")).to_have_count(0)
-    main = await offered(ada, "tool", "simulate-research-query")
-    await expect(main.get_by_text("The server carries out this tool only as a task.")).to_be_visible()
-    await expect(main.get_by_label("As a task")).to_have_count(0)
-
-
 async def test_a_tool_is_called_as_a_task_and_the_task_cancelled(
     hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
 ) -> None:
