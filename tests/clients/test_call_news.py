@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
-import pytest
 
 from hubbub.v1 import call_pb2
 from hubbub_client import connect
@@ -59,29 +58,6 @@ async def test_what_a_call_had_asked_when_it_ended_is_told_too(hub: Any, came: l
             hub.replies["CallMethod"] = reply
             await client.call("s", "m", on_pending=asked.append)
     assert asked == ["r1"]
-
-
-async def test_a_callback_that_fails_hangs_up_on_its_call(hub: Any, came: list[Any]) -> None:
-    async def stream(steps: Any) -> AsyncIterator[Any]:
-        yield said(ready=LIMITS)
-        async for step in (step async for message in steps for step in message.steps):
-            came.append(step)
-            if step.start.follow:
-                yield said(id=step.start.id, progress=HALF)
-            elif step.HasField("start"):
-                yield said(id=step.start.id, completed=done(step.start.request))
-
-    def fail(_: Any) -> None:
-        raise ArithmeticError("wrong")
-
-    hub.streams["StreamCalls"] = stream
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
-            await carried(client, came)
-            with pytest.raises(ArithmeticError):
-                await client.call("s", "m", on_progress=fail)
-            await client.call("s", "m")
-    assert [step.WhichOneof("step") for step in came] == ["start", "cancel", "start"]
 
 
 async def test_a_callback_that_is_slow_gets_the_newest_progress(hub: Any, came: list[Any]) -> None:

@@ -1,6 +1,5 @@
 """The stream that carries the calls of a connection."""
 
-import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -127,19 +126,6 @@ async def test_calls_that_were_not_sent_when_the_connection_is_closed_are_told_t
                 group.start_soon(call, client)
             await anyio.wait_all_tasks_blocked()
     assert ended == ["CLOSED"] * 200
-
-
-async def test_a_hub_that_restarts_elsewhere_gets_a_stream_of_its_own(hub: Any, came: list[Any]) -> None:
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
-            await carried(client, came)
-            await hub.stop()
-            hub.token = "another"
-            await hub.start()
-            while len(hub.requests("StreamCalls")) < 2:
-                with contextlib.suppress(Unavailable):  # one may be sent over the connection that is ending
-                    await client.call("s", "m")
-            await carried(client, came)
 
 
 async def test_a_call_that_the_stream_does_not_take_is_an_rpc_of_its_own(hub: Any) -> None:

@@ -71,25 +71,6 @@ async def test_a_call_that_a_hub_that_shuts_down_has_not_begun_is_made_in_anothe
     assert hub.requests("CallMethod")[-1].spec.call_id == "mine"
 
 
-async def test_a_call_that_is_refused_as_not_begun_is_made_in_another_way(
-    hub: Any, came: list[Any], refusal: Any
-) -> None:
-    late = refusal("UNAVAILABLE", "SHUTTING_DOWN", metadata={"begun": "false"})
-
-    async def stream(steps: Any) -> AsyncIterator[Any]:
-        yield said(ready=LIMITS)
-        async for step in (step async for message in steps for step in message.steps):
-            came.append(step)
-            yield said(id=step.start.id, failed=late.document())
-
-    hub.streams["StreamCalls"] = stream
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
-            while not came:
-                assert await client.call("s", "m", call_id="mine") == {"ok": True}
-    assert hub.requests("CallMethod")[-1].spec.call_id == "mine"
-
-
 async def test_a_call_that_had_begun_when_its_hub_shut_down_fails(hub: Any, came: list[Any], refusal: Any) -> None:
     def aborted(_: Any) -> Any:
         raise refusal("UNAVAILABLE", "SHUTTING_DOWN", metadata={"call_id": "mine"})

@@ -309,43 +309,6 @@ async def test_a_call_reports_its_progress_and_what_it_asks(hub: Any) -> None:
     assert asked == ["r1"]
 
 
-async def test_a_call_that_is_found_again_after_its_end_reports_what_it_asked(hub: Any) -> None:
-    step, ended = call_pb2.WatchCallsResponse, call_pb2.CALL_STATE_COMPLETED
-
-    async def script(_: Any) -> AsyncIterator[Any]:
-        yield step(upsert=call_pb2.Call(id="mine", pending_request_ids=["r1"], state=ended))
-        yield step(synced=common_pb2.WatchSynced())
-        await anyio.sleep_forever()
-
-    hub.streams["WatchCalls"] = script
-    hub.replies["CallMethod"] = lambda _: call_pb2.CallMethodResponse(call=call_pb2.Call(id="mine", result=b"{}"))
-    asked: list[str] = []
-
-    async def on_pending(id_: str) -> None:
-        asked.append(id_)
-
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
-            assert await client.call("s", "m", call_id="mine", on_pending=on_pending) == {}
-    assert asked == ["r1"]
-
-
-async def test_a_failed_call_that_reports_raises_the_plain_error(hub: Any, refusal: Any) -> None:
-    _progressing(hub)
-
-    def reply(_: Any) -> Any:
-        raise refusal("DEADLINE_EXCEEDED", "CALL_TIMEOUT")
-
-    hub.replies["CallMethod"] = reply
-
-    async def ignore(_: Progress) -> None: ...
-
-    async with connect(data_dir=hub.data_dir) as client:
-        with anyio.fail_after(LIMIT_S), pytest.raises(HubbubError) as caught:
-            await client.call_tool("s", "t", on_progress=ignore)
-    assert caught.value.reason == "CALL_TIMEOUT"
-
-
 PARTS = 12
 # What only a program with an event loop can use: it serves until it is cancelled.
 ENDLESS = {"Inbox.work", "Hub.serve"}

@@ -193,55 +193,6 @@ def test_an_unset_server_has_every_field_and_null_where_nothing_is_known() -> No
     }
 
 
-def test_a_full_server_is_written_as_scripts_read_it() -> None:
-    message = server_pb2.Server(
-        name="time",
-        transport=server_pb2.TRANSPORT_STDIO,
-        state=server_pb2.SERVER_STATE_ERROR,
-        desired_state=server_pb2.DESIRED_STATE_CONNECTED,
-        protocol_version="2025-11-25",
-        server_info=b'{"name":"mcp-time"}',
-        capabilities=b"{}",
-        error=common_pb2.Fault(
-            code="CONNECTION_TIMEOUT",
-            category=common_pb2.FAULT_CATEGORY_TIMEOUT,
-            message="late",
-            retryable=True,
-            details=b'{"elapsed_s":30}',
-        ),
-        attempt=2,
-        next_retry_at=MOMENT,
-        pid=0,
-        queue=server_pb2.QueueCounts(queued=1, waiting_input=2),
-    )
-    assert read(Server, message).to_json() == {
-        "name": "time",
-        "transport": "stdio",
-        "state": "error",
-        "desired_state": "connected",
-        "protocol_version": "2025-11-25",
-        "server_info": {"name": "mcp-time"},
-        "capabilities": {},
-        "error": {
-            "code": "CONNECTION_TIMEOUT",
-            "category": "timeout",
-            "message": "late",
-            "retryable": True,
-            "help_url": None,
-            "details": {"elapsed_s": 30},
-        },
-        "attempt": 2,
-        "next_retry_at": "2026-01-01T00:00:00.123000Z",
-        "pid": 0,
-        "queue": {"queued": 1, "in_progress": 0, "waiting_input": 2, "completed": 0, "failed": 0, "cancelled": 0},
-        "gave_up": False,
-        "defect": None,
-        "revision": 0,
-        "trusted": False,
-        "notes": [],
-    }
-
-
 def test_a_pending_request_keeps_its_payload_and_its_claim() -> None:
     message = inbox_pb2.PendingRequest(
         id="r1",

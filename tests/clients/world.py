@@ -25,7 +25,6 @@ FORM = (
 )
 SERVERS = ("demo", "git", "time")
 REQUESTS = {"req_140d5e": 1, "req_2e0666": 1, "req_7c1a90": 3}
-ALLOW = "To allow it, have this in hubbub.toml, then `hubbub reload`:\n\n"
 CALLS = ("lunch", "haiku-1", "haiku-2")
 
 

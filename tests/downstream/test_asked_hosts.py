@@ -60,19 +60,6 @@ async def test_the_record_says_from_the_beginning_whether_the_host_is_asked_and_
         call.cancel()
 
 
-@pytest.mark.parametrize("era", Era)
-async def test_the_record_says_that_nobody_was_there_before(world: World, era: Era) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world) as hub:
-        host = host_at(hub, era, answering({"action": "decline"}, 0.01))
-        for why_not in ("", "nobody was there when it was asked before (form)"):
-            call = asyncio.create_task(host.call())
-            assert decided(await question(hub)) == [(NAME, why_not)]
-            await settle(3)
-            await answer(hub)
-            await call
-
-
 async def test_the_record_names_the_hosts_of_all_calls_that_may_be_the_cause(world: World) -> None:
     async def behaviour(sent: Sent) -> Outcome:
         await (sent.ask(*ASKED).answered() if sent.params["name"] == "asks" else asyncio.sleep(30))

@@ -71,18 +71,6 @@ async def test_a_storm_of_changes_is_told_five_times_a_second_at_most(place: Ope
         assert 1 <= len(at_once) <= 5 * (anyio.current_time() - began) + 1
 
 
-async def test_hosts_are_told_of_a_list_that_is_another_after_a_reconnect(
-    place: Opened, offers: dict[str, list[dict[str, Any]]]
-) -> None:
-    async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
-        host = at.old()
-        offers["tools"] = []
-        at.peer.listing = lists(**offers)
-        at.peer.link.lose()
-        await settle(10)
-        assert told(said(host.stream)) == [changed("tools")]
-
-
 async def test_a_list_whose_changes_the_server_does_not_announce_is_not_told_of(
     place: Opened, offers: dict[str, list[dict[str, Any]]]
 ) -> None:

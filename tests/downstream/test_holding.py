@@ -1,7 +1,6 @@
 """Requests that are held while people are asked: for how long, what the host hears meanwhile, and what ends that."""
 
 import asyncio
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +9,13 @@ import pytest
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox.forms import Accept
-from hubbubd.downstream import McpEndpoint, QuestionPolicy, ServerView
+from hubbubd.downstream import QuestionPolicy
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, World, open_requests, question, server, settle, until
 from ..runtime.peer import Outcome, Sent
-from .scripted import ScriptedHost, answering, asks, connected, handles, host_at
+from .scripted import ScriptedHost, answering, asks, connected, host_at
 
 ASKED = ("elicitation/create", FORM)
 DONE = [{"type": "text", "text": "done"}]
@@ -147,30 +146,6 @@ async def test_progress_says_every_ten_seconds_where_to_answer(world: World) -> 
         assert len(progress(host)) == 4
 
 
-async def test_progress_only_grows_whatever_the_server_reports_in_between(world: World) -> None:
-    async def behaviour(sent: Sent) -> Outcome:
-        sent.progress(0.25, 1.0, "reading")
-        asking = sent.ask(*ASKED)
-        for value in (0.2, 0.5, 0.5, 1e15):
-            await asyncio.sleep(8)
-            sent.progress(value)
-        await asking.answered()
-        return {}
-
-    world.peer.behaviour = behaviour
-    async with connected(world, PATIENT) as hub:
-        host = host_at(hub, policy=QuestionPolicy(form="inbox"))
-        call = asyncio.create_task(host.call(**CALL))
-        await settle(100)
-        await answer(hub)
-        await call
-        told = [each["progress"] for each in progress(host)]
-        assert all(before < after for before, after in itertools.pairwise(told))
-        assert {0.25, 0.5, 1e15} < set(told)
-        assert len(told) == 3 + 10
-        assert {each["progressToken"] for each in progress(host)} == {"p"}
-
-
 # The host's own dialog
 
 
@@ -200,27 +175,6 @@ async def test_a_time_that_the_profile_gives_counts_for_dialogs_too_which_are_ta
 
 
 # The call goes on
-
-
-@pytest.mark.parametrize("era", Era)
-@pytest.mark.parametrize("method", ["tools/call", "prompts/get"])
-async def test_without_tickets_an_error_says_what_is_waited_for_and_the_call_goes_on(
-    world: World, era: Era, method: str
-) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    world.settings["mcp_profiles"] = {"default": {"questions": {"form": "inbox"}}}
-    async with connected(world, PATIENT) as hub:
-        host = host_at(hub, era)
-        host.session.endpoint = host.endpoint = McpEndpoint(hub, ServerView(hub, "one"), handles(hub))
-        error = (await host.call(method, **CALL))["error"]
-        (asked,), (call,) = open_requests(hub), hub.calls.select(CallFilter())
-        assert error["code"] == -32000
-        assert error["data"]["requests"] == [asked.id]
-        assert f"hubbub calls show {call.id}" in error["message"]
-        host.session.end()
-        await settle(5000)
-        await answer(hub)
-        await until(lambda: hub.calls.get(call.id).state is CallState.COMPLETED)
 
 
 async def test_a_question_that_one_of_two_calls_has_caused_holds_both(world: World) -> None:

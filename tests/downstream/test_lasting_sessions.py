@@ -54,19 +54,6 @@ async def taken_up(at: Place, session: EndpointSession, principal: Principal = A
     return await at.sessions.find(session.id, principal, at.endpoint)
 
 
-async def test_the_next_process_takes_a_session_up_with_what_its_host_said_of_itself(life: Lives) -> None:
-    about = {"info": {"name": "gemini", "version": "1"}, "capabilities": {"elicitation": {"form": {}}}}
-    async with life() as at:
-        before = await at.sessions.begin(McpHost(principal=ADA, revision="2025-06-18", **about), at.endpoint)
-    async with life() as at:
-        after = await taken_up(at, before)
-        assert after is not None
-        assert (after.id, after.host.revision) == (before.id, "2025-06-18")
-        assert {"info": after.host.info, "capabilities": after.host.capabilities} == about
-        assert [host.about.name for host in at.hub.hosts.all()] == ["gemini"]
-        assert await OldHost(after).ask("ping") == {}
-
-
 async def test_a_session_is_taken_up_for_its_principal_at_its_endpoint_alone(life: Lives) -> None:
     async with life() as at:
         before = await begun(at)

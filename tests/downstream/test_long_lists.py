@@ -63,18 +63,6 @@ async def test_a_long_list_is_made_in_turns_and_nothing_of_it_at_once(
         assert taken >= 4 * COUNT  # each entry is read, named, shown and put on a page in steps of its own
 
 
-async def test_profiles_that_show_lists_the_same_way_share_them(world: World) -> None:
-    offers(world, one=COUNT, two=COUNT)
-    async with world.hub(server("one"), server("two")) as hub:
-        await listed(hub, one=COUNT, two=COUNT)
-        shared = ListGroups()
-        wide = ProfileView(hub, "wide", ProfileSettings, shared)
-        small = ProfileView(hub, "small", lambda: ProfileSettings(servers=("one",), instructions="else"), shared)
-        of_wide = {id(each) for each in wide.entries(CatalogKind.TOOL, ADA)}
-        assert len(small.entries(CatalogKind.TOOL, ADA)) > COUNT
-        assert {id(each) for each in small.entries(CatalogKind.TOOL, ADA)} <= of_wide
-
-
 async def test_a_change_of_one_server_makes_nothing_else_again(world: World) -> None:
     offers(world, one=COUNT, two=COUNT)
     async with world.hub(server("one"), server("two")) as hub:

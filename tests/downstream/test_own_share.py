@@ -11,7 +11,7 @@ from hubbubd.downstream import HostOutbox, HostRequest, McpEndpoint, McpHost, Pr
 from hubbubd.runtime.hub import Hub
 
 from ..runtime.conftest import World, server
-from .conftest import ADA, NEW, OLD, NewHost, OldHost, Opened, handles, lists, said, settle, until
+from .conftest import ADA, NEW, OLD, NewHost, OldHost, Opened, handles, lists, settle, until
 
 TOOLS = "notifications/tools/list_changed"
 MESSAGE = "notifications/message"
@@ -80,19 +80,6 @@ async def test_a_host_that_has_left_is_told_nothing_and_wants_nothing(hub: Hub, 
     await settle(2)
     assert told == []
     assert [each for each in peer.fetches if each.method == "logging/setLevel"] == []
-
-
-async def test_a_host_that_has_stopped_to_listen_is_told_nothing(place: Opened) -> None:
-    async with place(OLD, capabilities=ALL, listing=lists(tools=[])) as at:
-        host = at.new()
-        under_way = host.begin("subscriptions/listen", notifications={"toolsListChanged": True})
-        await until(lambda: not host.outlet.empty)
-        under_way.cancel()
-        await settle()
-        said(host.outlet)
-        at.peer.link.tell(TOOLS)
-        await settle(2)
-        assert said(host.outlet) == []
 
 
 async def test_the_level_of_a_request_is_wanted_no_longer_than_the_request_lasts(place: Opened) -> None:

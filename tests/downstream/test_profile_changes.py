@@ -69,18 +69,6 @@ async def profile(world: World) -> AsyncIterator[Profile]:
         yield Profile(hub, world)
 
 
-async def test_a_server_that_comes_or_goes_is_a_change(profile: Profile) -> None:
-    host = profile.old()
-    profile.world.peers["three"].capabilities = {"tools": {}}
-    offer(profile.world, "three", "c")
-    await profile.hub.servers.add(server("three"))
-    await settle(3)
-    assert methods(host) == [TOOLS]
-    await profile.hub.servers.remove("three")
-    await settle(3)
-    assert methods(host) == [TOOLS]
-
-
 async def test_a_changed_profile_is_a_change_of_what_differs(profile: Profile) -> None:
     host = profile.old()
     profile.adopt(instructions="Be kind.")

@@ -207,20 +207,6 @@ async def test_the_message_begins_with_the_servers_name_where_there_are_several(
         assert [asked[1]["message"] for asked in host.asked] == ["one asks: Which one?"]
 
 
-@pytest.mark.parametrize(("of_host", "of_server"), CELLS)
-async def test_questions_one_after_another_are_each_asked(world: World, of_host: Era, of_server: Era) -> None:
-    got = asks(world, of_server, QUESTIONS["form"], QUESTIONS["sampling"], QUESTIONS["form"])
-    async with connected(world) as hub:
-
-        async def person(method: str, _params: dict[str, Any]) -> dict[str, Any]:
-            await asyncio.sleep(3)
-            return SAID if method == "sampling/createMessage" else ANSWERS["form"]
-
-        host = host_at(hub, of_host, person)
-        assert (await host.call())["result"]["content"] == DONE
-        assert got == [ANSWERS["form"], SAID, ANSWERS["form"]]
-
-
 @pytest.mark.parametrize("asked_by", ["both", "host-first", "host"])
 async def test_after_eight_rounds_a_call_waits_for_the_inbox(world: World, asked_by: Asked) -> None:
     got = asks(world, Era.HANDSHAKE, *[QUESTIONS["form"]] * 9)

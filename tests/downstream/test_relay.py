@@ -10,7 +10,7 @@ from hubbubd.redaction import REDACTION
 from hubbubd.runtime.calls import CallSpec
 
 from ..runtime.peer import Outcome, Sent, never
-from .conftest import NEW, OLD, Opened, Refused, lists, outcome, said, settle, until
+from .conftest import NEW, OLD, Opened, Refused, lists, said, settle, until
 
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 WATCHED = {"resources": {"subscribe": True, "listChanged": True}, "logging": {}}
@@ -235,22 +235,6 @@ async def test_a_resource_that_is_refused_after_a_reconnect_can_be_asked_for_aga
         said(host.stream)
         at.peer.link.tell(UPDATED, {"uri": URI})
         assert len(said(host.stream, UPDATED)) == 1
-
-
-async def test_a_request_that_is_cancelled_leaves_another_for_the_same_resource_alone(place: Opened) -> None:
-    async def slow(sent: Sent) -> Outcome:
-        await anyio.sleep(5)
-        return {}
-
-    async with place(OLD, capabilities=WATCHED, behaviour=slow) as at:
-        host = at.old()
-        first = host.begin("resources/subscribe", uri=URI)
-        second = host.begin("resources/subscribe", uri=URI)
-        await until(lambda: at.peer.sent)
-        first.cancel()
-        assert outcome(await second) == {}
-        at.peer.link.tell(UPDATED, {"uri": URI})
-        assert len(said(host.stream)) == 1
 
 
 async def test_a_server_without_subscriptions_has_no_such_method(place: Opened) -> None:

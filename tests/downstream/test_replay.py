@@ -66,19 +66,6 @@ async def test_a_stream_that_is_delivered_keeps_its_response_alone() -> None:
     assert resumed(kept, replay.event_id(0)) == [b"y"]
 
 
-async def test_a_thousand_streams_leave_no_more_than_the_limits() -> None:
-    kept = ReplayStreams(LIMITS)
-    replays: list[ReplayStream] = []
-    for number in range(1000):
-        replays.append(kept.open(1))
-        replays[-1].tell(b"x")
-        await ended(replays[-1], b"%d" % number)
-    assert len(kept) == 10
-    assert sum(kept.find(each.event_id(0)) is not None for each in replays) == 5
-    kept.clear()
-    assert (len(kept), kept.bytes) == (0, 0)
-
-
 async def test_a_host_that_reads_nothing_loses_the_connection_and_may_resume() -> None:
     kept = ReplayStreams(HostLimits())
     replay = kept.open(1)

@@ -99,24 +99,6 @@ async def test_a_host_is_told_of_progress_and_log_messages_until_the_end(world: 
         assert logged == [{**LOGGED, **of_it}] * 2
 
 
-async def test_a_task_whose_question_is_the_inboxs_says_where_to_answer(world: World) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world) as hub:
-        host = host_at(hub, policy=QuestionPolicy(form="inbox"))
-        task_id = await made(host)
-        waiting = asyncio.create_task(result(host, "tasks/result", taskId=task_id))
-        await until(lambda: open_requests(hub))
-        (asked,) = open_requests(hub)
-        task = await result(host, "tasks/get", taskId=task_id)
-        assert (task["status"], task["statusMessage"]) == (
-            "working",
-            f"waiting for an answer: hubbub inbox show {asked.id}",
-        )
-        await hub.inbox.answer(asked.id, Accept({"name": "y"}), "alice", answer_id=None, claim_id=None)
-        assert (await waiting)["content"] == DONE
-        assert host.asked == []
-
-
 @pytest.mark.parametrize("also", ["tasks/get", "tasks/result"])
 async def test_questions_are_kept_for_a_host_as_long_as_one_of_its_requests_waits(world: World, also: str) -> None:
     async def asks_late(sent: Sent) -> Outcome:

@@ -11,7 +11,6 @@ from hubbubd.downstream.tasks.host_tasks import AWAY_S
 from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, SAMPLING, World, open_requests, server, settle, until
-from ..runtime.peer import Outcome, Sent
 from ..runtime.task_server import ERAS, RESULT, TaskServer
 from .followed_tasks import ASKED, DECLARED, DONE, EXTENSION, GIVEN, answered, host_with_tasks, made, reached, result
 from .scripted import asks, connected, host_at
@@ -132,18 +131,6 @@ async def test_a_task_whose_question_is_the_inboxs_says_where_to_answer(world: W
         )
 
 
-async def test_an_answer_that_nobody_gave_leaves_the_question_to_the_inbox(world: World) -> None:
-    asks(world, Era.STATELESS, ASKED)
-    async with connected(world) as hub:
-        host = host_with_tasks(hub)
-        task_id = await made(host)
-        await settle(60)  # it looks late, and answers at once
-        (key,) = (await result(host, "tasks/get", taskId=task_id))["inputRequests"]
-        await result(host, "tasks/update", taskId=task_id, inputResponses={key: {"action": "decline"}})
-        assert (await result(host, "tasks/get", taskId=task_id))["status"] == "working"
-        assert len(open_requests(hub)) == 1
-
-
 async def test_an_answer_that_does_not_fit_is_refused_and_may_be_given_again(world: World) -> None:
     got = asks(world, Era.STATELESS, ASKED)
     async with connected(world) as hub:
@@ -182,18 +169,6 @@ async def test_a_question_for_the_host_first_is_kept_for_it_while_it_asks(world:
         assert hub.inbox.reserved.claim_of(second) is not None
         await answered(host, task_id, SAID)
         await reached(host, task_id, "completed")
-
-
-async def test_a_question_is_the_hosts_however_late_its_call_becomes_a_task(world: World) -> None:
-    async def asks_late(sent: Sent) -> Outcome:
-        await asyncio.sleep(3 * AWAY_S)
-        await sent.ask("sampling/createMessage", SAMPLING).answered()
-        return {"content": DONE}
-
-    world.peer.behaviour = asks_late
-    async with connected(world, server(call_timeout_s=1000)) as hub:
-        await made(host_with_tasks(hub))
-        assert hub.inbox.reserved.claim_of(open_requests(hub)[0]) is not None
 
 
 async def test_a_host_that_stops_listening_is_away(world: World) -> None:
@@ -282,14 +257,3 @@ async def test_a_task_goes_on_over_a_restart_and_is_answered_there(world: World)
         await answered(host, task_id)
         assert (await reached(host, task_id, "completed"))["result"]["content"] == DONE
         assert got == [GIVEN]
-
-
-async def test_a_task_that_ended_is_found_after_a_restart(world: World) -> None:
-    tasks = TaskServer(world, Era.STATELESS)
-    async with connected(world) as hub:
-        host = host_with_tasks(hub)
-        task_id = await made(host)
-        tasks.end(result=RESULT)
-        before = await reached(host, task_id, "completed")
-    async with connected(world) as hub:
-        assert await result(host_with_tasks(hub), "tasks/get", taskId=task_id) == before

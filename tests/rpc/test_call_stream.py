@@ -1,6 +1,5 @@
 """Many calls over one stream: each as by CallMethod, whatever becomes of the others or of the stream."""
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -61,21 +60,6 @@ async def under_way(until: Until, hub: Hub, count: int) -> None:
 async def test_the_hub_says_first_what_it_takes(stream: CallStream) -> None:
     assert (stream.ready.max_calls, stream.ready.max_request_bytes) == (call_stream.MAX_CALLS, 1024 * 1024)
     assert stream.ready.takes_answers
-
-
-async def test_calls_end_in_any_order_each_under_its_own_id(stream: CallStream, good: str) -> None:
-    await stream.start(7, waiting())
-    await stream.start(3, tool(call_id="first"))
-    call = await stream.completed(3)
-    assert (call.id, call.state, json.loads(call.result)["content"][0]["text"]) == (
-        "first",
-        call_pb2.CALL_STATE_COMPLETED,
-        "hi",
-    )
-    await stream.start(3, tool())  # an id is free again
-    await stream.completed(3)
-    await stream.cancel(7)
-    assert (await stream.failed(7)).reason == "CALL_CANCELLED"
 
 
 async def test_many_steps_may_come_in_one_message_and_go_in_one(stream: CallStream, good: str) -> None:
@@ -261,27 +245,6 @@ async def test_a_caller_that_reads_nothing_loses_its_stream_and_nobody_else_thei
         await until(lambda: state(hub, "beside") is CallState.CANCELLED)
         assert (await stalled.broken()).reason == "WATCHER_TOO_SLOW"
     assert dropped == [True]
-
-
-async def test_a_hub_that_stops_ends_the_calls_and_then_the_stream(
-    hub: Hub, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(call_stream, "NOTICE_S", 10 * LIMIT_S)
-    serving = serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0.01)
-    address = await serving.__aenter__()
-    async with grpc.aio.insecure_channel(address) as channel:
-        api = Caller(channel)
-        async with streamed(channel, api.metadata) as stream, streamed(channel, api.metadata) as idle:
-            await stream.start(1)
-            await under_way(until, hub, 1)
-            async with anyio.create_task_group() as stopping:
-                stopping.start_soon(serving.__aexit__, None, None, None)
-                await stream.closing()
-                refused = await stream.failed(1)
-                assert refused.reason == "SHUTTING_DOWN"
-                for each in (stream, idle):
-                    ended = await each.broken()
-                    assert (ended.code, ended.reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
 
 
 async def test_a_hub_that_stops_refuses_further_calls_while_those_under_way_may_end(

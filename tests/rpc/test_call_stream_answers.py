@@ -131,6 +131,18 @@ async def test_a_caller_that_attaches_to_its_call_again_is_asked_what_was_open_b
     assert (await assigned(stream, 2)).id == "req_1"
 
 
+async def test_they_come_one_at_a_time(hub: Hub, stream: CallStream, until: Until) -> None:
+    await begun(hub, stream, until)
+    await ask(hub, "first")
+    await ask(hub, "second")
+    first = await assigned(stream, 1)
+    assert (first.id, hub.inbox.get("second").claim) == ("first", None)
+    await stream.say(answering(2, "first", first.claim.id))
+    steps = [await stream.next() for _ in range(3)]
+    assert [step.WhichOneof("step") for step in steps if step.id == 2] == ["answered"]
+    assert [step.assigned.id for step in steps if step.HasField("assigned")] == ["second"]
+
+
 async def test_what_is_left_to_others_does_not_come_again(hub: Hub, stream: CallStream, until: Until) -> None:
     await begun(hub, stream, until)
     await ask(hub, "first")
@@ -325,19 +337,9 @@ async def test_a_caller_beyond_its_rate_takes_nothing_from_others(make: Make, un
         assert not world.hub.inbox.get("req_1").moments
 
 
-async def test_what_a_call_is_asked_while_its_hub_shuts_down_is_still_answered_there(
-    hub: Hub, stream: CallStream, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(call_stream, "NOTICE_S", 0.0)
-    await begun(hub, stream, until)
-    async with anyio.create_task_group() as group:
-        group.start_soon(hub.drain, 10 * LIMIT_S)
-        await stream.closing()
-        await ask(hub, "req_1")
-        request = await assigned(stream, 1)
-        await stream.say(answering(2, "req_1", request.claim.id))
-        assert (await ended(stream, 2)).answered.pending_request.state == ANSWERED
-        await stream.cancel(1)
+async def test_what_a_call_had_yet_to_be_told_when_it_ended_is_not_told(hub: Hub) -> None:
+    written = await _told_late(hub, lambda: ask(hub, "req_1"))
+    assert [step.WhichOneof("step") for step in written] == ["completed"]
 
 
 @pytest.mark.parametrize(

@@ -92,23 +92,6 @@ async def test_callbacks_answer_over_the_stream_one_after_the_other(
     await until(lambda: not hub.quotas.streams.held("local"))
 
 
-async def test_a_callback_may_answer_by_itself_and_go_on(hub: Hub, client: hubbub_client.Hub, until: Until) -> None:
-    after: list[str] = []
-
-    async def name(request: Any) -> None:
-        await request.decline()
-        await anyio.sleep(0.1)  # the hub says meanwhile that it is answered
-        after.append(request.id)
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(lambda: client.call("away", "tools/list", call_id="mine", on_form=name))
-        await under_way(until, hub, 1)
-        for id_ in ("first", "second"):
-            await ask(hub, id_)
-        await until(lambda: set(after) == {"first", "second"})
-        group.cancel_scope.cancel()
-
-
 async def test_what_a_callback_leaves_to_others_is_theirs(hub: Hub, client: hubbub_client.Hub, until: Until) -> None:
     left: list[str] = []
 
@@ -123,17 +106,6 @@ async def test_what_a_callback_leaves_to_others_is_theirs(hub: Hub, client: hubb
         await client.inbox.answer("req_1", decline=True)
         group.cancel_scope.cancel()
     assert left == ["req_1"]
-
-
-async def test_an_answer_that_does_not_fit_ends_the_call(hub: Hub, client: hubbub_client.Hub, until: Until) -> None:
-    async def call() -> None:
-        with pytest.raises(hubbub_client.InvalidArgument):
-            await client.call("away", "tools/list", call_id="mine", on_form=lambda _: {"name": 7})
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(call)
-        await under_way(until, hub, 1)
-        await ask(hub, "req_1")
 
 
 async def test_a_callback_is_cancelled_once_its_request_is_given_back(

@@ -269,17 +269,6 @@ async def test_the_port_of_a_member_that_ends_closes_before_the_last_calls_for_o
         await ending.over
 
 
-async def test_who_is_in_a_hurry_does_not_wait_for_them(end: Any) -> None:
-    ending = await end(over_grpc, call_over_grpc)
-    await ending.closed()
-    ending.hub.hurry.set()
-    with anyio.fail_after(LIMIT_S):
-        await ending.over
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await ending.call
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-
-
 class Membership:
     """What a hub knows of its fleet as it ends."""
 

@@ -82,21 +82,6 @@ async def test_whoever_is_refused_hears_who_has_the_server_and_why_that_does_not
     ]
 
 
-async def test_a_member_that_hears_of_the_owner_too_late_finds_it_in_the_second_attempt(
-    made: Fleet, monkeypatch: pytest.MonkeyPatch, until: Until
-) -> None:
-    monkeypatch.setattr(forwarding, "CHANGE_S", 30.0)
-    ingress, former, owner = await made.start("a"), await made.start("b"), await made.start("c", one())
-    await until(lambda: bool(owner.peer.links))
-    ingress.believed.hear("one", former.owner)
-    waiting = asyncio.create_task(ingress.api(CALL, call()))
-    await anyio.sleep(0.2)
-    assert not owner.peer.sent
-    ingress.believed.hear("one", owner.owner)
-    assert (await waiting).call.result
-    assert len(owner.peer.sent) == 1
-
-
 async def test_a_server_that_has_no_owner_for_a_moment_is_waited_for(
     made: Fleet, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
@@ -111,18 +96,6 @@ async def test_a_server_that_has_no_owner_for_a_moment_is_waited_for(
     await anyio.sleep(0.2)
     assert not waiting.done()
     ingress.believed.hear("one", owner.owner)
-    assert (await waiting).call.result
-
-
-async def test_a_server_that_comes_to_the_member_that_was_asked_is_served_there(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(forwarding, "CHANGE_S", 30.0)
-    other, owner = two
-    owner.believed.hear("one", other.owner)
-    waiting = asyncio.create_task(owner.api(CALL, call()))
-    await anyio.sleep(0.2)
-    owner.believed.hear("one", owner.owner)
     assert (await waiting).call.result
 
 
@@ -152,21 +125,6 @@ async def test_a_call_that_was_handed_on_with_its_queue_is_asked_for_once_more(
     monkeypatch.setattr(owner.hub.calls, "call", serve)
     assert (await ingress.api(CALL, call())).call.result
     assert times == [0, 1]
-
-
-async def test_a_call_that_is_handed_on_where_it_arrived_follows_its_server(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    former, owner = two
-
-    async def moved(*_: object, **__: object) -> Call:
-        former.believed.hear("one", owner.owner)
-        raise FailedPrecondition("it was handed on", reason="MOVED")
-
-    former.believed.hear("one", former.owner)
-    monkeypatch.setattr(former.hub.calls, "call", moved)
-    assert (await former.api(CALL, call())).call.result
-    assert len(owner.peer.sent) == 1
 
 
 async def test_a_call_whose_owner_is_killed_is_lost_and_not_made_again(

@@ -26,7 +26,6 @@ from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.connect import serve_connect
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.oversight import Attempt
 from hubbubd.runtime.servers import EventFilter
 from hubbubd.runtime.servers.config import configuration
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
@@ -201,18 +200,6 @@ async def test_what_is_there_stays_when_a_limit_is_lowered_and_no_more_is_let_in
         for watch in watches:
             watch.cancel()
         await until(lambda: not world.hub.quotas.streams.held("local"))
-
-
-async def test_an_audit_log_that_may_keep_less_lets_the_oldest_go(make: Make, until: Until) -> None:
-    async with make() as world:
-        for number in range(5):
-            world.hub.audit.began(Attempt(principal="ada", action="AddServer", target=str(number)))
-        await world.change(audit_history_count=2)
-        await until(lambda: len(world.hub.audit.select(AuditFilter(action="AddServer"))) == 2)
-        kept = {entry.target for entry in world.hub.audit.select(AuditFilter(action="AddServer"))}
-        assert kept == {"3", "4"}
-        await world.change(audit_history_age_s=0.01)
-        await until(lambda: not world.hub.audit.select(AuditFilter(action="AddServer")))
 
 
 async def test_pages_of_an_origin_are_let_in_from_when_it_is_listed_until_it_is_not(make: Make) -> None:

@@ -244,17 +244,6 @@ async def test_an_older_store_is_brought_up_to_date_and_keeps_what_it_holds(path
         await SqliteStore.open(path)
 
 
-async def test_a_database_that_nothing_was_put_into_becomes_a_store(tmp_path: Path):
-    path = tmp_path / "store.db"
-    with closing(sqlite3.connect(path)) as empty:
-        empty.execute("VACUUM")
-    assert path.stat().st_size
-    store = await SqliteStore.open(path, [*MIGRATIONS, add_notes])
-    assert await store.commit([Write("new", b"")]) == 1
-    await store.close()
-    assert notes(path) == 0
-
-
 @pytest.mark.parametrize("steps", [(add_notes, fail), (fail,)])
 async def test_a_step_to_a_newer_schema_that_fails_leaves_the_file_as_it_was(
     path: Path, steps: tuple[Callable[[sqlite3.Connection], None], ...]

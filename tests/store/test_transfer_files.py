@@ -71,17 +71,6 @@ async def test_an_empty_target_whose_hub_was_killed_is_replaced_with_its_journal
     assert {entry.key for entry in (await whole(files, killed))[0].entries} == {"a", "c", "d"}
 
 
-async def test_a_backup_is_copied_without_being_changed(files: Places, tmp_path: Path) -> None:
-    backup = tmp_path / "backup.db"
-    async with files.opened(await files.kept(FEW)) as store:
-        with await store.copy() as file:
-            backup.write_bytes(file.read())
-    before = backup.read_bytes()
-    done = await copied(FilePlace(backup), files.new(), verify=True)
-    assert done.compared.differing == 0
-    assert backup.read_bytes() == before
-
-
 async def test_what_is_no_store_is_named_with_what_to_do(files: Places, tmp_path: Path) -> None:
     target, source = files.new(), await files.kept(FEW)
     (tmp_path / "empty.db").touch()

@@ -214,17 +214,6 @@ async def test_a_response_stream_that_breaks_off_loses_that_call_alone(scripted:
         await link.probe()
 
 
-async def test_an_error_with_the_sdks_own_code_is_still_the_servers(scripted: Scripted, connect: Connect) -> None:
-    async def error(request: Request) -> Response:
-        message = await request.json()
-        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32000, "message": "own"}})
-
-    scripted.replaced = {"tools/call": error}
-    async with connect(url=scripted.url) as link:
-        with pytest.raises(PeerError, match="own"):
-            await link.request(*CALL)
-
-
 async def test_nobody_listening_is_a_refused_connection(connect: Connect, free_port: int) -> None:
     with pytest.raises(UpstreamError) as caught:
         async with connect(url=f"http://127.0.0.1:{free_port}/mcp"):

@@ -201,16 +201,3 @@ async def test_an_event_that_is_too_long_and_kept_by_the_server_is_left_out(
     scripted.replaced["GET"] = begins
     async with connect(url=scripted.url, max_message_bytes=4096):
         await recorder.until(lambda: len(recorder.notifications) >= 3)
-
-
-@pytest.mark.parametrize("status", [400, 404, 405])
-async def test_a_server_without_a_get_stream_stays_connected(
-    status: int, scripted: Scripted, connect: Connect, recorder: Recorder
-) -> None:
-    scripted.replaced = {"GET": says(status)}
-    async with connect(url=scripted.url) as link:
-        with anyio.fail_after(LIMIT_S):
-            while scripted.seen.count(("GET", None)) < 2:
-                await link.probe()
-        await link.probe()
-    assert recorder.notes == {}
