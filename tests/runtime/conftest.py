@@ -260,3 +260,10 @@ async def watching() -> AsyncGenerator[Callable[[AsyncGenerator[WatchEvent[Any]]
 
         yield start
         tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def tasks():
+    async with anyio.create_task_group() as group:
+        yield group
+        group.cancel_scope.cancel()

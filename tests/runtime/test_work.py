@@ -17,13 +17,6 @@ from .conftest import FORM, SAMPLING, World, open_requests, server, settle, unti
 
 
 @pytest.fixture
-async def tasks():
-    async with anyio.create_task_group() as group:
-        yield group
-        group.cancel_scope.cancel()
-
-
-@pytest.fixture
 async def hub(world: World):
     async with world.hub(server()) as hub:
         await until(lambda: world.peer.links)

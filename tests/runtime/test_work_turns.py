@@ -2,7 +2,6 @@
 
 import gc
 
-import anyio
 import pytest
 from anyio.abc import TaskGroup
 
@@ -14,13 +13,6 @@ from hubbubd.runtime.inbox import Worker
 from .agents import ANY, Agent, ask, join
 from .conftest import FORM, World, open_requests, server, settle, spec, until
 from .peer import never
-
-
-@pytest.fixture
-async def tasks():
-    async with anyio.create_task_group() as group:
-        yield group
-        group.cancel_scope.cancel()
 
 
 @pytest.fixture

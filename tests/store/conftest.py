@@ -14,6 +14,7 @@ from hubbubd.store.postgres.postgres_store import PostgresStore
 
 from ..postgres import Postgres
 from .entering import LIMIT_S, TTL_S, Heard, Open
+from .vaults import Fleet, joined
 
 
 @pytest.fixture
@@ -57,3 +58,15 @@ async def ask(postgres: Postgres, schema: str) -> AsyncIterator[Open]:
 
     yield ask
     await link.close()
+
+
+@pytest.fixture
+async def fleet(postgres: Postgres) -> AsyncIterator[Fleet]:
+    """Three members of a fleet that has no secret yet."""
+    async with joined(postgres) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "hub" / "store.db"

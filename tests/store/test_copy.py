@@ -18,11 +18,6 @@ MARKER = b"a secret that somebody typed "
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "hub" / "store.db"
-
-
-@pytest.fixture
 async def store(path: Path) -> AsyncIterator[SqliteStore]:
     store = await SqliteStore.open(path)
     yield store

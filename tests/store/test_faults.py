@@ -53,11 +53,6 @@ def disk(installed: Disk) -> Disk:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "hub" / "store.db"
-
-
-@pytest.fixture
 async def store(disk: Disk, path: Path) -> AsyncIterator[SqliteStore]:
     """A store on the disk, which holds `kept`."""
     store = await SqliteStore.open(path)

@@ -58,11 +58,6 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "hub" / "store.db"
-
-
 @contextmanager
 def files_cannot_grow_past(size: int) -> Iterator[None]:
     """The kernel refuses this process any write past a size, as a full disk would."""

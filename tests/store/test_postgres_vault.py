@@ -1,7 +1,6 @@
 """The vault of a fleet: what its members read and write."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -10,15 +9,7 @@ import pytest
 from hubbubd.errors import Overtaken
 from hubbubd.store import StoreError
 
-from ..postgres import Postgres
-from .vaults import LIMIT_S, OLD, OTHER, TOKEN, Fleet, joined, keys
-
-
-@pytest.fixture
-async def fleet(postgres: Postgres) -> AsyncIterator[Fleet]:
-    """Three members of a fleet that has no secret yet."""
-    async with joined(postgres) as fleet:
-        yield fleet
+from .vaults import LIMIT_S, OLD, OTHER, TOKEN, Fleet, keys
 
 
 async def test_what_one_member_keeps_another_one_reads(fleet: Fleet):

@@ -5,7 +5,7 @@ import base64
 import gc
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -15,15 +15,8 @@ import pytest
 from hubbubd.errors import Overtaken, VaultError
 from hubbubd.store.postgres.vault import KnownRow, PostgresVault
 
-from ..postgres import Postgres, Proxy
-from .vaults import LIMIT_S, OLD, OTHER, TOKEN, Fleet, joined
-
-
-@pytest.fixture
-async def fleet(postgres: Postgres) -> AsyncIterator[Fleet]:
-    """Three members of a fleet that has no secret yet."""
-    async with joined(postgres) as fleet:
-        yield fleet
+from ..postgres import Proxy
+from .vaults import LIMIT_S, OLD, OTHER, TOKEN, Fleet
 
 
 async def test_those_who_wait_for_their_turn_give_up_together(fleet: Fleet):

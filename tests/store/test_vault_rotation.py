@@ -1,7 +1,6 @@
 """The vault of a fleet: another key for all its rows, and its secrets carried elsewhere."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,8 @@ from hubbubd.store import StoreError
 from hubbubd.store.postgres.vault import SLICE, Rotated
 from hubbubd.store.vault.file import TokenFile
 
-from ..postgres import Postgres, Proxy
-from .vaults import LIMIT_S, NEW, OLD, OTHER, TOKEN, Fleet, joined, keys
-
-
-@pytest.fixture
-async def fleet(postgres: Postgres) -> AsyncIterator[Fleet]:
-    """Three members of a fleet that has no secret yet."""
-    async with joined(postgres) as fleet:
-        yield fleet
+from ..postgres import Proxy
+from .vaults import LIMIT_S, NEW, OLD, OTHER, TOKEN, Fleet, keys
 
 
 async def test_after_a_rotation_the_old_key_is_not_needed_and_owners_write_on(fleet: Fleet):

@@ -1,6 +1,5 @@
 """The vault of a fleet, when somebody changes the database behind it, or a key is missing."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,15 +8,7 @@ from hubbubd.errors import ConfigError, Overtaken, VaultError
 from hubbubd.store import StoreError
 from hubbubd.store.postgres.vault_sql import CONTENT_BYTES
 
-from ..postgres import Postgres
-from .vaults import NEW, OLD, OTHER, TOKEN, Fleet, joined, keys
-
-
-@pytest.fixture
-async def fleet(postgres: Postgres) -> AsyncIterator[Fleet]:
-    """Three members of a fleet that has no secret yet."""
-    async with joined(postgres) as fleet:
-        yield fleet
+from .vaults import NEW, OLD, OTHER, TOKEN, Fleet, keys
 
 
 @pytest.mark.parametrize("part", ["whole", "sealed", "wrapped"])

@@ -246,3 +246,17 @@ async def visit(browser: Browser) -> AsyncIterator[Callable[..., Any]]:
     for person in people:
         await person.context.close()
     assert troubles == []
+
+
+@pytest.fixture(scope="module")
+async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Bridge:
+    """The bridge to that hub."""
+    return await start_shared_bridge(hub)
+
+
+@pytest.fixture(scope="module")
+async def hub(start_shared_hub: Any) -> RunningHub:
+    """A hub with a server that asks."""
+    hub = await start_shared_hub({"dictated": dictated()})
+    await hub.connected("dictated")
+    return hub

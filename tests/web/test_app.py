@@ -13,7 +13,7 @@ from hubbub_frontend.links import Links
 
 from ..clients.test_push import AUTH, PUBLIC, opened, push_service
 from ..e2e.conftest import LIMIT_S, POLL_S, RunningHub
-from .conftest import Bridge, Person, ask, dictated, form
+from .conftest import Bridge, Person, ask, form
 
 pytestmark = pytest.mark.usefixtures("settled")
 
@@ -32,14 +32,6 @@ Object.defineProperty(ServiceWorkerRegistration.prototype, "pushManager", { get:
 """A browser whose push service is the test's own."""
 
 CANNOT = "delete window.PushManager;"
-
-
-@pytest.fixture(scope="module")
-async def hub(start_shared_hub: Any) -> RunningHub:
-    """A hub with a server that asks."""
-    hub = await start_shared_hub({"dictated": dictated()})
-    await hub.connected("dictated")
-    return hub
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,7 @@ import pytest
 from hubbub_web.server import bind
 
 from ..e2e.conftest import LIMIT_S, RunningHub
-from .conftest import Bridge, dictated, form
-
-
-@pytest.fixture(scope="module")
-async def hub(start_shared_hub: Any) -> RunningHub:
-    """A hub with a server that asks."""
-    hub = await start_shared_hub({"dictated": dictated()})
-    await hub.connected("dictated")
-    return hub
+from .conftest import Bridge, form
 
 
 @pytest.fixture(scope="module")

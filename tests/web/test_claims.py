@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from ..e2e.conftest import LIMIT_S, RunningHub
-from .conftest import Bridge, Person, ask, dictated, form
+from .conftest import Bridge, Person, ask, form
 
 pytestmark = pytest.mark.usefixtures("settled")
 
@@ -33,20 +33,6 @@ window.fetch = async (url, ...more) => {
 };
 """
 """Lets a page's stream lag behind: while `lag.on`, what it brings waits in `lag.waiting`, as `lag.text`."""
-
-
-@pytest.fixture(scope="module")
-async def hub(start_shared_hub: Any) -> RunningHub:
-    """A hub with a server that asks."""
-    hub = await start_shared_hub({"dictated": dictated()})
-    await hub.connected("dictated")
-    return hub
-
-
-@pytest.fixture(scope="module")
-async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Bridge:
-    """The bridge to that hub."""
-    return await start_shared_bridge(hub)
 
 
 @pytest.fixture

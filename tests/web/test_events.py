@@ -28,12 +28,6 @@ async def hub(start_shared_hub: Any) -> RunningHub:
     return hub
 
 
-@pytest.fixture(scope="module")
-async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Bridge:
-    """The bridge to that hub."""
-    return await start_shared_bridge(hub)
-
-
 async def say(hub: RunningHub, server: str, text: str) -> None:
     """Has a server log a text."""
     await hub.client.call_tool(server, "say", {"text": text})

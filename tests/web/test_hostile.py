@@ -43,12 +43,6 @@ async def hub(start_shared_hub: Any) -> RunningHub:
     return hub
 
 
-@pytest.fixture(scope="module")
-async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Bridge:
-    """The bridge to that hub."""
-    return await start_shared_bridge(hub)
-
-
 async def ask(hub: RunningHub, *questions: dict[str, Any]) -> str:
     given = {"name": "ask", "arguments": {"questions": list(questions)}}
     return (await hub.client.start("hostile0", "tools/call", given)).id

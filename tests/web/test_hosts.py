@@ -21,12 +21,6 @@ async def hub(start_shared_hub: Any) -> RunningHub:
     return hub
 
 
-@pytest.fixture(scope="module")
-async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Bridge:
-    """The bridge to that hub."""
-    return await start_shared_bridge(hub)
-
-
 async def test_a_host_comes_with_what_it_waits_for_and_goes(
     hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
 ) -> None:

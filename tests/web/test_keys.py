@@ -42,12 +42,6 @@ async def hub(start_shared_hub: Any) -> RunningHub:
     return hub
 
 
-@pytest.fixture(scope="module")
-async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Bridge:
-    """The bridge to that hub."""
-    return await start_shared_bridge(hub)
-
-
 @pytest.fixture
 async def ada(bridge: Bridge, visit: Callable[..., Any]) -> Person:
     """Somebody at a laptop."""

@@ -10,15 +10,7 @@ from hubbub_frontend.links import Links, find_page_url
 
 from ..clients.test_push import GOOD
 from ..e2e.conftest import RunningHub
-from .conftest import Bridge, ask, dictated, form
-
-
-@pytest.fixture(scope="module")
-async def hub(start_shared_hub: Any) -> RunningHub:
-    """A hub with a server that asks."""
-    hub = await start_shared_hub({"dictated": dictated()})
-    await hub.connected("dictated")
-    return hub
+from .conftest import Bridge, ask, form
 
 
 @pytest.fixture

@@ -86,12 +86,6 @@ async def hub(start_shared_hub: Any) -> RunningHub:
     return hub
 
 
-@pytest.fixture(scope="module")
-async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Bridge:
-    """The bridge to that hub."""
-    return await start_shared_bridge(hub)
-
-
 async def routes(hub: RunningHub) -> list[str]:
     """Every page."""
     requests = [f"request/{request.id}" for request in await hub.client.inbox.list()]

@@ -7,23 +7,9 @@ import pytest
 from playwright.async_api import expect
 
 from ..e2e.conftest import RunningHub
-from .conftest import Bridge, ask, dictated, form
+from .conftest import Bridge, ask, form
 
 pytestmark = pytest.mark.usefixtures("settled")
-
-
-@pytest.fixture(scope="module")
-async def hub(start_shared_hub: Any) -> RunningHub:
-    """A hub with a server that asks."""
-    hub = await start_shared_hub({"dictated": dictated()})
-    await hub.connected("dictated")
-    return hub
-
-
-@pytest.fixture(scope="module")
-async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Bridge:
-    """The bridge to that hub."""
-    return await start_shared_bridge(hub)
 
 
 async def test_a_person_has_a_name_in_any_script(hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]) -> None:

@@ -44,12 +44,6 @@ async def hub(start_shared_hub: Any) -> RunningHub:
     return hub
 
 
-@pytest.fixture(scope="module")
-async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Bridge:
-    """The bridge to that hub."""
-    return await start_shared_bridge(hub)
-
-
 async def got(hub: RunningHub, call_id: str) -> list[Any]:
     """What the server got."""
     call = await hub.call(call_id)

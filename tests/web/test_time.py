@@ -8,25 +8,11 @@ import pytest
 from playwright.async_api import Locator, expect
 
 from ..e2e.conftest import RunningHub
-from .conftest import Bridge, Person, dictated, form
+from .conftest import Bridge, Person, form
 
 pytestmark = pytest.mark.usefixtures("settled")
 
 STEP = re.compile(r"[○◐◌●✓✗] (\w+) (?:(?:to|by) (\w+) )?after [\d.]+ (?:ms|s)")
-
-
-@pytest.fixture(scope="module")
-async def hub(start_shared_hub: Any) -> RunningHub:
-    """A hub with a server that asks what it is told."""
-    hub = await start_shared_hub({"dictated": dictated()})
-    await hub.connected("dictated")
-    return hub
-
-
-@pytest.fixture(scope="module")
-async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Bridge:
-    """The bridge to that hub."""
-    return await start_shared_bridge(hub)
 
 
 async def asking(hub: RunningHub, *messages: str) -> str:

@@ -56,12 +56,6 @@ async def hub(start_shared_hub: Any) -> RunningHub:
     return hub
 
 
-@pytest.fixture(scope="module")
-async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Bridge:
-    """The bridge to that hub."""
-    return await start_shared_bridge(hub)
-
-
 async def test_where_one_of_several_calls_asks_each_is_named_and_led_to(
     hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
 ) -> None:

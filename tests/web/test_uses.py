@@ -30,12 +30,6 @@ async def hub(start_shared_hub: Any, everything_command: list[str]) -> RunningHu
     return hub
 
 
-@pytest.fixture(scope="module")
-async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Bridge:
-    """The bridge to that hub."""
-    return await start_shared_bridge(hub)
-
-
 async def test_a_tool_is_called_with_a_form_from_the_catalog(bridge: Bridge, visit: Callable[..., Any]) -> None:
     ada = await visit(await bridge.new_link(), "Ada")
     main = ada.page.locator("main")
