@@ -253,14 +253,3 @@ async def test_where_a_hub_lets_such_an_address_through_it_is_shown_by_its_numbe
     assert "\u202e" not in person.shown
     assert not opened.exists()
     assert [answer.WhichOneof("answer") for answer in careless.requests("AnswerPendingRequest")] == ["decline"]
-
-
-async def test_a_form_of_a_call_goes_away_when_somebody_else_answers(hub: Any) -> None:
-    arguments = json.dumps({"method": FORM[0], "params": FORM[1]})
-    async with terminal(hub, "call", "relay", "ask", arguments, "--call-id", "elsewhere") as person:
-        await person.sees("Dish")
-        (asked,) = await hub.asked(call_id="elsewhere")
-        assert asked.claim is None
-        await asked.cancel()
-        await person.sees(f"{asked.id} is dismissed by")
-        assert await person.ends() == 0

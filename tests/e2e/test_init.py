@@ -165,22 +165,6 @@ async def test_a_person_chooses_answers_once_and_has_secrets_in_the_keyring(home
     assert SECRET not in home.file.read_text()
 
 
-async def test_enter_takes_the_default_and_nothing_leaves_a_server_out(home: Home) -> None:
-    command = [str(BIN / "hubbub"), "config", "import", str(home.path / ".config/Code/User/mcp.json")]
-    async with on_a_terminal(command, home.environ) as person:
-        await person.answers("Which?", "1")
-        await person.answers("search asks for Region [eu/us] (Enter: eu):", "")
-        await person.answers("search asks for Search key:", "typed-key-1")
-        assert await person.ends() == 0
-    assert home.configuration["servers"]["search"]["args"] == ["search", "--region=eu"]
-    async with on_a_terminal(command, home.environ) as person:
-        await person.answers("Which?", "")
-        await person.answers("notes asks for Search key:", "")
-        assert await person.ends() == 0
-        assert "notes: it needs key; nothing was given" in person.shown
-    assert home.configuration["servers"].keys() == {"search"}
-
-
 async def test_enter_leaves_what_a_folder_brings_and_all_takes_it(home: Home) -> None:
     own = home.path / "own"
     own.mkdir()
@@ -196,15 +180,6 @@ async def test_enter_leaves_what_a_folder_brings_and_all_takes_it(home: Home) ->
         await person.answers("Enter takes the one that is new and not from this folder", "")
         assert await person.ends() == 0
     assert home.configuration["servers"].keys() == {"mine"}
-
-
-async def test_a_person_may_take_nothing(home: Home) -> None:
-    os.chdir(home.folder)
-    async with on_a_terminal([str(BIN / "hubbub"), "init"], home.environ) as person:
-        await person.answers("Which?", "none")
-        await person.sees("nothing to do")
-        assert await person.ends() == 0
-    assert not home.file.exists()
 
 
 async def test_a_home_without_any_server_says_how_to_add_one(tmp_path: Path) -> None:
@@ -241,14 +216,6 @@ async def test_values_are_set_if_the_hub_takes_them_and_the_rest_stays(home: Hom
         assert (refused.status, why in refused.err) == (1, True), refused.err
     assert home.file.read_bytes() == content
     assert (await home.hubbub("config", "set", "a..b", "1")).status == 2
-
-
-async def test_what_is_shown_has_no_secret(home: Home) -> None:
-    await home.hubbub("init", "--yes")
-    shown = await home.hubbub("config", "show")
-    assert SECRET not in shown.out
-    assert tomllib.loads(shown.out)["servers"]["github"]["env"] == {"GITHUB_TOKEN": "**********"}
-    assert (await home.hubbub("--json", "config", "show")).record["configuration"] == tomllib.loads(shown.out)
 
 
 async def test_an_edit_is_taken_only_if_the_hub_takes_it(home: Home) -> None:
@@ -308,20 +275,6 @@ async def test_a_secret_that_is_set_is_offered_to_the_keyring(home: Home) -> Non
     ran = await home.hubbub("config", "set", "servers.x.env.OTHER_KEY", "s3cretword")
     assert (ran.status, "goes into the file, which only you can read: x: env OTHER_KEY" in ran.err) == (0, True)
     assert home.configuration["servers"]["x"]["env"]["OTHER_KEY"] == "s3cretword"
-
-
-async def test_a_person_may_edit_again_what_the_hub_does_not_take(home: Home) -> None:
-    script = home.path / "editor.py"
-    script.write_text(
-        "import sys\ntext = open(sys.argv[1]).read()\n"
-        "open(sys.argv[1], 'w').write(\"[hub]\\nlog_level = 'debug'\\n\" if 'lvl' in text else '[hub]\\nlvl = 1\\n')\n"
-    )
-    environ = {**home.environ, "VISUAL": f"{sys.executable} {script}"}
-    async with on_a_terminal([str(BIN / "hubbub"), "config", "edit"], environ) as person:
-        await person.answers("Edit it again?", "")
-        await person.sees("is changed")
-        assert await person.ends() == 0
-    assert home.configuration == {"hub": {"log_level": "debug"}}
 
 
 async def test_one_host_or_one_file_is_imported_and_a_dry_run_only_shows(home: Home) -> None:

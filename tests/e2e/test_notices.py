@@ -134,17 +134,6 @@ async def test_what_a_server_writes_is_never_part_of_the_command(hub: Any, tmp_p
     assert await watching.interrupt() == 0
 
 
-async def test_a_command_that_reads_nothing_of_a_long_question_is_run_as_well(hub: Any, tmp_path: Path) -> None:
-    watching = await hub.start_hubbub("inbox", "watch", "--state", "open", "--exec", f"touch {tmp_path}/told; exit 0")
-    await watching.until(lambda line: line["type"] == "synced")
-    asked = await ask(hub, "long " * 20_000)
-    with anyio.fail_after(LIMIT_S):
-        while not (tmp_path / "told").exists():
-            await anyio.sleep(POLL_S)
-    await asked.decline()
-    assert await watching.interrupt() == 0
-
-
 async def test_commands_that_never_end_are_ended_and_others_have_their_turn(hub: Any, tmp_path: Path) -> None:
     command = f"echo $$ >> {tmp_path}/begun; sleep 1000 & wait"
     words = ("inbox", "watch", "--state", "open", "--exec", command, "--exec-timeout", "4")

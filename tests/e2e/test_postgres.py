@@ -7,13 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
-from hubbub_client import Unavailable
-
 from ..postgres import Postgres
-from .conftest import LIMIT_S, POLL_S, environment, toml
 
 
 @pytest.fixture
@@ -55,51 +51,3 @@ async def test_an_acknowledged_answer_survives_kill_9_of_the_hub(start: Any, ser
     assert copied.status == 0
     assert (await second.client.store.stats()).keys > 0
     assert not list(tmp_path.rglob("hubbub.db"))
-
-
-async def test_an_answer_waits_for_a_database_that_is_away_or_is_refused_and_then_accepted(
-    start: Any, servers: Any, postgres: Postgres
-) -> None:
-    if postgres.data is None:
-        pytest.skip("HUBBUB_TEST_PG names a server that tests may not stop")
-    hub = await start(servers)
-    await hub.connected("asking")
-    asked = await ask(hub)
-    await anyio.to_thread.run_sync(postgres.stop)
-    try:
-        with pytest.raises(Unavailable):
-            await hub.client.inbox.answer(asked.id, accept={"name": "Ada"}, answer_id="only-this-one-1")
-        assert (await hub.client.inbox.get(asked.id)).state == "open"
-    finally:
-        await anyio.to_thread.run_sync(postgres.start)
-    with anyio.fail_after(LIMIT_S):
-        while True:
-            try:
-                await hub.client.inbox.answer(asked.id, accept={"name": "Ada"}, answer_id="only-this-one-1")
-                break
-            except Unavailable:
-                await anyio.sleep(POLL_S)
-    assert (await hub.call(asked.call_id, "completed")).result["content"]
-
-
-async def test_a_second_hub_over_the_same_schema_does_not_start(
-    start: Any, store: dict[str, Any], tmp_path: Path
-) -> None:
-    await start()
-    refused = await hubbubd(tmp_path, store, "--listen", "127.0.0.1:0")
-    assert refused.returncode == 1
-    assert b"is in use by another hub" in refused.stderr
-
-
-async def test_the_configuration_s_check_looks_at_the_database(store: dict[str, Any], tmp_path: Path) -> None:
-    found = await hubbubd(tmp_path, store, "--check-config")
-    assert b"store: the database can be used" in found.stdout
-    assert found.returncode == 0
-
-
-async def hubbubd(directory: Path, store: dict[str, Any], *words: str) -> Any:
-    """A hub with a data directory of its own, to its end."""
-    config = directory / "other.toml"
-    config.write_text(toml({"store": store}))
-    command = ["-m", "hubbubd", "--config", str(config), "--data-dir", str(directory / "other"), *words]
-    return await anyio.run_process([sys.executable, *command], check=False, env=environment())

@@ -201,12 +201,3 @@ async def test_the_default_file_is_read_once_it_is_there_and_its_end_removes_no_
         await names(hub, "one")
         await hub.client.admin.reload()
         await names(hub)
-
-
-async def test_a_variable_that_is_not_set_keeps_one_server_away_and_no_other(start: Any, files: Files) -> None:
-    files.write(files.text("well") + '[servers.lacks]\nurl = "https://127.0.0.1:1/${NO_SUCH_VARIABLE}"\n')
-    hub = await start()
-    await hub.connected("well")
-    (lacks,) = await hub.watched(hub.client.servers.watch(["lacks"]), lambda server: server.error is not None)
-    assert lacks.error.code == "VARIABLE_NOT_SET"
-    assert f"{files.path()}: servers.lacks.url: the environment variable NO_SUCH_VARIABLE" in lacks.error.message

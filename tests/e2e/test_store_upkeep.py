@@ -1,6 +1,5 @@
 """What a hub leaves on the disk, what it gives back, and what a copy of its store is good for."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,26 +66,6 @@ async def test_a_prompt_whose_time_is_over_is_gone_from_the_api_and_from_every_f
     assert not traces(hub.data_dir)
 
 
-async def test_compacting_takes_what_is_too_much_off_the_disk_at_once(start_hub: Any, asking: dict[str, Any]) -> None:
-    limits = {"call_history_count": 1, "request_history_count": 1}
-    hub = await start_hub({"asking": {**asking, **limits}})
-    await hub.connected("asking")
-    await confide(hub)
-    for name in ("Ada", "Bea"):
-        call = await hub.client.start_tool("asking", "ask", {"message": "Who?"})
-        (request,) = await hub.asked()
-        await request.accept({"name": name})
-        await hub.call(call.id)
-        await hub.request(request.id, delivery="delivered")
-    with anyio.fail_after(LIMIT_S):
-        while await remembered(hub) > 2:
-            await anyio.sleep(POLL_S)
-    compaction = (await hub.hubbub("store", "compact")).record
-    assert compaction["after"]["free_bytes"] == 0
-    assert not traces(hub.data_dir)
-    assert (await hub.hubbub("store", "stats")).record["deletions"] >= 4
-
-
 async def test_a_backup_put_in_place_is_a_hub_s_store_that_no_older_token_fits(
     start_shared_hub: Any, asking: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -112,22 +91,3 @@ async def test_a_backup_put_in_place_is_a_hub_s_store_that_no_older_token_fits(
         await restored.client.call_tool("asking", "cancelled_calls")
     event = await first_of_watch(restored, token)
     assert (event.type, event.reason) == ("reset", "OTHER_STORE")
-
-
-async def test_a_token_from_before_what_is_forgotten_gives_a_reset_in_the_library_and_on_the_command_line(
-    start_hub: Any, asking: dict[str, Any]
-) -> None:
-    hub = await start_hub({"asking": asking})
-    await hub.connected("asking")
-    token, then = (await first_of_watch(hub, "")).resume_token, (await hub.client.store.stats()).revision
-    await confide(hub)
-    limits = {"call_history_age_s": AGE_S, "request_history_age_s": AGE_S, "deletion_history_age_s": AGE_S}
-    await hub.terminate()
-    hub = await start_hub({"asking": asking}, hub=limits)
-    with anyio.fail_after(LIMIT_S):
-        while (await hub.client.store.stats()).compacted_revision <= then:
-            await anyio.sleep(POLL_S)
-    event = await first_of_watch(hub, token)
-    assert (event.type, event.reason) == ("reset", "COMPACTED")
-    line = await (await hub.start_hubbub("inbox", "watch", "--resume", token)).next()
-    assert (line["type"], json.dumps(line).count("COMPACTED")) == ("reset", 1)

@@ -17,10 +17,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 import hubbub_client
 
 from .collector import Collector, TraceOf
-from .conftest import BIN, environment
 
 CALL_METHOD = "hubbub.v1.CallService/CallMethod"
-SHOW = ("calls", "show", "lunch", "--timeline")
 CANARY = "canary-7f3a"
 
 
@@ -292,24 +290,6 @@ async def test_a_hub_that_is_killed_tells_of_the_rpc_that_waited_for_a_call(
     assert (rpc.attributes["error.type"], rpc.attributes["rpc.method"]) == ("HUB_RESTARTED", CALL_METHOD)
 
 
-async def test_a_hub_that_does_not_trace_passes_traces_on(
-    start_hub: Any, peer_scripts: Path, collector: Collector, tracer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    hub = await start_hub({"traced": stdio(peer_scripts, collector)})
-    await hub.connected("traced")
-    with tracer.start_as_current_span("agent turn") as root:
-        await hub.client.calls.call("traced", "tools/call", {"name": "echo", "arguments": {"text": "x"}})
-    trace_id = f"{root.get_span_context().trace_id:032x}"
-    found = await collector.trace(trace_id, "agent turn", CALL_METHOD, "tools/call echo")
-    found.require_sound()
-    assert found.above(found.one("tools/call echo")) == ["agent turn", CALL_METHOD]
-    assert not [span for span in collector.spans if span.service == "hubbub"]
-    assert (await hub.hubbub("send", "traced", "tools/list")).status == 0
-    (call,) = await hub.client.calls.list(limit=1)
-    assert call.trace_id is None
-
-
 async def test_a_trace_that_the_environment_names_goes_on_from_the_command_line(
     start_hub: Any, peer_scripts: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,23 +299,3 @@ async def test_a_trace_that_the_environment_names_goes_on_from_the_command_line(
     assert (await hub.hubbub("send", "plain", "tools/list")).status == 0
     spans = await collector.until(lambda spans: any(s.name == "call tools/list" for s in spans))
     assert {s.trace_id for s in spans if s.name in ("call tools/list", CALL_METHOD)} == {"ab" * 16}
-
-
-async def test_the_time_of_a_call_is_drawn_from_its_records(start_hub: Any, peer_scripts: Path) -> None:
-    hub = await start_hub({"plain": {"command": sys.executable, "args": [str(peer_scripts / "plain_server.py")]}})
-    await hub.connected("plain")
-    call = await hub.client.start_tool("plain", "ask", {"message": "Who?"}, call_id="lunch")
-    (request,) = await hub.asked()
-    await (await hub.client.inbox.claim(request.id)).accept({"name": "Ann"})
-    await hub.call(call.id)
-    await hub.request(request.id, delivery="delivered")
-    line = (await hub.hubbub("calls", "show", "lunch", "--timeline")).record
-    assert line["call"] == "lunch"
-    assert [part["kind"] for part in line["parts"]] == ["queued", "server", "person", "server"]
-    assert 0 < line["person_share"] < 1
-    (asked,) = line["asked"]
-    assert [step["what"] for step in asked["steps"]] == ["shown", "claimed", "answered", "delivered"]
-    assert asked["steps"][2]["by"] == "local"
-    drawn = await anyio.run_process([str(BIN / "hubbub"), "--data-dir", str(hub.data_dir), *SHOW], env=environment())
-    assert "● answered" in drawn.stdout.decode()
-    assert "person" in drawn.stdout.decode()

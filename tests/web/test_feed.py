@@ -74,15 +74,6 @@ async def test_a_browser_that_was_away_for_too_long_begins_anew() -> None:
     assert len(news) <= feeds.MAX_GONE + 2
 
 
-async def test_nothing_is_told_before_everything_is_known() -> None:
-    feed = Feed()
-    feed.put("call", "one", {})
-    lines = feed.lines("")
-    with anyio.fail_after(LIMIT_S):
-        assert await anext(lines) == b"{}\n"
-    await lines.aclose()
-
-
 def upsert(id_: str, state: Any = call_pb2.CALL_STATE_IN_PROGRESS, **fields: Any) -> Any:
     return Upsert("t", conversion.read(Call, call_pb2.Call(id=id_, state=state, **fields)))
 
