@@ -352,15 +352,3 @@ async def test_what_the_wire_ties_to_a_call_is_asked_whoever_else_called(world: 
         await until(lambda: all(call.done() for call in calls))
         said = [call.result()["result"]["content"][0]["content"]["where"] for call in calls]
         assert said == ["mine", "theirs"]
-
-
-async def test_a_host_without_sessions_is_asked_again_after_half_an_hour(world: World) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world) as hub:
-        host = host_at(hub, Era.STATELESS, answering({"action": "decline"}, 0))
-        for asked in (1, 1, 2):
-            call = asyncio.create_task(host.call())
-            await answered_by_a_person(hub, call)
-            await call
-            assert len(host.asked) == asked
-            await settle(900)

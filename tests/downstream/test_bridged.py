@@ -17,7 +17,6 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, PATIENCE_S, World, question, settle, until
-from ..runtime.task_server import TaskServer
 from .conftest import handles
 from .scripted import ABLE, Asking, asks, connected, principal
 
@@ -149,18 +148,3 @@ def sessions() -> int:
     """How many sessions are in memory."""
     gc.collect()
     return sum(isinstance(each, EndpointSession) for each in gc.get_objects())
-
-
-async def test_a_task_of_its_server_is_the_same_when_requested_again_while_the_server_is_away(world: World) -> None:
-    TaskServer(world)
-    async with connected(world) as hub:
-        await until(lambda: hub.catalog.entries("one/tool"))
-        bridge = Bridge(hub, QuestionPolicy(), tool="must")
-        ids: set[str] = set()
-        for again in (False, True):
-            host = bridge.connect(again=again, task={})
-            ids.add((await bridge.next(host, lambda message: message.get("id") == 1))["result"]["task"]["taskId"])
-            world.peer.always = 3600.0
-            world.peer.link.lose()
-            await settle()
-        assert len(ids) == 1

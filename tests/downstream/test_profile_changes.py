@@ -11,12 +11,11 @@ from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.downstream import EndpointSession, McpEndpoint, McpHost, ProfileView
-from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 
 from ..runtime.conftest import World, server
 from ..runtime.peer import Outcome, Sent
-from .conftest import ADA, NEW, OLD, NewHost, OldHost, Refused, handles, lists, said, settle, until
+from .conftest import ADA, OLD, OldHost, handles, lists, said, settle, until
 
 OF_ONE = Principal(name="bob", grants=(Grant(Role.CALLER, ("one",)),), credential="bob")
 TOOLS = "notifications/tools/list_changed"
@@ -100,21 +99,6 @@ async def test_a_resource_of_a_server_that_was_removed_meanwhile_can_be_watched_
         assert len(said(host.stream)) == 1
         await profile.hub.servers.remove("three")
         await settle()
-
-
-@pytest.mark.parametrize(("revision", "code"), [(OLD, -32002), (NEW, -32602)])
-async def test_a_resource_that_is_not_there_is_named_as_the_host_names_it(
-    profile: Profile, revision: str, code: int
-) -> None:
-    async def nothing(sent: Sent) -> Outcome:
-        raise PeerError(-32002, "Resource not found", {"uri": sent.params["uri"]})
-
-    profile.world.peers["one"].behaviour = nothing
-    host = profile.old() if revision == OLD else NewHost(profile.endpoint)
-    for uri in ("hubbub://s/one/x://none", "hubbub://s/none/x://none", "x://none"):
-        with pytest.raises(Refused) as refused:
-            await host.ask("resources/read", uri=uri)
-        assert (refused.value.code, refused.value.data["uri"]) == (code, uri)
 
 
 async def test_a_level_goes_to_every_server_and_a_hanging_one_holds_nothing_up(profile: Profile) -> None:

@@ -217,26 +217,6 @@ async def test_a_server_that_refuses_a_subscription_is_heard(place: Opened) -> N
             assert (refused.value.code, refused.value.data) == (-32002, {"uri": URI})
 
 
-async def test_a_resource_that_is_refused_after_a_reconnect_can_be_asked_for_again(place: Opened) -> None:
-    accepts = [True, False, True]
-
-    async def choose(sent: Sent) -> Outcome:
-        if sent.method == "resources/subscribe" and not accepts.pop(0):
-            raise PeerError(-32002, "no such resource", {"uri": URI})
-        return {}
-
-    async with place(OLD, capabilities=WATCHED, behaviour=choose) as at:
-        host = at.old()
-        await host.ask("resources/subscribe", uri=URI)
-        at.peer.link.lose()
-        await until(lambda: len(accepts) == 1)
-        await settle(2)
-        await host.ask("resources/subscribe", uri=URI)
-        said(host.stream)
-        at.peer.link.tell(UPDATED, {"uri": URI})
-        assert len(said(host.stream, UPDATED)) == 1
-
-
 async def test_a_server_without_subscriptions_has_no_such_method(place: Opened) -> None:
     async with place(OLD, capabilities={"resources": {}}) as at:
         with pytest.raises(Refused) as refused:

@@ -122,23 +122,6 @@ async def test_a_retry_of_an_earlier_round_does_not_answer_a_later_question(worl
 
 
 @pytest.mark.parametrize("step_s", [-8 * 3600.0, 8 * 3600.0])
-async def test_a_clock_that_is_set_meanwhile_changes_nothing_for_an_answer(world: World, step_s: float) -> None:
-    system = stepped(world)
-    got = asks(world, Era.STATELESS, ASKED, ASKED)
-    async with connected(world, server(answer_timeout_s=100_000)) as hub:
-        host = host_at(hub, Era.STATELESS)
-        first = await asked_by(host)
-        again = (await host.send("tools/call", {**first, "inputResponses": {}}))["result"]
-        system.epoch += step_s
-        second = (await host.send("tools/call", {**first, "requestState": again["requestState"]}))["result"]
-        assert got == [GIVEN]
-        assert (await host.send("tools/call", first))["result"]["resultType"] == "input_required"
-        assert got == [GIVEN], "it is the answer to the first question"
-        last = {**first, "requestState": second["requestState"]}
-        assert (await host.send("tools/call", last))["result"]["content"] == DONE
-
-
-@pytest.mark.parametrize("step_s", [-8 * 3600.0, 8 * 3600.0])
 async def test_how_fast_a_host_answered_does_not_depend_on_the_systems_clock(world: World, step_s: float) -> None:
     system = stepped(world)
     asks(world, Era.HANDSHAKE, ASKED)

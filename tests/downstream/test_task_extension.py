@@ -171,21 +171,6 @@ async def test_a_question_for_the_host_first_is_kept_for_it_while_it_asks(world:
         await reached(host, task_id, "completed")
 
 
-async def test_a_host_that_stops_listening_is_away(world: World) -> None:
-    tasks = TaskServer(world, Era.STATELESS)
-    async with connected(world) as hub:
-        host = host_with_tasks(hub)
-        wanted = {"notifications": {"taskIds": [await made(host)]}}
-        listening = asyncio.create_task(host.send("subscriptions/listen", wanted))
-        await until(lambda: host.told)
-        listening.cancel()
-        await settle(AWAY_S + 1)
-        asked = {"method": "sampling/createMessage", "params": SAMPLING}
-        tasks.status, tasks.more = "input_required", {"inputRequests": {"a": asked}}
-        await until(lambda: open_requests(hub))
-        assert hub.inbox.reserved.claim_of(open_requests(hub)[0]) is None
-
-
 async def test_a_host_that_goes_away_leaves_its_questions_to_everybody(world: World) -> None:
     got = asks(world, Era.STATELESS, ("sampling/createMessage", SAMPLING))
     async with connected(world, server(answer_timeout_s=1000)) as hub:

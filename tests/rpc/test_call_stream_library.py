@@ -7,9 +7,7 @@ import anyio
 import pytest
 
 import hubbub_client
-from hubbubd.core.access import Grant, Role
 from hubbubd.core.audit import AuditFilter
-from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.runtime.hub import Hub
 
@@ -35,26 +33,6 @@ async def client(hub: Hub, address: str, good: str) -> AsyncIterator[hubbub_clie
     async with hubbub_client.connect(address, TOKEN) as opened:
         await connected(hub, opened)
         yield opened
-
-
-async def test_a_token_that_is_revoked_ends_the_calls_made_with_it(
-    hub: Hub, address: str, good: str, until: Until
-) -> None:
-    _, secret = await hub.tokens.create("ada", [Grant(Role.CALLER)], by="test", ttl_s=None, may_name_others=False)
-    ended: list[str] = []
-
-    async def call(client: hubbub_client.Hub) -> None:
-        with pytest.raises(hubbub_client.Unauthenticated) as caught:
-            await client.call("away", "tools/list", call_id="hers")
-        ended.append(caught.value.reason)
-
-    async with hubbub_client.connect(address, secret) as client, anyio.create_task_group() as group:
-        await connected(hub, client, "ada")
-        group.start_soon(call, client)
-        await until(lambda: hub.quotas.calls.held("ada") == 1)
-        await hub.tokens.revoke("ada")
-    assert ended == ["CREDENTIAL_ENDED"]
-    await until(lambda: hub.calls.get("hers").state is CallState.CANCELLED)
 
 
 async def asked(hub: Hub, client: hubbub_client.Hub, until: Until, *ids: str, **callbacks: Any) -> None:

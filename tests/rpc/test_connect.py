@@ -15,7 +15,7 @@ import pytest
 from google.protobuf import json_format
 from google.rpc.status_pb2 import Status
 
-from hubbub.v1 import call_pb2, server_pb2
+from hubbub.v1 import server_pb2
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
@@ -261,22 +261,6 @@ async def test_a_request_that_is_too_long_is_refused(web: Web) -> None:
     told = await web.refused(GET_SERVER, {"name": "x" * MAX_BYTES})
     assert told[:3] == (429, "resource_exhausted", "MESSAGE_TOO_LARGE")
     assert (await web.post(GET_SERVER, {"name": "x" * 3 * MAX_BYTES})).json()["code"] == "resource_exhausted"
-
-
-async def test_documents_are_json_and_the_same_as_over_grpc(web: Web, api: Caller) -> None:
-    document = rb'{"big":12345678901234567890123,"half":"\ud83d","text":"\u00e9","nested":{"list":[1.5,null]}}'
-    spec = b'{"spec": {"server": "away", "method": "tools/list", "callId": "mine", "params": ' + document + b"}}"
-    started = await web.post("/hubbub.v1.CallService/StartCall", spec)
-    assert started.is_success, started.text
-    expected = await api(SERVICES["CallService"].methods_by_name["GetCall"], call_pb2.GetCallRequest(id="mine"))
-    assert json.loads(expected.call.params) == json.loads(document)
-    got = await web.post("/hubbub.v1.CallService/GetCall", {"id": "mine"})
-    assert expected.call.params in got.content
-    async with aclosing(web.stream("/hubbub.v1.CallService/WatchCalls", {})) as steps:
-        _, first = await anext(steps)
-    assert json.loads(first)["upsert"]["params"] == json.loads(document)
-    async with aclosing(web.stream("/hubbub.v1.CallService/WatchCalls", {}, "grpc-web+json")) as steps:
-        assert await anext(steps) == (0, first)
 
 
 async def test_base64_is_no_document(web: Web) -> None:

@@ -128,38 +128,6 @@ async def test_a_call_does_not_wait_for_ever(two: Two, monkeypatch: pytest.Monke
     assert not two[1].peer.sent
 
 
-async def test_who_started_a_call_finds_it_where_it_was_asked_for(two: Two, until: Until) -> None:
-    ingress, owner = two
-    owner.peer.behaviour = never
-    ingress.store.held = True
-    starting = asyncio.create_task(ingress.api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec())))
-    await until(lambda: bool(owner.peer.sent))
-    before = ingress.store.revision
-    assert not starting.done()
-    ingress.store.held = False
-    ingress.store.release()
-    started = await starting
-    assert ingress.store.revision > before
-    assert (await ingress.api(RPCS["GetCall"], call_pb2.GetCallRequest(id=started.call.id))).call.id == started.call.id
-
-
-async def test_a_member_that_hears_nothing_tells_the_caller_what_the_owner_has(
-    two: Two, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(revision, "BEHIND_S", 0.1)
-    ingress, owner = two
-    owner.peer.behaviour = never
-    ingress.store.held = True
-    asked = (*AUTHORIZED, (revision.KEY, revision.NOTHING))
-    start = ingress.api.channel.unary_unary("/hubbub.v1.CallService/StartCall")
-    starting = start(call_pb2.StartCallRequest(spec=spec()).SerializeToString(), metadata=asked)
-    await starting
-    history, number = dict(await starting.trailing_metadata())[revision.KEY].split()
-    assert history == owner.store.id
-    assert ingress.store.revision < int(number) <= owner.store.revision
-    ingress.store.release()
-
-
 @pytest.mark.parametrize("carried", [False, True], ids=["as an RPC", "over a stream"])
 async def test_whoever_made_a_call_is_told_what_the_owner_has_and_does_not_wait_for_it(
     two: Two, carried: bool, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from hubbubd.errors import FailedPrecondition, HubError, NotFound, PeerError, Un
 from hubbubd.rpc.context import amend, principal
 from hubbubd.rpc.fleet import calls
 from hubbubd.rpc.fleet.forwards import forwarding
-from hubbubd.runtime.calls import CallSpec, ProgressEvent
+from hubbubd.runtime.calls import CallSpec
 
 from ..runtime.peer import Outcome, Sent, never
 from .conftest import LIMIT_S, Until
@@ -104,24 +104,6 @@ async def test_a_call_that_nobody_waits_for_any_more_is_given_up(two: Two, until
     assert not owner.peer.sent[0].cancelled  # it is detached
     caller.hub.calls.give_up("x")
     await until(lambda: owner.peer.sent[0].cancelled)
-
-
-async def test_whoever_follows_a_call_hears_of_its_progress(two: Two) -> None:
-    caller, owner = two
-    heard = asyncio.Event()
-
-    async def tells(sent: Sent) -> Outcome:
-        sent.progress(1)
-        await heard.wait()
-        return {}
-
-    def hears(_: object, live: object) -> None:
-        if live == ProgressEvent("x", 1, None, None):
-            heard.set()
-
-    owner.peer.behaviour = tells
-    with caller.hub.calls.listen("x", hears):
-        await asyncio.wait_for(caller.hub.calls.call(spec(), "ann"), LIMIT_S)
 
 
 async def test_a_server_that_nobody_has_just_now_is_not_said_to_be_gone(

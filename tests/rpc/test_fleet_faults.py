@@ -239,20 +239,6 @@ async def test_a_stream_whose_server_is_handed_on_while_a_response_is_written_en
     assert ended.metadata == {"server": "one", "member": "b"}
 
 
-async def test_a_stream_that_has_begun_is_not_begun_again_elsewhere(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ingress, owner = two
-
-    async def tail(*_: object, **__: object) -> AsyncIterator[EventStep]:
-        yield EventStep(None)
-        raise FailedPrecondition("it was handed on", reason="MOVED")
-
-    monkeypatch.setattr(owner.hub.events, "tail", tail)
-    ended = await ingress.api.end(RPCS["TailLogs"], event_pb2.TailLogsRequest(server="one"))
-    assert ended.reason == "MOVED"
-
-
 async def test_a_member_that_was_lost_is_reached_again_at_its_new_address(
     made: Fleet, two: tuple[Member, Member], until: Until
 ) -> None:

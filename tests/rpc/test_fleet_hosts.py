@@ -14,7 +14,7 @@ from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.connection_states import ConnectionState
-from hubbubd.downstream import EndpointSessions, HostLimits, McpEndpoint, McpHost, ProfileView, ServerView
+from hubbubd.downstream import EndpointSessions, McpEndpoint, McpHost, ProfileView, ServerView
 from hubbubd.upstream.ports import Era
 
 from ..downstream.conftest import handles, lists
@@ -91,24 +91,6 @@ async def test_a_session_is_taken_up_there_and_ends_everywhere(two: Two, until: 
     await until(lambda: session.ended)
     assert await here.find(session.id, about.principal, at_owner) is None
     for sessions in (here, there):
-        sessions.close()
-
-
-async def test_a_session_that_is_taken_up_there_while_it_makes_room_here_goes_on(two: Two, until: Until) -> None:
-    here, there = two
-    few, others = EndpointSessions(here.hub, lambda: HostLimits(sessions_per_principal=1)), EndpointSessions(there.hub)
-    at_here, at_there = (McpEndpoint(member.hub, ServerView(member.hub, "one"), handles(member.hub)) for member in two)
-    about = McpHost(principal=principal(ME), revision=REVISIONS[Era.HANDSHAKE])
-    session = await few.begin(about, at_here)
-    taken_up = await others.find(session.id, about.principal, at_there)
-    assert taken_up is not None
-    another = await few.begin(about, at_here)  # it has not heard of that yet
-    here.store.release()
-    await until(lambda: here.hub.host_sessions.get(session.key) is not None)
-    assert await others.find(another.id, about.principal, at_there) is not None
-    assert await others.find(session.id, about.principal, at_there) is taken_up
-    assert await few.find(session.id, about.principal, at_here) is not None
-    for sessions in (few, others):
         sessions.close()
 
 

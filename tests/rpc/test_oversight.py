@@ -166,23 +166,6 @@ async def test_an_entry_names_the_trace_of_its_rpc(make: Make) -> None:
         }
 
 
-async def test_what_is_refused_is_counted_for_its_principal(make: Make) -> None:
-    async with make() as world:
-        viewer = await world.caller("victor", Role.VIEWER)
-        for _ in range(5):
-            await viewer.refused(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="away"))
-        (entry,) = world.entries(principal="victor")
-        assert (entry.action, entry.outcome, entry.count, entry.kind) == (
-            "RemoveServer",
-            "PERMISSION_DENIED",
-            5,
-            AuditKind.REFUSAL,
-        )
-        await world.local.refused(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="away"))
-        (entry,) = world.entries(principal="local")
-        assert (entry.outcome, entry.target) == ("SERVER_READ_ONLY", "away")
-
-
 async def test_a_stream_that_its_servicer_refuses_is_counted_too(make: Make) -> None:
     async with make() as world:
         grants = [Grant(Role.CALLER, ("away",)), Grant(Role.VIEWER, ("other",))]

@@ -121,19 +121,6 @@ async def test_a_call_id_is_taken_from_the_first_moment_and_over_all_servers(wor
         assert [type(outcome).__name__ for outcome in outcomes] == ["Call", "AlreadyExists", "Call"]
 
 
-async def test_a_call_that_could_not_be_made_detached_is_the_callers_as_before(world: World) -> None:
-    world.peer.behaviour = after(10)
-    async with world.hub(server()) as hub:
-        waiting = asyncio.create_task(hub.calls.call(spec(call_id="c"), "me"))
-        await until(lambda: world.peer.sent)
-        world.store.failures = 1
-        with pytest.raises(Unavailable):
-            await hub.calls.start(spec(call_id="c"), "me")
-        waiting.cancel()
-        await until(lambda: hub.calls.get("c").state.ended)
-        assert hub.calls.get("c").state is CallState.CANCELLED
-
-
 async def test_whoever_starts_a_call_that_is_becoming_detached_hears_of_it_when_it_is_durable(world: World) -> None:
     world.peer.behaviour = after(10)
     async with world.hub(server()) as hub:

@@ -126,19 +126,6 @@ async def test_a_page_that_the_server_is_never_done_with_ends_the_call_with_its_
         assert len(world.peer.sent) == 2
 
 
-async def test_a_page_that_was_done_and_is_asked_for_again_is_a_new_question(world: World) -> None:
-    script(world, required(page()), required(page()), {"content": []})
-    async with world.hub(server()) as hub:
-        call = await hub.calls.start(spec(), "me")
-        request = await question(hub)
-        world.peer.link.tell(COMPLETE, {"elicitationId": "e1"})
-        await answer(hub, request)
-        again = await question(hub)
-        assert again.id != request.id
-        await answer(hub, again)
-        await until(lambda: hub.calls.get(call.id).state is CallState.COMPLETED)
-
-
 @pytest.mark.parametrize("given", [Decline(), Dismiss(), None])
 async def test_without_consent_the_call_ends_with_the_error_of_the_server(world: World, given: Given | None) -> None:
     script(world, required(page("e1"), page("e2")))

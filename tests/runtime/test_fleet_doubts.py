@@ -1,7 +1,5 @@
 """A fleet where somebody does not know yet: an answer is not refused for that, nor a member given up as it starts."""
 
-import json
-
 import anyio
 import pytest
 from structlog.testing import capture_logs
@@ -11,11 +9,11 @@ from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import FailedPrecondition, Unavailable
 from hubbubd.members import MemberStatus
 from hubbubd.runtime.fleet.member import MARGIN, FleetOwnership
-from hubbubd.store import StoreUnavailable, Write
+from hubbubd.store import StoreUnavailable
 
-from .conftest import FORM, question, server, settle, until
+from .conftest import FORM, question, settle
 from .fleet import TTL_S, Members, Place, Store, now
-from .test_fleet import another, fleet, live_links, of, owner
+from .test_fleet import another, fleet, of, owner
 
 __all__ = ["fleet"]
 
@@ -87,28 +85,6 @@ async def test_an_answer_that_is_late_is_refused_once_the_store_agrees(fleet: Me
     fleet.database.away = True
     with pytest.raises(Unavailable):  # it may be otherwise there
         await hub.inbox.answer(request.id, Accept({"name": "x"}), "ann", **late)
-
-
-async def test_a_server_that_starts_a_command_and_was_added_before_the_fleet_stays_with_its_first_member(
-    fleet: Members,
-) -> None:
-    await of(fleet, "a", servers=())
-    before = fleet.running["a"]
-    await before.hub.servers.add(server("tool"))
-    await until(lambda: live_links(fleet, "tool") == 1)
-    store = fleet.database.store
-    before.kill()
-    await until(lambda: live_links(fleet, "tool") == 0)
-    (entry,) = (await store.snapshot("server/tool")).entries
-    await store.commit([Write("server/tool", json.dumps(json.loads(entry.value) | {"home": ""}).encode())])
-    await fleet.start("b")
-    await until(lambda: live_links(fleet, "tool") == 1)
-    await fleet.start("a")
-    await settle(60)
-    assert fleet.running["b"].hub.servers.get("tool").home == "b"
-    fleet.running["b"].kill()
-    await settle(60)
-    assert live_links(fleet, "tool") == 0
 
 
 @pytest.mark.parametrize("leases", [0.7, 0.8, 0.9])

@@ -21,9 +21,8 @@ from hubbubd.store import StoreUnavailable
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import Meter, Reading
 
-from .conftest import FORM, World, server, settle, spec, until
+from .conftest import World, server, settle, until
 from .fleet import TTL_S, Members, Place, Running, members
-from .peer import never
 from .test_fleet import another, http, live_links, of, owner
 from .test_measures import Seen
 
@@ -74,19 +73,6 @@ async def test_every_member_shows_the_members_and_their_servers(fleet: Members) 
         assert shown.revision == asked.hub.store.revision
         assert all(each.lag == shown.revision - each.position for each in shown.members)
         assert not shown.unowned
-
-
-async def test_a_member_that_died_is_overdue_and_then_gone(fleet: Members) -> None:
-    await of(fleet, "a", "b")
-    dead = owner(fleet)
-    left = another(fleet, dead)
-    dead.kill()
-    states: list[tuple[int, bool]] = []
-    while not states or states[-1][0] != pb.MEMBER_STATE_GONE:
-        (found,) = [each for each in (await seen_by(left)).members if each.name == dead.name]
-        states.append((found.state, found.overdue))
-        await anyio.sleep(0.1)
-    assert states[-1] == (pb.MEMBER_STATE_GONE, False)
 
 
 async def test_a_server_is_handed_to_the_member_that_is_named(fleet: Members) -> None:
@@ -377,25 +363,6 @@ async def test_the_fleet_is_measured_by_each_member(fleet: Members) -> None:
     await has.fleet.lost.wait()
     await settle(1)
     assert mine.value(metrics.FLEET_LOST) == 1
-
-
-async def test_what_is_whole_is_the_same_at_each_member(fleet: Members) -> None:
-    seen = {name: Seen() for name in "ab"}
-    fleet.meters = {name: each.meter for name, each in seen.items()}
-    fleet.peers["one"].behaviour = never
-    await of(fleet, "a", "b")
-    fleet.peers["one"].link.ask("elicitation/create", FORM)
-    async with anyio.create_task_group() as tasks:
-        for _ in range(3):
-            tasks.start_soon(owner(fleet).hub.calls.call, spec(), "me")
-        await settle(5)
-        for metric in (each for each in metrics.METRICS if each.whole):
-            a, b = ({tuple(p.attributes.items()): p.value for p in each.points(metric)} for each in seen.values())
-            assert a
-            assert a == b, metric.name
-        assert seen["a"].value(metrics.QUEUE_DEPTH) == 2
-        assert seen["a"].value(metrics.PENDING, kind="elicitation_form") == 1
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_member_that_has_not_looked_yet_is_measured(fleet: Members, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,10 @@
 """The level of a server's log messages, set once, holds over every connection of this hub."""
 
-from hubbubd.errors import PeerError
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
 from .conftest import World, server, settle, until
-from .peer import Outcome, Sent
 
 LEVEL = "logging/setLevel"
 
@@ -49,19 +47,6 @@ async def test_a_server_that_takes_a_call_without_a_level_gets_the_same_again(wo
         await hub.calls.call(CallSpec(server="one", method=LEVEL, params=b""), "ada")
         await reconnected(world)
         assert told(world) == [None]
-
-
-async def test_a_level_that_a_server_refused_is_not_asked_for_again(world: World) -> None:
-    async def refuse(_: Sent) -> Outcome:
-        raise PeerError(-32602, "no such level")
-
-    async with world.hub(server()) as hub:
-        await hub.servers.connect("one")
-        await set_level(hub, "debug")
-        world.peer.behaviour = refuse
-        await set_level(hub, "loud")
-        await reconnected(world)
-        assert told(world) == ["debug"]
 
 
 async def test_a_server_that_takes_the_level_with_each_request_is_told_nothing(world: World) -> None:

@@ -19,7 +19,7 @@ from hubbubd.telemetry.sdk.metrics import SdkMeter
 
 from .agents import Agent
 from .conftest import FORM, SAMPLING, World, question, server, settle, spec, until
-from .peer import LOST, REFUSED, never
+from .peer import LOST, REFUSED
 
 FORMS = {"kind": "elicitation_form"}
 
@@ -136,20 +136,6 @@ async def test_a_connection_that_is_lost_and_comes_back_is_a_session_and_a_recon
         assert seen.value(metrics.RECONNECTS) == 1
         assert seen.summed(metrics.SESSION)[0] == 2
         assert not [p for p in seen.points(metrics.SESSION) if p.attributes.get("error.type") not in (None, LOST.code)]
-
-
-async def test_calls_that_wait_for_their_turn_are_counted_and_timed(world: World, seen: Seen) -> None:
-    world.peer.behaviour = never
-    async with world.hub(server(call_timeout_s=20)) as hub, anyio.create_task_group() as tasks:
-        await until(lambda: world.peer.links)
-        for _ in range(3):
-            tasks.start_soon(hub.calls.call, spec(), "me")
-        await settle()
-        assert seen.value(metrics.QUEUE_DEPTH) == 2
-        await anyio.sleep(60)
-        assert seen.value(metrics.QUEUE_DEPTH) == 0
-        # The others ran out of time in the queue.
-        assert seen.summed(metrics.QUEUE_WAIT) == (1, 0)
 
 
 async def test_watchers_are_always_counted_and_one_that_is_too_slow_is_dropped(

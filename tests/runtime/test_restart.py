@@ -60,26 +60,6 @@ async def test_tasks_of_a_server_that_became_another_one_are_gone(world: World) 
         assert hub.inbox.get(request.id).state is RequestState.WITHDRAWN
 
 
-async def test_calls_that_had_not_ended_have_failed_with_the_reason(world: World) -> None:
-    world.peer.behaviour = never
-    async with anyio.create_task_group() as tasks:
-        async with world.hub(server(max_in_flight=2)) as hub:
-            for name in ("a", "b"):
-                await hub.calls.start(spec(call_id=name), "me")
-            await settle()
-            # What is written now is what a hub that is killed leaves behind.
-            world.store.failures = 10**9
-        world.store.failures = 0
-        tasks.cancel_scope.cancel()
-    async with world.hub(server()) as hub:
-        for name in ("a", "b"):
-            assert hub.calls.get(name).state is CallState.FAILED
-            assert hub.calls.get(name).fault.code == "HUB_RESTARTED"
-            assert hub.calls.get(name).fault.retryable
-        await settle()
-        assert hub.calls.counts("one").failed == 2
-
-
 async def test_a_wish_survives_a_kill_right_after_it_was_acknowledged(world: World) -> None:
     async with world.hub(server()) as hub:
         await until(lambda: world.peer.links)

@@ -115,26 +115,6 @@ async def test_what_a_hub_stamped_in_1970_is_as_old_as_it_is_once_the_clock_was_
         assert history(hub) == 0
 
 
-async def test_a_clock_that_jumps_years_ahead_in_a_running_hub_deletes_nothing(world: World, system: System) -> None:
-    world.settings = {"call_history_age_s": DAY_S}
-    async with world.hub(server()) as hub:
-        await hub.calls.call(spec(), "me")
-    async with world.hub(server()) as hub:
-        await hub.calls.call(spec(), "me")
-        for step_s in (10 * YEAR_S, -10 * YEAR_S):
-            system.epoch += step_s
-            await noticed()
-            await hub.calls.call(spec(), "me")
-            await hub.retention.keep()
-        assert history(hub) == 4
-        await anyio.sleep(2 * HOUR_S)
-        await hub.retention.keep()
-        assert history(hub) == 4
-        await anyio.sleep(DAY_S)
-        await hub.retention.keep()
-        assert history(hub) == 0
-
-
 async def test_what_was_stamped_by_a_clock_that_was_ahead_does_not_keep_later_records(
     world: World, system: System
 ) -> None:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
-import httpx2
 import pytest
 
 from hubbubd.core.filters import RequestFilter
@@ -160,19 +159,6 @@ async def test_a_reply_of_an_authorization_server_is_not_decoded(start: Start, g
         await world.until_state(ConnectionState.DISCONNECTED)
         assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
     assert guarded.registered == []
-
-
-async def test_a_client_that_the_operator_registered_is_used_as_it_is(
-    start: Start, guarded: Guarded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CLIENT_SECRET", "hush")
-    oauth = {"client_id": "ours", "client_secret": "${CLIENT_SECRET}", "issuer": guarded.origin}
-    async with start(oauth=oauth) as world:
-        await world.let_in()
-        await world.until_state(ConnectionState.CONNECTED)
-        assert "hush" not in json.dumps(world.kept)
-    assert not guarded.registered
-    assert httpx2.BasicAuth("ours", "hush")._auth_header == guarded.authenticated[0]
 
 
 async def test_client_credentials_need_no_person(start: Start, guarded: Guarded) -> None:

@@ -138,20 +138,6 @@ async def test_a_subscription_that_the_server_ends_has_ended_well(
     assert [method for method, _, _ in recorder.notifications] == [CHANGED]
 
 
-async def test_a_stream_that_breaks_off_is_a_lost_subscription_and_no_more(
-    scripted: Scripted, connect: Connect
-) -> None:
-    speaking(scripted, lambda id_: stream(acknowledgement(id_)))
-    acknowledged: list[dict[str, Any]] = []
-    async with connect(url=scripted.url) as link:
-        for _ in range(2):
-            with pytest.raises(UpstreamError) as caught:
-                await link.listen(WANTED, acknowledged.append)
-            assert caught.value.reason == "CONNECTION_LOST"
-        await link.probe()
-    assert acknowledged == [WANTED, WANTED]
-
-
 async def test_a_subscription_that_the_server_cancels_has_ended(scripted: Scripted, connect: Connect) -> None:
     def cancelled(id_: Any) -> Response:
         withdrawn = {"method": "notifications/cancelled", "params": {"requestId": id_, "reason": "too many"}}

@@ -69,14 +69,3 @@ async def test_only_the_call_that_met_no_server_was_not_sent(connect: Connect) -
     closing.release()
     assert [failure.reason for failure in failures] == ["CONNECTION_LOST"] * 2
     assert sorted(failure.fault.details.get("sent", True) for failure in failures) == [False, True]
-
-
-async def test_a_call_whose_connection_broke_may_have_been_carried_out(connect: Connect) -> None:
-    server = await asyncio.start_server(Closing(cuts=True).accept, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    async with connect(Era.HANDSHAKE, url=url) as link:
-        with pytest.raises(UpstreamError) as caught:
-            await link.request("tools/call", {"name": "cut", "arguments": {}})
-    server.close()
-    assert caught.value.reason == "CONNECTION_LOST"
-    assert "sent" not in caught.value.fault.details
