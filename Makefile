@@ -106,7 +106,7 @@ faults: $(VENV)/dev.stamp
 
 # Answers to one question at the members of a fleet, for longer than a test run has time for.
 races: $(VENV)/dev.stamp
-	HUBBUB_RACES=$(RACES) $(BIN)/pytest tests/runtime/test_races_of_members.py $(ARGS)
+	HUBBUB_RACES=$(RACES) $(BIN)/pytest tests/runtime/test_races_of_members.py tests/downstream/test_many_races.py $(ARGS)
 
 # Inbox, queue, tasks and store beside their models, in a hundred times as many stories as a test run tells.
 models: $(VENV)/dev.stamp
@@ -136,7 +136,8 @@ fleet-soak: $(VENV)/dev.stamp
 
 crash-hosts: $(VENV)/dev.stamp mcp1 $(HUBBUB_PEERS)/gemini/stamp
 	$(BIN)/python -m tests.e2e.crash_hosts --kills $(KILLS) --restarts $(RESTARTS) --away $(AWAY_S) $(ARGS)
-	HUBBUB_RESTARTS=$(RESTARTS) $(BIN)/pytest tests/hosts/test_restarts.py
+	HUBBUB_RESTARTS=$(RESTARTS) HUBBUB_RESULTS=2000 \
+	  $(BIN)/pytest tests/hosts/test_restarts.py tests/e2e/test_hosts_many_results.py
 
 soak: $(VENV)/dev.stamp mcp1
 	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) $(ARGS)

@@ -1,13 +1,15 @@
-"""Two thousand results, and as many entries of lists, that arrive at hosts as their server has sent them."""
+"""Many results, and lists, arrive at hosts as their server has sent them. `make crash-hosts` sends thousands."""
 
-from .test_hosts_fidelity import ENTRIES, Hosts, hosts, lists_arrive, mirrors, results_arrive
+import os
+
+from .test_hosts_fidelity import Hosts, hosts, lists_arrive, mirrors, results_arrive
 
 __all__ = ["hosts", "mirrors"]
 
-RESULTS, LISTS = 2000, 50
+RESULTS = int(os.environ.get("HUBBUB_RESULTS", "400"))
+LISTS = RESULTS // 40
 
 
-async def test_thousands_of_results_and_entries_arrive_as_they_were_sent(hosts: Hosts) -> None:
-    assert RESULTS + 2 * LISTS * ENTRIES >= 4000
+async def test_many_results_and_entries_arrive_as_they_were_sent(hosts: Hosts) -> None:
     await results_arrive(hosts, RESULTS)
     await lists_arrive(hosts, LISTS)

@@ -30,7 +30,7 @@ from ..postgres import Postgres
 from .conftest import FORM, server
 from .peer import Peers
 
-RACES = int(os.environ.get("HUBBUB_RACES", "1000"))
+RACES = int(os.environ.get("HUBBUB_RACES", "300"))
 """How many questions are raced for; `make races` has more."""
 
 ANSWERS = 50
