@@ -3,16 +3,11 @@
 import json
 import stat
 from base64 import urlsafe_b64decode
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-import anyio
 import jwt
 import pytest
-from anyio.abc import SocketAttribute, SocketStream
-from anyio.streams.buffered import BufferedByteReceiveStream
 from cryptography.hazmat.primitives.asymmetric.ec import (
     ECDH,
     SECP256R1,
@@ -28,6 +23,8 @@ from hubbub_client.errors import InvalidArgument
 from hubbub_notify.push import PADDED, Browser, Keys
 from hubbub_notify.text import Notice
 from hubbub_web.push import HOSTS, subscription
+
+from ..http_sink import answering
 
 NOTICE = Notice("0123456789abcdef", "deploy asks", "It waits for a form to fill in.", "request/req_1", ("req_1",))
 AUTH = bytes(range(16))
@@ -56,28 +53,6 @@ def opened(sealed: bytes) -> bytes:
     return plain[:-1]
 
 
-@asynccontextmanager
-async def push_service(*statuses: int) -> AsyncIterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
-    """A push service that answers with these statuses; a browser's endpoint there, and what came."""
-    came: list[tuple[dict[str, str], bytes]] = []
-    left = list(statuses)
-
-    async def serve(stream: SocketStream) -> None:
-        async with stream:
-            reader = BufferedByteReceiveStream(stream)
-            head = (await reader.receive_until(b"\r\n\r\n", 1 << 16)).decode().split("\r\n")
-            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
-            came.append((headers, await reader.receive_exactly(int(headers["content-length"]))))
-            status = left.pop(0) if left else 201
-            await stream.send(f"HTTP/1.1 {status} -\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
-
-    server = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    async with server, anyio.create_task_group() as group:
-        group.start_soon(server.serve, serve)
-        yield f"http://127.0.0.1:{server.extra(SocketAttribute.local_port)}/send/secret", came
-        group.cancel_scope.cancel()
-
-
 def browser(endpoint: str, folder: Path, gone: list[str] | None = None) -> Browser:
     ended = gone if gone is not None else []
     keys = Keys(folder / "push.pem")
@@ -86,7 +61,7 @@ def browser(endpoint: str, folder: Path, gone: list[str] | None = None) -> Brows
 
 
 async def test_only_the_browser_can_read_a_push(tmp_path: Path) -> None:
-    async with push_service() as (endpoint, came):
+    async with answering([], then=201, path="/send/secret") as (endpoint, came):
         assert await browser(endpoint, tmp_path).send(NOTICE) == ("sent", "")
     ((headers, body),) = came
     assert json.loads(opened(body)) == {
@@ -102,7 +77,7 @@ async def test_only_the_browser_can_read_a_push(tmp_path: Path) -> None:
 
 
 async def test_a_push_is_signed_for_its_push_service_alone(tmp_path: Path) -> None:
-    async with push_service() as (endpoint, came):
+    async with answering([], then=201, path="/send/secret") as (endpoint, came):
         await browser(endpoint, tmp_path).send(NOTICE)
     scheme, _, rest = came[0][0]["authorization"].partition(" ")
     signed, public = (part.partition("=")[2] for part in rest.split(", "))
@@ -115,7 +90,7 @@ async def test_a_push_is_signed_for_its_push_service_alone(tmp_path: Path) -> No
 
 async def test_all_messages_have_one_length_also_those_that_are_too_long(tmp_path: Path) -> None:
     long = Notice("1" * 16, "3 questions wait", "ä" * 9000, "inbox")
-    async with push_service() as (endpoint, came):
+    async with answering([], then=201, path="/send/secret") as (endpoint, came):
         for each in (NOTICE, long):
             await browser(endpoint, tmp_path).send(each)
     assert {len(body) for _, body in came} == {len(came[0][1])}
@@ -138,13 +113,13 @@ async def test_what_a_push_service_says_decides_whether_it_is_tried_again(
     tmp_path: Path, status: int, said: str, ended: bool
 ) -> None:
     gone: list[str] = []
-    async with push_service(status) as (endpoint, _):
+    async with answering([status], then=201, path="/send/secret") as (endpoint, _):
         assert (await browser(endpoint, tmp_path, gone).send(NOTICE))[0] == said
     assert bool(gone) is ended
 
 
 async def test_a_push_service_that_is_not_there_is_tried_again(tmp_path: Path) -> None:
-    async with push_service() as (endpoint, _):
+    async with answering([], then=201, path="/send/secret") as (endpoint, _):
         pass
     said, why = await browser(endpoint, tmp_path).send(NOTICE)
     assert said == "failed"
@@ -154,7 +129,7 @@ async def test_a_push_service_that_is_not_there_is_tried_again(tmp_path: Path) -
 async def test_a_browser_whose_key_is_none_ends_its_subscription_alone(tmp_path: Path) -> None:
     gone: list[str] = []
     keys, off_the_curve = Keys(tmp_path / "push.pem"), b"\4" + b"\1" * 64
-    async with push_service() as (endpoint, came):
+    async with answering([], then=201, path="/send/secret") as (endpoint, came):
         made = Browser(
             endpoint=endpoint,
             p256dh=off_the_curve,

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -10,27 +9,12 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from hubbub_cli.notices import webhook
-from hubbub_client.data.records import PendingRequest
+
+from .agent_requests import request
 
 LIMIT_S = 60
 ATTEMPTS = 1 + len(webhook.PAUSES_S)
-REQUEST = PendingRequest(
-    id="req_1",
-    server="shop",
-    kind="elicitation_form",
-    state="open",
-    delivery="none",
-    request={"message": "Where to?"},
-    call_id=None,
-    cause_source=None,
-    task_id=None,
-    created_at=datetime(2026, 1, 1, tzinfo=UTC),
-    deadline=None,
-    claim=None,
-    answer=None,
-    answered_by=None,
-    reason=None,
-)
+REQUEST = request()
 
 
 @pytest.fixture(autouse=True)

@@ -59,6 +59,15 @@ class Suite:
         return found
 
 
+def required_scenarios(command: Sequence[str], side: str, revision: str) -> list[str]:
+    """Return what the suite requires of a client or a server of a revision."""
+    words = [*command, "list", f"--{side}", "--requirements", revision]
+    listed = subprocess.run(words, capture_output=True, check=True, text=True, timeout=SUITE_LIMIT_S).stdout
+    required = re.search(rf"^{side.capitalize()} scenarios.*\n((?:  - .*\n)+)", listed, re.MULTILINE)
+    assert required is not None, listed
+    return re.findall(r"- (\S+)", required[1])
+
+
 def complaints(checks: Sequence[dict[str, Any]]) -> list[str]:
     """What the suite has against a server, warnings included."""
     assert any(check["status"] == "SUCCESS" for check in checks), checks

@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from ..e2e.conftest import environment, running
+from .conftest import required_scenarios
 
 CLIENT_LIMIT_S = 90
 SUITE_LIMIT_S = 150
@@ -82,16 +83,7 @@ SCENARIOS = [(revision, scenario) for revision in REQUIRED for scenario in (*REQ
 def test_the_scenarios_are_those_that_the_revision_requires_of_clients(
     revision: str, conformance_command: list[str]
 ) -> None:
-    listed = subprocess.run(
-        [*conformance_command, "list", "--client", "--requirements", revision],
-        capture_output=True,
-        check=True,
-        text=True,
-        timeout=SUITE_LIMIT_S,
-    ).stdout
-    required = re.search(r"^Client scenarios.*\n((?:  - .*\n)+)", listed, re.MULTILINE)
-    assert required is not None, listed
-    assert re.findall(r"- (\S+)", required[1]) == list(REQUIRED[revision])
+    assert required_scenarios(conformance_command, "client", revision) == list(REQUIRED[revision])
 
 
 @pytest.fixture(scope="module")

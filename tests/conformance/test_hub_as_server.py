@@ -3,15 +3,13 @@
 Behind the hub is a server that passes all of them by itself. The suite runs once for each revision.
 """
 
-import re
-import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import SUITE_LIMIT_S, Checks, Suite, complaints
+from .conftest import Checks, Suite, complaints, required_scenarios
 
 REQUIRED = {
     "2025-11-25": (
@@ -137,16 +135,7 @@ async def tasks_endpoint(endpoint: Callable[..., Awaitable[str]], tasks_peer: st
 def test_the_scenarios_are_those_that_the_revision_requires_of_servers(
     revision: str, conformance_command: list[str]
 ) -> None:
-    listed = subprocess.run(
-        [*conformance_command, "list", "--server", "--requirements", revision],
-        capture_output=True,
-        check=True,
-        text=True,
-        timeout=SUITE_LIMIT_S,
-    ).stdout
-    required = re.search(r"^Server scenarios.*\n((?:  - .*\n)+)", listed, re.MULTILINE)
-    assert required is not None, listed
-    assert re.findall(r"- (\S+)", required[1]) == list(REQUIRED[revision])
+    assert required_scenarios(conformance_command, "server", revision) == list(REQUIRED[revision])
 
 
 @pytest.mark.parametrize("scenario", [*REQUIRED["2025-11-25"], *BEYOND["2025-11-25"]])

@@ -7,17 +7,15 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from anyio.abc import SocketStream
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from hubbub_cli.notices.notice_queue import WORKERS
+
+from ..http_sink import answering
 
 LIMIT_S = 60
 POLL_S = 0.02
@@ -47,33 +45,12 @@ async def ask(hub: Any, message: str) -> Any:
     return asked
 
 
-@asynccontextmanager
-async def listener(statuses: list[int]) -> AsyncIterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
-    """A webhook that answers with these statuses, and with 204 from then on; its url, and what came."""
-    came: list[tuple[dict[str, str], bytes]] = []
-
-    async def serve(stream: SocketStream) -> None:
-        async with stream:
-            reader = BufferedByteReceiveStream(stream)
-            head = (await reader.receive_until(b"\r\n\r\n", 1 << 16)).decode().split("\r\n")
-            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
-            came.append((headers, await reader.receive_exactly(int(headers["content-length"]))))
-            status = statuses.pop(0) if statuses else 204
-            await stream.send(f"HTTP/1.1 {status} -\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
-
-    server = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    async with server, anyio.create_task_group() as group:
-        group.start_soon(server.serve, serve)
-        yield f"http://127.0.0.1:{server.extra(anyio.abc.SocketAttribute.local_port)}/hook?for=us", came
-        group.cancel_scope.cancel()
-
-
 async def test_a_webhook_gets_each_question_once_signed_and_again_when_it_was_busy(
     hub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = await ask(hub, "for the webhook")
     token = json.loads((hub.data_dir / "client.json").read_text())["token"]
-    async with listener([503]) as (url, came):
+    async with answering([503], then=204, path="/hook?for=us") as (url, came):
         monkeypatch.setattr("os.environ", {**os.environ, "HUBBUB_WEBHOOK_SECRET": SECRET})
         command = [str(BIN / "hubbub"), "--data-dir", str(hub.data_dir), "inbox", "watch", "--webhook", url]
         async with await anyio.open_process(command, env=dict(os.environ), stdout=None, stderr=None) as watching:
@@ -153,7 +130,7 @@ async def test_commands_that_never_end_are_ended_and_others_have_their_turn(hub:
 
 async def test_commands_end_with_the_watch_and_hold_nobody_up_who_is_told_otherwise(hub: Any, tmp_path: Path) -> None:
     command = f"echo $$ >> {tmp_path}/begun; sleep 1000 & wait"
-    async with listener([]) as (url, came):
+    async with answering([], then=204, path="/hook?for=us") as (url, came):
         watching = await hub.start_hubbub("inbox", "watch", "--state", "open", "--exec", command, "--webhook", url)
         await watching.until(lambda line: line["type"] == "synced")
         asked = [await ask(hub, f"both ways {number}") for number in range(WORKERS + 1)]

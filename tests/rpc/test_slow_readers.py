@@ -9,13 +9,17 @@ import anyio
 import grpc
 import pytest
 
-from hubbub.v1 import server_pb2
+from hubbub.v1 import call_pb2, server_pb2
 from hubbubd.rpc import methods
 from hubbubd.rpc.methods import STALL_S
 
 from ..runtime.virtual_time import VirtualTimeLoop
 
 RESPONSES = 5
+STREAMS = {
+    "a watch": (server_pb2.DESCRIPTOR.services_by_name["ServerService"], "WatchServers", "unary_stream"),
+    "calls": (call_pb2.DESCRIPTOR.services_by_name["CallService"], "StreamCalls", "stream_stream"),
+}
 
 
 @pytest.fixture
@@ -51,7 +55,7 @@ class Reader:
 
 
 class Servicer:
-    """A servicer whose watch is silent for so many seconds before each response."""
+    """A servicer whose streams are silent for so many seconds before each response."""
 
     def __init__(self, silence_s: float) -> None:
         self.silence_s = silence_s
@@ -59,34 +63,43 @@ class Servicer:
     def __getattr__(self, name: str) -> object:
         return None  # no other RPC is called
 
-    async def watch_servers(self, request: server_pb2.WatchServersRequest) -> AsyncGenerator[bytes, None]:
-        for number in range(RESPONSES):
+    async def watch_servers(self, request: object) -> AsyncGenerator[bytes, None]:
+        for _ in range(RESPONSES):
             await anyio.sleep(self.silence_s)
-            yield server_pb2.WatchServersResponse(resume_token=str(number)).SerializeToString()
+            yield b""
+
+    async def stream_calls(self, steps: object, write: methods.Write) -> None:
+        for _ in range(RESPONSES):
+            await anyio.sleep(self.silence_s)
+            await write(b"")
 
 
-async def serve(servicer: Servicer, reader: Reader) -> int:
-    """Serves the watch to its end; how often a watcher was dropped."""
+async def serve(stream: str, silence_s: float, reader: Reader) -> int:
+    """Serve a stream to its end, and return how often a caller was dropped."""
+    service, method, kind = STREAMS[stream]
     dropped: list[bool] = []
-    service = server_pb2.DESCRIPTOR.services_by_name["ServerService"]
-    handlers: Any = methods.generic_handler(service, servicer, 1024, dropped=lambda: dropped.append(True))
-    watch = handlers.service(SimpleNamespace(method="/hubbub.v1.ServerService/WatchServers")).unary_stream
+    handlers: Any = methods.generic_handler(service, Servicer(silence_s), 1024, dropped=lambda: dropped.append(True))
+    handler = handlers.service(SimpleNamespace(method=f"/{service.full_name}/{method}"))
     with suppress(Ended):
-        await watch(b"", reader)
+        await getattr(handler, kind)(b"", reader)
     return len(dropped)
 
 
+@pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize("silence_s", [0, STALL_S / 3, 10 * STALL_S])
-async def test_whoever_reads_each_response_in_time_gets_all_however_long_that_takes(silence_s: float) -> None:
-    reader = Reader(*[STALL_S * 0.9] * RESPONSES)
-    assert await serve(Servicer(silence_s), reader) == 0
+async def test_whoever_reads_each_response_in_time_gets_all_however_long_that_takes(
+    stream: str, silence_s: float
+) -> None:
+    reader = Reader(*[STALL_S * 0.99] * RESPONSES)
+    assert await serve(stream, silence_s, reader) == 0
     assert (reader.read, reader.status) == (RESPONSES, grpc.StatusCode.OK)
 
 
+@pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize("silence_s", [0, STALL_S / 3, 10 * STALL_S])
-async def test_whoever_takes_too_long_for_one_response_is_ended_then(silence_s: float) -> None:
+async def test_whoever_takes_too_long_for_one_response_is_ended_then(stream: str, silence_s: float) -> None:
     reader = Reader(0, 20, 0, 1000 * STALL_S)
     began_s = anyio.current_time()
-    assert await serve(Servicer(silence_s), reader) == 1
+    assert await serve(stream, silence_s, reader) == 1
     assert (reader.read, reader.status) == (3, grpc.StatusCode.RESOURCE_EXHAUSTED)
     assert anyio.current_time() - began_s == pytest.approx(4 * silence_s + 20 + STALL_S)

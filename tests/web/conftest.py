@@ -24,6 +24,7 @@ from ..e2e.conftest import BIN, LIMIT_S, RunningHub, child, start_hub, start_sha
 __all__ = ["start_hub", "start_shared_hub"]
 
 LIMIT_MS = 1000 * LIMIT_S
+LAPTOP = {"width": 1280, "height": 800}
 PEERS = Path(__file__).parents[1] / "peers"
 NOISE = re.compile(r"responded with a status of (400|401|403|404|409|503)|ERR_(CONNECTION|INCOMPLETE|FAILED)")
 """What a browser says by itself of a refusal that the page shows in its own words."""
@@ -260,3 +261,9 @@ async def hub(start_shared_hub: Any) -> RunningHub:
     hub = await start_shared_hub({"dictated": dictated()})
     await hub.connected("dictated")
     return hub
+
+
+@pytest.fixture
+async def ada(bridge: Bridge, visit: Callable[..., Any]) -> Person:
+    """Somebody at a laptop."""
+    return await visit(await bridge.new_link(), "Ada", viewport=LAPTOP)

@@ -11,8 +11,9 @@ from playwright.async_api import Page, expect
 
 from hubbub_frontend.links import Links
 
-from ..clients.test_push import AUTH, PUBLIC, opened, push_service
+from ..clients.test_push import AUTH, PUBLIC, opened
 from ..e2e.conftest import LIMIT_S, POLL_S, RunningHub
+from ..http_sink import answering
 from .conftest import Bridge, Person, ask, form
 
 pytestmark = pytest.mark.usefixtures("settled")
@@ -162,7 +163,7 @@ async def test_who_does_not_allow_notifications_is_told_so(bridge: Bridge, visit
 async def test_a_browser_gets_a_push_of_what_waits_until_it_logs_out(
     hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
 ) -> None:
-    async with push_service() as (endpoint, came):
+    async with answering([], then=201, path="/send/secret") as (endpoint, came):
         keys = {"p256dh": _text(PUBLIC), "auth": _text(AUTH)}
         script = SUBSCRIBES % json.dumps({"endpoint": endpoint, "keys": keys})
         ada: Person = await visit(await bridge.new_link(), "Ada", script=script, permissions=["notifications"])

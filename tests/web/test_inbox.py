@@ -8,13 +8,13 @@ import pytest
 from playwright.async_api import Page, expect
 
 from ..e2e.conftest import LIMIT_S, POLL_S, RunningHub
-from .conftest import Bridge, Person, ask, dictated, form
+from .conftest import LAPTOP, Bridge, Person, ask, dictated, form
 from .test_looks import CALM, RUN_AXE
 from .test_looks import PEERS as NPM
 
 pytestmark = pytest.mark.usefixtures("settled")
 
-LAPTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+PHONE = {"width": 390, "height": 844}
 MENU: dict[str, Any] = {
     "dish": {
         "type": "string",
@@ -53,12 +53,6 @@ async def hub(start_shared_hub: Any) -> RunningHub:
     hub = await start_shared_hub({"dictated": dictated(roots="ask")})
     await hub.connected("dictated")
     return hub
-
-
-@pytest.fixture
-async def ada(bridge: Bridge, visit: Callable[..., Any]) -> Person:
-    """Somebody at a laptop."""
-    return await visit(await bridge.new_link(), "Ada", viewport=LAPTOP)
 
 
 async def in_turn(hub: RunningHub, *questions: dict[str, Any]) -> list[str]:

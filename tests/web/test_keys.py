@@ -31,7 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "a reply as a model": {"method": "sampling/createMessage", "params": {"messages": MESSAGES, "maxTokens": 9}},
     "directories": {"method": "roots/list"},
 }
-LAPTOP, NARROW = {"width": 1280, "height": 800}, {"width": 900, "height": 700}
+NARROW = {"width": 900, "height": 700}
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +40,6 @@ async def hub(start_shared_hub: Any) -> RunningHub:
     hub = await start_shared_hub({"dictated": dictated(roots="ask")})
     await hub.connected("dictated")
     return hub
-
-
-@pytest.fixture
-async def ada(bridge: Bridge, visit: Callable[..., Any]) -> Person:
-    """Somebody at a laptop."""
-    return await visit(await bridge.new_link(), "Ada", viewport=LAPTOP)
 
 
 async def still_open(hub: RunningHub, person: Person, count: int = 1) -> None:
