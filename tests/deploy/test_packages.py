@@ -289,31 +289,27 @@ def test_what_needs_an_extra_says_which_command_adds_it(
     assert package in ran.stdout
 
 
-def test_a_source_archive_installs_as_the_repository_does(wheels: Mapping[str, Path], tmp_path: Path) -> None:
-    archived = run(installed("hatchling"), "build", "--target", "sdist", "--directory", tmp_path)
+def built_from_archive(project: Path, directory: Path) -> Path:
+    """Build a source archive of a project in `directory`, and return the wheel that is built from the archive."""
+    hatch = [installed("hatchling"), "build", "--directory", directory]
+    archived = run(*hatch, "--target", "sdist", cwd=project)
     assert archived.returncode == 0, archived.stdout
-    (archive,) = tmp_path.glob("*.tar.gz")
-    unpacked = run("tar", "--extract", "--file", archive, "--directory", tmp_path)
+    (archive,) = directory.glob("*.tar.gz")
+    unpacked = run("tar", "--extract", "--file", archive, "--directory", directory)
     assert unpacked.returncode == 0, unpacked.stdout
-    inside = tmp_path / archive.name.removesuffix(".tar.gz")
-    built = run(installed("hatchling"), "build", "--target", "wheel", "--directory", tmp_path, cwd=inside)
+    built = run(*hatch, "--target", "wheel", cwd=directory / archive.name.removesuffix(".tar.gz"))
     assert built.returncode == 0, built.stdout
-    (again,) = tmp_path.glob("*.whl")
-    assert contents(again) == contents(wheels["hubbub"])
+    (wheel,) = directory.glob("*.whl")
+    return wheel
+
+
+def test_a_source_archive_installs_as_the_repository_does(wheels: Mapping[str, Path], tmp_path: Path) -> None:
+    assert contents(built_from_archive(ROOT, tmp_path)) == contents(wheels["hubbub"])
 
 
 def test_an_archive_of_the_library_builds_the_same_wheel(wheels: Mapping[str, Path], tmp_path: Path) -> None:
-    project = ROOT / "clients/library"
-    archived = run(installed("hatchling"), "build", "--target", "sdist", "--directory", tmp_path, cwd=project)
-    assert archived.returncode == 0, archived.stdout
-    (archive,) = tmp_path.glob("*.tar.gz")
-    unpacked = run("tar", "--extract", "--file", archive, "--directory", tmp_path)
-    assert unpacked.returncode == 0, unpacked.stdout
-    inside = tmp_path / archive.name.removesuffix(".tar.gz")
-    built = run(installed("hatchling"), "build", "--target", "wheel", "--directory", tmp_path, cwd=inside)
-    assert built.returncode == 0, built.stdout
-    (again,) = tmp_path.glob("*.whl")
-    assert sorted(ZipFile(again).namelist()) == sorted(ZipFile(wheels["hubbub-client"]).namelist())
+    wheel = built_from_archive(ROOT / "clients/library", tmp_path)
+    assert sorted(ZipFile(wheel).namelist()) == sorted(ZipFile(wheels["hubbub-client"]).namelist())
 
 
 def test_an_installation_for_development_has_the_library_from_the_repository(tmp_path: Path) -> None:

@@ -167,17 +167,22 @@ async def test_a_stream_goes_on_after_the_last_event_that_came(
     assert after[:3] == [None, "1", "2"]
 
 
+@pytest.mark.parametrize(
+    ("status", "kept"),
+    [(400, ""), (200, f"id: 8\ndata: {'x' * 5000}\n\n")],
+    ids=["which the server refuses", "where the next one is too long"],
+)
 async def test_a_stream_that_cannot_go_on_after_its_last_event_begins_without_it(
-    scripted: Scripted, connect: Connect, recorder: Recorder
+    scripted: Scripted, connect: Connect, recorder: Recorder, status: int, kept: str
 ) -> None:
     async def begins(request: Request) -> Response:
         if "last-event-id" in request.headers:
-            return Response(status_code=400)
+            return Response(kept, status, media_type="text/event-stream")
         told = event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
         return Response(f"id: 7\n{told}", media_type="text/event-stream")
 
     scripted.replaced["GET"] = begins
-    async with connect(url=scripted.url):
+    async with connect(url=scripted.url, max_message_bytes=4096):
         await recorder.until(lambda: len(recorder.notifications) >= 3)
 
 
@@ -187,17 +192,3 @@ async def test_an_event_that_is_too_long_costs_the_stream_and_not_the_connection
     scripted.replaced["GET"] = says(200, f"data: {'x' * 5000}\n\n", "text/event-stream")
     async with connect(url=scripted.url, max_message_bytes=4096) as link, under_way(link, scripted):
         await asked_for_streams(scripted, 4)
-
-
-async def test_an_event_that_is_too_long_and_kept_by_the_server_is_left_out(
-    scripted: Scripted, connect: Connect, recorder: Recorder
-) -> None:
-    async def begins(request: Request) -> Response:
-        if "last-event-id" in request.headers:
-            return Response(f"id: 8\ndata: {'x' * 5000}\n\n", media_type="text/event-stream")
-        told = event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
-        return Response(f"id: 7\n{told}", media_type="text/event-stream")
-
-    scripted.replaced["GET"] = begins
-    async with connect(url=scripted.url, max_message_bytes=4096):
-        await recorder.until(lambda: len(recorder.notifications) >= 3)
