@@ -66,6 +66,15 @@ def test_a_plain_command_takes_no_arguments_and_no_shell_syntax(trick: str) -> N
     assert admitted(PYTHON, command=PYTHON + trick) is None
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["", "..", "../x", "a/b", ".hidden", "a\0b", "a\nb", "a b", "\u0430dmin", "a\u202eb", "\uff41", "a" * 65, "%2e%2e"],
+)
+def test_a_name_that_could_be_a_path_or_look_like_another_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError):
+        ServerConfig(name=name, command=PYTHON)
+
+
 FOREIGN = (
     *("SSLKEYLOGFILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GRPC_CA_FILE"),
     *("HOSTALIASES", "RES_OPTIONS", "LOCALDOMAIN", "GETCONF_DIR", "TZDIR", "TERMINFO", "GCONV_PATH", "KRB5_CONFIG"),
