@@ -197,6 +197,65 @@ async def test_one_round_by_options_answers_what_is_open_and_ends(hub: RunningHu
         assert (await hub.client.inbox.get(request.id)).answered_by == "robot"
 
 
+PROGRAMS = [
+    ("exit 3", "status 3"),
+    ("echo maybe", "no JSON"),
+    ("echo '{\"perhaps\": 1}'", "exactly one"),
+    ('echo \'{"accept": {"answer": 7}}\'', "INVALID"),
+    ("head -c 5000000 /dev/zero", "more than"),
+    ("sleep 100 & sleep 100", "longer than"),
+]
+
+
+async def test_a_program_that_gives_no_answer_leaves_the_request_to_people(
+    hub: RunningHub, agent: RunningAgent
+) -> None:
+    asked = await ask(hub, len(PROGRAMS))
+    rules = [
+        f'[[rule]]\nsays = "question {number}"\ncommand = {json.dumps(["sh", "-c", program])}\n'
+        + ("timeout_s = 0.5\n" if program.startswith("sleep") else "")
+        for number, (program, _) in enumerate(PROGRAMS)
+    ]
+    await agent.start("\n".join(rules))
+    for request, (program, why) in zip(asked, PROGRAMS, strict=True):
+        line = await agent.outcome(request.id)
+        assert line["outcome"] == "failed", program
+        assert why in line["why"]
+        await hub.request(request.id, state="open", claim=None)
+    assert (await agent.end())[0] == 0
+
+
+async def test_a_model_that_fails_leaves_or_rejects_as_its_rule_says(
+    hub: RunningHub, agent: RunningAgent, model: Model
+) -> None:
+    model.status = 500
+    *_, sampling = await ask(hub, 3)
+    chat = f'[chat.m]\nbase_url = "{model.url}"\nmodel = "small"\napi_key_env = "MODEL_KEY"\n'
+    await agent.start(f'[[rule]]\nchat = "m"\non_error = "reject"\n{chat}', MODEL_KEY="secret")
+    line = await agent.outcome(sampling.id)
+    assert (line["outcome"], line["answer"]) == ("answered", "reject")
+    assert "error" in (await hub.request(sampling.id, state="answered")).answer
+    status, said = await agent.end()
+    assert status == 0
+    assert model.keys == ["Bearer secret"] * 3
+    assert "500" in said
+    assert "secret" not in said + json.dumps(agent.audit())
+
+
+async def test_over_a_limit_requests_are_left_to_people_and_it_says_so_once(
+    hub: RunningHub, agent: RunningAgent
+) -> None:
+    asked = await ask(hub, 5)
+    rules = '[limits]\nanswers_per_minute = 1\n[[rule]]\naccept = {answer = "x"}\n[[rule]]\ntext = "x"\n'
+    await agent.start(rules)
+    lines = [await agent.outcome(request.id) for request in asked]
+    assert sorted(line["outcome"] for line in lines) == ["answered", *["left"] * 4]
+    assert {line.get("why") for line in lines if line["outcome"] == "left"} == {"answers_per_minute"}
+    status, said = await agent.end(signal.SIGINT)
+    assert status == 0
+    assert said.count("answers_per_minute is reached") == 1
+
+
 async def test_an_agent_that_is_told_to_end_finishes_what_it_is_at(
     hub: RunningHub, agent: RunningAgent, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,14 @@ async def test_checking_a_good_configuration_starts_nothing(tmp_path: Path) -> N
     assert not (tmp_path / "data").exists()
 
 
+async def test_a_busy_port_ends_it_with_1_and_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        status, out, err = await hubbubd("--listen", address, "--data-dir", str(tmp_path))
+    assert (status, out, len(err)) == (1, "", 1), err
+    assert address in err[0]
+
+
 async def test_a_data_directory_of_somebody_else_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
     theirs = Path("/")
     if os.geteuid() == 0:
@@ -94,6 +103,16 @@ async def test_a_data_directory_of_somebody_else_is_refused_and_left_as_it_was(t
     assert (status, len(err)) == (1, 1)
     assert f"{theirs} belongs to another user" in err[0]
     assert (theirs.stat().st_mode, theirs.stat().st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
+
+
+async def test_a_second_hub_on_the_same_data_is_refused_and_disturbs_nothing(start_hub: Any) -> None:
+    hub = await start_hub()
+    before = Path(hub.ready["client_file"]).read_bytes()
+    status, out, err = await hubbubd("--listen", "127.0.0.1:0", "--data-dir", str(hub.data_dir))
+    assert (status, out, len(err)) == (1, "", 1), err
+    assert str(hub.data_dir) in err[0]
+    assert Path(hub.ready["client_file"]).read_bytes() == before
+    assert (await hub.hubbub("status")).record["pid"] == hub.process.pid
 
 
 async def test_the_ready_line_and_the_client_file_say_where_it_is(start_hub: Any, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`hubbub doctor`, `hubbub status` and `hubbubd --check-config`: what an operator is told, with a hub and without."""
 
+import os
 import socket
 import sys
 from pathlib import Path
@@ -99,6 +100,38 @@ async def test_the_status_is_one_page_with_each_server_and_what_is_wrong(start_h
     watch = await hub.start_hubbub("status", "--watch")
     assert (await watch.next())["pid"] == (await watch.next())["pid"] == hub.process.pid
     assert await watch.interrupt() == 0
+
+
+async def test_the_check_before_the_start_fails_for_what_would_stop_it(tmp_path: Path, start_hub: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as answering:
+        silent, there = taken.getsockname()[1], answering.getsockname()[1]
+        config = tmp_path / "hub.toml"
+        config.write_text(
+            f'[hub]\nmetrics_listen = "127.0.0.1:{there}"\n'
+            f'[servers.a]\nurl = "http://127.0.0.1:{there}/mcp"\n[servers.b]\nurl = "http://127.0.0.1:1/mcp"\n'
+        )
+        words = ["--check-config", "--config", str(config), "--data-dir", str(tmp_path / "new")]
+        status, out, _ = await shell("hubbubd", *words, "--listen", f"127.0.0.1:{silent}")
+        assert status == 1
+        assert f"fail  listen 127.0.0.1:{silent}: Address already in use" in out
+        assert f"fail  metrics_listen 127.0.0.1:{there}: Address already in use" in out
+        assert f"ok    server a: 127.0.0.1:{there} answers" in out
+        assert "warn  server b: 127.0.0.1:1: " in out
+
+    hub = await start_hub()
+    beside = ["--check-config", "--data-dir", str(hub.data_dir), "--listen", hub.ready["grpc"]]
+    status, out, _ = await shell("hubbubd", *beside)
+    assert status == 0, out
+    assert "a hub has it open" in out
+    assert "in use by the running hub" in out
+    await hub.terminate()
+    store = hub.data_dir / "hubbub.db"
+    with store.open("r+b") as file:
+        file.seek(4096)
+        file.write(os.urandom(8192))
+    status, out, _ = await shell("hubbubd", *beside)
+    assert status == 1
+    assert "fail  store" in out
 
 
 async def test_the_check_says_of_each_server_what_to_do(tmp_path: Path) -> None:

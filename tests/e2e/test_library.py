@@ -71,6 +71,49 @@ async def test_handlers_answer_what_is_theirs_and_leave_the_rest_to_people(hub: 
     assert got["b"]["result"] == {"action": "decline"}
 
 
+async def test_a_handler_that_fails_leaves_its_request_to_others_and_goes_on(hub: RunningHub, tasks: Any) -> None:
+    failures: list[tuple[str, str]] = []
+
+    @hub.client.on_form()
+    async def name(request: hubbub_client.PendingRequest) -> dict[str, Any]:
+        if request.request["message"] == "question a":
+            raise RuntimeError("no idea")
+        return {"name": 7}
+
+    async def serve() -> None:
+        await hub.client.serve(on_error=lambda request, error: failures.append((request.id, str(error))))
+
+    tasks.start_soon(serve)
+    call_id = await start(hub)
+    asked = await hub.asked(2)
+    with anyio.fail_after(LIMIT_S):
+        while len(failures) < 2:
+            await anyio.sleep(0.02)
+    assert {request_id for request_id, _ in failures} == {request.id for request in asked}
+    assert any("no idea" in why for _, why in failures)
+    free = await hub.watched(hub.client.inbox.watch(states=["open"]), lambda r: r.claim is None, 2)
+    for request in free:
+        await request.accept({"name": "by a person"})
+    await answers(hub, call_id)
+
+
+async def test_a_worker_stops_what_it_does_for_a_request_that_is_withdrawn(hub: RunningHub, tasks: Any) -> None:
+    begun, stopped = anyio.Event(), anyio.Event()
+
+    async def think(_: hubbub_client.PendingRequest) -> None:
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            stopped.set()
+
+    tasks.start_soon(hub.client.inbox.work, think)
+    await start(hub, "take_back")
+    await begun.wait()
+    await start(hub, "cancel")
+    await stopped.wait()
+
+
 async def test_a_worker_goes_on_over_a_restart_of_the_hub(
     hub: RunningHub, start_hub: Any, servers: dict[str, Any], tasks: Any
 ) -> None:

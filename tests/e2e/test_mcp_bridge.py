@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,11 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from hubbub_bridge import bridge, uplink
+from hubbub_bridge.bridge import serve
+from hubbub_bridge.options import BridgeOptions, HubOptions
+from hubbub_bridge.stdio import lines
 
 from .. import forks
 from .conftest import BIN, LIMIT_S, POLL_S, alive, environment
@@ -102,6 +107,38 @@ async def hosted(data_dir: Path, *words: str, env: dict[str, str] | None = None)
                 process.kill()
 
 
+class Piped(Host):
+    """A host in the process of its bridge."""
+
+    def __init__(self, stdin: int, stdout: int) -> None:
+        self._stdin = stdin
+        self.lines = lines(stdout, 1 << 20)
+
+    async def say(self, method: str, id_: Any = None, **params: Any) -> None:
+        os.write(self._stdin, message_of(method, id_, params))
+
+    async def next(self) -> Any:
+        with anyio.fail_after(LIMIT_S):
+            line = await anext(self.lines)
+        assert isinstance(line, bytes)
+        return json.loads(line)
+
+
+@asynccontextmanager
+async def piped(data_dir: Path) -> AsyncIterator[Piped]:
+    """As `hosted`, in the process of the test."""
+    (to_bridge, said), (told, from_bridge) = ends = os.pipe(), os.pipe()
+    endpoint = BridgeOptions(reach=HubOptions(data_dir=str(data_dir)), version="0", server="plain")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve, endpoint, to_bridge, from_bridge)
+        host = Piped(said, told)
+        async with aclosing(host.lines):
+            yield host
+        os.close(said)
+    for descriptor in {*ends[0], *ends[1]} - {said}:
+        os.close(descriptor)
+
+
 @pytest.mark.parametrize(("mode", "revision"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
 async def test_the_sdk_uses_a_server_in_both_kinds_of_revisions(
     start_hub: Any, plain: Any, mode: Any, revision: str
@@ -114,6 +151,18 @@ async def test_the_sdk_uses_a_server_in_both_kinds_of_revisions(
         assert [tool.name for tool in (await client.list_tools()).tools] == ["ask", "echo"]
         said = await client.call_tool("echo", {"text": "hi"})
         assert said.content[0].text == "hi"
+
+
+async def test_a_host_that_starts_before_the_hub_is_served_once_there_is_one(
+    start_hub: Any, plain: Any, data_dir: Path
+) -> None:
+    async with hosted(data_dir) as host:
+        about = await host.shake()
+        assert about["serverInfo"]["name"] == "hubbub"
+        await host.say("tools/call", 1, name="echo", arguments={"text": "hi"})
+        hub = await start_hub(plain)
+        assert hub.data_dir == data_dir
+        assert (await host.response(1))["result"]["content"][0]["text"] == "hi"
 
 
 async def test_a_call_that_waits_for_a_person_outlives_its_hub_and_its_host_notices_nothing(
@@ -198,6 +247,52 @@ async def test_a_signal_ends_the_bridge_well(data_dir: Path, number: signal.Sign
         await host.shake()
         host.process.send_signal(number)
         assert await host.end() == (0, b"")
+
+
+async def test_when_the_hub_stays_away_a_request_says_what_to_do_and_the_bridge_goes_on_looking(
+    start_hub: Any, plain: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uplink, "AWAY_S", 0.1)
+    monkeypatch.setattr(uplink, "CONNECT_S", 0.1)
+    monkeypatch.setattr(bridge, "PATIENCE_S", 0.1)
+    async with piped(data_dir) as host:
+        await host.shake()
+        await host.say("tools/list", 1)
+        error = (await host.response(1))["error"]
+        assert error["code"] == -32000
+        assert "`hubbub up -d`" in error["message"]
+        assert str(data_dir) in error["message"]
+        hub = await start_hub(plain)
+        assert (await host.next())["method"] == "notifications/tools/list_changed"
+        await hub.connected("plain")
+        await host.say("tools/list", 2)
+        assert len((await host.response(2))["result"]["tools"]) == 2
+
+
+async def test_a_wrong_token_is_named_in_the_error_and_the_right_one_is_found_later(start_hub: Any, plain: Any) -> None:
+    hub = await start_hub(plain)
+    await hub.connected("plain")
+    file = hub.data_dir / "client.json"
+    right = file.read_text()
+    file.write_text(json.dumps({**json.loads(right), "token": "wrong"}))
+    async with hosted(hub.data_dir) as host:
+        await host.shake()
+        await host.say("tools/list", 1)
+        error = (await host.response(1))["error"]
+        assert error["code"] == -32000
+        assert "HUBBUB_TOKEN" in error["message"]
+        file.write_text(right)
+        assert (await host.next())["method"] == "notifications/tools/list_changed"
+        await host.say("tools/list", 2)
+        assert len((await host.response(2))["result"]["tools"]) == 2
+
+
+async def test_a_server_that_the_hub_does_not_have_is_named_in_the_error(start_hub: Any, plain: Any) -> None:
+    hub = await start_hub(plain)
+    async with hosted(hub.data_dir, "--server", "missing") as host:
+        await host.shake()
+        await host.say("tools/list", 1)
+        assert "missing" in (await host.response(1))["error"]["message"]
 
 
 async def test_the_bridge_starts_a_hub_if_it_is_told_to_and_leaves_it_running(data_dir: Path) -> None:

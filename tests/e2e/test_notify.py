@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,44 @@ async def test_a_webhook_is_told_once_of_what_waits_also_by_the_next_service(
     assert receiver.came[0][0]["idempotency-key"] != receiver.came[1][0]["idempotency-key"]
 
 
+async def test_a_webhook_that_is_busy_is_tried_again_with_the_same_key(hub: RunningHub, receiver: Receiver) -> None:
+    receiver.statuses = [503]
+    notifying = await hub.start_hubbub("notify", receiver.url, "--after", "0")
+    asked = await ask(hub, "busy")
+    failed = await told(notifying, "failed")
+    assert (failed["requests"], failed["again_s"]) == ([asked.id], 5.0)
+    assert SECRET not in str(failed)
+    assert (await told(notifying, "told"))["requests"] == [asked.id]
+    assert len({headers["idempotency-key"] for headers, _ in receiver.came}) == 1
+    assert len(receiver.came) == 2
+
+
+async def test_what_is_answered_meanwhile_is_not_tried_again(hub: RunningHub, receiver: Receiver) -> None:
+    receiver.statuses = [503]
+    notifying = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
+    asked = await ask(hub, "answered after the first attempt")
+    await told(notifying, "failed")
+    await asked.accept({})
+    await hub.request(asked.id, state="answered")
+    assert (await told(notifying, "answered"))["requests"] == [asked.id]
+    assert len(receiver.came) == 1
+
+
+async def test_what_somebody_claims_meanwhile_is_told_once_the_claim_is_given_up(
+    hub: RunningHub, receiver: Receiver
+) -> None:
+    receiver.statuses = [503]
+    notifying = await hub.start_hubbub("notify", receiver.url, "--after", "6", "--digest", "0")
+    asked = await ask(hub, "claimed after the first attempt")
+    await told(notifying, "failed")
+    claimed = await hub.client.inbox.claim(asked.id, claim_id="the-claim-of-this-test")
+    later = await ask(hub, "told after the second attempt would have been made")
+    assert (await told(notifying, "told"))["requests"] == [later.id]
+    await hub.client.inbox.release(claimed.id, "the-claim-of-this-test")
+    assert (await told(notifying, "told"))["requests"] == [asked.id]
+    assert len(receiver.came) == 3
+
+
 async def test_a_kill_while_it_sends_is_said_and_nobody_is_told_twice(hub: RunningHub, receiver: Receiver) -> None:
     receiver.hold = True
     notifying = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
@@ -153,6 +191,75 @@ async def test_a_kill_before_it_sends_loses_nothing(hub: RunningHub, receiver: R
     again = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
     assert (await told(again, "told"))["requests"] == [asked.id]
     assert len(receiver.came) == 1
+
+
+async def test_a_failure_before_a_restart_is_tried_again_after_it(hub: RunningHub, receiver: Receiver) -> None:
+    receiver.statuses = [503]
+    notifying = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
+    asked = await ask(hub, "failed once")
+    await told(notifying, "failed")
+    assert await notifying.interrupt() == 0
+    again = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
+    assert (await told(again, "told"))["requests"] == [asked.id]
+    assert len(receiver.came) == 2
+
+
+async def test_two_services_tell_once(hub: RunningHub, receiver: Receiver) -> None:
+    both = [await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0") for _ in range(2)]
+    for each in both:
+        await told(each, "ready")
+    for number in range(3):
+        await ask(hub, f"number {number}")
+    with anyio.fail_after(LIMIT_S):
+        while sum(_questions(body) for _, body in receiver.came) < 3:
+            await anyio.sleep(POLL_S)
+    for each in both:
+        assert await each.interrupt() == 0
+    assert sum(_questions(body) for _, body in receiver.came) == 3
+
+
+def _questions(body: dict[str, Any]) -> int:
+    """How many questions one notification is about."""
+    return int(body["title"].split()[0]) if body["title"].endswith("wait") else 1
+
+
+async def test_a_restart_of_the_hub_is_outlived_and_tells_nothing_twice(
+    start_relay: Any, hub: RunningHub, receiver: Receiver
+) -> None:
+    notifying = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
+    asked = await ask(hub, "before")
+    assert (await told(notifying, "told"))["requests"] == [asked.id]
+    await hub.terminate()
+    later = await ask(await start_relay(), "after")
+    assert (await told(notifying, "told"))["requests"] == [later.id]
+    assert len(receiver.came) == 2
+
+
+async def test_a_service_that_starts_while_another_sends_takes_nothing_from_it(
+    hub: RunningHub, receiver: Receiver
+) -> None:
+    receiver.hold, receiver.statuses = True, [503]
+    sending = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
+    asked = await ask(hub, "under way")
+    await receiver.got(1)
+    await told(await hub.start_hubbub("notify", receiver.url, "--after", "600"), "unknown")
+    receiver.hold = False
+    receiver.go.set()
+    await told(sending, "failed")
+    assert (await told(sending, "told"))["requests"] == [asked.id]
+
+
+async def test_once_tells_what_is_due_and_fails_if_nobody_took_it(hub: RunningHub, receiver: Receiver) -> None:
+    asked = await ask(hub, "for once")
+    receiver.statuses = [500]
+    while (ran := await hub.hubbub("notify", receiver.url, "--after", "0", "--once")).status == 0:
+        assert receiver.came == []  # it is gathered for a second first
+    assert ran.lines[-1]["event"] == "failed"
+    ran = await hub.hubbub("notify", receiver.url, "--after", "0", "--once", "--digest", "0")
+    assert (ran.status, ran.lines[-1]["event"], ran.lines[-1]["requests"]) == (0, "told", [asked.id])
+    ran = await hub.hubbub("notify", receiver.url, "--after", "0", "--once", "--digest", "0")
+    assert [line["event"] for line in ran.lines] == ["ready"]
+    assert len(receiver.came) == 2
 
 
 async def test_a_link_leads_to_the_page_that_runs_and_lets_in_once(hub: RunningHub, receiver: Receiver) -> None:
@@ -237,3 +344,27 @@ async def test_sigterm_lets_what_is_being_sent_arrive(hub: RunningHub, receiver:
     receiver.go.set()
     assert (await told(notifying, "told"))["requests"] == [asked.id]
     assert await notifying.wait() == 0
+
+
+async def test_a_service_that_never_ends_its_answer_does_not_keep_the_command(hub: RunningHub) -> None:
+    began = anyio.Event()
+
+    async def serve(stream: SocketStream) -> None:
+        """Send a header that has no end, a little at a time: no read ever times out."""
+        async with stream:
+            await stream.receive()
+            began.set()
+            await stream.send(b"HTTP/1.1 200 -\r\nX: ")
+            with suppress(anyio.BrokenResourceError):
+                while True:
+                    await stream.send(b"x")
+                    await anyio.sleep(POLL_S)
+
+    async with listening(serve) as port:
+        notifying = await hub.start_hubbub("notify", f"json://127.0.0.1:{port}", "--after", "0")
+        asked = await ask(hub, "endless")
+        with anyio.fail_after(LIMIT_S):
+            await began.wait()
+        assert await notifying.interrupt() == 0
+    ran = await hub.hubbub("notify", f"json://127.0.0.1:{port}", "--after", "0", "--once")
+    assert [(line["event"], line.get("requests")) for line in ran.lines[1:]] == [("unknown", [asked.id])]

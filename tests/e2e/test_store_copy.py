@@ -1,8 +1,10 @@
 """`hubbub store copy`: a hub goes on with a copy of its store, and a copy that is killed is none."""
 
+import json
 import os
 import random
 import secrets
+import signal
 import sqlite3
 import sys
 from contextlib import closing
@@ -68,10 +70,63 @@ async def test_what_was_copied_is_one_object_for_programs(source: str, tmp_path:
     assert "3 of 3 records copied" in ran.err
 
 
+async def test_a_refused_copy_says_why_and_is_told_from_wrong_usage(source: str, tmp_path: Path) -> None:
+    full = await made(tmp_path / "full.db")
+    refused = await hubbub("store", "copy", source, full)
+    assert (refused.status, refused.error["reason"]) == (1, "STORE_NOT_COPIED")
+    assert "has 3 records already" in refused.error["message"]
+    wrong = {
+        ("copy.db", source): "FROM and TO are sqlite:PATH or postgresql://",
+        (source, source): "FROM and TO are the same store",
+        (source, "postgresql://ada:secret@db/hub"): "other users of this machine see a password here",
+        (source, "sqlite:copy.db", "--secrets"): "--secrets needs the hubbub.db of a data directory",
+        (source, "postgresql://ada@db/hub", "--config", "missing.toml"): "missing.toml",
+    }
+    for words, says in wrong.items():
+        ran = await hubbub("store", "copy", *words)
+        assert ran.status == 2, ran.err
+        assert says in ran.error["message"]
+        assert "secret@" not in ran.err
+
+
+async def test_without_its_program_the_command_says_what_is_missing(source: str, tmp_path: Path) -> None:
+    alone = tmp_path / "bin"
+    alone.mkdir()
+    (alone / "python").symlink_to(sys.executable)
+    code = "import sys; sys.executable = sys.argv.pop(1); from hubbub_cli import main; main()"
+    words = ["-c", code, str(alone / "python"), "--json", "store", "copy", source, "sqlite:x"]
+    done = await forks.run([sys.executable, *words], env=environment() | {"PATH": str(alone)})
+    assert done.returncode == 1
+    assert "hubbubd is not installed" in json.loads(done.stderr.splitlines()[-1])["message"]
+
+
+async def test_a_copy_that_is_interrupted_gives_up_in_order(tmp_path: Path) -> None:
+    source = await made(tmp_path / "source.db", RECORDS)
+    target = tmp_path / "copy" / "hubbub.db"
+    command = [str(BIN / "hubbub"), "--json", "store", "copy", source, f"sqlite:{target}"]
+    async with child(command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE) as running:
+        await first_word(running)
+        running.send_signal(signal.SIGINT)
+        said = await rest(running)
+        status = await running.wait()
+    if status == 0:
+        pytest.skip("it was done before")
+    assert (status, json.loads(said.splitlines()[-1])["reason"]) == (1, "STORE_NOT_COPIED")
+    assert {each.name for each in target.parent.iterdir()} == {"hubbub.db.lock"}
+
+
 async def first_word(running: Any) -> None:
     with anyio.fail_after(LIMIT_S):
         while b"records copied" not in await running.stderr.receive():
             pass
+
+
+async def rest(running: Any) -> str:
+    said = b""
+    with anyio.fail_after(LIMIT_S):
+        async for part in running.stderr:
+            said += part
+    return said.decode()
 
 
 async def killed(source: str, target: str, delay_s: float) -> None:
