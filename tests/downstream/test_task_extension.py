@@ -11,6 +11,7 @@ from hubbubd.downstream.tasks.host_tasks import AWAY_S
 from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, SAMPLING, World, open_requests, server, settle, until
+from ..runtime.peer import Outcome, Sent
 from ..runtime.task_server import ERAS, RESULT, TaskServer
 from .followed_tasks import ASKED, DECLARED, DONE, EXTENSION, GIVEN, answered, host_with_tasks, made, reached, result
 from .scripted import asks, connected, host_at
