@@ -143,9 +143,14 @@ class ActiveServers:
             await self._assembly.leave(kept, fault)
 
     def show(self, name: str) -> None:
-        """Publish a server's record with the current state of connection and queue."""
+        """Pass a server's current connection on to those that use it, and publish its record."""
         if (kept := self._kept.get(name)) is not None:
             self._assembly.follow(kept)
+            self._publish(name)
+
+    def _publish(self, name: str) -> None:
+        """Publish a server's record with the current state of connection and queue."""
+        if (kept := self._kept.get(name)) is not None:
             before, kept.shown = kept.shown, kept.seen()
             self._ledger.later(self._table, name, partial(carried_over, before, kept.shown))
 
@@ -183,6 +188,6 @@ class ActiveServers:
 
             async def show() -> None:
                 self._showing.discard(name)
-                self.show(name)
+                self._publish(name)
 
             self._alarms.after(Due.COUNTS, name, SOON_S, show)
