@@ -17,11 +17,11 @@ from hubbubd.core.calls.call_states import (
     RoundProgress,
     complete,
     fail,
-    goes_on,
+    merge_change,
     move,
-    never_made,
     obstacle,
-    taken_up,
+    record_failed_creation,
+    resumed,
 )
 from hubbubd.core.servers.connection_states import IllegalTransition
 from hubbubd.errors import Category, Fault
@@ -118,13 +118,13 @@ OVER = complete(move(a_call(), IN_PROGRESS, 1), b"{}", 2)
     ids=["as it was", "changed meanwhile", "ended meanwhile", "another call of its id", "deleted"],
 )
 def test_a_call_goes_on_from_what_is_recorded_but_never_from_an_end(there: Call | None, becomes: Call | None) -> None:
-    assert goes_on(a_call(), BEGUN, there) == becomes
+    assert merge_change(a_call(), BEGUN, there) == becomes
 
 
 @pytest.mark.parametrize("there", [None, a_call(), ANOTHER], ids=["not recorded", "recorded", "another call of its id"])
 def test_a_call_that_was_given_up_while_it_was_made_has_failed(there: Call | None) -> None:
     failed = fail(a_call(), LOST, 5)
-    assert never_made(a_call(), failed, there) == (ANOTHER if there is ANOTHER else failed)
+    assert record_failed_creation(a_call(), failed, there) == (ANOTHER if there is ANOTHER else failed)
 
 
 def test_a_repeated_call_is_the_same_only_if_it_asks_the_same_of_the_same_server() -> None:
@@ -170,9 +170,9 @@ def test_the_next_hub_goes_on_with_a_call_whose_server_knows_how_far_it_is(
 
 @pytest.mark.parametrize("state", [QUEUED, IN_PROGRESS, WAITING])
 def test_a_call_that_is_taken_up_has_nobody_who_waits_and_is_parked_unless_it_is_a_task(state: CallState) -> None:
-    call = taken_up(replace(a_call(state), rounds=ROUNDS, perhaps_pending_ids=("r1",)))
+    call = resumed(replace(a_call(state), rounds=ROUNDS, perhaps_pending_ids=("r1",)))
     assert (call.detached, call.state, call.perhaps_pending_ids) == (True, WAITING, ())
-    call = taken_up(replace(a_call(state), task_id="t"))
+    call = resumed(replace(a_call(state), task_id="t"))
     assert (call.detached, call.state) == (True, state)
 
 

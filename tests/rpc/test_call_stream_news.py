@@ -1,7 +1,7 @@
 """What waits to be written of the calls that are followed is bounded, whatever a server says."""
 
 from collections.abc import AsyncIterator, Callable, Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -13,6 +13,7 @@ from hubbubd.rpc.auth.gate import local_principal
 from hubbubd.rpc.context import amend
 from hubbubd.rpc.servicers import call_stream
 from hubbubd.runtime.calls import CallSpec, LogEvent, ProgressEvent
+from hubbubd.runtime.calls.drain_delays import DrainDelays
 from hubbubd.runtime.hub import Hub
 
 from .call_stream import begin, streams, waiting
@@ -25,7 +26,7 @@ class Talkative:
     def __init__(self, hub: Hub, call: Call, *events: object) -> None:
         self.hub = hub
         self.closing = self.stopped = anyio.Event()
-        self.draining, self.heard_out = False, nullcontext
+        self.draining, self.drain_delays = False, DrainDelays()
         self.call, self.events = call, events
         self._tell: Callable[[Call, object], None] = lambda _call, _live: None
 

@@ -235,7 +235,7 @@ async def test_a_log_message_about_a_call_is_heard_too(two: tuple[Member, Member
     await known(ingress, until, "slow", CallState.IN_PROGRESS)
     with ingress.hub.calls.listen("slow", lambda _, told: heard.append(told) if told else None):
         await until(lambda: len(owner.hub.calls.live._followers) == 1)
-        owner.hub.calls.logged("slow", {"level": "info", "data": "x"})
+        owner.hub.calls.publish_log("slow", {"level": "info", "data": "x"})
         await until(lambda: bool(heard))
     assert heard == [LogEvent("slow", b'{"level":"info","data":"x"}')]
 
@@ -247,10 +247,10 @@ async def test_of_what_a_member_does_not_read_the_newest_progress_counts_and_log
     owned.owners["one"] = Owner("b", 1, "")
     async with aclosing(told(live_calls, owned)) as responses:
         assert (await anext(responses)).WhichOneof("told") is None
-        live_calls.tell(replace(CALL_RECORD, server="another member's"), LogEvent("x", b"never"))
+        live_calls.publish(replace(CALL_RECORD, server="another member's"), LogEvent("x", b"never"))
         for number in range(ROOM + 10):
-            live_calls.tell(CALL_RECORD, LogEvent("x", b"%d" % number))
-            live_calls.tell(CALL_RECORD, ProgressEvent("x", number, None, None))
+            live_calls.publish(CALL_RECORD, LogEvent("x", b"%d" % number))
+            live_calls.publish(CALL_RECORD, ProgressEvent("x", number, None, None))
         said = [await anext(responses) for _ in range(ROOM)]
     logs = [response.log.params for response in said if response.HasField("log")]
     (progress,) = [response.progress.progress for response in said if response.HasField("progress")]
@@ -264,7 +264,7 @@ async def test_the_progress_of_calls_that_a_member_does_not_read_is_bounded() ->
     async with aclosing(told(live_calls, owned)) as responses:
         await anext(responses)
         for number in range(ROOM + 2):
-            live_calls.tell(replace(CALL_RECORD, id=f"{number}"), ProgressEvent(f"{number}", 1, None, None))
+            live_calls.publish(replace(CALL_RECORD, id=f"{number}"), ProgressEvent(f"{number}", 1, None, None))
         said = [(await anext(responses)).progress.call_id for _ in range(ROOM)]
     assert said == [f"{number}" for number in range(2, ROOM + 2)]
 
@@ -273,9 +273,9 @@ def test_progress_that_comes_before_its_call_is_published_with_it() -> None:
     table = Told()
     live_calls = LiveCalls(table)  # type: ignore[arg-type]
     for number in range(MAX_EARLY + 1):
-        live_calls.hear(ProgressEvent(f"{number}", 1, None, None))
-    live_calls.hear(ProgressEvent("1", 2, None, None))
-    live_calls.hear(LogEvent("1", b"{}"))  # nobody knows what it is about
+        live_calls.publish_remote(ProgressEvent(f"{number}", 1, None, None))
+    live_calls.publish_remote(ProgressEvent("1", 2, None, None))
+    live_calls.publish_remote(LogEvent("1", b"{}"))  # nobody knows what it is about
     for call_id in ("0", "1"):
         table.add(replace(CALL_RECORD, id=call_id))
     assert table.published == [ProgressEvent("1", 2, None, None)]

@@ -8,7 +8,7 @@ import pytest
 
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import TaskFilter
-from hubbubd.runtime.calls import served
+from hubbubd.runtime.calls import inbound_request_span
 from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Serving, Span, SpanKind
 from hubbubd.upstream.ports import Era, InboundRequest, ReplyError
 
@@ -101,7 +101,7 @@ async def test_a_call_that_ends_before_it_is_admitted_tells_of_its_wait(world: W
 def test_a_request_of_a_server_that_is_refused_says_with_which_code() -> None:
     tracer = Noted()
     request = InboundRequest(method="tasks/get", params={}, trace=tracer.begin(None))
-    with pytest.raises(ReplyError), served(tracer, "one", request):
+    with pytest.raises(ReplyError), inbound_request_span(tracer, "one", request):
         raise ReplyError(-32602, "Task not found")
     (told,) = tracer.told
     assert (told.error, told.attributes["rpc.response.status_code"]) == ("-32602", "-32602")

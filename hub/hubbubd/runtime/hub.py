@@ -327,13 +327,13 @@ class Hub:
         idle = self.inbox.ids(lambda server: taking.owns(server) and not self.servers.is_at_work(server))
         await self.inbox.take(replace(taking, requests=idle))  # what a connection of this hub has asked stays
         await self.servers.take(taking)
-        await self.calls.take(taking)
+        await self.calls.end_unresumed(taking)
 
     async def leave(self, server: str, patience_s: float) -> None:
         """Let a server's calls end, for so long, then act on it no longer: another member will. Raises Unavailable."""
-        with self.calls.refused(server):
+        with self.calls.refuse_calls(server):
             with anyio.move_on_after(patience_s):
-                await self.calls.leave(server)
+                await self.calls.drain_server(server)
             # Not MOVED, which says that nothing was carried out: whoever hears that sends a call again.
             fault = cancelled(f"{server} was handed on to another member of the fleet", "OWNER_LOST")
             await self.servers.leave(server, fault)

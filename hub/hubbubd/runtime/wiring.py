@@ -196,7 +196,7 @@ def calls_of(
 ) -> Calls:
     ledger, tables, clock = ground.ledger, ground.tables, ground.clock
 
-    def absent(server: str) -> HubError:
+    def missing_queue_error(server: str) -> HubError:
         known = tables.servers.record(server) is not None
         return changing(server) if known and ground.ownership.me else NotFound("server", server)
 
@@ -235,8 +235,8 @@ def calls_of(
         support=support,
         quota=quotas.calls,
         spans=spans,
-        absent=absent,
-        kept_if_named=bool(ground.ownership.me),
+        missing_queue_error=missing_queue_error,
+        durable_if_named=bool(ground.ownership.me),
     )
 
 

@@ -8,7 +8,7 @@
 
 A parked call returns to in_progress when the server was waiting on the wire, and to the head of the queue when
 the request must be sent again (multi-round requests, MRTR). Parked and queued calls can end without having been sent.
-After a restart each unfinished call either ends, for the reason that `obstacle` gives, or is resumed (`taken_up`).
+After a restart each unfinished call either ends, for the reason that `obstacle` gives, or is resumed (`resumed`).
 """
 
 import math
@@ -125,21 +125,21 @@ def move(call: Call, state: CallState, now: float, *, result: bytes | None = Non
     )
 
 
-def goes_on(before: Call | None, after: Call, there: Call | None) -> Call | None:
-    """Return what is recorded of a call once it has changed from `before` to `after`, whatever is recorded now.
+def merge_change(before: Call | None, after: Call, stored: Call | None) -> Call | None:
+    """Return what is recorded of a call once it has changed from `before` to `after`, whatever is `stored` by then.
 
     An end is final, and another call under the same id is left alone.
     """
-    if there is before:
+    if stored is before:
         return after
-    if there is None or there.state.ended or there.created_at != after.created_at:
-        return there
-    return carried_over(before, after, there)
+    if stored is None or stored.state.ended or stored.created_at != after.created_at:
+        return stored
+    return carried_over(before, after, stored)
 
 
-def never_made(before: Call, failed: Call, there: Call | None) -> Call | None:
-    """Return what is recorded of a call that was given up while it was made: failed, whether it is recorded or not."""
-    return failed if there is None else goes_on(before, failed, there)
+def record_failed_creation(before: Call, failed: Call, stored: Call | None) -> Call | None:
+    """Return what is recorded of a call of which it is not known whether it was recorded: it has failed."""
+    return failed if stored is None else merge_change(before, failed, stored)
 
 
 def complete(call: Call, result: bytes, now: float) -> Call:
@@ -206,7 +206,7 @@ def never_sent(call: Call) -> bool:
     return call.detached and bool(call.fingerprint)
 
 
-def taken_up(call: Call) -> Call:
+def resumed(call: Call) -> Call:
     """Return an unfinished call as resumed after a restart: detached, and parked if it is in rounds."""
     parked = call.task_id is None and not never_sent(call)
     return replaced(

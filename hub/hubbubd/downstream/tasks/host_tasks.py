@@ -123,7 +123,7 @@ class HostTasks:
         """Note that a host asks about a task: it is there, and wants to know no less than if it asked the server."""
         if not call.state.ended:
             self.keep(host, call.id)
-            self.hub.calls.hasten(call)
+            self.hub.calls.poll_task_soon(call)
 
     def keep(self, host: McpHost, call_id: str) -> None:
         """Note that the host of a call that has not ended is there, so that its questions are kept for this host."""

@@ -10,7 +10,7 @@ from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd.rpc.fleet.changes import LOOK_S, OwnershipChanges, ended, with_each_other
 from hubbubd.rpc.fleet.peers import Peers, Unreached, read
 from hubbubd.rpc.methods import EOF
-from hubbubd.runtime.calls import Live, LiveCalls, LogEvent, ProgressEvent
+from hubbubd.runtime.calls import LiveCalls, LiveEvent, LogEvent, ProgressEvent
 from hubbubd.runtime.ownership import Owner, Ownership
 
 AGAIN_S = 1.0
@@ -77,12 +77,12 @@ class LiveElsewhere:
             while (response := await read(stream)) is not EOF:
                 self._attempt(owner).set()
                 if (event := _event(response)) is not None:
-                    self._live.hear(event)
+                    self._live.publish_remote(event)
         finally:
             stream.cancel()
 
 
-def _event(response: pb.LiveResponse) -> Live | None:
+def _event(response: pb.LiveResponse) -> LiveEvent | None:
     match response.WhichOneof("told"):
         case "progress":
             told = response.progress

@@ -8,7 +8,7 @@ import anyio
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd.core.calls.call_states import Call
 from hubbubd.rpc.messages import api_records
-from hubbubd.runtime.calls import Live, LiveCalls, ProgressEvent
+from hubbubd.runtime.calls import LiveCalls, LiveEvent, ProgressEvent
 from hubbubd.runtime.ownership import Ownership
 from hubbubd.runtime.records import BOOKMARK_S
 
@@ -21,10 +21,10 @@ async def told(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveR
 
     What this hub has heard from others is not told again.
     """
-    waiting: OrderedDict[object, Live] = OrderedDict()
+    waiting: OrderedDict[object, LiveEvent] = OrderedDict()
     news = anyio.Event()
 
-    def tell(call: Call, event: Live) -> None:
+    def tell(call: Call, event: LiveEvent) -> None:
         if not ownership.owns(call.server):
             return
         if isinstance(event, ProgressEvent):
@@ -48,7 +48,7 @@ async def told(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveR
                 yield pb.LiveResponse()
 
 
-def _response(event: Live) -> pb.LiveResponse:
+def _response(event: LiveEvent) -> pb.LiveResponse:
     if isinstance(event, ProgressEvent):
         return pb.LiveResponse(progress=api_records.progress(event))
     return pb.LiveResponse(log=api_records.call_log(event))

@@ -139,10 +139,10 @@ async def last_words(hub: Hub, closed: asyncio.Future[None]) -> None:
     begun, lost = hub.clock.steady(), hub.fleet.lost if hub.fleet is not None else anyio.Event()
     async with unless(hub.hurry), unless(lost):
         with anyio.move_on_after(hub.grace_left_s()):
-            await hub.calls.all_heard()
+            await hub.calls.drain_delays.wait_for_all()
             while not closed.done():  # one that has just come may not have begun
                 await asyncio.wait([closed], timeout=LAST_WORDS_S)
-                if not await hub.calls.all_heard():
+                if not await hub.calls.drain_delays.wait_for_all():
                     break
     ends = begun + (LOST_S if lost.is_set() else LAST_WORDS_S)
     await asyncio.wait([closed], timeout=max(0.0, ends - hub.clock.steady()))

@@ -79,7 +79,7 @@ class CallStreamServer:
 
         Raises InvalidArgument for a step that belongs to no call, and Unavailable (SHUTTING_DOWN).
         """
-        with self.calls.heard_out():
+        with self.calls.drain_delays.hold():
             if not self.calls.draining:
                 await self._run(steps, write)
         if self.calls.draining:

@@ -98,7 +98,7 @@ class CallService:
 
     async def clear_queue(self, request: pb.ClearQueueRequest) -> pb.ClearQueueResponse:
         server = access.use(requests.identifier(request.server, "server"), Permission.OPERATE)
-        cleared = await self._calls.clear(server)
+        cleared = await self._calls.clear_queue(server)
         return pb.ClearQueueResponse(cleared=cleared, counts=api_records.counts(self._calls.counts(server)))
 
 

@@ -2,15 +2,14 @@
 
 from hubbubd.runtime.calls.causes import Causes
 from hubbubd.runtime.calls.exchange import CallExchange
-from hubbubd.runtime.calls.progress import Live, LiveCalls
+from hubbubd.runtime.calls.progress import LiveCalls, LiveEvent
 from hubbubd.runtime.calls.queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.registry import Calls
-from hubbubd.runtime.calls.remote import RemoteCalls
 from hubbubd.runtime.calls.resumption import Resumption
 from hubbubd.runtime.calls.rounds.multi_round import MultiRound, kind_of
 from hubbubd.runtime.calls.rounds.url_elicitation import Consents
-from hubbubd.runtime.calls.spans import SpanRecorder, served
-from hubbubd.runtime.calls.spec import CallSpec, LogEvent, ProgressEvent
+from hubbubd.runtime.calls.spans import SpanRecorder, inbound_request_span
+from hubbubd.runtime.calls.spec import CallSpec, LogEvent, ProgressEvent, RemoteCalls
 from hubbubd.runtime.calls.tasks.client_tasks import ClientTasks
 from hubbubd.runtime.calls.tasks.orphans import Orphans
 from hubbubd.runtime.calls.tasks.support import TaskSupport
@@ -24,8 +23,8 @@ __all__ = [
     "ClientTasks",
     "Consents",
     "End",
-    "Live",
     "LiveCalls",
+    "LiveEvent",
     "LogEvent",
     "MultiRound",
     "Orphans",
@@ -35,6 +34,6 @@ __all__ = [
     "ServerQueue",
     "SpanRecorder",
     "TaskSupport",
+    "inbound_request_span",
     "kind_of",
-    "served",
 ]

@@ -1,7 +1,7 @@
 """Ends the pending requests that an ended call caused, or marks those it may have caused (`request_states.call_over`).
 
 Driven by the records, whatever ended the call: each call recorded as ended updates its requests, and each request that
-comes too late finds its call ended. The exchange asks for the `changes` beforehand, to commit them together with the
+comes too late finds its call ended. The exchange gets the `changes` beforehand, to commit them together with the
 end; anything else follows here.
 """
 
@@ -20,7 +20,7 @@ from hubbubd.timing.clock import Clock
 
 
 class Causes:
-    """An index of the requests that name each call."""
+    """An index of the requests that name each call as their cause, or as a candidate for it."""
 
     def __init__(
         self,
@@ -38,74 +38,79 @@ class Causes:
         self._inbox = inbox
         self._clock = clock
         self._alarms = alarms
-        self._named: dict[str, set[str]] = {}
-        inbox.as_its_calls_left_it = self._settled
+        self._request_ids: dict[str, set[str]] = {}
+        """By call, the requests that name it."""
+        inbox.mark_ended_calls = self._mark_ended_calls
         requests.follow(self._follow_request)
-        requests.act(self._settle_new)
+        requests.act(self._update_new_request)
         calls.act(self._follow_call)
 
-    async def take(self, taking: Takeover) -> None:
+    async def take_over(self, takeover: Takeover) -> None:
         """Index the stored requests of these servers; those whose calls have ended are updated on return."""
-        own = [request for request in self._requests if taking.owns(request.server)]
+        own = [request for request in self._requests if takeover.owns(request.server)]
         for request in own:
-            self._name(request)
-        named = {request.id for request in own if not core.over(request) and _names(request)}
-        await self._ledger.transact(lambda: (None, self._changes(named)))
+            self._index(request)
+        named = {request.id for request in own if not core.over(request) and _cause_ids(request)}
+        await self._ledger.transact(lambda: (None, self._update(named)))
 
-    def named(self, call_id: str) -> bool:
+    def has_open_request(self, call_id: str) -> bool:
         """Return whether a request that is not over names the call.
 
         One whose answer has just been delivered is over, though the index has it until that is durable.
         """
-        requests = map(self._requests.record, self._named.get(call_id, ()))
-        return any(request is not None and not core.over(request) for request in requests)
+        for request_id in self._request_ids.get(call_id, ()):
+            request = self._requests.record(request_id)
+            if request is not None and not core.over(request):
+                return True
+        return False
 
     def changes(self, call_id: str) -> list[Change[Any]]:
         """Return the changes of requests that follow from the recorded end of a call."""
-        return self._changes(self._named.get(call_id, ()))
+        return self._update(self._request_ids.get(call_id, ()))
 
-    def _changes(self, request_ids: Iterable[str]) -> list[Change[Any]]:
-        return self._inbox.changes(list(request_ids), self._settled)
+    def _update(self, request_ids: Iterable[str]) -> list[Change[Any]]:
+        return self._inbox.changes(list(request_ids), self._mark_ended_calls)
 
-    def _settled(self, request: PendingRequest) -> PendingRequest:
+    def _mark_ended_calls(self, request: PendingRequest) -> PendingRequest:
         """Return the request updated for those of its calls that have ended."""
-        for call_id in _names(request):
+        for call_id in _cause_ids(request):
             call = self._calls.record(call_id)  # every unfinished call has a record
             why = "its call is over" if call is None else core_calls.ending(call)
             if why is not None:
                 request = core.call_over(request, call_id, why, self._clock.now())
         return request
 
-    def _name(self, request: PendingRequest) -> None:
+    def _index(self, request: PendingRequest) -> None:
         if not core.over(request):
-            for call_id in _names(request):
-                self._named.setdefault(call_id, set()).add(request.id)
+            for call_id in _cause_ids(request):
+                self._request_ids.setdefault(call_id, set()).add(request.id)
 
     def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        request = after or before
-        assert request is not None
-        for call_id in _names(before) if before is not None else ():
-            if (there := self._named.get(call_id)) is not None:
-                there.discard(request.id)
-                if not there:
-                    del self._named[call_id]
+        if before is not None:
+            for call_id in _cause_ids(before):
+                request_ids = self._request_ids.get(call_id, set())
+                request_ids.discard(before.id)
+                if not request_ids:
+                    self._request_ids.pop(call_id, None)
         if after is not None:
-            self._name(after)
+            self._index(after)
 
-    def _settle_new(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        if before is None and after is not None and self._settled(after) is not after:
-            self._soon(after.id, {after.id})
+    def _update_new_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        """Update a request whose call ended while it was being committed."""
+        if before is None and after is not None and self._mark_ended_calls(after) is not after:
+            self._update_soon(after.id, {after.id})
 
     def _follow_call(self, _before: Call | None, after: Call | None) -> None:
-        if after is not None and after.state.ended and (request_ids := self._named.get(after.id)):
-            self._soon(after.id, set(request_ids))
+        if after is not None and after.state.ended and (request_ids := self._request_ids.get(after.id)):
+            self._update_soon(after.id, set(request_ids))
 
-    def _soon(self, name: str, request_ids: set[str]) -> None:
-        async def settle() -> None:
-            await self._ledger.transact(lambda: (None, self._changes(request_ids)))
+    def _update_soon(self, alarm_name: str, request_ids: set[str]) -> None:
+        async def update() -> None:
+            await self._ledger.transact(lambda: (None, self._update(request_ids)))
 
-        self._alarms.after(Due.CAUSE, name, 0, settle)
+        self._alarms.after(Due.CAUSE, alarm_name, 0, update)
 
 
-def _names(request: PendingRequest) -> tuple[str, ...]:
+def _cause_ids(request: PendingRequest) -> tuple[str, ...]:
+    """Return the call that caused a request, or else those that may have."""
     return (request.call_id,) if request.call_id is not None else request.candidate_call_ids

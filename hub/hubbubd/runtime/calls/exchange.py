@@ -68,44 +68,43 @@ class CallExchange:
         self._causes = causes
         self._spans = spans
 
-    async def take(self, taking: Takeover, under_way: Sequence[Call]) -> None:
+    async def end_unresumed(self, takeover: Takeover, under_way: Sequence[Call]) -> None:
         """End what belonged to calls of these servers that were not resumed; those under way were."""
-        await self._rounds.take(taking, under_way)
-        await self._client_tasks.take(taking)
-        await self._causes.take(taking)
+        await self._rounds.withdraw_unresumed(takeover, under_way)
+        await self._client_tasks.cancel_unresumed(takeover)
+        await self._causes.take_over(takeover)
 
-    async def begin(self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any]) -> None:
+    def poll_task_soon(self, call: Call) -> None:
+        """Poll the task of a call soon, if it is one."""
+        self._client_tasks.poll_call_soon(call)
+
+    async def execute(self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any]) -> None:
         """Execute a new call, from admission to its end."""
         if await self._admit(queue, active):
             await self._run(queue, active, partial(self._exchange, queue, active, params))
 
-    def hasten(self, call: Call) -> None:
-        """Poll the task of a call soon, if it is one."""
-        self._client_tasks.hasten_call(call)
-
-    def resume(self, queue: ServerQueue, active: ActiveCall) -> Callable[[], Awaitable[None]]:
+    def prepare_resumption(self, queue: ServerQueue, active: ActiveCall) -> Callable[[], Awaitable[None]]:
         """Return the execution of a call from before a restart. Reads what it needs from the store now."""
-        return partial(
-            self._run, queue, active, self._resumption.way_on(queue, active, partial(self._exchange, queue, active))
-        )
+        send_again = partial(self._exchange, queue, active)
+        return partial(self._run, queue, active, self._resumption.prepare(queue, active, send_again))
 
     async def _admit(self, queue: ServerQueue, active: ActiveCall) -> bool:
-        """Commit a call that is to be kept before it is sent; return False if the store refused it."""
-        if active.call.detached or active.kept:
+        """Commit a call whose record must be durable before it is sent; return False if the store refused it."""
+        if active.call.detached or active.is_durable_first:
             try:
-                await self._ledger.transact(lambda: (None, [self._made(active.call)]))
+                await self._ledger.transact(lambda: (None, [self._new_record(active.call)]))
             except HubError as exc:
                 active.refusal = exc
         if active.refusal is not None:
             failed = core.fail(active.call, of_hub(active.refusal), self._clock.now())
             if isinstance(active.refusal, UnknownOutcome):  # it must not wait in the records for ever
-                self._ledger.later(self._table, failed.id, partial(core.never_made, active.call, failed))
-            queue.leave(active, failed)
+                self._ledger.later(self._table, failed.id, partial(core.record_failed_creation, active.call, failed))
+            queue.remove(active, failed)
             active.ended.set()
         active.admitted.set()
         return active.refusal is None
 
-    def _made(self, call: Call) -> Change[Call]:
+    def _new_record(self, call: Call) -> Change[Call]:
         """Return the making of a call's record. Raises AlreadyExists if its id is taken."""
         if self._table.record(call.id) is not None:
             raise reused(call)
@@ -114,16 +113,8 @@ class CallExchange:
     async def _run(
         self, queue: ServerQueue, active: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
     ) -> None:
+        """End the call with the outcome of the exchange, unless the next hub is to resume it."""
         CURRENT_TRACE.set(active.call.trace)  # log lines from here on get the call's trace ids
-        try:
-            await self._outcome(queue, active, exchange)
-        finally:
-            self._consents.forget(active)
-
-    async def _outcome(
-        self, queue: ServerQueue, active: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
-    ) -> None:
-        """End the call with the outcome of the exchange, unless it is left for the next process to resume."""
         started = self._clock.steady()
         result: dict[str, Any] | None = None
         fault: Fault | None = None
@@ -136,81 +127,93 @@ class CallExchange:
         except Exception as exc:
             log.exception("call failed: internal error", call=active.call.id)
             fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
-        if result is None and self._resumption.outlives(queue, active, fault):
-            queue.leave(active, active.call)
+        finally:
+            self._consents.forget(active)
+        if result is not None:
+            ended = core.complete(active.call, payload.dumps(result), self._clock.now())
+        elif self._resumption.outlives(queue, active, fault):
+            queue.remove(active, active.call)
             active.ended.set()
             return
-        now = self._clock.now()
-        if result is not None:
-            await self._end(queue, active, core.complete(active.call, payload.dumps(result), now))
-            return
-        fault = fault or active.fault or queue.out_of_time(active)
-        details = {
-            "server": active.call.server,
-            "method": active.call.method,
-            "elapsed_s": round(self._clock.steady() - started, 3),
-        }
-        await self._end(
-            queue, active, core.fail(active.call, replace(fault, details={**details, **fault.details}), now)
-        )
+        else:
+            fault = fault or active.fault or queue.timeout_fault(active)
+            elapsed_s = round(self._clock.steady() - started, 3)
+            details = {"server": active.call.server, "method": active.call.method, "elapsed_s": elapsed_s}
+            fault = replace(fault, details={**details, **fault.details})
+            ended = core.fail(active.call, fault, self._clock.now())
+        await self._end(queue, active, ended)
 
     async def _exchange(
-        self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], sending: dict[str, Any] | None = None
+        self,
+        queue: ServerQueue,
+        active: ActiveCall,
+        params: dict[str, Any],
+        resumed_params: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Wait for a turn, send, and get the input that the server asks for, until there is a result.
 
-        `sending` are the params of the first exchange, if they differ: those of a resumed call.
+        `resumed_params` are those of a resumed call's first exchange.
         """
-        resumed, sending = sending is not None, params if sending is None else sending
+        is_resumed = resumed_params is not None
+        params_to_send = params if resumed_params is None else resumed_params
         while True:
-            with self._spans.queued(active):
-                link = await queue.turn(active)
-            if not await self._may_go_out(queue, link, active):
+            with self._spans.queue_span(active):
+                link = await queue.wait_for_turn(active)
+            if not await self._record_as_sent(queue, link, active):
                 continue
-            if (denial := denied(queue.config, active.call.method, sending)) is not None:
-                raise denial
-            if resumed:
+            if is_resumed:
                 require_rounds(link.hello, active.call)
-            await self._support.check(link.hello, active.call, sending)
+            await self._check(queue, link, active, params_to_send)
             await active.deadline.check()
-            sending = with_task(link.hello, queue.config, active.call, sending)
+            params_to_send = with_task(link.hello, queue.config, active.call, params_to_send)
             try:
-                result = await self._send(queue, link, active, sending)
+                result = await self._send(queue, link, active, params_to_send)
             except PeerError as exc:
-                await self._rounds.replied(active.call)
-                if resumed:
+                await self._rounds.mark_delivered(active.call)
+                if is_resumed:
                     require_state(active.call, exc)
                 await self._consents.ask(queue, active, link.hello, exc)
-                resumed = False
+                is_resumed = False
                 continue
             except UpstreamError as exc:
-                if active.resent or not _not_taken(exc.fault):
+                if active.was_resent or not _was_not_received(exc.fault):
                     raise
-                active.resent = True
+                active.was_resent = True
                 if queue.link is link:
-                    queue.attach(None)  # it is lost for all calls; they wait for the next link
-                queue.enter_again(active)
+                    queue.set_link(None)  # it is lost for all calls; they wait for the next link
+                queue.requeue(active)
                 continue
-            await self._rounds.replied(active.call)
-            resumed = False
-            task = created(active.call.method, sending, result, stateless=link.hello.era is Era.STATELESS)
+            await self._rounds.mark_delivered(active.call)
+            is_resumed = False
+            is_stateless = link.hello.era is Era.STATELESS
+            task = created(active.call.method, params_to_send, result, stateless=is_stateless)
             if task is not None:
-                return await self._client_tasks.begin(queue, active, link, task)
+                return await self._client_tasks.follow_new(queue, active, link, task)
             if result.get("resultType") != "input_required":
                 return shown(queue.config, active.call.method, result)
-            sending = await self._rounds.ask(queue, active, params, result)
+            params_to_send = await self._rounds.ask(queue, active, params, result)
 
-    async def _may_go_out(self, queue: ServerQueue, link: McpLink, active: ActiveCall) -> bool:
+    async def _check(self, queue: ServerQueue, link: McpLink, active: ActiveCall, params: dict[str, Any]) -> None:
+        """Raise what forbids the call, unless that was looked at with this configuration and this server."""
+        if active.checked_with is not None:
+            config, hello = active.checked_with
+            if config is queue.config and hello is link.hello:
+                return
+        if (denial := denied(queue.config, active.call.method, params)) is not None:
+            raise denial
+        await self._support.check(link.hello, active.call, params)
+
+    async def _record_as_sent(self, queue: ServerQueue, link: McpLink, active: ActiveCall) -> bool:
         """Record durably that a detached call is being sent; return False when it must wait for another turn.
 
         After a crash the record decides whether the call may have been executed. Raises Unavailable; then it is not
         sent.
         """
-        if active.call.detached and not active.known_as_sent:
+        if active.call.detached and not active.is_recorded_as_sent:
             await self._ledger.transact(lambda: (None, self._table.queued(active.call.id)))
-            active.known_as_sent = True
+            active.is_recorded_as_sent = True
             if queue.link is not link:
-                queue.enter_again(active)
+                queue.requeue(active)
                 return False
         return True
 
@@ -218,24 +221,25 @@ class CallExchange:
         self, queue: ServerQueue, link: McpLink, active: ActiveCall, params: dict[str, Any]
     ) -> dict[str, Any]:
         def on_progress(update: ProgressUpdate) -> None:
-            queue.progressed(active)
+            queue.note_progress(active)
             if self._live.wanted:
-                said = None if update.message is None else REDACTION.text(update.message)
-                event = ProgressEvent(active.call.id, update.progress, update.total, said)
-                self._live.tell(active.call, event)
+                message = None if update.message is None else REDACTION.text(update.message)
+                event = ProgressEvent(active.call.id, update.progress, update.total, message)
+                self._live.publish(active.call, event)
 
-        with self._orphans.looked_after(queue, link, active.call, params), self._spans.sent(active, params) as span:
+        orphan_search = self._orphans.search_if_cancelled(queue, link, active.call, params)
+        with orphan_search, self._spans.exchange_span(active, params) as span:
             return await link.request(
                 active.call.method, params or None, call_id=active.call.id, on_progress=on_progress, span=span
             )
 
     async def _end(self, queue: ServerQueue, active: ActiveCall, call: Call) -> None:
         queue.ended[call.state] += 1
-        self._ledger.later(self._table, call.id, partial(core.goes_on, active.call, call))
-        queue.leave(active, call)
+        self._ledger.later(self._table, call.id, partial(core.merge_change, active.call, call))
+        queue.remove(active, call)
         log.debug("call ended", call=call.id, server=call.server, method=call.method, state=call.state.value)
         try:
-            if call.detached or call.rounds or call.task_id or self._causes.named(call.id):
+            if call.detached or call.rounds or call.task_id or self._causes.has_open_request(call.id):
                 # Durable before the caller sees it; if the store fails now, write-behind retries.
                 with suppress(HubError):
                     await self._ledger.transact(
@@ -245,6 +249,6 @@ class CallExchange:
             active.ended.set()
 
 
-def _not_taken(fault: Fault) -> bool:
-    """Return whether the server has not taken the call: it knows no such session, or no connection could be made."""
+def _was_not_received(fault: Fault) -> bool:
+    """Return whether the server has not received the call: it knows no such session, or could not be reached."""
     return fault.code == FaultCode.SESSION_LOST or fault.details.get("sent") is False

@@ -1,4 +1,4 @@
-"""What calls tell while they are under way, for those who watch them here, and for other members of a fleet."""
+"""Progress and log messages of calls under way, for watchers here and at other members of a fleet."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Generator
@@ -8,11 +8,11 @@ from hubbubd.core.calls.call_states import Call
 from hubbubd.runtime.calls.spec import LogEvent, ProgressEvent
 from hubbubd.runtime.records import Table
 
-Live = ProgressEvent | LogEvent
-Tell = Callable[[Call, Live], None]
+LiveEvent = ProgressEvent | LogEvent
+OnLiveEvent = Callable[[Call, LiveEvent], None]
 
 MAX_EARLY = 1000
-"""The most calls whose newest progress is kept until the call itself is known."""
+"""The most calls whose newest progress is remembered until the call itself is known."""
 
 
 class LiveCalls:
@@ -20,56 +20,58 @@ class LiveCalls:
 
     def __init__(self, table: Table[Call]) -> None:
         self._table = table
-        self._followers: list[Tell] = []
+        self._followers: list[OnLiveEvent] = []
         self._early: OrderedDict[str, ProgressEvent] | None = None
+        """Progress of calls that are not known yet; None for a hub that never got any: it follows no calls for that."""
 
     @property
     def watched(self) -> bool:
-        """Whether anybody watches calls here."""
+        """Whether a client watches calls here."""
         return self._table.feed.watched
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody wants to know, here or at another member."""
+        """Whether a client watches, here or at another member."""
         return bool(self._followers) or self.watched
 
-    def tell(self, call: Call, event: Live) -> None:
-        """Publish what a call of one of this hub's servers tells. Of its progress the newest counts."""
-        self._publish(call, event)
-        for tell in self._followers:
-            tell(call, event)
+    def publish(self, call: Call, event: LiveEvent) -> None:
+        """Publish an event of a call of one of this hub's servers. Of its progress the newest counts."""
+        self._publish_here(call, event)
+        for on_event in self._followers:
+            on_event(call, event)
 
     @contextmanager
-    def follow(self, tell: Tell) -> Generator[None]:
-        """Tell of all that calls of this hub's servers tell, as it comes, during the block."""
-        self._followers.append(tell)
+    def follow(self, on_event: OnLiveEvent) -> Generator[None]:
+        """Get all events of calls of this hub's servers, as they come, during the block."""
+        self._followers.append(on_event)
         try:
             yield
         finally:
-            self._followers.remove(tell)
+            self._followers.remove(on_event)
 
-    def hear(self, event: Live) -> None:
-        """Publish what another member tells of a call; its progress may come before the call itself."""
+    def publish_remote(self, event: LiveEvent) -> None:
+        """Publish another member's event of a call; its progress may come before the call itself."""
         call = self._table.record(event.call_id)
         if call is not None:
-            self._publish(call, event)
+            self._publish_here(call, event)
         elif isinstance(event, ProgressEvent):
-            early = self._kept_early()
-            early[event.call_id] = event
-            if len(early) > MAX_EARLY:
-                early.popitem(last=False)
+            self._remember(event)
 
-    def _publish(self, call: Call, event: Live) -> None:
+    def _publish_here(self, call: Call, event: LiveEvent) -> None:
         key = call.id if isinstance(event, ProgressEvent) else object()
         self._table.feed.publish_live(call.id, call, key, event)
 
-    def _kept_early(self) -> OrderedDict[str, ProgressEvent]:
+    def _remember(self, event: ProgressEvent) -> None:
+        """Keep progress until its call is known; beyond MAX_EARLY calls the oldest is dropped."""
         if self._early is None:
-            early = self._early = OrderedDict[str, ProgressEvent]()
+            self._early = OrderedDict()
+            self._table.follow(self._publish_early)
+        self._early[event.call_id] = event
+        if len(self._early) > MAX_EARLY:
+            self._early.popitem(last=False)
 
-            def known(before: Call | None, call: Call | None) -> None:
-                if before is None and call is not None and (event := early.pop(call.id, None)) is not None:
-                    self._publish(call, event)
-
-            self._table.follow(known)
-        return self._early
+    def _publish_early(self, before: Call | None, call: Call | None) -> None:
+        if before is None and call is not None and self._early is not None:
+            event = self._early.pop(call.id, None)
+            if event is not None:
+                self._publish_here(call, event)

@@ -6,25 +6,25 @@ The order is that of `core/calls/queue.py`; this adds waiting and time.
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls import call_states as core
 from hubbubd.core.calls.call_states import Call, CallClock, CallState
-from hubbubd.core.calls.queue import CallQueue
+from hubbubd.core.calls.queue import CallQueue, Slot
 from hubbubd.core.inbox.request_states import CauseSource
 from hubbubd.core.servers.server_record import QueueCounts
 from hubbubd.errors import Category, Fault, HubError
 from hubbubd.frozen import replaced
-from hubbubd.runtime.calls.callers import Callers
 from hubbubd.telemetry.trace import Trace
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.timing.clock import Clock
 from hubbubd.timing.deadline import Deadline
-from hubbubd.upstream.ports import McpLink
+from hubbubd.upstream.ports import Hello, McpLink
 
 PENDING_IDS = 1000
 """How many of the pending requests it caused a call's record names: the newest."""
@@ -32,8 +32,18 @@ PENDING_IDS = 1000
 MAX_CANDIDATES = 50
 """How many candidate calls a pending request names at most."""
 
+SENT = (Slot.IN_FLIGHT, Slot.PARKED)
+"""Where the calls are that the server has received and not answered, but for tasks."""
+
 MAX_ASIDE = 1000
 """How many of a server's calls may continue as tasks without occupying a slot."""
+
+
+ANSWERED_S: Final = 5.0
+"""Seconds for which a server may still ask something about a call that it has answered."""
+
+UNANSWERED_S: Final = 60.0
+"""The same for a call that it has not answered: it may not have heard yet that nobody waits for it."""
 
 
 class End(StrEnum):
@@ -49,29 +59,32 @@ class End(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class ActiveCall:
-    """A call under way, valid once `admitted` is set without a `refusal`.
-
-    `fault` and `end` say why its work was ended; without them its deadline has passed. `place` is the span of
-    what was sent last. With `kept` its record is durable before it is sent, as that of a detached one. `known_as_sent`
-    says that, after a restart, the call is known to have been sent.
-    """
+    """A call under way. Whoever joins it waits for `admitted`, and then looks whether there is a `refusal`."""
 
     call: Call
     clock: CallClock
     _: KW_ONLY
     deadline: Deadline = field(default_factory=Deadline)
-    turn: asyncio.Event = field(default_factory=asyncio.Event)
+    has_turn: asyncio.Event = field(default_factory=asyncio.Event)
     admitted: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: HubError | None = None
+    """Why the store did not take the call."""
     fault: Fault | None = None
+    """Why it was stopped; with `end`, None while it was not, and if its deadline has passed."""
     end: End | None = None
-    pending: int = 0
+    open_questions: int = 0
     waiters: int = 0
-    kept: bool = False
-    resent: bool = False
-    known_as_sent: bool = False
-    place: Trace | None = None
+    """Callers that wait for its end."""
+    is_durable_first: bool = False
+    """Whether its record is durable before it is sent, as that of each detached call."""
+    was_resent: bool = False
+    is_recorded_as_sent: bool = False
+    """Whether the next hub, after a restart, knows that it was sent."""
+    last_span: Trace | None = None
+    """The span of what was sent last."""
+    checked_with: tuple[ServerConfig, Hello] | None = None
+    """The configuration and the server with which it was found that the call may be made; None: look again."""
 
     def stop(self, fault: Fault, end: End = End.CANCELLED) -> None:
         """End the call with a reason; on the wire it is cancelled at the server. The first reason counts."""
@@ -80,36 +93,68 @@ class ActiveCall:
             self.deadline.end()
 
 
+class RecentCallers:
+    """The principals whose calls have left the wire of one connection a moment ago."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+
+    def forget_all(self) -> None:
+        """Forget all, as a new connection begins, over which nobody has called."""
+        self._until.clear()
+
+    def note_end(self, principal: str, *, answered: bool) -> None:
+        """Note that a call of a principal has ended; `answered` says that its server has answered it."""
+        now = self._clock.steady()
+        self._until = {each: until for each, until in self._until.items() if until > now}
+        until = now + (ANSWERED_S if answered else UNANSWERED_S)
+        self._until[principal] = max(until, self._until.get(principal, until))
+
+    def is_only_caller(self, principal: str, on_the_wire: Iterable[str]) -> bool:
+        """Return whether the server can be at work for nobody but a principal."""
+        now = self._clock.steady()
+        late = (each for each, until in self._until.items() if until > now)
+        return all(each == principal for each in (*on_the_wire, *late))
+
+
 class ServerQueue:
-    """The unfinished calls of one server. `record` is called with the state before and after each change of a call."""
+    """The unfinished calls of one server."""
 
     def __init__(
-        self, config: ServerConfig, clock: Clock, record: Callable[[Call, Call], None], tracer: Tracer = OFF
+        self,
+        config: ServerConfig,
+        clock: Clock,
+        record: Callable[[Call, Call], None],
+        all_calls: dict[str, ActiveCall],
+        tracer: Tracer = OFF,
     ) -> None:
-        self._take(config)
+        """`record` gets each changed call, before and after. `all_calls` is the index of all queues' calls by id."""
+        self._set_config(config)
         self.tracer = tracer
         self.calls: dict[str, ActiveCall] = {}
         self.ended: Counter[CallState] = Counter()
         self.link: McpLink | None = None
-        self._callers = Callers(clock)
         self.closed = True
         """Whether the server is disconnected by request, or given up."""
         self.given_up: Fault | None = None
         """Why the hub gave up on the server, when that closed the queue."""
+        self._callers = RecentCallers(clock)
         self._clock = clock
         self._record = record
+        self._all_calls = all_calls
         self._queue = CallQueue(
             config.max_in_flight, config.max_queued, one_question_at_a_time=config.one_question_at_a_time
         )
-        self._attached = asyncio.Event()
+        self._link_came = asyncio.Event()
 
     def adopt(self, config: ServerConfig) -> None:
         """Apply changed options; calls already queued keep their deadlines."""
-        self._take(config)
+        self._set_config(config)
         self._queue.adopt(config.max_in_flight, config.max_queued, one_question_at_a_time=config.one_question_at_a_time)
-        self._next_turns()
+        self._give_turns()
 
-    def _take(self, config: ServerConfig) -> None:
+    def _set_config(self, config: ServerConfig) -> None:
         self.config = config
         self.fingerprint = config.fingerprint  # cached: a hash
 
@@ -126,19 +171,18 @@ class ServerQueue:
         )
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a call is on the wire or parked; a synchronous server cannot answer a ping then."""
-        return bool(self._queue.sent)
+        return self._queue.count(*SENT) > 0
 
     # Slots
 
-    def enter(self, call: Call) -> ActiveCall:
+    def add(self, call: Call) -> ActiveCall:
         """Queue a new call. Raises ResourceExhausted (QUEUE_FULL)."""
         self._queue.add(call.id, len(call.params))
-        active = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
-        self.calls[call.id] = active
-        self.time(active)
-        self._next_turns()
+        active = self._activate(call)
+        self.set_deadline(active)
+        self._give_turns()
         return active
 
     def resume(self, call: Call) -> ActiveCall:
@@ -146,17 +190,21 @@ class ServerQueue:
 
         No limit applies, as it was admitted before.
         """
-        active = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), place=call.trace)
+        active = self._activate(call)
         active.admitted.set()
-        active.known_as_sent = not core.never_sent(call)
-        self.calls[call.id] = active
+        active.is_recorded_as_sent = not core.never_sent(call)
         if core.never_sent(call):
-            self._queue.add_again(call.id, len(call.params))
-            self.time(active)
+            self._queue.add_resumed(call.id, len(call.params))
+            self.set_deadline(active)
         if call.task_id is not None:
             if call.state is CallState.WAITING_INPUT:
-                self.to(active, core.move(call, CallState.IN_PROGRESS, self._clock.now()))
+                self._move(active, CallState.IN_PROGRESS)
             self.set_aside(active)
+        return active
+
+    def _activate(self, call: Call) -> ActiveCall:
+        active = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), last_span=call.trace)
+        self.calls[call.id] = self._all_calls[call.id] = active
         return active
 
     def set_aside(self, active: ActiveCall) -> None:
@@ -164,170 +212,187 @@ class ServerQueue:
 
         Beyond MAX_ASIDE such calls keep their slots, which bounds their number.
         """
-        if len(self._queue.aside) < MAX_ASIDE:
+        if self._queue.count(Slot.ASIDE) < MAX_ASIDE:
             self._queue.set_aside(active.call.id)
         active.clock.without_timeout(self._clock.steady())
-        self.time(active)
-        self._next_turns()
+        self.set_deadline(active)
+        self._give_turns()
 
-    def enter_again(self, active: ActiveCall) -> None:
+    def requeue(self, active: ActiveCall) -> None:
         """Queue a call that must be sent again, at the head."""
         self._put_first(active)
-        self.to(active, core.move(active.call, CallState.QUEUED, self._clock.now()))
-        self._next_turns()
+        self._move(active, CallState.QUEUED)
+        self._give_turns()
 
     def _put_first(self, active: ActiveCall) -> None:
-        active.turn = asyncio.Event()
+        active.has_turn = asyncio.Event()
         self._queue.add_first(active.call.id)
 
-    def leave(self, active: ActiveCall, ended: Call) -> None:
-        """Remove a call that has ended."""
+    def remove(self, active: ActiveCall, ended: Call) -> None:
+        """Remove a call that has ended, or that the next hub goes on with; `ended` is its last state."""
         if active.call.started_at is not None:
             answered = ended.fault is None or ended.fault.category is Category.SERVER
-            self._callers.left(ended.principal, answered=answered)
+            self._callers.note_end(ended.principal, answered=answered)
         active.call = ended
         self._queue.remove(ended.id)
-        del self.calls[ended.id]
-        self._next_turns()
+        del self.calls[ended.id], self._all_calls[ended.id]
+        self._give_turns()
 
-    async def turn(self, active: ActiveCall) -> McpLink:
+    async def wait_for_turn(self, active: ActiveCall) -> McpLink:
         """Wait for the call's turn, move it to IN_PROGRESS, and return the link to send it over."""
-        while not active.turn.is_set():  # `attach` replaces the event of a turn that the link's end took back
-            await active.turn.wait()
+        while not active.has_turn.is_set():  # `set_link` replaces the event of a turn that the link's end took back
+            await active.has_turn.wait()
         await active.deadline.check()
         assert self.link is not None, "turns end with the link"
         active.clock.restart(self._clock.steady())
-        self.time(active)
-        self.to(active, core.move(active.call, CallState.IN_PROGRESS, self._clock.now()))
+        self.set_deadline(active)
+        self._move(active, CallState.IN_PROGRESS)
         return self.link
 
-    def attach(self, link: McpLink | None) -> None:
+    def set_link(self, link: McpLink | None) -> None:
         """Set the current link, or None when the connection is down; calls get turns only while there is one."""
         self.link = link
         if link is not None:
-            self._callers.begin()
-            self._attached.set()
-            self._attached = asyncio.Event()
-        if link is None:
+            self._callers.forget_all()
+            self._link_came.set()
+            self._link_came = asyncio.Event()
+        else:
             for active in reversed(self.calls.values()):
-                if active.turn.is_set() and active.call.state is CallState.QUEUED:  # has a turn, but is not sent yet
+                if active.has_turn.is_set() and active.call.state is CallState.QUEUED:  # it is not sent yet
                     self._put_first(active)
-        self._next_turns()
+        self._give_turns()
 
-    async def connected(self) -> McpLink:
+    async def wait_for_link(self) -> McpLink:
         """Wait for a link and return it."""
         while self.link is None:
-            await self._attached.wait()
+            await self._link_came.wait()
         return self.link
 
-    def _next_turns(self) -> None:
+    def _give_turns(self) -> None:
         while self.link is not None and (call_id := self._queue.next()) is not None:
-            self.calls[call_id].turn.set()
+            self.calls[call_id].has_turn.set()
 
     # Deadlines
 
-    def time(self, active: ActiveCall) -> None:
+    def set_deadline(self, active: ActiveCall) -> None:
         """Set the call's deadline from its clock."""
         at = active.clock.deadline()
         active.deadline.move(math.inf if at is None else at)
 
-    def progressed(self, active: ActiveCall) -> None:
-        """Restart the call's timeout after a progress notification, if so configured."""
+    def note_progress(self, active: ActiveCall) -> None:
+        """Restart the call's timeout, as its server has reported progress, if so configured."""
         if self.config.progress_resets_timeout:
             active.clock.restart(self._clock.steady())
-            self.time(active)
+            self.set_deadline(active)
 
     # Causes of pending requests
 
-    def cause(self, wire_call_id: str | None) -> tuple[ActiveCall | None, CauseSource | None]:
-        """Return the call that caused a request: that of the stream it came on, else the only candidate."""
+    def find_cause(self, wire_call_id: str | None) -> tuple[ActiveCall | None, CauseSource | None]:
+        """Return the call that caused a request: that of the stream it came on, else the only possible one."""
         if wire_call_id is not None:
             active = self.calls.get(wire_call_id)
             return active, CauseSource.WIRE if active else None
-        candidates = self.candidates()
-        return (candidates[0], CauseSource.INFERRED) if len(candidates) == 1 else (None, None)
+        causes = self._possible_causes()
+        return (causes[0], CauseSource.INFERRED) if len(causes) == 1 else (None, None)
 
-    def alone(self, principal: str) -> bool:
+    def works_only_for(self, principal: str) -> bool:
         """Return whether the server is at work for nobody else: now, or a moment ago."""
-        known = self._queue.sent | self._queue.aside
-        return self._callers.alone(principal, (self.calls[call_id].call.principal for call_id in known))
+        principals = (active.call.principal for active in self._calls_in(*SENT, Slot.ASIDE))
+        return self._callers.is_only_caller(principal, principals)
 
-    def candidates(self) -> list[ActiveCall]:
+    def _calls_in(self, *slots: Slot) -> list[ActiveCall]:
+        """Return the calls in these slots, oldest first."""
+        return [active for call_id, active in self.calls.items() if self._queue.slot(call_id) in slots]
+
+    def _possible_causes(self) -> list[ActiveCall]:
         """Return the calls that may have caused a request which does not name its cause, oldest first."""
         # Requests of tasks name their task, so calls on the wire are the likelier cause.
-        sent = self._queue.sent or self._queue.aside
-        return [active for call_id, active in self.calls.items() if call_id in sent]
+        return self._calls_in(*SENT) or self._calls_in(Slot.ASIDE)
 
-    def candidate_ids(self) -> tuple[str, ...]:
-        """Return the candidates' ids for a record; none if they are too many to be useful."""
-        found = tuple(active.call.id for active in self.candidates())
-        return found if len(found) <= MAX_CANDIDATES else ()
+    def possible_cause_ids(self) -> tuple[str, ...]:
+        """Return the ids of the calls that may be the cause, for a record; none if they are too many to be useful."""
+        causes = self._possible_causes()
+        return tuple(active.call.id for active in causes) if len(causes) <= MAX_CANDIDATES else ()
 
     @contextmanager
-    def asked(self, active: ActiveCall | None, *pending_ids: str, candidates: Collection[str] = ()) -> Generator[None]:
+    def park_causes(
+        self, cause: ActiveCall | None, *pending_ids: str, candidates: Collection[str] = ()
+    ) -> Generator[None]:
         """Park the causing call while a request on the wire waits for a person.
 
         With an unknown cause it may be any call the server knows of: none of them occupies a slot or loses time. The
         `candidates` record that they may be what the request waits for.
         """
-        known = self._queue.sent | self._queue.aside
-        calls = [active] if active is not None else [self.calls[call_id] for call_id in known]
-        perhaps = [self.calls[call_id] for call_id in candidates if call_id in self.calls] if active is None else []
+        if cause is not None:
+            causes = [cause]
+            parking = self.park(cause, *pending_ids)
+        else:
+            causes = self._calls_in(*SENT, Slot.ASIDE)
+            parking = self._hold(causes)
+        named = [self.calls[call_id] for call_id in candidates if call_id in self.calls] if cause is None else []
         try:
-            held = self._paused(calls) if active is None else self.parked(active, *pending_ids)
-            with held, self._perhaps(perhaps, pending_ids):
+            with parking, self._note_candidates(named, pending_ids):
                 yield
         finally:
-            for each in calls:
-                if each.pending == 0 and each.call.id in self._queue.parked | self._queue.aside:
-                    if each.call.id in self._queue.parked:
-                        self._queue.unpark(each.call.id)
-                    if each.call.state is CallState.WAITING_INPUT:
-                        self.to(each, core.move(each.call, CallState.IN_PROGRESS, self._clock.now()))
+            for active in causes:
+                self._continue(active)
+
+    def _continue(self, active: ActiveCall) -> None:
+        """Give a call its slot back once none of its questions is open; a task needs none."""
+        slot = self._queue.slot(active.call.id)
+        if active.open_questions > 0 or slot not in (Slot.PARKED, Slot.ASIDE):
+            return
+        if slot is Slot.PARKED:
+            self._queue.unpark(active.call.id)
+        if active.call.state is CallState.WAITING_INPUT:
+            self._move(active, CallState.IN_PROGRESS)
 
     @contextmanager
-    def _perhaps(self, calls: list[ActiveCall], pending_ids: tuple[str, ...]) -> Generator[None]:
+    def _note_candidates(self, calls: list[ActiveCall], pending_ids: tuple[str, ...]) -> Generator[None]:
         """Record on each of the calls, for the block, that it may be the cause."""
         for active in calls:
             ids = (*active.call.perhaps_pending_ids, *pending_ids)[-PENDING_IDS:]
-            self.to(active, replaced(active.call, perhaps_pending_ids=ids))
+            self._change(active, replaced(active.call, perhaps_pending_ids=ids))
         try:
             yield
         finally:
             for active in calls:
                 if active.call.id in self.calls:
                     ids = tuple(each for each in active.call.perhaps_pending_ids if each not in pending_ids)
-                    self.to(active, replaced(active.call, perhaps_pending_ids=ids))
+                    self._change(active, replaced(active.call, perhaps_pending_ids=ids))
 
     @contextmanager
-    def parked(self, active: ActiveCall, *pending_ids: str) -> Generator[None]:
+    def park(self, active: ActiveCall, *pending_ids: str) -> Generator[None]:
         """Free a call's slot and hold its clock for the block; afterwards it has no slot yet."""
         call = replaced(active.call, pending_ids=(*active.call.pending_ids, *pending_ids)[-PENDING_IDS:])
         if call.state is CallState.IN_PROGRESS:
             call = core.move(call, CallState.WAITING_INPUT, self._clock.now())
-        self.to(active, call)
-        with self._paused([active]):
+        self._change(active, call)
+        with self._hold([active]):
             yield
 
     @contextmanager
-    def _paused(self, calls: list[ActiveCall]) -> Generator[None]:
+    def _hold(self, calls: list[ActiveCall]) -> Generator[None]:
+        """Free the calls' slots and hold their clocks for the block."""
         for active in calls:
-            active.pending += 1
-            if active.call.id in self._queue.in_flight:
+            active.open_questions += 1
+            if self._queue.slot(active.call.id) is Slot.IN_FLIGHT:
                 self._queue.park(active.call.id)
             active.clock.hold(self._clock.steady())
-            self.time(active)
-        self._next_turns()
+            self.set_deadline(active)
+        self._give_turns()
         try:
             yield
         finally:
             for active in calls:
-                active.pending -= 1
+                active.open_questions -= 1
                 active.clock.release(self._clock.steady())
-                self.time(active)
+                self.set_deadline(active)
 
-    def to(self, active: ActiveCall, call: Call) -> None:
-        """Move a call to its next state, and record it."""
+    def _move(self, active: ActiveCall, state: CallState) -> None:
+        self._change(active, core.move(active.call, state, self._clock.now()))
+
+    def _change(self, active: ActiveCall, call: Call) -> None:
         before, active.call = active.call, call
         self._record(before, call)
 
@@ -343,24 +408,25 @@ class ServerQueue:
         for active in list(self.calls.values()):
             await active.ended.wait()
 
-    def queued(self) -> list[ActiveCall]:
+    def waiting_calls(self) -> list[ActiveCall]:
         """Return the calls that wait for a turn, next one first."""
-        return [self.calls[call_id] for call_id in self._queue.queued]
+        return [self.calls[call_id] for call_id in self._queue.waiting]
 
-    def out_of_time(self, active: ActiveCall) -> Fault:
+    def timeout_fault(self, active: ActiveCall) -> Fault:
         """Return the fault of a call whose deadline has passed."""
-        total = active.clock.out_of_total(self._clock.steady())
         call = active.call
-        waited = call.state is CallState.QUEUED
-        limit_s = call.max_s if total else call.timeout_s
-        where = "waiting for its turn" if waited else "waiting for the server"
-        if not waited and self.link is not None and (hint := self.link.hint()):
+        if active.clock.out_of_total(self._clock.steady()):
+            code, option, limit_s = "CALL_MAX_EXCEEDED", "call_max_s", call.max_s
+        else:
+            code, option, limit_s = "CALL_TIMEOUT", "call_timeout_s", call.timeout_s
+        is_queued = call.state is CallState.QUEUED
+        where = "waiting for its turn" if is_queued else "waiting for the server"
+        if not is_queued and self.link is not None and (hint := self.link.hint()):
             where = f"{where}: {hint}"
-        option = "call_max_s" if total else "call_timeout_s"
         return Fault(
-            code="CALL_MAX_EXCEEDED" if total else "CALL_TIMEOUT",
+            code=code,
             category=Category.TIMEOUT,
             message=f"{call.server} did not finish {call.method} within {limit_s:g} s ({option}), {where}",
             retryable=True,
-            details={"server": call.server, "method": call.method, "limit_s": limit_s, "queued": waited},
+            details={"server": call.server, "method": call.method, "limit_s": limit_s, "queued": is_queued},
         )

@@ -22,9 +22,8 @@ from hubbubd.upstream.ports import Era, Hello
 
 log = structlog.get_logger(__name__)
 
-
 SendAgain = Callable[[dict[str, Any], dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Continues a call, with its own params and those to send now; returns the result."""
+"""Sends a call, given its own params and those to send now, and returns the result."""
 
 
 class Resumption:
@@ -43,7 +42,7 @@ class Resumption:
                 config.fingerprint if config else None,
                 resume=config is not None and config.resume,
                 task_of=self._client_tasks.fingerprint(call),
-                answers_kept=self._rounds.kept(call) is not None,
+                answers_kept=self._rounds.stored_requests(call) is not None,
             )
         except Exception:
             log.exception("call not resumed: internal error", call=call.id)
@@ -56,65 +55,66 @@ class Resumption:
         stopped = fault is None and active.end is End.SHUTTING_DOWN
         return stopped and self.obstacle(active.call, queue.config) is None
 
-    def way_on(
+    def prepare(
         self, queue: ServerQueue, active: ActiveCall, send_again: SendAgain
     ) -> Callable[[], Awaitable[dict[str, Any]]]:
         """Return how a call without an obstacle continues. Reads what it needs from the store now."""
         if active.call.task_id is not None:
             return partial(self._client_tasks.resume, queue, active)
         if core.never_sent(active.call):
-            return partial(_first_turn, active, send_again)
-        return partial(self._next_round, queue, active, self._rounds.kept(active.call) or {}, send_again)
+            return partial(_send_first, active, send_again)
+        requests = self._rounds.stored_requests(active.call) or {}
+        return partial(self._go_on_with_round, queue, active, requests, send_again)
 
-    async def _next_round(
-        self, queue: ServerQueue, active: ActiveCall, asked: dict[str, PendingRequest], send_again: SendAgain
+    async def _go_on_with_round(
+        self, queue: ServerQueue, active: ActiveCall, requests: dict[str, PendingRequest], send_again: SendAgain
     ) -> dict[str, Any]:
         params = payload.loads_message(active.call.params, "params")
         refusal = active.call.rounds.refusal if active.call.rounds else None
         if refusal is not None:
-            await self._consents.resume(queue, active, refusal, asked)
+            await self._consents.resume(queue, active, refusal, requests)
             return await send_again(params, params)
-        return await send_again(params, await self._rounds.resume(queue, active, params, asked))
+        return await send_again(params, await self._rounds.resume(queue, active, params, requests))
 
 
-async def _first_turn(active: ActiveCall, send_again: SendAgain) -> dict[str, Any]:
+async def _send_first(active: ActiveCall, send_again: SendAgain) -> dict[str, Any]:
     params = payload.loads_message(active.call.params, "params")
     return await send_again(params, params)
 
 
-def in_order(left: list[Call]) -> list[Call]:
+def resumption_order(unfinished: list[Call]) -> list[Call]:
     """Return calls from before a restart in the order in which to resume them.
 
     Each call that was sent goes to the head of the queue, so these come newest first; unsent ones go to its end, oldest
     first.
     """
-    by_age = sorted(left, key=lambda call: call.created_at)
+    by_age = sorted(unfinished, key=lambda call: call.created_at)
     sent = [call for call in by_age if not core.never_sent(call)]
     return [*reversed(sent), *(call for call in by_age if core.never_sent(call))]
 
 
-def broken_off(taking: Takeover, why: str | None) -> Fault:
-    """Return the fault of a call that could not be resumed by who has its server now."""
-    message = f"{taking.happened}, and the call could not go on: {why}"
-    return Fault(code=taking.code, category=Category.CONNECTION, message=message, retryable=True)
+def lost_fault(takeover: Takeover, why: str | None) -> Fault:
+    """Return the fault of a call that the hub which has its server now could not resume."""
+    message = f"{takeover.happened}, and the call could not go on: {why}"
+    return Fault(code=takeover.code, category=Category.CONNECTION, message=message, retryable=True)
 
 
 def require_rounds(hello: Hello, call: Call) -> None:
     """Raise UpstreamError (RESUME_REJECTED) if the server no longer speaks the protocol of the answers it asked for."""
     if _is_mrtr(call) and hello.era is not Era.STATELESS:
-        raise _rejected(f"{call.server} has no multi-round requests any more, it speaks {hello.protocol_version}")
+        raise _rejection(f"{call.server} has no multi-round requests any more, it speaks {hello.protocol_version}")
 
 
 def require_state(call: Call, error: PeerError) -> None:
     """Raise UpstreamError (RESUME_REJECTED) if the server's error means that it rejects its own requestState."""
     if _is_mrtr(call) and error.code in (INVALID_REQUEST, INVALID_PARAMS):
-        raise _rejected(f"{call.server} does not go on where it asked: {error.message}", error) from error
+        raise _rejection(f"{call.server} does not go on where it asked: {error.message}", error) from error
 
 
 def _is_mrtr(call: Call) -> bool:
     return call.rounds is not None and call.rounds.refusal is None
 
 
-def _rejected(message: str, error: PeerError | None = None) -> UpstreamError:
+def _rejection(message: str, error: PeerError | None = None) -> UpstreamError:
     details = error.details if error is not None else {}
     return UpstreamError(Fault(code="RESUME_REJECTED", category=Category.SERVER, message=message, details=details))

@@ -55,13 +55,13 @@ class SpanRecorder:
 
     # Calls
 
-    def begun(self, call: Call, params: dict[str, object]) -> Call:
+    def with_trace(self, call: Call, params: dict[str, object]) -> Call:
         """Return a new call with a place in a trace: below that in its params' `_meta`, else below the RPC."""
         named = of_params(params)
-        around = named or CURRENT_TRACE.get()
-        if around is None and not self.tracer.on:
+        parent = named or CURRENT_TRACE.get()
+        if parent is None and not self.tracer.on:
             return call
-        trace = self.tracer.begin(around, f"call {mcp.about(call.method, params)[0]}")
+        trace = self.tracer.begin(parent, f"call {mcp.about(call.method, params)[0]}")
         serving = CURRENT_RPC.get()
         if serving is None or trace is None:
             return replaced(call, trace=trace)
@@ -71,17 +71,17 @@ class SpanRecorder:
         return replaced(call, trace=trace, under_way=(serving.span,) if waits else ())
 
     @contextmanager
-    def queued(self, active: ActiveCall) -> Generator[None]:
+    def queue_span(self, active: ActiveCall) -> Generator[None]:
         """Export the block, a call's wait for its turn, as a span."""
         start = active.call.created_at if active.call.started_at is None else self.tracer.now()
         try:
             yield
         finally:
             if self.tracer.on:
-                self._tell_queue(active.call, start, self.tracer.now())
+                self._export_queue_span(active.call, start, self.tracer.now())
 
     @contextmanager
-    def sent(self, active: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
+    def exchange_span(self, active: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
         """Yield the span of an exchange on the wire, for the link to export; the record lists it during the block."""
         if active.call.trace is None:
             yield None
@@ -91,23 +91,25 @@ class SpanRecorder:
         if trace is None:
             yield None
             return
-        active.place = trace
+        active.last_span = trace
         span = Span(name=name, kind=SpanKind.CLIENT, trace=trace, start=self.tracer.now(), attributes=attributes)
         if not trace.own:
             yield span
             return
-        self._note(active, (*active.call.under_way, span))
+        self._set_open_spans(active, (*active.call.under_way, span))
         try:
             yield span
         finally:
-            self._note(active, tuple(other for other in active.call.under_way if other is not span))
+            self._set_open_spans(active, tuple(other for other in active.call.under_way if other is not span))
 
-    def caller_left(self, active: ActiveCall) -> None:
+    def drop_rpc_span(self, active: ActiveCall) -> None:
         """Forget the RPC's span of a call whose caller is gone; the RPC exports it itself."""
         if active.call.under_way:
-            self._note(active, tuple(span for span in active.call.under_way if span.kind is not SpanKind.SERVER))
+            self._set_open_spans(
+                active, tuple(span for span in active.call.under_way if span.kind is not SpanKind.SERVER)
+            )
 
-    def taken_over(self, call: Call) -> Call:
+    def finish_open_spans(self, call: Call) -> Call:
         """Finish the open spans of a call from before a restart, and return the call without them."""
         if not call.under_way and call.started_at is not None:
             return call
@@ -115,28 +117,33 @@ class SpanRecorder:
         for span in call.under_way:
             self.tracer.tell(span, now, attributes={"hubbub.server": call.server}, error=RESTARTED)
         if call.started_at is None:
-            self._tell_queue(call, call.created_at, now)
+            self._export_queue_span(call, call.created_at, now)
         return replaced(call, under_way=())
 
-    def _note(self, active: ActiveCall, under_way: tuple[Span, ...]) -> None:
+    def _set_open_spans(self, active: ActiveCall, under_way: tuple[Span, ...]) -> None:
         before = active.call
         active.call = replaced(before, under_way=under_way)
-        self._ledger.later(self._calls, before.id, partial(core_calls.goes_on, before, active.call))
+        self._ledger.later(self._calls, before.id, partial(core_calls.merge_change, before, active.call))
 
-    def _tell_queue(self, call: Call, start: float, end: float) -> None:
+    def _export_queue_span(self, call: Call, start: float, end: float) -> None:
         trace = self.tracer.begin(call.trace, "queue") if call.trace and call.trace.own else None
         if trace is not None:
-            about: Attributes = {"hubbub.server": call.server, "hubbub.call.id": call.id}
+            attributes: Attributes = {"hubbub.server": call.server, "hubbub.call.id": call.id}
             self.tracer.tell(
-                Span(name="queue", kind=SpanKind.INTERNAL, trace=trace, start=start, attributes=about), end
+                Span(name="queue", kind=SpanKind.INTERNAL, trace=trace, start=start, attributes=attributes), end
             )
 
     def _follow_call(self, before: Call | None, call: Call | None) -> None:
-        if call is None or not call.state.ended or (before is not None and before.state.ended) or not _own(call.trace):
+        if (
+            call is None
+            or not call.state.ended
+            or (before is not None and before.state.ended)
+            or not _is_own(call.trace)
+        ):
             return
         params = payload.loads_object(call.params, "params")
-        name, about = mcp.about(call.method, params)
-        about |= {
+        name, attributes = mcp.about(call.method, params)
+        attributes |= {
             "hubbub.server": call.server,
             "hubbub.call.id": call.id,
             "hubbub.call.state": call.state.value,
@@ -144,36 +151,38 @@ class SpanRecorder:
             "hubbub.principal": mcp.text(call.principal),
         }
         if call.task_id is not None:
-            about["hubbub.task.id"] = mcp.text(call.task_id)
+            attributes["hubbub.task.id"] = mcp.text(call.task_id)
         if self.tracer.content:
-            about["gen_ai.tool.call.arguments"] = mcp.content(call.params)
-            about["gen_ai.tool.call.result"] = mcp.content(call.result)
-        self._tell(f"call {name}", call.trace, call.created_at, call.completed_at, about, error=_failure(call))
+            attributes["gen_ai.tool.call.arguments"] = mcp.content(call.params)
+            attributes["gen_ai.tool.call.result"] = mcp.content(call.result)
+        self._export(
+            f"call {name}", call.trace, call.created_at, call.completed_at, attributes, error=_call_error_type(call)
+        )
 
     # Pending requests
 
     def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         request = after or before
-        if request is None or (before is not None and core_inbox.over(before)) or not _own(request.trace):
+        if request is None or (before is not None and core_inbox.over(before)) or not _is_own(request.trace):
             return
         if after is not None and not core_inbox.over(after):
             return
         last = request.moments[-1].at if request.moments else request.created_at
         kind = SpanKind.SERVER if request.origin is Origin.PLAIN else SpanKind.INTERNAL
-        self._tell(
+        self._export(
             f"ask {request.kind}",
             request.trace,
             request.created_at,
             last,
-            self._about_request(request),
+            self._request_attributes(request),
             kind=kind,
-            error=_unanswered(request),
-            events=[_event(moment) for moment in request.moments],
+            error=_request_error_type(request),
+            events=[_span_event(moment) for moment in request.moments],
             links=[moment.trace for moment in request.moments if moment.trace],
         )
 
-    def _about_request(self, request: PendingRequest) -> Attributes:
-        about: Attributes = {
+    def _request_attributes(self, request: PendingRequest) -> Attributes:
+        attributes: Attributes = {
             "mcp.method.name": METHODS[request.kind],
             "hubbub.server": request.server,
             "hubbub.request.id": request.id,
@@ -182,29 +191,28 @@ class SpanRecorder:
             "hubbub.request.delivery": request.delivery.value,
         }
         if request.call_id:
-            about["hubbub.call.id"] = request.call_id
+            attributes["hubbub.call.id"] = request.call_id
         if request.cause_source:
-            about["hubbub.request.cause_source"] = request.cause_source.value
+            attributes["hubbub.request.cause_source"] = request.cause_source.value
         if request.task_id:
-            about["hubbub.task.id"] = mcp.text(request.task_id)
+            attributes["hubbub.task.id"] = mcp.text(request.task_id)
         if self.tracer.content:
             sampling = request.kind is RequestKind.SAMPLING
-            asked, said = (
-                ("gen_ai.input.messages", "gen_ai.output.messages") if sampling else ("hubbub.request", "hubbub.answer")
-            )
-            about[asked] = mcp.content(request.request)
-            about[said] = mcp.content(request.answer.payload if request.answer else None)
-        return about
+            input_key = "gen_ai.input.messages" if sampling else "hubbub.request"
+            output_key = "gen_ai.output.messages" if sampling else "hubbub.answer"
+            attributes[input_key] = mcp.content(request.request)
+            attributes[output_key] = mcp.content(request.answer.payload if request.answer else None)
+        return attributes
 
     # Tasks
 
     def _follow_task(self, before: Task | None, after: Task | None) -> None:
         task = after or before
-        if task is None or (before is not None and before.status.ended) or not _own(task.trace):
+        if task is None or (before is not None and before.status.ended) or not _is_own(task.trace):
             return
         if after is not None and not after.status.ended:
             return
-        about: Attributes = {
+        attributes: Attributes = {
             "mcp.method.name": mcp.text(task.method),
             "hubbub.server": task.server,
             "hubbub.task.id": mcp.text(task.id),
@@ -212,19 +220,19 @@ class SpanRecorder:
             "hubbub.task.status": task.status.value,
         }
         if task.call_id:
-            about["hubbub.call.id"] = task.call_id
+            attributes["hubbub.call.id"] = task.call_id
         error = None if task.status is TaskStatus.COMPLETED else f"TASK_{task.status.name}"
-        self._tell(
-            f"task {mcp.text(task.method)}", task.trace, task.created_at, task.last_updated_at, about, error=error
+        self._export(
+            f"task {mcp.text(task.method)}", task.trace, task.created_at, task.last_updated_at, attributes, error=error
         )
 
-    def _tell(
+    def _export(
         self,
         name: str,
         trace: Trace | None,
         start: float,
         end: float | None,
-        about: Attributes,
+        attributes: Attributes,
         *,
         kind: SpanKind = SpanKind.INTERNAL,
         error: str | None = None,
@@ -232,14 +240,14 @@ class SpanRecorder:
         links: list[Trace] | None = None,
     ) -> None:
         if trace is not None:
-            span = Span(name=name, kind=kind, trace=trace, start=start, attributes=about)
+            span = Span(name=name, kind=kind, trace=trace, start=start, attributes=attributes)
             self.tracer.tell(span, start if end is None else end, error=error, events=events or (), links=links or ())
 
 
 @contextmanager
-def served(tracer: Tracer, server: str, request: InboundRequest) -> Generator[None]:
+def inbound_request_span(tracer: Tracer, server: str, request: InboundRequest) -> Generator[None]:
     """Export the block as a span: a server's request that is answered without a person, if it belongs to a trace."""
-    name, about = mcp.about(request.method, request.params)
+    name, attributes = mcp.about(request.method, request.params)
     trace = tracer.begin(request.trace, name, SpanKind.SERVER) if tracer.on and request.trace else None
     if trace is None:
         yield
@@ -249,7 +257,7 @@ def served(tracer: Tracer, server: str, request: InboundRequest) -> Generator[No
         kind=SpanKind.SERVER,
         trace=trace,
         start=tracer.now(),
-        attributes={**about, "hubbub.server": server},
+        attributes={**attributes, "hubbub.server": server},
     )
     error: str | None = "cancelled"
     answered: Attributes = {}
@@ -266,11 +274,11 @@ def served(tracer: Tracer, server: str, request: InboundRequest) -> Generator[No
         tracer.tell(span, tracer.now(), attributes=answered, error=error)
 
 
-def _own(trace: Trace | None) -> bool:
+def _is_own(trace: Trace | None) -> bool:
     return trace is not None and trace.own
 
 
-def _failure(call: Call) -> str | None:
+def _call_error_type(call: Call) -> str | None:
     """Return `error.type` of an ended call."""
     if call.fault is not None:
         return call.fault.code
@@ -280,7 +288,7 @@ def _failure(call: Call) -> str | None:
     return None
 
 
-def _unanswered(request: PendingRequest) -> str | None:
+def _request_error_type(request: PendingRequest) -> str | None:
     """Return `error.type` of a pending request that is over, None if it was answered."""
     if request.state is RequestState.EXPIRED:
         return "REQUEST_EXPIRED"
@@ -289,8 +297,8 @@ def _unanswered(request: PendingRequest) -> str | None:
     return None if request.state is RequestState.ANSWERED else "REQUEST_WITHDRAWN"
 
 
-def _event(moment: RequestEvent) -> SpanEvent:
-    about: Attributes = {}
+def _span_event(moment: RequestEvent) -> SpanEvent:
+    attributes: Attributes = {}
     if moment.by is not None:
-        about = {"hubbub.by": mcp.text(moment.by), "hubbub.agent": moment.agent}
-    return SpanEvent(moment.what.value, moment.at, about)
+        attributes = {"hubbub.by": mcp.text(moment.by), "hubbub.agent": moment.agent}
+    return SpanEvent(moment.what.value, moment.at, attributes)

@@ -1,9 +1,14 @@
-"""The input of a call, and its live events."""
+"""The input of a call, its live events, and the port for calls at other members of a fleet."""
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import anyio
 
 from hubbubd import payload
+from hubbubd.core.calls.call_states import Call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +52,40 @@ class LogEvent:
 
     call_id: str
     params: bytes
+
+
+class RemoteCalls(Protocol):
+    """Makes calls where their servers are; `rpc/fleet/` implements it.
+
+    All raise as `Calls` does, and Unavailable (OWNER_CHANGING, OWNER_LOST).
+    """
+
+    def has(self, server: str) -> bool:
+        """Return whether another member has a server, and is to be asked."""
+        ...
+
+    def may(self) -> bool:
+        """Return whether what is asked for now may be asked of another member: it was not sent by one."""
+        ...
+
+    async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
+        """Make a call, wait for its end, and return it, whatever the outcome. Cancelling this cancels that."""
+        ...
+
+    async def start(self, spec: CallSpec, principal: str) -> Call:
+        """Queue a detached call; it is durable on return, and known here."""
+        ...
+
+    async def cancel(self, call: Call, *, abort: bool) -> Call:
+        """End a call."""
+        ...
+
+    async def give_up(self, call: Call) -> None:
+        """End a call, even a detached one, unless a caller waits for it here."""
+        ...
+
+    def following(
+        self, server: str, uri: str, principal: str, on_change: Callable[[str], None]
+    ) -> AbstractAsyncContextManager[anyio.Event]:
+        """Get the URI at each change of a resource during the block; as `Subscriptions.following`."""
+        ...

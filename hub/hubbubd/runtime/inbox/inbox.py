@@ -77,7 +77,7 @@ class Inbox:
         self._opening_bytes = Tally()
         self._shown = Viewers(ledger, shown, clock)
         self.reserved = Reservations(clock)
-        self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
+        self.mark_ended_calls: Callable[[PendingRequest], PendingRequest] = lambda request: request
         self.as_workers_take_them: Opening = nullcontext
         table.follow(self._follow)
         self.deadlines = Deadlines(
@@ -365,11 +365,11 @@ class Inbox:
 
         Ask this before delivery begins: the delivered answer may be what ends the call.
         """
-        return self.as_its_calls_left_it(request).cause_ended is not None
+        return self.mark_ended_calls(request).cause_ended is not None
 
     def delivered(self, request_id: str, *, late: bool = False) -> None:
         """Mark an answer as delivered, write-behind; `late` if it was `too_late`."""
-        self.note(request_id, lambda r: core.delivered(self.as_its_calls_left_it(r), self._clock.now(), late=late))
+        self.note(request_id, lambda r: core.delivered(self.mark_ended_calls(r), self._clock.now(), late=late))
 
     async def all_delivered(self, request_ids: Iterable[str]) -> None:
         """Mark answers as delivered; durable on return, or once a failed store recovers."""

@@ -154,7 +154,7 @@ class Assembly:
             receiver=ReceiverTasks(queue, self._tasks, self._inbox, self._clock),
             clock=self._clock,
             background=self._background,
-            on_log=self._calls.logged,
+            on_log=self._calls.publish_log,
             events=self._events,
             subscriptions=self._subscriptions,
             catalog=catalog,

@@ -158,7 +158,7 @@ class Forwarding:
             async def send(owner: Owner) -> Message:
                 return parse(await self._sent(asked, owner))
 
-            with self._heard_out(path):
+            with self._delay_drain(path):
                 return await self._at_owner(server, send, lambda: serve(request), asked.own_s)
 
         return at_owner
@@ -210,7 +210,7 @@ class Forwarding:
         async def here() -> bytes:
             raise changing(asked.server)  # it has just come to this member
 
-        with self._heard_out(asked.path):
+        with self._delay_drain(asked.path):
             return await self._at_owner(asked.server, lambda owner: self._sent(asked, owner), here, asked.own_s)
 
     async def stream(self, asked: ForwardedRpc) -> AsyncGenerator[bytes, None]:
@@ -313,9 +313,9 @@ class Forwarding:
         finally:
             stream.cancel()
 
-    def _heard_out(self, path: str) -> AbstractContextManager[None]:
+    def _delay_drain(self, path: str) -> AbstractContextManager[None]:
         """Have a member that ends wait for a call that its own caller has elsewhere."""
-        return self._hub.calls.heard_out() if path == _CALL else nullcontext()
+        return self._hub.calls.drain_delays.hold() if path == _CALL else nullcontext()
 
     @contextmanager
     def _measured(self, server: str, owner: Owner) -> Generator[Trace | None]:

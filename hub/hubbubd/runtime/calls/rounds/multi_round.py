@@ -68,103 +68,101 @@ class MultiRound:
         """
         state = result.get("requestState")
         rounds = replace(next_round(queue, active), state=state if isinstance(state, str) else None)
-        asked = result.get("inputRequests")
+        input_requests = result.get("inputRequests")
         answers: dict[str, Any] = {}
-        if asked:
-            questions = questions_of(asked)
+        if input_requests:
+            questions = parse_questions(input_requests)
             _require_declared(active.call, questions)
             answers = await self._ask_all(queue, active, rounds, questions)
         else:
-            await self._keep(active, rounds)
+            await self._commit(active, rounds)
             await anyio.sleep(min(STATE_ONLY_FIRST_S * 2 ** (rounds.count - 1), STATE_ONLY_MOST_S))
-        queue.enter_again(active)
-        return _again(params, rounds, answers)
+        queue.requeue(active)
+        return _params_with_answers(params, rounds, answers)
 
     async def resume(
-        self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], asked: Mapping[str, PendingRequest]
+        self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], requests: Mapping[str, PendingRequest]
     ) -> dict[str, Any]:
         """Do the same as `ask` for the round in which a call was before a restart. Raises UpstreamError."""
         rounds = active.call.rounds or core.RoundProgress()
-        with queue.parked(active):
-            answers = {**payload.loads(rounds.configured), **await self.answers(asked, _accepted)}
-        queue.enter_again(active)
-        return _again(params, rounds, answers)
+        with queue.park(active):
+            answers = {**payload.loads(rounds.configured), **await self.wait_for_answers(requests, _require_answer)}
+        queue.requeue(active)
+        return _params_with_answers(params, rounds, answers)
 
-    async def replied(self, call: Call) -> None:
+    async def mark_delivered(self, call: Call) -> None:
         """Mark the last round's answers as delivered, as the server replied to the call that carried them.
 
         Durable before anything that follows from the reply.
         """
         if call.rounds is not None:
-            await self._inbox.all_delivered(_asked(call))
+            await self._inbox.all_delivered(_request_ids(call))
 
-    def kept(self, call: Call) -> dict[str, PendingRequest] | None:
+    def stored_requests(self, call: Call) -> dict[str, PendingRequest] | None:
         """Return the requests of a call's last round by key; None if one of them has been deleted."""
+        rounds = call.rounds or core.RoundProgress()
         try:
-            return {
-                key: self._inbox.get(request_id) for key, request_id in (call.rounds or core.RoundProgress()).questions
-            }
+            return {key: self._inbox.get(request_id) for key, request_id in rounds.questions}
         except NotFound:
             return None
 
-    async def take(self, taking: Takeover, under_way: Iterable[Call]) -> None:
+    async def withdraw_unresumed(self, takeover: Takeover, under_way: Iterable[Call]) -> None:
         """Withdraw the requests of calls of these servers, except of those under way."""
-        wanted = {request_id for call in under_way for request_id in _asked(call)}
-        why = f"{taking.happened}, and its call has ended"
-        await self._inbox.abandon_all({Origin.ROUNDS}, why, taking.requests, but=wanted)
+        wanted = {request_id for call in under_way for request_id in _request_ids(call)}
+        why = f"{takeover.happened}, and its call has ended"
+        await self._inbox.abandon_all({Origin.ROUNDS}, why, takeover.requests, but=wanted)
 
     async def _ask_all(
         self, queue: ServerQueue, active: ActiveCall, rounds: core.RoundProgress, questions: Questions
     ) -> dict[str, Any]:
         """Return the answers by key; configured roots need no person."""
-        known = {
-            key: {"roots": list(queue.config.roots)} for key, (kind, _) in questions.items() if configured(queue, kind)
-        }
-        asked = {
-            key: self._request(queue, active, *question) for key, question in questions.items() if key not in known
-        }
-        async with self.asking(queue, active, replace(rounds, configured=payload.dumps(known)), asked):
-            return {**known, **await self.answers(asked, _accepted)}
+        configured: dict[str, Any] = {}
+        requests: dict[str, PendingRequest] = {}
+        for key, (kind, params) in questions.items():
+            if has_configured_answer(queue, kind):
+                configured[key] = {"roots": list(queue.config.roots)}
+            else:
+                requests[key] = new_request(queue, active, Origin.ROUNDS, kind, params, now=self._clock.now())
+        async with self.park(queue, active, replace(rounds, configured=payload.dumps(configured)), requests):
+            return {**configured, **await self.wait_for_answers(requests, _require_answer)}
 
     @asynccontextmanager
-    async def asking(
-        self, queue: ServerQueue, active: ActiveCall, rounds: core.RoundProgress, asked: Mapping[str, PendingRequest]
+    async def park(
+        self, queue: ServerQueue, active: ActiveCall, rounds: core.RoundProgress, requests: Mapping[str, PendingRequest]
     ) -> AsyncGenerator[None]:
         """Add a round's requests to the inbox, and park the call for the block."""
-        rounds = replace(rounds, questions=tuple((key, request.id) for key, request in asked.items()))
-        with queue.parked(active, *(request.id for request in asked.values())):
-            await self._keep(active, rounds, *asked.values())
+        rounds = replace(rounds, questions=tuple((key, request.id) for key, request in requests.items()))
+        with queue.park(active, *(request.id for request in requests.values())):
+            await self._commit(active, rounds, *requests.values())
             yield
 
-    async def _keep(self, active: ActiveCall, rounds: core.RoundProgress, *asked: PendingRequest) -> None:
+    async def _commit(self, active: ActiveCall, rounds: core.RoundProgress, *requests: PendingRequest) -> None:
         """Commit a round together with its requests."""
 
-        def kept() -> Sequence[Change[Any]]:
-            step = partial(core.goes_on, active.call, replace(active.call, rounds=rounds))
+        def plan_call() -> Sequence[Change[Any]]:
+            step = partial(core.merge_change, active.call, replace(active.call, rounds=rounds))
             return self._table.step(active.call.id, step)
 
         try:
-            await self._inbox.open(asked, kept)
+            await self._inbox.open(requests, plan_call)
         finally:  # if cancelled, the commit may have held
             active.call = replace(active.call, rounds=self._table.get(active.call.id).rounds)
 
-    async def answers(
-        self, asked: Mapping[str, PendingRequest], take: Callable[[PendingRequest], Any]
+    async def wait_for_answers(
+        self, requests: Mapping[str, PendingRequest], read_answer: Callable[[PendingRequest], Any]
     ) -> dict[str, Any]:
-        """Wait until all requests are settled; return what `take` makes of each, by key. Its error ends the wait."""
-        # Requests settled before a restart may be deleted as soon as they are delivered, so take their answers first.
-        answers = {key: take(request) for key, request in asked.items() if request.state is not RequestState.OPEN}
-        while remaining := {request.id: key for key, request in asked.items() if key not in answers}:
+        """Wait until all requests are settled; return what `read_answer` returns for each, by key.
+
+        Its error ends the wait.
+        """
+        # Requests settled before a restart may be deleted as soon as they are delivered, so read their answers first.
+        answers = {key: read_answer(each) for key, each in requests.items() if each.state is not RequestState.OPEN}
+        while remaining := {request.id: key for key, request in requests.items() if key not in answers}:
             await self._inbox.wait_any(list(remaining))
             for request in map(self._inbox.get, remaining):
                 if request.state is not RequestState.OPEN:
-                    answers[remaining[request.id]] = take(request)
-        return {key: answers[key] for key in asked}
-
-    def _request(
-        self, queue: ServerQueue, active: ActiveCall, kind: RequestKind, params: dict[str, Any]
-    ) -> PendingRequest:
-        return asked_by(queue, active, Origin.ROUNDS, kind, params, now=self._clock.now())
+                    answers[remaining[request.id]] = read_answer(request)
+        return {key: answers[key] for key in requests}
 
 
 def next_round(queue: ServerQueue, active: ActiveCall) -> core.RoundProgress:
@@ -176,35 +174,37 @@ def next_round(queue: ServerQueue, active: ActiveCall) -> core.RoundProgress:
 
 
 def _require_declared(call: Call, questions: Questions) -> None:
-    """Raise PeerError, as a server does, if the caller has declared capabilities and they do not have a question."""
-    own = declared(call.params)
-    for kind, params in questions.values() if own is not None else ():
-        if own is not None and not serves(own, kind, params):
+    """Raise PeerError, as a server does, if the caller has declared capabilities and a question needs another one."""
+    capabilities = declared(call.params)
+    if capabilities is None:
+        return
+    for kind, params in questions.values():
+        if not serves(capabilities, kind, params):
             message = f"the server asks for {kind}, which the client did not declare"
             raise PeerError(MISSING_CAPABILITY, message, {"requiredCapabilities": needed(kind)})
 
 
-def _again(params: dict[str, Any], rounds: core.RoundProgress, answers: dict[str, Any]) -> dict[str, Any]:
+def _params_with_answers(params: dict[str, Any], rounds: core.RoundProgress, answers: dict[str, Any]) -> dict[str, Any]:
     """Return the params with which a call is sent again."""
-    again = {**params}
+    params_to_send = {**params}
     if answers:
-        again["inputResponses"] = answers
+        params_to_send["inputResponses"] = answers
     if rounds.state is not None:
-        again["requestState"] = rounds.state
-    return again
+        params_to_send["requestState"] = rounds.state
+    return params_to_send
 
 
-def _accepted(request: PendingRequest) -> Any:
+def _require_answer(request: PendingRequest) -> Any:
     """Return the answer. Raises UpstreamError (INPUT_REFUSED) when there is none."""
     if request.answer is None or request.answer.refused:
         raise input_refused(f"{request.kind} was refused, so the call was not sent again")
     return payload.loads(request.answer.payload)
 
 
-def asked_by(
+def new_request(
     queue: ServerQueue, active: ActiveCall, origin: Origin, kind: RequestKind, params: dict[str, Any], *, now: float
 ) -> PendingRequest:
-    """Return a pending request for something asked in a result of the call itself."""
+    """Return a pending request for input that the result of the call itself has asked for."""
     config, call = queue.config, active.call
     return PendingRequest(
         id=f"req_{secrets.token_hex(8)}",
@@ -218,37 +218,38 @@ def asked_by(
         cause_source=CauseSource.WIRE,
         principal=call.principal,
         task_id=call.task_id,
-        trace=queue.tracer.begin(of_params(params) or active.place, f"ask {kind}"),
+        trace=queue.tracer.begin(of_params(params) or active.last_span, f"ask {kind}"),
     )
 
 
-def configured(queue: ServerQueue, kind: RequestKind) -> bool:
+def has_configured_answer(queue: ServerQueue, kind: RequestKind) -> bool:
     """Return whether the configuration answers this kind of request."""
     return kind is RequestKind.ROOTS and queue.config.roots != "ask"
 
 
-def _asked(call: Call) -> tuple[str, ...]:
+def _request_ids(call: Call) -> tuple[str, ...]:
     return tuple(request_id for _, request_id in call.rounds.questions) if call.rounds else ()
 
 
-def questions_of(asked: object) -> Questions:
+def parse_questions(input_requests: object) -> Questions:
     """Parse an inputRequests object. Raises UpstreamError (INVALID_RESPONSE)."""
-    if not isinstance(asked, Mapping):
+    if not isinstance(input_requests, Mapping):
         raise input_fault("INVALID_RESPONSE", "inputRequests is not an object")
     questions: dict[str, tuple[RequestKind, dict[str, Any]]] = {}
-    for key, request in cast("Mapping[str, Any]", asked).items():
+    for key, request in cast("Mapping[str, Any]", input_requests).items():
         fields = _object(request)
-        inner = _object(fields.get("params"))
-        kind = kind_of(fields.get("method"), inner)
+        params = _object(fields.get("params"))
+        kind = kind_of(fields.get("method"), params)
         if kind is None:
             raise input_fault("INVALID_RESPONSE", f"inputRequests.{key} is not a request that a client answers")
-        if (wrong := problem(kind, inner)) is not None:
+        if (wrong := problem(kind, params)) is not None:
             raise input_fault("INVALID_RESPONSE", f"inputRequests.{key}: {wrong}")
-        questions[key] = (kind, inner)
+        questions[key] = (kind, params)
     return questions
 
 
 def _object(value: object) -> dict[str, Any]:
+    """Return the value if it is a JSON object, and an empty one otherwise."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 

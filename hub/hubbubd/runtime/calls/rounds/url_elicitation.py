@@ -17,7 +17,7 @@ from hubbubd.core.inbox.request_states import Origin, PendingRequest, RequestKin
 from hubbubd.core.jsonrpc import URL_ELICITATION_REQUIRED
 from hubbubd.errors import PeerError
 from hubbubd.runtime.calls.queue import ActiveCall, ServerQueue
-from hubbubd.runtime.calls.rounds.multi_round import MultiRound, asked_by, next_round
+from hubbubd.runtime.calls.rounds.multi_round import MultiRound, new_request, next_round
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Hello
 
@@ -34,83 +34,83 @@ class Consents:
     def __init__(self, rounds: MultiRound, clock: Clock) -> None:
         self._rounds = rounds
         self._clock = clock
-        self._pages: dict[str, dict[ActiveCall, dict[str, anyio.Event]]] = {}
+        self._completions: dict[str, dict[ActiveCall, dict[str, anyio.Event]]] = {}
         """By server, call and elicitationId: set once the server has reported completion."""
 
     async def ask(self, queue: ServerQueue, active: ActiveCall, hello: Hello, error: PeerError) -> None:
         """Ask people to visit the URLs of an error, and queue the call again.
 
-        Raises the error itself when it is a different one, when somebody does not agree, or when the server does not
+        Raises the error itself when it is a different one, when a person does not agree, or when the server does not
         report completion in the time for answers; and UpstreamError (TOO_MANY_ROUNDS).
         """
-        pages = _pages(error) if queue.config.elicitation and hello.protocol_version == REVISION else {}
+        pages = _parse_pages(error) if queue.config.elicitation and hello.protocol_version == REVISION else {}
         if not pages:
             raise error
 
         refusal = payload.dumps({"code": error.code, "message": error.message, "data": error.data})
         rounds = replace(next_round(queue, active), refusal=refusal)
-        done = self._pages.setdefault(queue.config.name, {}).setdefault(active, {})
-        awaited = [page for page in pages if page in done and not done[page].is_set()]
-        asked = {
-            page: asked_by(queue, active, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, now=self._clock.now())
+        completions = self._completions.setdefault(queue.config.name, {}).setdefault(active, {})
+        awaited = [page for page in pages if page in completions and not completions[page].is_set()]
+        requests = {
+            page: new_request(queue, active, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, now=self._clock.now())
             for page, params in pages.items()
             if page not in awaited
         }
-        done.update({page: anyio.Event() for page in asked})
-        async with self._rounds.asking(queue, active, rounds, asked):
-            await self._rounds.answers(asked, partial(_agreed, error))
-            with anyio.move_on_after(queue.config.answered_within_s(durable=True)) as patience:
+        completions.update({page: anyio.Event() for page in requests})
+        async with self._rounds.park(queue, active, rounds, requests):
+            await self._rounds.wait_for_answers(requests, partial(_require_consent, error))
+            with anyio.move_on_after(queue.config.answered_within_s(durable=True)) as timeout:
                 for page in awaited:
-                    await done[page].wait()
-            if patience.cancelled_caught:
+                    await completions[page].wait()
+            if timeout.cancelled_caught:
                 raise error
             with anyio.move_on_after(COMPLETION_S):
-                for page in asked:
-                    await done[page].wait()
-        queue.enter_again(active)
+                for page in requests:
+                    await completions[page].wait()
+        queue.requeue(active)
 
-    def complete(self, server: str, elicitation_id: object) -> None:
+    def note_completion(self, server: str, elicitation_id: object) -> None:
         """Handle a server's notification that an elicitation is complete."""
-        for done in self._pages.get(server, {}).values():
-            if isinstance(elicitation_id, str) and elicitation_id in done:
-                done[elicitation_id].set()
+        for completions in self._completions.get(server, {}).values():
+            if isinstance(elicitation_id, str) and elicitation_id in completions:
+                completions[elicitation_id].set()
 
     def forget(self, active: ActiveCall) -> None:
         """Forget the URLs of a call that has ended."""
-        calls = self._pages.get(active.call.server, {})
+        calls = self._completions.get(active.call.server, {})
         calls.pop(active, None)
         if not calls:
-            self._pages.pop(active.call.server, None)
+            self._completions.pop(active.call.server, None)
 
     async def resume(
-        self, queue: ServerQueue, active: ActiveCall, refusal: bytes, asked: Mapping[str, PendingRequest]
+        self, queue: ServerQueue, active: ActiveCall, refusal: bytes, requests: Mapping[str, PendingRequest]
     ) -> None:
         """Do the same as `ask` for a call from before a restart. Raises PeerError.
 
         Completion cannot be reported over the new connection, so this waits COMPLETION_S.
         """
         error = payload.loads(refusal)
-        with queue.parked(active):
-            await self._rounds.answers(asked, partial(_agreed, PeerError(**error)))
+        with queue.park(active):
+            await self._rounds.wait_for_answers(requests, partial(_require_consent, PeerError(**error)))
             await anyio.sleep(COMPLETION_S)
-        queue.enter_again(active)
+        queue.requeue(active)
 
 
-def _agreed(error: PeerError, request: PendingRequest) -> None:
+def _require_consent(error: PeerError, request: PendingRequest) -> None:
+    """Raise the server's error unless the person has agreed to visit the page."""
     if request.answer is None or payload.loads(request.answer.payload).get("action") != "accept":
         raise error
 
 
-def _pages(error: PeerError) -> dict[str, dict[str, Any]]:
-    """Return the elicitations in an error by id; none if any of them is invalid."""
-    wanted: list[Any] = []
+def _parse_pages(error: PeerError) -> dict[str, dict[str, Any]]:
+    """Return the elicitations in an error by id; none if it is another error, or if any of them is invalid."""
     match error.data:
         case {"elicitations": [*elicitations]} if error.code == URL_ELICITATION_REQUIRED:
-            wanted = elicitations
-        case _:
             pass
+        case _:
+            return {}
     pages: dict[str, dict[str, Any]] = {}
-    for page in wanted:
+    for page in elicitations:
         match page:
             case {"mode": "url", "elicitationId": str(name), "message": str(), "url": str()} if name not in pages:
                 pages[name] = cast("dict[str, Any]", page)

@@ -12,7 +12,7 @@ from hubbubd.runtime.calls.queue import ActiveCall, ServerQueue
 from hubbubd.telemetry.trace import passed_on
 from hubbubd.upstream.ports import McpLink
 
-TELL_S = 5.0
+ACCEPT_S = 5.0
 """Seconds the end of a call waits for its server to accept a cancellation or an answer."""
 
 
@@ -30,12 +30,13 @@ class ActiveTask:
     wake: anyio.Event = field(default_factory=anyio.Event)
     done: anyio.Event = field(default_factory=anyio.Event)
     fetching: bool = False
+    """Whether `tasks/result` is under way."""
     failure: UpstreamError | None = None
 
     async def request(self, link: McpLink, method: str, **params: Any) -> dict[str, Any]:
         """Send a request about the task; what the server asks meanwhile belongs to its call. Raises as `McpLink`."""
         # No span per poll, there would be too many: the task's own is propagated.
-        call_id, span = self.active.call.id, passed_on(self.active.place)
+        call_id, span = self.active.call.id, passed_on(self.active.last_span)
         with anyio.move_on_after(self.queue.config.call_timeout_s if method != "tasks/result" else None):
             return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id, span=span)
         message = f"{self.queue.config.name} did not answer {method} in time"

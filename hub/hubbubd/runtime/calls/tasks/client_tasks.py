@@ -20,8 +20,8 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, PeerError
 from hubbubd.runtime.calls.queue import ActiveCall, End, ServerQueue
-from hubbubd.runtime.calls.tasks.active_task import TELL_S, ActiveTask
-from hubbubd.runtime.calls.tasks.poller import TaskPoller, outcome
+from hubbubd.runtime.calls.tasks.active_task import ACCEPT_S, ActiveTask
+from hubbubd.runtime.calls.tasks.poller import TaskPoller, require_result
 from hubbubd.runtime.calls.tasks.questions import TaskQuestions
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ownership import Takeover
@@ -41,34 +41,34 @@ class ClientTasks:
         self._clock = clock
         self._questions = TaskQuestions(table, inbox, clock)
         self._poller = TaskPoller(ledger, table, self._questions, clock)
-        self._followed: dict[tuple[str, str], ActiveTask] = {}
+        self._active_tasks: dict[tuple[str, str], ActiveTask] = {}
         calls.act(self._follow_call)
 
-    async def take(self, taking: Takeover) -> None:
-        """Cancel the tasks of these servers, and withdraw the requests of tasks, whose calls were not resumed."""
-        waiting = {call.task_id for call in self._calls if not call.state.ended}
-        own = [task for task in self._table if task.role is TaskRole.CLIENT and taking.owns(task.server)]
+    async def cancel_unresumed(self, takeover: Takeover) -> None:
+        """Cancel the tasks of these servers whose calls were not resumed, and withdraw the requests of such tasks."""
+        task_ids = {call.task_id for call in self._calls if not call.state.ended}
+        own = [task for task in self._table if task.role is TaskRole.CLIENT and takeover.owns(task.server)]
         for task in own:
-            if task.id not in waiting and not task.status.ended:
-                self._poller.cancelled(task.id, "its call has ended")
-        wanted = {request_id for task in own if task.id in waiting for request_id in task.pending_ids}
-        why = f"{taking.happened}, and its task has ended"
-        await self._inbox.abandon_all({Origin.TASK_INPUT}, why, taking.requests, but=wanted)
+            if task.id not in task_ids and not task.status.ended:
+                self._poller.mark_cancelled(task.id, "its call has ended")
+        wanted = {request_id for task in own if task.id in task_ids for request_id in task.pending_ids}
+        why = f"{takeover.happened}, and its task has ended"
+        await self._inbox.abandon_all({Origin.TASK_INPUT}, why, takeover.requests, but=wanted)
 
     # Polling
 
-    async def begin(
+    async def follow_new(
         self, queue: ServerQueue, active: ActiveCall, link: McpLink, wire: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Poll the task that a call has become, and return the call's result.
 
         Raises PeerError (the task failed) and UpstreamError: TASK_CANCELLED, TASK_LOST, INPUT_REFUSED.
         """
-        followed = ActiveTask("", wire["taskId"], queue, active, link.hello.era is Era.STATELESS)
-        async with self._held(followed):
-            followed.task_id = await self._keep(active, followed, wire)
+        active_task = ActiveTask("", wire["taskId"], queue, active, link.hello.era is Era.STATELESS)
+        async with self._registered(active_task):
+            active_task.task_id = await self._commit(active, active_task, wire)
             queue.set_aside(active)
-            return await self._poller.follow(followed)
+            return await self._poller.follow(active_task)
 
     def fingerprint(self, call: Call) -> str | None:
         """Return the fingerprint of the server that holds a call as a task; None if no task is known."""
@@ -76,22 +76,22 @@ class ClientTasks:
         return task.fingerprint if task is not None and task.role is TaskRole.CLIENT else None
 
     async def resume(self, queue: ServerQueue, active: ActiveCall) -> dict[str, Any]:
-        """Poll the task of a call from before a restart. As `begin`."""
+        """Poll the task of a call from before a restart. As `follow_new`."""
         task = self._table.get(active.call.task_id or "")
         if task.status.ended:
-            return outcome(task)
-        followed = ActiveTask(task.id, task.remote_id or "", queue, active)
-        async with self._held(followed):
-            followed.stateless = (await queue.connected()).hello.era is Era.STATELESS
-            return await self._poller.follow(followed)
+            return require_result(task)
+        active_task = ActiveTask(task.id, task.remote_id or "", queue, active)
+        async with self._registered(active_task):
+            active_task.stateless = (await queue.wait_for_link()).hello.era is Era.STATELESS
+            return await self._poller.follow(active_task)
 
-    async def _keep(self, active: ActiveCall, followed: ActiveTask, wire: Mapping[str, Any]) -> str:
+    async def _commit(self, active: ActiveCall, active_task: ActiveTask, wire: Mapping[str, Any]) -> str:
         """Commit a new task together with its call, and return its id. Raises Unavailable."""
 
         def plan() -> tuple[str, Sequence[Change[Any]]]:
-            task = self._new(followed, wire)
+            task = self._new_task(active_task, wire)
             call = replace(active.call, task_id=task.id)
-            step = partial(core_calls.goes_on, active.call, call)
+            step = partial(core_calls.merge_change, active.call, call)
             return task.id, [self._table.new(task.id, task), *self._calls.step(call.id, step)]
 
         try:
@@ -100,48 +100,48 @@ class ClientTasks:
             known = self._calls.record(active.call.id)
             active.call = replace(active.call, task_id=known.task_id if known is not None else None)
 
-    def _new(self, followed: ActiveTask, wire: Mapping[str, Any]) -> Task:
-        config, now = followed.queue.config, self._clock.now()
-        name = core.name_for(followed.remote_id)
+    def _new_task(self, active_task: ActiveTask, wire: Mapping[str, Any]) -> Task:
+        config, now = active_task.queue.config, self._clock.now()
+        name = core.name_for(active_task.remote_id)
         if name is None or self._table.record(name) is not None:
             name = f"task_{secrets.token_hex(8)}"
         task = Task(
             id=name,
-            remote_id=followed.remote_id,
+            remote_id=active_task.remote_id,
             server=config.name,
             fingerprint=config.fingerprint,
             role=TaskRole.CLIENT,
-            method=followed.active.call.method,
+            method=active_task.active.call.method,
             created_at=now,
             last_updated_at=now,
-            call_id=followed.active.call.id,
-            principal=followed.active.call.principal,
-            trace=followed.queue.tracer.begin(followed.active.call.trace, "task tools/call"),
+            call_id=active_task.active.call.id,
+            principal=active_task.active.call.principal,
+            trace=active_task.queue.tracer.begin(active_task.active.call.trace, "task tools/call"),
         )
         return core.observed(task, wire, now)
 
     @asynccontextmanager
-    async def _held(self, followed: ActiveTask) -> AsyncGenerator[None]:
+    async def _registered(self, active_task: ActiveTask) -> AsyncGenerator[None]:
         """Register the task as under way; if the block fails for good, cancel the task at the server."""
-        key = followed.queue.config.name, followed.remote_id
-        self._followed[key] = followed
-        active = followed.active
+        key = active_task.queue.config.name, active_task.remote_id
+        self._active_tasks[key] = active_task
+        active = active_task.active
         try:
             try:
                 yield
             finally:
                 if not self.outlives(active):
-                    self._questions.take_back(followed)
+                    self._questions.withdraw(active_task)
         except BaseException as exc:
             hub_ends = not isinstance(exc, Exception) and not active.deadline.over
             if not hub_ends and not self.outlives(active):
                 with anyio.CancelScope(shield=True):
-                    await self._give_up(followed)
+                    await self._cancel_at_server(active_task)
             raise
         finally:
-            if self._followed.get(key) is followed:  # a server may have used the id twice
-                del self._followed[key]
-            followed.done.set()
+            if self._active_tasks.get(key) is active_task:  # a server may have used the id twice
+                del self._active_tasks[key]
+            active_task.done.set()
 
     def outlives(self, active: ActiveCall) -> bool:
         """Return whether the task of a call continues at the server while the hub is down."""
@@ -149,19 +149,20 @@ class ClientTasks:
         task = self._table.record(active.call.task_id or "")
         return stopped and active.call.detached and task is not None and not task.status.ended
 
-    async def _give_up(self, followed: ActiveTask) -> None:
-        task = self._table.record(followed.task_id)
+    async def _cancel_at_server(self, active_task: ActiveTask) -> None:
+        """Cancel a task for which no call waits; it is recorded as cancelled even if its server refuses."""
+        task = self._table.record(active_task.task_id)
         if task is not None and task.status.ended:
             return
-        link = followed.queue.link
+        link = active_task.queue.link
         if link is not None:
-            with suppress(PeerError, HubError), anyio.move_on_after(TELL_S):
-                await followed.request(link, "tasks/cancel")
-        task = self._table.record(followed.task_id)
+            with suppress(PeerError, HubError), anyio.move_on_after(ACCEPT_S):
+                await active_task.request(link, "tasks/cancel")
+        task = self._table.record(active_task.task_id)
         if task is not None and not task.status.ended:
-            fault = followed.active.fault or (followed.failure.fault if followed.failure else None)
+            fault = active_task.active.fault or (active_task.failure.fault if active_task.failure else None)
             why = fault.message if fault else "its call ran out of time"
-            self._poller.cancelled(task.id, why)
+            self._poller.mark_cancelled(task.id, why)
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
         """Delete a client task together with its call."""
@@ -171,21 +172,21 @@ class ClientTasks:
 
     # Requests and notifications of servers
 
-    def known(self, server: str, remote_id: str) -> tuple[ActiveCall, str] | None:
+    def find_active(self, server: str, remote_id: str) -> tuple[ActiveCall, str] | None:
         """Return the call and the hub's task id of a task under way, by the server's id of it."""
-        followed = self._followed.get((server, remote_id))
-        return (followed.active, followed.task_id) if followed is not None and followed.task_id else None
+        active_task = self._active_tasks.get((server, remote_id))
+        return (active_task.active, active_task.task_id) if active_task is not None and active_task.task_id else None
 
-    def hasten(self, server: str, remote_id: str) -> None:
-        """Poll at once, since the server has sent a notification about the task."""
-        if (followed := self._followed.get((server, remote_id))) is not None:
-            followed.wake.set()
+    def poll_soon(self, server: str, remote_id: str) -> None:
+        """Poll a task at once, since the server has sent a notification about it."""
+        if (active_task := self._active_tasks.get((server, remote_id))) is not None:
+            active_task.wake.set()
 
-    def hasten_call(self, call: Call) -> None:
-        """Do the same for the task of a call, since somebody wants to know how far it is."""
+    def poll_call_soon(self, call: Call) -> None:
+        """Poll the task of a call at once, since a client asks how far it is."""
         task = self._table.record(call.task_id or "")
         if task is not None and task.remote_id is not None:
-            self.hasten(task.server, task.remote_id)
+            self.poll_soon(task.server, task.remote_id)
 
     async def open(self, request: PendingRequest) -> None:
         """Add a request on the wire to the inbox, committed together with the references of its task and call to it.
@@ -193,13 +194,13 @@ class ClientTasks:
         So those who follow the call hear at once that it waits. Raises ResourceExhausted and Unavailable.
         """
 
-        def refer(task: Task | None) -> Task | None:
+        def add_reference(task: Task | None) -> Task | None:
             if task is None or task.role is not TaskRole.CLIENT:
                 return task
             return replace(task, pending_ids=(*task.pending_ids, request.id))
 
         def plan_references() -> Sequence[Change[Any]]:
-            of_task = self._table.step(request.task_id or "", refer)
+            of_task = self._table.step(request.task_id or "", add_reference)
             return [*of_task, *self._calls.queued(request.call_id or "")]
 
         await self._inbox.open([request], plan_references)
@@ -212,22 +213,22 @@ class ClientTasks:
         Raises NotFound, FailedPrecondition, PeerError, UpstreamError.
         """
         task = self._table.get(task_id)
-        followed = self._followed.get((task.server, task.remote_id or ""))
+        active_task = self._active_tasks.get((task.server, task.remote_id or ""))
         if not task.status.ended:
-            if followed is None or (link := followed.queue.link) is None:
+            if active_task is None or (link := active_task.queue.link) is None:
                 raise FailedPrecondition(f"{task.server} is not connected", reason="SERVER_NOT_CONNECTED")
             try:
-                wire = await followed.request(link, "tasks/cancel")
+                wire = await active_task.request(link, "tasks/cancel")
             except PeerError as exc:
                 if exc.code != INVALID_PARAMS:
                     raise
-                followed.wake.set()  # it may have ended at this moment: poll its status
+                active_task.wake.set()  # it may have ended at this moment: poll its status
             else:
-                if not followed.stateless:
-                    await self._poller.see(task_id, wire)
-                followed.wake.set()
-            with anyio.move_on_after(TELL_S):
-                await followed.done.wait()
+                if not active_task.stateless:
+                    await self._poller.observe(task_id, wire)
+                active_task.wake.set()
+            with anyio.move_on_after(ACCEPT_S):
+                await active_task.done.wait()
             task = self._table.get(task_id)
             if task.status in (TaskStatus.WORKING, TaskStatus.INPUT_REQUIRED, TaskStatus.CANCELLED):
                 return task

@@ -41,8 +41,10 @@ class Orphans:
         self._creating = Tally()
 
     @contextmanager
-    def looked_after(self, queue: ServerQueue, link: McpLink, call: Call, params: Mapping[str, Any]) -> Generator[None]:
-        """Watch over a request that may create a task; if it is cancelled, look for an orphan."""
+    def search_if_cancelled(
+        self, queue: ServerQueue, link: McpLink, call: Call, params: Mapping[str, Any]
+    ) -> Generator[None]:
+        """If the block, a request that may create a task, is cancelled, search for the orphan."""
         if call.method != "tools/call" or "task" not in params or link.hello.era is Era.STATELESS:
             yield
             return
@@ -50,8 +52,8 @@ class Orphans:
         try:
             yield
         except anyio.get_cancelled_exc_class():
-            able: Mapping[str, Any] = link.hello.capabilities.get("tasks") or {}
-            if queue.config.transport == "stdio" and "list" in able and "cancel" in able:
+            methods: Mapping[str, Any] = link.hello.capabilities.get("tasks") or {}
+            if queue.config.transport == "stdio" and "list" in methods and "cancel" in methods:
                 self._background.start_soon(self._search, link, call)
             raise
         finally:
@@ -59,7 +61,7 @@ class Orphans:
 
     async def _search(self, link: McpLink, call: Call) -> None:
         with anyio.move_on_after(SEARCH_S), suppress(PeerError, HubError):
-            found = await _unfinished(link, call)
+            found = await _list_unfinished_ids(link, call)
             if self._creating[call.server]:
                 return  # one of these may be the task of another call whose reply is under way
             await anyio.sleep(SETTLE_S)
@@ -69,7 +71,7 @@ class Orphans:
                 await link.request("tasks/cancel", {"taskId": remote_id}, call_id=call.id)
 
 
-async def _unfinished(link: McpLink, call: Call) -> set[str]:
+async def _list_unfinished_ids(link: McpLink, call: Call) -> set[str]:
     found: set[str] = set()
     cursor: str | None = None
     for _ in range(MAX_PAGES):

@@ -36,88 +36,90 @@ class TaskPoller:
         self._questions = questions
         self._clock = clock
 
-    async def follow(self, followed: ActiveTask) -> dict[str, Any]:
+    async def follow(self, active_task: ActiveTask) -> dict[str, Any]:
         """Poll a task until it ends, and return the result of its call. Raises PeerError and UpstreamError."""
-        followed.active.place = self._table.get(followed.task_id).trace
-        async with followed.group as group:
-            self._questions.take_up(followed)
-            await self._poll(followed)
+        active_task.active.last_span = self._table.get(active_task.task_id).trace
+        async with active_task.group as group:
+            self._questions.resume(active_task)
+            await self._poll(active_task)
             group.cancel_scope.cancel()
-        if followed.failure is not None:
-            raise followed.failure
-        return outcome(self._table.get(followed.task_id))
+        if active_task.failure is not None:
+            raise active_task.failure
+        return require_result(self._table.get(active_task.task_id))
 
-    async def _poll(self, followed: ActiveTask) -> None:
+    async def _poll(self, active_task: ActiveTask) -> None:
         """Poll until the task has ended or is given up."""
-        while not (task := self._table.get(followed.task_id)).status.ended and followed.failure is None:
-            link = await followed.queue.connected()
-            longer_s = 0.0
+        while not (task := self._table.get(active_task.task_id)).status.ended and active_task.failure is None:
+            link = await active_task.queue.wait_for_link()
+            least_pause_s = 0.0
             try:
-                await self._ask(followed, link)
+                await self._poll_once(active_task, link)
             except UpstreamError as exc:
-                longer_s = backoff.asked_s(exc.fault.retry_after_s)
+                least_pause_s = backoff.asked_s(exc.fault.retry_after_s)
                 if not exc.fault.retryable:
-                    followed.failure = exc
+                    active_task.failure = exc
             except PeerError as exc:
                 # A server may forget a task as soon as it has sent the result, which may be on its way.
-                if exc.code in (INVALID_PARAMS, METHOD_NOT_FOUND) and not followed.fetching:
+                if exc.code in (INVALID_PARAMS, METHOD_NOT_FOUND) and not active_task.fetching:
                     if not self._table.get(task.id).status.ended:
-                        followed.failure = _lost(task, exc)
-                    await self._end(followed, exc)
+                        active_task.failure = _task_lost(task, exc)
+                    await self._end(active_task, exc)
             except HubError as exc:
                 log.warning("task state not stored", task=task.id, error=str(exc))
-            if followed.failure is None and not (task := self._table.get(task.id)).status.ended:
-                await followed.pause(max(core.poll_s(task), longer_s))
+            if active_task.failure is None and not (task := self._table.get(task.id)).status.ended:
+                await active_task.pause(max(core.poll_s(task), least_pause_s))
 
-    async def _ask(self, followed: ActiveTask, link: McpLink) -> None:
-        wire = await followed.request(link, "tasks/get")
-        await self.see(followed.task_id, wire)
+    async def _poll_once(self, active_task: ActiveTask, link: McpLink) -> None:
+        wire = await active_task.request(link, "tasks/get")
+        await self.observe(active_task.task_id, wire)
         status = TaskStatus(wire["status"])
-        if followed.stateless:
+        if active_task.stateless:
             match status:
                 case TaskStatus.COMPLETED:
-                    await self._end(followed, wire["result"])
+                    await self._end(active_task, wire["result"])
                 case TaskStatus.FAILED:
                     error = wire["error"]
-                    await self._end(followed, PeerError(error["code"], error["message"], error.get("data")))
+                    await self._end(active_task, PeerError(error["code"], error["message"], error.get("data")))
                 case TaskStatus.INPUT_REQUIRED:
-                    await self._questions.put(followed, wire["inputRequests"])
+                    await self._questions.add_new(active_task, wire["inputRequests"])
                 case _:
                     pass
         elif status is TaskStatus.INPUT_REQUIRED:
-            if not followed.fetching:
-                followed.fetching = True
-                followed.group.start_soon(self._fetch_while_asked, followed, link)
-        elif status in (TaskStatus.COMPLETED, TaskStatus.FAILED) and not followed.fetching:
-            await self._fetch(followed, link, wire)
+            if not active_task.fetching:
+                active_task.fetching = True
+                active_task.group.start_soon(self._fetch_during_questions, active_task, link)
+        elif status in (TaskStatus.COMPLETED, TaskStatus.FAILED) and not active_task.fetching:
+            await self._fetch(active_task, link, wire)
 
-    async def _fetch(self, followed: ActiveTask, link: McpLink, wire: Mapping[str, Any]) -> None:
+    async def _fetch(self, active_task: ActiveTask, link: McpLink, wire: Mapping[str, Any]) -> None:
         try:
-            result = await followed.request(link, "tasks/result")
-            await self._end(followed, core.failure(wire, result) or result)
+            result = await active_task.request(link, "tasks/result")
+            await self._end(active_task, core.failure(wire, result) or result)
         except PeerError as exc:
-            await self._end(followed, exc)
+            await self._end(active_task, exc)
 
-    async def _fetch_while_asked(self, followed: ActiveTask, link: McpLink) -> None:
+    async def _fetch_during_questions(self, active_task: ActiveTask, link: McpLink) -> None:
         """Wait for the result, which lets the server send requests on its stream; polling goes on meanwhile."""
         outcome: dict[str, Any] | PeerError | None = None
         try:
-            outcome = await followed.request(link, "tasks/result")
+            outcome = await active_task.request(link, "tasks/result")
         except PeerError as exc:
             outcome = exc
         except HubError as exc:
-            log.info("task result fetch failed; retried", task=followed.task_id, error=str(exc))
+            log.info("task result fetch failed; retried", task=active_task.task_id, error=str(exc))
         if outcome is not None:
             wire: Mapping[str, Any] = {}
             # A cancelled task may return a result, too: the status decides.
             with suppress(PeerError, HubError):
-                wire = await followed.request(link, "tasks/get")
-                await self.see(followed.task_id, wire)
-            await self._end(followed, (core.failure(wire, outcome) if isinstance(outcome, dict) else None) or outcome)
-        followed.fetching = False
-        followed.wake.set()
+                wire = await active_task.request(link, "tasks/get")
+                await self.observe(active_task.task_id, wire)
+            await self._end(
+                active_task, (core.failure(wire, outcome) if isinstance(outcome, dict) else None) or outcome
+            )
+        active_task.fetching = False
+        active_task.wake.set()
 
-    async def see(self, task_id: str, wire: Mapping[str, Any]) -> Task:
+    async def observe(self, task_id: str, wire: Mapping[str, Any]) -> Task:
         """Update a task from the server's report; durable on return, so that each of its states is observed."""
 
         def plan() -> tuple[Task, list[Change[Any]]]:
@@ -127,28 +129,28 @@ class TaskPoller:
 
         return await self._ledger.transact(plan)
 
-    async def _end(self, followed: ActiveTask, outcome: dict[str, Any] | PeerError | Failure) -> None:
+    async def _end(self, active_task: ActiveTask, outcome: dict[str, Any] | PeerError | Failure) -> None:
         now = self._clock.now()
 
-        def ended(task: Task | None) -> Task | None:
-            return task if task is None or task.status.ended else _ended(task, outcome, now)
+        def end(task: Task | None) -> Task | None:
+            return task if task is None or task.status.ended else _end_task(task, outcome, now)
 
         try:
-            await self._ledger.change(self._table, followed.task_id, ended)
+            await self._ledger.change(self._table, active_task.task_id, end)
         except HubError:
-            self._ledger.later(self._table, followed.task_id, ended)  # the record follows when the store recovers
+            self._ledger.later(self._table, active_task.task_id, end)  # the record follows when the store recovers
 
-    def cancelled(self, task_id: str, why: str) -> None:
-        """Note that a task is cancelled unless it has ended, write-behind."""
+    def mark_cancelled(self, task_id: str, why: str) -> None:
+        """Mark a task as cancelled unless it has ended, write-behind."""
         now = self._clock.now()
 
-        def cancelled(task: Task | None) -> Task | None:
+        def cancel(task: Task | None) -> Task | None:
             return task if task is None or task.status.ended else core.move(task, TaskStatus.CANCELLED, now, why)
 
-        self._ledger.later(self._table, task_id, cancelled)
+        self._ledger.later(self._table, task_id, cancel)
 
 
-def outcome(task: Task) -> dict[str, Any]:
+def require_result(task: Task) -> dict[str, Any]:
     """Return the result of an ended task for its call. Raises PeerError and UpstreamError."""
     if task.result is not None:
         return payload.loads(task.result)
@@ -158,11 +160,11 @@ def outcome(task: Task) -> dict[str, Any]:
     if task.status is TaskStatus.FAILED:
         message = task.status_message or f"{task.server} says that the task failed, and not why"
         raise UpstreamError(Fault(code="TASK_FAILED", category=Category.SERVER, message=message))
-    words = task.status_message or f"{task.server} cancelled the task"
-    raise UpstreamError(Fault(code="TASK_CANCELLED", category=Category.CANCELLED, message=words))
+    message = task.status_message or f"{task.server} cancelled the task"
+    raise UpstreamError(Fault(code="TASK_CANCELLED", category=Category.CANCELLED, message=message))
 
 
-def _ended(task: Task, outcome: dict[str, Any] | PeerError | Failure, now: float) -> Task:
+def _end_task(task: Task, outcome: dict[str, Any] | PeerError | Failure, now: float) -> Task:
     if isinstance(outcome, PeerError):
         error = {"code": outcome.code, "message": outcome.message}
         if outcome.data is not None:
@@ -174,6 +176,6 @@ def _ended(task: Task, outcome: dict[str, Any] | PeerError | Failure, now: float
     return core.complete(task, payload.dumps(outcome), now)
 
 
-def _lost(task: Task, exc: PeerError) -> UpstreamError:
+def _task_lost(task: Task, exc: PeerError) -> UpstreamError:
     message = f"{task.server} does not know the task any more: {exc.message}"
     return UpstreamError(Fault(code="TASK_LOST", category=Category.SERVER, message=message))

@@ -11,8 +11,8 @@ from hubbubd.core import tasks as core
 from hubbubd.core.inbox.request_states import Delivery, Origin, RequestState
 from hubbubd.core.tasks import Task
 from hubbubd.errors import PeerError, UpstreamError
-from hubbubd.runtime.calls.rounds.multi_round import asked_by, configured, input_refused, questions_of
-from hubbubd.runtime.calls.tasks.active_task import TELL_S, ActiveTask
+from hubbubd.runtime.calls.rounds.multi_round import has_configured_answer, input_refused, new_request, parse_questions
+from hubbubd.runtime.calls.tasks.active_task import ACCEPT_S, ActiveTask
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.records import Table
 from hubbubd.timing.clock import Clock
@@ -28,71 +28,71 @@ class TaskQuestions:
         self._inbox = inbox
         self._clock = clock
 
-    async def put(self, followed: ActiveTask, asked: object) -> None:
-        """Add the new ones to the inbox, committed together with the task's references to them."""
-        queue, active = followed.queue, followed.active
-        known = dict(self._table.get(followed.task_id).questions)
-        new = {key: question for key, question in questions_of(asked).items() if key not in known}
+    async def add_new(self, active_task: ActiveTask, input_requests: object) -> None:
+        """Add the new ones of a task's `inputRequests` to the inbox, in one commit with the task's references."""
+        queue, active = active_task.queue, active_task.active
+        known = dict(self._table.get(active_task.task_id).questions)
+        new = {key: question for key, question in parse_questions(input_requests).items() if key not in known}
         if not new:
             return
         requests = {
-            key: asked_by(queue, active, Origin.TASK_INPUT, kind, params, now=self._clock.now())
+            key: new_request(queue, active, Origin.TASK_INPUT, kind, params, now=self._clock.now())
             for key, (kind, params) in new.items()
-            if not configured(queue, kind)
+            if not has_configured_answer(queue, kind)
         }
         ids = [(key, requests[key].id if key in requests else "") for key in new]
 
-        def refers(task: Task | None) -> Task | None:
+        def add_references(task: Task | None) -> Task | None:
             if task is None:
                 return None
             pending = (*task.pending_ids, *(request.id for request in requests.values()))
             return replace(task, questions=(*task.questions, *ids), pending_ids=pending)
 
-        await self._inbox.open(list(requests.values()), lambda: self._table.step(followed.task_id, refers))
+        await self._inbox.open(list(requests.values()), lambda: self._table.step(active_task.task_id, add_references))
         for key, request_id in ids:
-            followed.group.start_soon(self._answer, followed, key, request_id)
+            active_task.group.start_soon(self._deliver_answer, active_task, key, request_id)
 
-    def take_up(self, followed: ActiveTask) -> None:
+    def resume(self, active_task: ActiveTask) -> None:
         """Continue those from before a restart."""
-        for key, request_id in self._table.get(followed.task_id).questions:
+        for key, request_id in self._table.get(active_task.task_id).questions:
             request = self._inbox.find(request_id) if request_id else None
-            unheard = request is not None and (
+            is_undelivered = request is not None and (
                 request.state is RequestState.OPEN or request.delivery is Delivery.PENDING
             )
-            if unheard or not request_id:
-                followed.group.start_soon(self._answer, followed, key, request_id)
+            if is_undelivered or not request_id:
+                active_task.group.start_soon(self._deliver_answer, active_task, key, request_id)
 
-    def take_back(self, followed: ActiveTask) -> None:
+    def withdraw(self, active_task: ActiveTask) -> None:
         """Withdraw those of a task that has ended or is given up."""
-        task = self._table.record(followed.task_id)
+        task = self._table.record(active_task.task_id)
         for request_id in task.pending_ids if task is not None else ():
             self._inbox.abandon(request_id, "its task has ended")
 
-    async def _answer(self, followed: ActiveTask, key: str, request_id: str) -> None:
+    async def _deliver_answer(self, active_task: ActiveTask, key: str, request_id: str) -> None:
         """Wait for an answer and deliver it, at least once; without a request id it is the configured answer."""
-        answer: Any = {"roots": list(followed.queue.config.roots)}
+        answer: Any = {"roots": list(active_task.queue.config.roots)}
         if request_id:
-            with followed.queue.asked(followed.active, request_id):
+            with active_task.queue.park_causes(active_task.active, request_id):
                 request = await self._inbox.wait(request_id)
             if request.answer is None or request.answer.refused:
-                followed.failure = input_refused(f"{request.kind} was refused, so the task is cancelled")
-                followed.wake.set()
+                active_task.failure = input_refused(f"{request.kind} was refused, so the task is cancelled")
+                active_task.wake.set()
                 return
             answer = payload.loads(request.answer.payload)
         while True:
-            link = await followed.queue.connected()
+            link = await active_task.queue.wait_for_link()
             try:
                 # Shielded: the answer may end the task before the server confirms it.
                 with anyio.CancelScope(shield=True):
-                    with anyio.move_on_after(TELL_S) as telling:
-                        await followed.request(link, "tasks/update", inputResponses={key: answer})
-                    if not telling.cancelled_caught:
+                    with anyio.move_on_after(ACCEPT_S) as timeout:
+                        await active_task.request(link, "tasks/update", inputResponses={key: answer})
+                    if not timeout.cancelled_caught:
                         await self._inbox.all_delivered([request_id])  # durable before the end of the call
-                        followed.wake.set()
+                        active_task.wake.set()
                         return
             except PeerError as exc:
                 self._inbox.not_delivered(request_id, f"the server refused it: {exc.message}")
                 return
             except UpstreamError as exc:
-                log.info("answer delivery failed; retried", task=followed.task_id, error=str(exc))
-            await anyio.sleep(core.poll_s(self._table.get(followed.task_id)))
+                log.info("answer delivery failed; retried", task=active_task.task_id, error=str(exc))
+            await anyio.sleep(core.poll_s(self._table.get(active_task.task_id)))

@@ -7,7 +7,7 @@ insist on a server that has the extension.
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from hubbubd import payload
 from hubbubd.config import ServerConfig
@@ -19,62 +19,72 @@ from hubbubd.runtime.catalog import Catalog
 from hubbubd.upstream.ports import Era, Hello
 
 
+class _ParsedTools(NamedTuple):
+    """The entries of a server's list of tools, and the support of each of these tools."""
+
+    entries: tuple[bytes, ...]
+    support_by_tool: Mapping[str, str]
+
+
 class TaskSupport:
     """What the catalog knows of the task support of tools."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._read: dict[str, tuple[tuple[bytes, ...], Mapping[str, str]]] = {}
+        self._parsed: dict[str, _ParsedTools] = {}
 
     def refusal(self, hello: Hello, call: Call, params: Mapping[str, Any]) -> Fault | None:
         """Return why the call cannot be made as requested, as far as is known now; None when it can."""
         wanted = wants_task(call, params)
         if call.method != "tools/call":
             return _unsupported(call, "only tools/call can be a task") if wanted else None
-        if not _declared(hello):
+        if not _has_task_support(hello):
             return _unsupported(call, f"{call.server} does not carry out tools as tasks") if wanted else None
         if hello.era is Era.STATELESS:
             return None
         tool = str(params.get("name"))
-        support = self._of(call.server, tool)
+        support = self._listed_support(call.server, tool)
         if wanted and support == "forbidden":
             return _unsupported(call, f"{call.server} does not carry out the tool {tool!r} as a task")
         if not wanted and support == "required":
             return _fault("TASK_REQUIRED", call, f"{call.server} carries out the tool {tool!r} only as a task")
         return None
 
+    def needs_catalog(self, hello: Hello, call: Call) -> bool:
+        """Return whether it depends on the server's list of tools if a call can be made as requested."""
+        return call.method == "tools/call" and hello.era is not Era.STATELESS and _has_task_support(hello)
+
     async def check(self, hello: Hello, call: Call, params: Mapping[str, Any]) -> None:
         """Do the same as `refusal`, after fetching the server's tools if the tool is unknown.
 
         Raises UpstreamError: TASK_REQUIRED, TASK_NOT_SUPPORTED.
         """
-        known = call.method != "tools/call" or hello.era is Era.STATELESS or not _declared(hello)
         tool = str(params.get("name"))
-        if not known and self._of(call.server, tool) is None:
+        if self.needs_catalog(hello, call) and self._listed_support(call.server, tool) is None:
             with suppress(FailedPrecondition, NotFound):
-                if not self._is_whole(call.server):
+                if not self._has_whole_list(call.server):
                     await self._catalog.refresh(call.server)
-            if wants_task(call, params) and self._of(call.server, tool) is None:
+            if wants_task(call, params) and self._listed_support(call.server, tool) is None:
                 raise UpstreamError(_unsupported(call, f"{call.server} does not list a tool {tool!r}"))
         fault = self.refusal(hello, call, params)
         if fault is not None:
             raise UpstreamError(fault)
 
-    def of(self, hello: Hello, server: str, tool: str) -> str | None:
+    def of_tool(self, hello: Hello, server: str, tool: str) -> str | None:
         """Return a tool's `taskSupport` where callers decide; None for an unknown tool, or where the server does."""
-        return self._of(server, tool) if hello.era is Era.HANDSHAKE and _declared(hello) else None
+        return self._listed_support(server, tool) if hello.era is Era.HANDSHAKE and _has_task_support(hello) else None
 
-    def _is_whole(self, server: str) -> bool:
+    def _has_whole_list(self, server: str) -> bool:
         tools = self._catalog.record(server, CatalogKind.TOOL)
         return tools is not None and tools.freshness in (Freshness.FRESH, Freshness.EMPTY)
 
-    def _of(self, server: str, tool: str) -> str | None:
+    def _listed_support(self, server: str, tool: str) -> str | None:
         """Return a tool's taskSupport; None when the tool is unknown."""
         entries = self._catalog.entries(list_id(server, CatalogKind.TOOL))
-        read = self._read.get(server)
-        if read is None or read[0] is not entries:
-            read = self._read[server] = entries, dict(map(_support, entries))
-        return read[1].get(tool)
+        parsed = self._parsed.get(server)
+        if parsed is None or parsed.entries is not entries:
+            parsed = self._parsed[server] = _ParsedTools(entries, dict(map(_parse_support, entries)))
+        return parsed.support_by_tool.get(tool)
 
 
 def wants_task(call: Call, params: Mapping[str, Any]) -> bool:
@@ -89,17 +99,19 @@ def with_task(hello: Hello, config: ServerConfig, call: Call, params: dict[str, 
     return {**params, "task": {"ttl": int((call.max_s + config.answered_within_s(durable=True)) * 1000)}}
 
 
-def _declared(hello: Hello) -> bool:
+def _has_task_support(hello: Hello) -> bool:
+    """Return whether the server declares that it carries out tool calls as tasks."""
     path = ("extensions", EXTENSION) if hello.era is Era.STATELESS else ("tasks", "requests", "tools", "call")
-    step: Any = hello.capabilities
+    capability: Any = hello.capabilities
     for key in path:
-        if not isinstance(step, dict):
+        if not isinstance(capability, dict):
             return False
-        step = cast("dict[str, Any]", step).get(key)
-    return step is not None
+        capability = cast("dict[str, Any]", capability).get(key)
+    return capability is not None
 
 
-def _support(entry: bytes) -> tuple[str, str]:
+def _parse_support(entry: bytes) -> tuple[str, str]:
+    """Return the name of a tool in a list, and its `taskSupport`."""
     tool = payload.loads(entry)
     execution = tool.get("execution")
     support = cast("Mapping[str, Any]", execution).get("taskSupport") if isinstance(execution, Mapping) else None

@@ -18,7 +18,7 @@ from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import HubError, NotFound
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import ActiveCall, ClientTasks, Consents, ServerQueue, kind_of, served
+from hubbubd.runtime.calls import ActiveCall, ClientTasks, Consents, ServerQueue, inbound_request_span, kind_of
 from hubbubd.runtime.catalog import ServerCatalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks, question
 from hubbubd.runtime.oversight import Audit
@@ -77,7 +77,7 @@ class ServerInbound:
     async def on_request(self, request: InboundRequest) -> InboundReply:
         """Answer a server's request: at once, as a task, or when a person has answered. Raises ReplyError."""
         if request.method.startswith("tasks/"):
-            with served(self._queue.tracer, self._name, request):
+            with inbound_request_span(self._queue.tracer, self._name, request):
                 return await self._receiver.serve(request.method, request.params)
         kind = kind_of(request.method, request.params)
         if kind is None:
@@ -85,11 +85,11 @@ class ServerInbound:
         if (wrong := problem(kind, request.params)) is not None:
             raise ReplyError(INVALID_PARAMS, f"Invalid params: {wrong}")
         if kind is RequestKind.ROOTS and (roots := self._queue.config.roots) != "ask":
-            with served(self._queue.tracer, self._name, request):
+            with inbound_request_span(self._queue.tracer, self._name, request):
                 return InboundReply(result={"roots": list(roots)})
         related = _related_task(request.params)
-        known = self._client_tasks.known(self._name, related) if related else None
-        active, source = (known[0], CauseSource.WIRE) if known else self._queue.cause(request.call_id)
+        known = self._client_tasks.find_active(self._name, related) if related else None
+        active, source = (known[0], CauseSource.WIRE) if known else self._queue.find_cause(request.call_id)
         if active is None and request.call_id is not None and not self._wants_task(kind, request):
             raise ReplyError(INTERNAL_ERROR, "the call that this belongs to has ended")
         try:
@@ -110,7 +110,7 @@ class ServerInbound:
         if active is not None and pending.certain and not _declared(active, kind, request.params):
             raise ReplyError(METHOD_NOT_FOUND, "Method not found: the client did not declare this for its call")
         if self._wants_task(kind, request):
-            with served(self._queue.tracer, self._name, request):
+            with inbound_request_span(self._queue.tracer, self._name, request):
                 return await self._as_task(request, pending, active)
         return await self._plain(request, pending, active)
 
@@ -126,16 +126,16 @@ class ServerInbound:
         if method in _SPEAKING:
             params = REDACTION.value(params)
         if method == "notifications/message":
-            active, _ = self._queue.cause(call_id)
+            active, _ = self._queue.find_cause(call_id)
             if active is not None:
                 call_id = active.call.id
                 self._on_log(call_id, params)
         elif method in ("notifications/tasks/status", "notifications/tasks"):
-            self._client_tasks.hasten(self._name, str(params.get("taskId")))
+            self._client_tasks.poll_soon(self._name, str(params.get("taskId")))
         elif method == "notifications/resources/updated":
             self._subscriptions.notice(self._name, params)
         elif method == "notifications/elicitation/complete":
-            self._consents.complete(self._name, params.get("elicitationId"))
+            self._consents.note_completion(self._name, params.get("elicitationId"))
         self._events.tell(self._name, method, params, call_id)
 
     def on_stderr(self, line: str) -> None:
@@ -156,17 +156,17 @@ class ServerInbound:
         source = CauseSource.WIRE if active else None
         pending = self._pending(asked, RequestKind.ELICITATION_URL, active, source, None)
         pending = replace(pending, origin=Origin.AUTHORIZATION, candidate_call_ids=())
-        with self._queue.asked(active, pending.id) if active else nullcontext():
+        with self._queue.park_causes(active, pending.id) if active else nullcontext():
             return await self._authorizations.ask(pending, url, redirect_uri)
 
     def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
         """As `upstream.ports.Inbound`: pause the deadlines of a call, or of the catalog's fetches."""
         active = self._queue.calls.get(call_id) if call_id else None
-        return self._queue.asked(active) if active else self._catalog.patience.asking()
+        return self._queue.park_causes(active) if active else self._catalog.patience.asking()
 
     async def _plain(self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None) -> InboundReply:
         self._inbox.require_room(self._name, 1, len(pending.request))  # raises before the causing call is parked
-        with self._queue.asked(active, pending.id, candidates=pending.candidate_call_ids):
+        with self._queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids):
             try:
                 await self._client_tasks.open(pending)
                 settled = await self._inbox.wait(pending.id)
@@ -208,7 +208,7 @@ class ServerInbound:
     async def _park_until_settled(self, active: ActiveCall | None, pending: PendingRequest) -> None:
         if active is not None and active.call.state.ended:
             return
-        with self._queue.asked(active, pending.id, candidates=pending.candidate_call_ids), suppress(NotFound):
+        with self._queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids), suppress(NotFound):
             await self._inbox.wait(pending.id)
 
     def _pending(
@@ -232,11 +232,11 @@ class ServerInbound:
             else None,
             call_id=active.call.id if active else None,
             cause_source=source,
-            candidate_call_ids=() if active or request.call_id else self._queue.candidate_ids(),
-            alone=active is not None and task_id is None and self._queue.alone(active.call.principal),
+            candidate_call_ids=() if active or request.call_id else self._queue.possible_cause_ids(),
+            alone=active is not None and task_id is None and self._queue.works_only_for(active.call.principal),
             principal=active.call.principal if active else None,
             task_id=task_id,
-            trace=self._queue.tracer.begin(request.trace or (active.place if active else None), f"ask {kind}"),
+            trace=self._queue.tracer.begin(request.trace or (active.last_span if active else None), f"ask {kind}"),
         )
 
 

@@ -228,11 +228,11 @@ class ConnectionShell:
             self._pings.stop()
             self._pings = None
             self.link = None
-            self._queue.attach(None)  # before the calls on the wire fail and others get their turns
+            self._queue.set_link(None)  # before the calls on the wire fail and others get their turns
 
     def _busy(self) -> bool:
         """Return whether a ping may have remained without an answer for a good reason."""
-        return self._queue.busy or not self._may_act()
+        return self._queue.is_busy or not self._may_act()
 
     def _loss(self, fault: Fault) -> ConnectionEvent:
         """Return SESSION_LOST, which reconnects at once, unless that happened recently: then the session flaps."""
@@ -258,7 +258,7 @@ class ConnectionShell:
     def _execute(self, effect: Effect, event: ConnectionEvent, fault: Fault | None) -> None:
         match effect:
             case Effect.RELEASE_CALLS:
-                self._queue.attach(self.link)
+                self._queue.set_link(self.link)
             case Effect.FAIL_ALL_CALLS:
                 if self._handing_over:
                     return

@@ -1,0 +1,35 @@
+"""What the shutdown of the hub waits for beside the calls that it has: callers of calls that no queue here has."""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+
+
+class DrainDelays:
+    """The blocks under way for whose end a shutdown waits."""
+
+    def __init__(self) -> None:
+        self._ends: set[asyncio.Event] = set()
+
+    @contextmanager
+    def hold(self) -> Generator[None]:
+        """Have the shutdown wait for the end of the block."""
+        end = asyncio.Event()
+        self._ends.add(end)
+        try:
+            yield
+        finally:
+            self._ends.discard(end)
+            end.set()
+
+    async def wait_for_present(self) -> None:
+        """Wait for the ends of the blocks that are under way now."""
+        for end in list(self._ends):
+            await end.wait()
+
+    async def wait_for_all(self) -> bool:
+        """Wait until no block is under way; return False if none was."""
+        was_held = bool(self._ends)
+        while self._ends:
+            await next(iter(self._ends)).wait()
+        return was_held
