@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from hubbubd.runtime.calls.queue import ANSWERED_S
 
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter, RequestFilter
@@ -13,6 +12,7 @@ from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.calls.host_call import RETURN_S
 from hubbubd.errors import FailedPrecondition
+from hubbubd.runtime.calls.queue import ANSWERED_S
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 

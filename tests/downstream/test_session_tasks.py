@@ -116,7 +116,7 @@ async def test_questions_are_kept_for_a_host_as_long_as_one_of_its_requests_wait
         await settle()
         other.cancel()
         await settle(3 * AWAY_S)
-        assert hub.inbox.reserved.claim_of(open_requests(hub)[0]) is not None
+        assert hub.inbox.reserved.reserved_claim_id(open_requests(hub)[0]) is not None
         waiting.cancel()
 
 

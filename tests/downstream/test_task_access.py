@@ -124,7 +124,7 @@ async def test_a_host_that_listens_keeps_its_questions(world: World) -> None:
         await settle(100)
         tasks.status, tasks.more = "input_required", {"inputRequests": {"a": asked}}
         await until(lambda: open_requests(hub))
-        assert hub.inbox.reserved.claim_of(open_requests(hub)[0]) is not None
+        assert hub.inbox.reserved.reserved_claim_id(open_requests(hub)[0]) is not None
         listening.cancel()
 
 

@@ -163,11 +163,11 @@ async def test_a_question_for_the_host_first_is_kept_for_it_while_it_asks(world:
         host = host_with_tasks(hub)
         task_id = await made(host)
         (first,) = open_requests(hub)
-        assert hub.inbox.reserved.claim_of(first) is not None
+        assert hub.inbox.reserved.reserved_claim_id(first) is not None
         await answered(host, task_id, SAID)
         await until(lambda: [each for each in open_requests(hub) if each.id != first.id])
         (second,) = open_requests(hub)
-        assert hub.inbox.reserved.claim_of(second) is not None
+        assert hub.inbox.reserved.reserved_claim_id(second) is not None
         await answered(host, task_id, SAID)
         await reached(host, task_id, "completed")
 

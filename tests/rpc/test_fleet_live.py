@@ -321,7 +321,7 @@ class Told:
 
 async def test_a_watch_of_events_that_this_member_refuses_is_refused(two: tuple[Member, Member]) -> None:
     ingress, _ = two
-    ingress.hub._ledger.door.limit = 0
+    ingress.hub._ledger.watcher_limit.limit = 0
     refused = await ingress.api.refused(RPCS["WatchEvents"], event_pb2.WatchEventsRequest())
     assert refused.reason == "TOO_MANY_WATCHERS"
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import anyio
 
 from hubbubd.core.access import EVERYTHING, Scope
-from hubbubd.runtime.records import EventKind, Ledger, Stored, Table, WatcherLimit, gone
+from hubbubd.runtime.records import EventKind, Ledger, Stored, Table, WatcherLimit, delete
 
 from .conftest import FailingStore, Watching, settle
 
@@ -49,7 +49,7 @@ class Notes:
         await self.ledger.transact(lambda: (None, [self.table.change(note.id, note) for note in notes]))
 
     async def delete(self, note_id: str) -> None:
-        await self.ledger.change(self.table, note_id, gone)
+        await self.ledger.change(self.table, note_id, delete)
 
     def later(self, note: Note) -> None:
         self.ledger.later(self.table, note.id, lambda _: note)

@@ -127,7 +127,7 @@ async def test_the_hub_starts_with_a_record_that_does_not_fit_and_shows_all(
             assert not any(found[name].defect for name in "abc")
             (finding,) = records(hub.defects())
             assert (finding.about, finding.severity) == (f"record {noun}/bad", Severity.WARN)
-    assert [line["key"] for line in logs if line["event"].startswith("record mended")] == [f"{noun}/bad"]
+    assert [line["key"] for line in logs if line["event"].startswith("record repaired")] == [f"{noun}/bad"]
     async with world.hub(server()) as hub:
         assert set(shown(hub, noun)) == {"a", "b", "c", "bad"}
 

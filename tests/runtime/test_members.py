@@ -15,7 +15,7 @@ from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import SoleOwnership
-from hubbubd.runtime.records import EventKind, Ledger, Stored, Table, WatcherLimit, gone
+from hubbubd.runtime.records import EventKind, Ledger, Stored, Table, WatcherLimit, delete
 from hubbubd.runtime.records.broadcast import AHEAD_S
 from hubbubd.store import Write
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
@@ -93,7 +93,7 @@ class Pair:
             case "delete":
                 await notes.delete(note_id)
             case "later delete":
-                notes.ledger.later(notes.table, note_id, gone)
+                notes.ledger.later(notes.table, note_id, delete)
             case "hold":
                 store.held = True
             case "release":
@@ -142,7 +142,7 @@ def test_two_know_the_same_after_any_changes_of_both_and_so_do_their_watchers(op
         assert mine == theirs
         assert list(pair.notes[0].table.since(0)) == list(pair.notes[1].table.since(0))
         assert [view.records for view in pair.views] == [mine, theirs]
-        assert not any(notes.table.behind for notes in pair.notes)
+        assert not any(notes.table.has_waiting_steps for notes in pair.notes)
 
     run(played(ops, agree))
 

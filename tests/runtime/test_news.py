@@ -100,12 +100,12 @@ async def people_look_claim_and_answer(world: World, hub: Hub) -> None:
     await settle()
     for request in open_requests(hub):
         for who in ("ann", "bob", "ann"):
-            hub.inbox.shown(request, who)
+            hub.inbox.note_view(request, who)
             await settle()
         for _ in range(2):
             held = await hub.inbox.claim(request.id, "ann", 30, claim_id="window", take_over=True)
             await settle()
-        hub.inbox.shown(held, "eve")
+        hub.inbox.note_view(held, "eve")
         await hub.inbox.renew(request.id, "window", 30)
         await hub.inbox.renew(request.id, "window", 30)
         await hub.inbox.claim(request.id, "ann", 30, claim_id="phone", take_over=True)
@@ -257,7 +257,7 @@ async def test_a_call_in_rounds_is_told_when_it_moves(world: World, watching: An
         await hub.calls.start(spec(call_id="c"), "me")
         while not hub.calls.get("c").state.ended:
             for request in open_requests(hub):
-                hub.inbox.shown(request, "me")
+                hub.inbox.note_view(request, "me")
                 given = YES if request.kind == "elicitation_form" else Accept()
                 await hub.inbox.answer(request.id, given, "me", answer_id=None, claim_id=None)
             await settle(1)

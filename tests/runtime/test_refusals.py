@@ -14,7 +14,7 @@ from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import PendingRequest, RequestEventType, RequestState
 from hubbubd.errors import FailedPrecondition, Unavailable
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.inbox.refusals import is_final
+from hubbubd.runtime.inbox.commits import is_final
 from hubbubd.runtime.oversight.audit import Attempt
 from hubbubd.runtime.ownership import SoleOwnership
 from hubbubd.runtime.wiring import remember

@@ -21,7 +21,7 @@ async def test_a_watch_that_goes_on_after_a_restart_is_not_told_who_was_shown_wh
         first = watching(hub.inbox.watch(RequestFilter()))
         await settle()
         await first.stop()
-        hub.inbox.shown(request, "ann")
+        hub.inbox.note_view(request, "ann")
         shown_at = hub.clock.now()
     for _ in range(2):
         async with world.hub(server()) as hub:

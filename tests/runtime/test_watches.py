@@ -282,7 +282,7 @@ async def test_too_many_watchers_are_refused_and_places_come_back(world: World, 
         assert refused.error.reason == "TOO_MANY_WATCHERS"
         await watches[0].stop()
         assert (await after(notes, watching, "")).kinds() == [S]
-        assert notes.ledger.door.count == 2
+        assert notes.ledger.watcher_limit.count == 2
 
 
 RED_ONLY = Colour(scope=Scope(frozenset({"red"})))
@@ -326,7 +326,7 @@ async def test_one_who_stops_to_wait_for_news_neither_wakes_nor_ends_the_others(
     pulse, woken = VersionedCondition(), list[bool]()
 
     async def wait(limit_s: float) -> None:
-        woken.append(await pulse.wait(pulse.beats, limit_s))
+        woken.append(await pulse.wait(pulse.version, limit_s))
 
     async with anyio.create_task_group() as tasks:
         gone = asyncio.create_task(wait(60))

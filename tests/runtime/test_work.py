@@ -162,7 +162,7 @@ async def test_a_worker_that_does_not_listen_gets_no_more_than_it_asked_for(worl
             await hub.servers.disconnect("one")
             await hub.servers.connect("one")
             await until(lambda links=links: len(world.peer.links) == links)
-        assert len(worker.unheard) <= 8
+        assert len(worker.unread) <= 8
     await settle()
     assert all(request.claim is None for request in open_requests(hub))
 

@@ -102,7 +102,7 @@ async def test_a_value_that_returns_to_what_it_was_while_a_commit_sets_out_is_wh
     painter = Painter(notes)
     painter.paint_blue()
     asyncio.get_running_loop().call_soon(painter.paint, "red")
-    await notes.ledger.transact(lambda: (None, notes.table.queued("a")))
+    await notes.ledger.transact(lambda: (None, notes.table.waiting_changes("a")))
     assert notes.table.get("a").colour == "red"
     await settle()
     assert "red" in await stored(notes)
@@ -166,7 +166,7 @@ async def test_however_much_waits_no_commit_takes_the_loop_for_long(world: World
     written = [[write.key for write in commit] for commit in world.store.commits]
     assert [len(keys) for keys in written] == [BATCH, BATCH, 1]
     assert [key for keys in written for key in keys] == [f"note/{number:04}" for number in range(2 * BATCH + 1)]
-    assert not notes.table.behind
+    assert not notes.table.has_waiting_steps
 
 
 async def test_what_was_not_written_of_much_is_written_when_the_store_has_recovered(world: World, notes: Notes) -> None:
@@ -176,7 +176,7 @@ async def test_what_was_not_written_of_much_is_written_when_the_store_has_recove
     await settle(5)
     assert len((await world.store.snapshot("note/")).entries) == 2 * BATCH + 1
     assert notes.ledger.health.well
-    assert not notes.table.behind
+    assert not notes.table.has_waiting_steps
 
 
 async def test_records_of_one_id_in_two_tables_are_in_one_commit(world: World) -> None:
@@ -219,7 +219,7 @@ async def test_a_record_that_others_never_let_stand_still_keeps_no_other_waiting
         assert notes.ledger.health.well
         store.busy = False
         await settle(5)
-        assert not notes.table.behind
+        assert not notes.table.has_waiting_steps
         (hot,) = (await inner.snapshot("note/hot")).entries
         assert b"green" in hot.value
     await inner.close()
@@ -234,7 +234,7 @@ async def test_all_but_what_others_never_let_stand_still_is_written_at_once_and_
     for note_id in ("hot", *map(str, range(2 * BATCH))):
         ledger.later(table, note_id, lambda _, note_id=note_id: Note(note_id))
     assert not await ledger.flush()
-    assert table.waiting() == ["hot"]
+    assert table.waiting_ids() == ["hot"]
     store.busy = False
     assert await ledger.flush()
     await ledger.aclose()
@@ -261,7 +261,7 @@ async def test_what_can_never_be_written_is_dropped_and_keeps_nothing_else_waiti
     await settle()
     assert len((await world.store.snapshot("note/")).entries) == 10
     assert notes.ledger.health.well
-    assert not notes.table.behind
+    assert not notes.table.has_waiting_steps
     assert notes.table.record("half \ud83d of a pair") is None
 
 

@@ -24,7 +24,7 @@ from hubbubd.core.servers.catalog import CatalogEntries, CatalogKind, CatalogLis
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerError, UpstreamError
 from hubbubd.frozen import carried_over
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.records import Ledger, Table, Watch, gone
+from hubbubd.runtime.records import Ledger, Table, Watch, delete
 from hubbubd.timing.clock import Clock
 from hubbubd.timing.turns import turn
 from hubbubd.upstream.deadlines import PausableDeadlines
@@ -189,9 +189,9 @@ class Catalog:
         """Delete the lists of kinds that the server no longer declares."""
         for kind in CatalogKind:
             if kind not in kinds and (record := self.record(server, kind)) is not None:
-                self._ledger.later(self._lists, record.id, gone)
+                self._ledger.later(self._lists, record.id, delete)
                 if self._entries.record(record.id) is not None:
-                    self._ledger.later(self._entries, record.id, gone)
+                    self._ledger.later(self._entries, record.id, delete)
                     self.version += 1
                     self._tell(server, kind)
 

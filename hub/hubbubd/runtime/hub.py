@@ -184,8 +184,8 @@ class Hub:
             client_tasks=client_tasks,
         )
         tasks = tasks_of(ground, inbox, client_tasks, lambda name, method, params: servers.notify(name, method, params))
-        events = EventFeed(clock, ledger.door)
-        subscriptions = Subscriptions(calls, clock, ground.background, ledger.door)
+        events = EventFeed(clock, ledger.watcher_limit)
+        subscriptions = Subscriptions(calls, clock, ground.background, ledger.watcher_limit)
         log_levels = LogLevels(ground.tables.calls, ground.background)
         servers = servers_of(
             ground,
@@ -224,12 +224,12 @@ class Hub:
         """Return what did not fit in records of the store at the start, by key."""
         return self._ledger.defects()
 
-    async def knows(self, noun: str, name: str) -> bool:
+    async def is_record_current(self, noun: str, name: str) -> bool:
         """Return whether a record is here as the store has it, or in neither; if not, it is here on return.
 
         Raises Unavailable.
         """
-        known = await self._ledger.knows(noun, name)
+        known = await self._ledger.is_record_current(noun, name)
         # A token's name is not its id, so the store was asked for nothing. But what others have made is here by now.
         return known and not (noun == "token" and self.tokens.has(name))
 
@@ -240,7 +240,7 @@ class Hub:
 
     async def find_call(self, call_id: str) -> Call:
         """Return a call, also one that another member has just made. Raises NotFound and Unavailable."""
-        if not self.calls.knows(call_id):
+        if not self.calls.is_record_current(call_id):
             await self.catch_up()
         return self.calls.get(call_id)
 
@@ -252,11 +252,11 @@ class Hub:
 
     def watchers(self) -> int:
         """Return how many watches are open."""
-        return self._ledger.door.count
+        return self._ledger.watcher_limit.count
 
     def watcher_dropped(self) -> None:
         """Count a watch that was ended because its client read nothing (backpressure)."""
-        self._ledger.door.drop()
+        self._ledger.watcher_limit.note_drop()
 
     def end_watches(self) -> None:
         """End all watches, each with its last resume token; new ones end at once."""
@@ -303,7 +303,7 @@ class Hub:
         self.tasks.postpone(moved_s)
         background.start_soon(self._ledger.run)
         if self.fleet is not None or self.configuration.settings.store.url:
-            self.health.looks_every_s = DATABASE_LOOK_S
+            self.health.probe_interval_s = DATABASE_LOOK_S
         background.start_soon(self.health.run)
         background.start_soon(self.clock.run)
         background.start_soon(self.retention.run)
@@ -311,21 +311,21 @@ class Hub:
             background.start_soon(self.fleet.run)
         self.servers.start(configured)
         if self.fleet is None:  # otherwise it takes them, one by one
-            await self.take(Takeover(self.ownership.owns))
+            await self.take_over(Takeover(self.ownership.owns))
         if self.configuration.state.files:
             background.start_soon(self.configuration.follow)
 
-    async def take(self, taking: Takeover) -> None:
+    async def take_over(self, taking: Takeover) -> None:
         """Act on what is of these servers, and connect them. What cannot go on from before ends.
 
         Raises Unavailable; then it may be tried again.
         """
         await self.servers.refresh(taking)
         # What is asked from now on is not left over, and a call that goes on may ask at once.
-        taking = replace(taking, requests=self.inbox.ids(taking.owns))
-        self.tasks.take(taking)
-        idle = self.inbox.ids(lambda server: taking.owns(server) and not self.servers.is_at_work(server))
-        await self.inbox.take(replace(taking, requests=idle))  # what a connection of this hub has asked stays
+        taking = replace(taking, requests=self.inbox.request_ids(taking.owns))
+        self.tasks.take_over(taking)
+        idle = self.inbox.request_ids(lambda server: taking.owns(server) and not self.servers.is_at_work(server))
+        await self.inbox.take_over(replace(taking, requests=idle))  # what a connection of this hub has asked stays
         await self.servers.take(taking)
         await self.calls.end_unresumed(taking)
 
@@ -345,7 +345,7 @@ class Hub:
         with anyio.move_on_after(SHUTDOWN_S):
             await self.servers.close()
         self._alarms.close()
-        self.inbox.keep_shown()
+        self.inbox.store_views()
         self.ages.close()
         await self._ledger.flush()
         self._stop_listening()
@@ -354,7 +354,7 @@ class Hub:
 
     def _adopt(self, settings: HubSettings) -> None:
         """Apply live settings to each part."""
-        self._ledger.door.limit = settings.max_watchers
+        self._ledger.watcher_limit.limit = settings.max_watchers
         self.inbox.max_open_per_server = settings.open_requests_per_server
         self.tasks.max_per_server = settings.receiver_tasks_per_server
         self.tokens.max_tokens = settings.max_tokens

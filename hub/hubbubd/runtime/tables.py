@@ -14,7 +14,7 @@ from hubbubd.runtime.oversight import Minted, Token, Upkeep
 from hubbubd.runtime.ownership import Ownership, SoleOwnership
 from hubbubd.runtime.records import RepairRule, Stored, Table
 
-REQUEST_STEAD = {"created_at": 0.0, "deadline": None, "state": "withdrawn", "origin": "plain"}
+REQUEST_STAND_INS = {"created_at": 0.0, "deadline": None, "state": "withdrawn", "origin": "plain"}
 """Stand-ins for unreadable fields of a pending request, chosen so that nobody acts on it."""
 
 SESSION_VITAL = frozenset({"id", "principal", "credential", "endpoint", "revision"})
@@ -43,19 +43,23 @@ class Tables:
     """All tables."""
 
     def __init__(self, stored: Stored, ownership: Ownership = SoleOwnership()) -> None:  # noqa: B008 - has no state
-        def own(record: PendingRequest | Call | Task) -> bool:
+        def is_own(record: PendingRequest | Call | Task) -> bool:
             return ownership.owns(record.server)
 
         self.servers = Table(
             stored, "server", ServerRecord, RepairRule(vital=frozenset({"name", "config", "source"})), SERVER_PARTS
         )
-        self.requests = Table(stored, "request", PendingRequest, RepairRule(REQUEST_STEAD), own=own)
+        self.requests = Table(stored, "request", PendingRequest, RepairRule(REQUEST_STAND_INS), is_own=is_own)
         self.shown = Table(stored, "shown", RequestViews)
         self.calls = Table(
-            stored, "call", Call, RepairRule({"created_at": 0.0, "state": "failed"}), CALL_PARTS, own=own
+            stored, "call", Call, RepairRule({"created_at": 0.0, "state": "failed"}), CALL_PARTS, is_own=is_own
         )
         self.tasks = Table(
-            stored, "task", Task, RepairRule({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"}), own=own
+            stored,
+            "task",
+            Task,
+            RepairRule({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"}),
+            is_own=is_own,
         )
         self.lists = Table(stored, "catalog", CatalogList)
         self.entries = Table(stored, "catalog_entries", CatalogEntries)

@@ -62,8 +62,8 @@ class Ground:
 
 async def remember(store: Store, settings: HubSettings, meter: Meter, ownership: Ownership) -> tuple[Ledger, Tables]:
     """Load the store into tables, and return them with the ledger that keeps them."""
-    door = WatcherLimit(settings.max_watchers)
-    stored = await Stored.read(store, door)
+    watcher_limit = WatcherLimit(settings.max_watchers)
+    stored = await Stored.read(store, watcher_limit)
     tables = Tables(stored, ownership)
     return Ledger(store, tables.all(), stored, meter), tables
 
@@ -101,7 +101,7 @@ def work_of(ground: Ground, inbox: Inbox) -> Work:
         clock=ground.clock,
         alarms=ground.alarms,
         background=ground.background,
-        door=ground.ledger.door,
+        watcher_limit=ground.ledger.watcher_limit,
         in_fleet=bool(ground.ownership.me),
     )
 

@@ -111,12 +111,12 @@ class HostQuestions:
         open_ = question.state is RequestState.OPEN
         if open_ and len(question.hosts) < HOSTS and all(each.host != host.name for each in question.hosts):
             decided = AskedHost(host=host.name, at=self.hub.clock.now(), why_not=self.why_not(host, question))
-            self.hub.inbox.note(question.id, lambda there: host_noted(there, decided))
+            self.hub.inbox.change_later(question.id, lambda there: host_noted(there, decided))
 
     def note_asked(self, host: McpHost, question_id: str) -> None:
         """Note that a host is asked now that was not before."""
         asked = AskedHost(host=host.name, at=self.hub.clock.now())
-        self.hub.inbox.note(question_id, lambda there: host_noted(there, asked))
+        self.hub.inbox.change_later(question_id, lambda there: host_noted(there, asked))
 
     @contextmanager
     def asking(self, question_id: str) -> Generator[None]:
@@ -183,7 +183,7 @@ class HostQuestions:
         did = str(result.get("action", "a result"))[:20]
         at, by, via = self.hub.clock.now(), host.principal.name, f"{host.name}: {did}, after {closed}"
         what = RequestEventType.NOT_COUNTED
-        self.hub.inbox.note(question.id, lambda there: noted(there, what, at, by, via=via))
+        self.hub.inbox.change_later(question.id, lambda there: noted(there, what, at, by, via=via))
         return f"not counted, as {closed}: hubbub inbox show {question.id}"
 
     async def leave(self, host: McpHost, question_id: str, what: str | None = None) -> None:

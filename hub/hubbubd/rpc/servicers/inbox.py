@@ -33,7 +33,7 @@ class InboxService:
             watched,
             pb.WatchPendingRequestsResponse,
             api_records.request,
-            shown=partial(self._inbox.shown, to=principal().name),
+            shown=partial(self._inbox.note_view, to=principal().name),
             batches=request.allow_batches,
         )
 
@@ -56,7 +56,7 @@ class InboxService:
         return pb.GetPendingRequestResponse(pending_request=self._show(record))
 
     def _show(self, record: PendingRequest) -> pb.PendingRequest:
-        self._inbox.shown(record, principal().name)
+        self._inbox.note_view(record, principal().name)
         return api_records.request(record)
 
     async def claim_pending_request(self, request: pb.ClaimPendingRequestRequest) -> pb.ClaimPendingRequestResponse:

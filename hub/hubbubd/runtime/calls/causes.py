@@ -42,8 +42,8 @@ class Causes:
         """By call, the requests that name it."""
         inbox.mark_ended_calls = self._mark_ended_calls
         requests.follow(self._follow_request)
-        requests.act(self._update_new_request)
-        calls.act(self._follow_call)
+        requests.follow_own(self._update_new_request)
+        calls.follow_own(self._follow_call)
 
     async def take_over(self, takeover: Takeover) -> None:
         """Index the stored requests of these servers; those whose calls have ended are updated on return."""

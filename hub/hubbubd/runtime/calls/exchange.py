@@ -210,7 +210,7 @@ class CallExchange:
         sent.
         """
         if active.call.detached and not active.is_recorded_as_sent:
-            await self._ledger.transact(lambda: (None, self._table.queued(active.call.id)))
+            await self._ledger.transact(lambda: (None, self._table.waiting_changes(active.call.id)))
             active.is_recorded_as_sent = True
             if queue.link is not link:
                 queue.requeue(active)
@@ -243,7 +243,7 @@ class CallExchange:
                 # Durable before the caller sees it; if the store fails now, write-behind retries.
                 with suppress(HubError):
                     await self._ledger.transact(
-                        lambda: (None, [*self._table.queued(call.id), *self._causes.changes(call.id)])
+                        lambda: (None, [*self._table.waiting_changes(call.id), *self._causes.changes(call.id)])
                     )
         finally:
             active.ended.set()

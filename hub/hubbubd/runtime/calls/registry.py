@@ -431,7 +431,7 @@ class Calls:
         known = self._find(call_id)
         if known is None or call_id in self._active:
             return known
-        await self._ledger.transact(lambda: (None, self._table.queued(call_id)))
+        await self._ledger.transact(lambda: (None, self._table.waiting_changes(call_id)))
         return self._find(call_id)  # another one may have deleted it meanwhile
 
     def _unfinished_error(self, server: str) -> Unavailable:

@@ -49,9 +49,9 @@ class SpanRecorder:
         self._ledger = ledger
         self._calls = calls
         if tracer.on:
-            calls.act(self._follow_call)
-            requests.act(self._follow_request)
-            tasks.act(self._follow_task)
+            calls.follow_own(self._follow_call)
+            requests.follow_own(self._follow_request)
+            tasks.follow_own(self._follow_task)
 
     # Calls
 

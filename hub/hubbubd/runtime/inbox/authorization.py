@@ -50,7 +50,7 @@ class Authorizations:
         self._inbox = inbox
         self._open: dict[str, str] = {}
         self._redirects: dict[str, dict[str, str]] = {}
-        inbox.keep_back(Origin.AUTHORIZATION, self._keep_back)
+        inbox.set_answer_filter(Origin.AUTHORIZATION, self._keep_back)
 
     async def ask(self, pending: PendingRequest, url: str, redirect_uri: str) -> str:
         """Open the pending request and return the redirect URL of its answer. Raises HubError when there is none."""

@@ -20,7 +20,7 @@ Step = Callable[[PendingRequest], PendingRequest]
 
 
 class Deadlines:
-    """Has requests expire and claims lapse in time."""
+    """The alarms at which requests expire and claims lapse."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Deadlines:
         timeout_message: Callable[[str], str],
         change: Callable[[str, Step], Awaitable[PendingRequest]],
     ) -> None:
-        """`timeout_message` returns what a server hears when nobody answers; `change` commits a step of a request."""
+        """`timeout_message` returns what a server gets if nobody answers; `change` commits a step of a request."""
         self._ledger = ledger
         self._table = table
         self._clock = clock
@@ -41,13 +41,13 @@ class Deadlines:
         self._ownership = ownership
         self._timeout_message = timeout_message
         self._change = change
-        table.act(self.arm)
+        table.follow_own(self.arm)
         clock.follow(self.postpone)
 
     def arm(self, _before: PendingRequest | None, request: PendingRequest | None) -> None:
         """Set the alarm of a request as it is now."""
         if request is not None:
-            self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self.pass_on(request.id))
+            self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self.apply_time(request.id))
 
     def disarm(self, request_id: str) -> None:
         """Clear the alarm of a request."""
@@ -56,15 +56,15 @@ class Deadlines:
     def postpone(self, by_s: float) -> None:
         """Move the times of all open requests of this hub's own, write-behind."""
 
-        def later(request: PendingRequest | None) -> PendingRequest | None:
-            return request and _postponed(request, by_s)
+        def postpone(request: PendingRequest | None) -> PendingRequest | None:
+            return None if request is None else _postpone(request, by_s)
 
         if by_s:
             for request in list(self._table):
                 if core.due_at(request) is not None and self._ownership.owns(request.server):
-                    self._ledger.later(self._table, request.id, later)
+                    self._ledger.later(self._table, request.id, postpone)
 
-    async def pass_on(self, request_id: str) -> None:
+    async def apply_time(self, request_id: str) -> None:
         """Let a request expire, or its claim lapse, if it is time. Raises HubError."""
         self._clock.look()
         now = self._clock.now()
@@ -79,7 +79,7 @@ class Deadlines:
             await self._change(request_id, lambda r: core.lapse(r, now))
 
 
-def _postponed(request: PendingRequest, by_s: float) -> PendingRequest:
+def _postpone(request: PendingRequest, by_s: float) -> PendingRequest:
     """Return the request with its deadline and the end of its claim moved; only an open one has these."""
     if request.state is not RequestState.OPEN:
         return request

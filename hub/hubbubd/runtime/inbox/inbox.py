@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import anyio
@@ -19,11 +20,10 @@ from hubbubd.core.inbox import forms
 from hubbubd.core.inbox import request_states as core
 from hubbubd.core.inbox.request_states import Answer, Origin, PendingRequest, RequestEventType, RequestState
 from hubbubd.core.tally import Tally
-from hubbubd.errors import HubError, ResourceExhausted
+from hubbubd.errors import HubError
 from hubbubd.runtime.alarms import Alarms, Due
+from hubbubd.runtime.inbox.commits import commit_requests, is_final, retry_until_final, too_many_open
 from hubbubd.runtime.inbox.deadlines import Deadlines
-from hubbubd.runtime.inbox.new_requests import put
-from hubbubd.runtime.inbox.refusals import certainly, is_final
 from hubbubd.runtime.inbox.reservations import Reservations
 from hubbubd.runtime.inbox.viewers import Viewers
 from hubbubd.runtime.oversight import Quota
@@ -35,11 +35,11 @@ from hubbubd.timing.clock import Clock
 Settler = Callable[[PendingRequest], Sequence[Change[Any]]]
 """Returns what else changes when a request is answered or expires, for the same commit. Must not have effects."""
 
-KeepBack = Callable[[PendingRequest, forms.Given, str], forms.Given]
+AnswerFilter = Callable[[PendingRequest, forms.Given, str], forms.Given]
 """Removes from an answer what must not be stored or shown. Raises InvalidArgument."""
 
-Opening = Callable[[Sequence[PendingRequest]], AbstractContextManager[Sequence[PendingRequest]]]
-"""Yields new requests as they are to be opened; the block commits them, and may fail."""
+ClaimNewRequests = Callable[[Sequence[PendingRequest]], AbstractContextManager[Sequence[PendingRequest]]]
+"""Yields new requests, claimed for workers that may have them; the block commits them, and may fail."""
 
 
 class Inbox:
@@ -68,17 +68,17 @@ class Inbox:
         self._claims = claims
         self._claiming: dict[str, set[str]] = {}
         self._settlers: dict[Origin, Settler] = {}
-        self._keepers: dict[Origin, KeepBack] = {}
+        self._answer_filters: dict[Origin, AnswerFilter] = {}
         self._waits: dict[str, set[anyio.Event]] = {}
         self._open: dict[str, set[str]] = {}
         self._open_bytes = Tally()
         self._about_to_open: set[str] = set()
         self._opening = Tally()
         self._opening_bytes = Tally()
-        self._shown = Viewers(ledger, shown, clock)
+        self._viewers = Viewers(ledger, shown, clock)
         self.reserved = Reservations(clock)
         self.mark_ended_calls: Callable[[PendingRequest], PendingRequest] = lambda request: request
-        self.as_workers_take_them: Opening = nullcontext
+        self.claim_for_workers: ClaimNewRequests = nullcontext
         table.follow(self._follow)
         self.deadlines = Deadlines(
             ledger,
@@ -92,36 +92,35 @@ class Inbox:
 
     def recover(self) -> None:
         """Load the open requests from the store, and who was shown them."""
-        self._shown.recover({request.id for request in self._table if request.state is RequestState.OPEN})
+        self._viewers.recover({request.id for request in self._table if request.state is RequestState.OPEN})
         self._table.each(lambda request: self._follow(None, request))
 
-    async def take(self, taking: Takeover) -> None:
+    async def take_over(self, takeover: Takeover) -> None:
         """Act on the requests of these servers from now on; withdraw those whose connections are gone, durably.
 
         Raises Unavailable.
         """
-        self._table.each(lambda request: self._take_up(request, taking))
-        why = f"{taking.happened}, and the connection it came on is gone"
-        await self.abandon_all({Origin.PLAIN, Origin.AUTHORIZATION}, why, taking.requests)
+        self._table.each(lambda request: self._act_on(request, takeover))
+        why = f"{takeover.happened}, and the connection it came on is gone"
+        await self.abandon_all({Origin.PLAIN, Origin.AUTHORIZATION}, why, takeover.requests)
 
-    def _take_up(self, request: PendingRequest, taking: Takeover) -> None:
-        if taking.owns(request.server):
+    def _act_on(self, request: PendingRequest, takeover: Takeover) -> None:
+        if takeover.owns(request.server):
             self.deadlines.arm(None, request)
-            if taking.alone:
-                self.note(request.id, core.without_worker)
+            if takeover.alone:
+                self.change_later(request.id, core.without_worker)
 
-    def leave(self, server: str) -> None:
+    def stop_acting(self, server: str) -> None:
         """Act no longer on the requests of a server."""
         for request_id in self._open.get(server, ()):
             self.deadlines.disarm(request_id)
 
-    def register(self, origin: Origin, settler: Settler) -> None:
-        """Set the settler of an origin."""
+    def set_settler(self, origin: Origin, settler: Settler) -> None:
         self._settlers[origin] = settler
 
-    def keep_back(self, origin: Origin, keep_back: KeepBack) -> None:
-        """Keep secrets out of stored answers: `keep_back` filters what is given to an origin's requests."""
-        self._keepers[origin] = keep_back
+    def set_answer_filter(self, origin: Origin, answer_filter: AnswerFilter) -> None:
+        """Keep secrets out of stored answers: the filter gets each answer to an origin's requests."""
+        self._answer_filters[origin] = answer_filter
 
     # Reading
 
@@ -147,18 +146,20 @@ class Inbox:
         """Watch requests: snapshot, then changes; `token` resumes."""
         return self._table.feed.watch(chosen, token)
 
-    def listen(self, request_id: str, tell: Callable[[PendingRequest, object], None]) -> AbstractContextManager[None]:
-        """Tell of each change of one request during the block, its opening included."""
-        return self._table.feed.listen(request_id, tell)
+    def listen(
+        self, request_id: str, on_event: Callable[[PendingRequest, object], None]
+    ) -> AbstractContextManager[None]:
+        """Get each change of one request during the block, its opening included."""
+        return self._table.feed.listen(request_id, on_event)
 
-    def shown(self, request: PendingRequest, to: str) -> None:
+    def note_view(self, request: PendingRequest, to: str) -> None:
         """Note, in memory, that a principal was shown a request; written with the request's next change."""
         if request.state is RequestState.OPEN:
-            self._shown.note(request, to)
+            self._viewers.note(request, to)
 
-    def keep_shown(self) -> None:
+    def store_views(self) -> None:
         """Store who was shown what, at shutdown."""
-        self._shown.keep({id_ for own in self._open.values() for id_ in own})
+        self._viewers.store(set(chain.from_iterable(self._open.values())))
 
     # For callers
 
@@ -176,15 +177,15 @@ class Inbox:
 
         Raises NotFound, FailedPrecondition, and ResourceExhausted (TOO_MANY_CLAIMS).
         """
-        chosen = claim_id or f"claim_{secrets.token_hex(12)}"
+        new_id = claim_id or f"claim_{secrets.token_hex(12)}"
 
         def lease(request: PendingRequest) -> PendingRequest:
             # The quota does not apply to workers, which have a capacity, nor to renewing one's own claim.
             if not worker and _claimer(request) != by:
-                about_to = self._claiming.get(by, ())
-                self._claims.require(by, len(about_to) - (request_id in about_to))
+                others_being_made = set(self._claiming.get(by, ())) - {request_id}
+                self._claims.require(by, len(others_being_made))
             now = self._clock.now()
-            return core.claim(request, chosen, by, ttl_s, now, worker=worker, take_over=take_over)
+            return core.claim(request, new_id, by, ttl_s, now, worker=worker, take_over=take_over)
 
         if worker:
             return await self._change(request_id, lease)
@@ -192,14 +193,14 @@ class Inbox:
         try:
             return await self._change(request_id, lease)
         finally:
-            self._counted(by, request_id)
+            self._stop_counting_claim(by, request_id)
 
-    def _counted(self, by: str, request_id: str) -> None:
+    def _stop_counting_claim(self, by: str, request_id: str) -> None:
         """Stop counting a claim as being made: it is in the record now, or has failed."""
-        if (about_to := self._claiming.get(by)) is not None:
-            about_to.discard(request_id)
-            if not about_to:
-                del self._claiming[by]
+        being_made = self._claiming.get(by, set())
+        being_made.discard(request_id)
+        if not being_made:
+            self._claiming.pop(by, None)
 
     async def renew(self, request_id: str, claim_id: str, ttl_s: float) -> PendingRequest:
         """Extend a claim's lease. Raises NotFound and FailedPrecondition."""
@@ -221,15 +222,13 @@ class Inbox:
     ) -> PendingRequest:
         """Answer a request; on return the answer is durable and the only one. `answer_id` is its idempotency key.
 
-        `via` names the program that the answer came through.
-
-        Raises NotFound, InvalidArgument with violations (the request stays open), and FailedPrecondition.
+        `via` names the program that the answer came through. Raises NotFound, InvalidArgument with violations (the request stays open), and FailedPrecondition.
         """
         request = self.get(request_id)
         if request.state is RequestState.OPEN:
             # Only for an open request: a closed one is reported as closed even if the answer is invalid.
-            if (keep_back := self._keepers.get(request.origin)) is not None:
-                given = keep_back(request, given, by)
+            if (answer_filter := self._answer_filters.get(request.origin)) is not None:
+                given = answer_filter(request, given, by)
             answer = forms.build_answer(request.kind, payload.loads(request.request), given)
         else:
             answer = Answer(payload=b"{}")
@@ -244,49 +243,51 @@ class Inbox:
             serving.links.append(request.trace)
         if answer_id is None:
             return await self._change(request_id, settle)
-        final = partial(is_final, self._ledger, self._table, request_id, lambda: self.deadlines.pass_on(request_id))
-        return await certainly(lambda: self._change(request_id, settle), final)
+        final = partial(is_final, self._ledger, self._table, request_id, lambda: self.deadlines.apply_time(request_id))
+        return await retry_until_final(lambda: self._change(request_id, settle), final)
 
-    async def not_counted(self, request_id: str, by: str, via: str) -> None:
-        """Note that a host answered where nobody did, or too late; `via` says which one, and what."""
+    async def note_uncounted_answer(self, request_id: str, by: str, via: str) -> None:
+        """Note that a host answered for nobody, or too late; `via` says which host, and what."""
         what = RequestEventType.NOT_COUNTED
         await self._change(request_id, lambda r: core.noted(r, what, self._clock.now(), by, via=via))
 
     # For the hub's other parts
 
-    def require_room(self, server: str, count: int, size: int) -> None:
+    def require_capacity(self, server: str, count: int, size: int) -> None:
         """Raise ResourceExhausted if a server may not open `count` more requests of `size` bytes in all."""
         if len(self._open.get(server, ())) + self._opening[server] + count > self.max_open_per_server:
-            raise _too_many(server, self.max_open_per_server, f"{server} has {self.max_open_per_server} open requests")
+            raise too_many_open(
+                server, self.max_open_per_server, f"{server} has {self.max_open_per_server} open requests"
+            )
         limit = self._max_open_bytes(server)
         taken = self._open_bytes[server] + self._opening_bytes[server]
         if taken + size > limit:
             why = f"{server} asks {size} bytes, and its open requests take {taken} of {limit} bytes"
-            raise _too_many(server, limit, why)
+            raise too_many_open(server, limit, why)
 
     async def open(self, requests: Sequence[PendingRequest], also: Callable[[], Sequence[Change[Any]]] = tuple) -> None:
         """Add requests, claimed if workers wait for them, in one commit with what is `also` planned.
 
         Raises ResourceExhausted and Unavailable.
         """
-        servers = Counter(request.server for request in requests)
+        counts = Counter(request.server for request in requests)
         sizes: Counter[str] = Counter()
         for request in requests:
             sizes[request.server] += len(request.request)
-        for server, count in servers.items():
-            self.require_room(server, count, sizes[server])
+        for server, count in counts.items():
+            self.require_capacity(server, count, sizes[server])
         for request in requests:
             self._about_to_open.add(request.id)
             self._opening.add(request.server)
             self._opening_bytes.add(request.server, len(request.request))
         try:
-            with self.as_workers_take_them(self.reserved.opened(requests)) as opened:
-                await put(self._ledger, self._table, opened, also, self._clock.now)
+            with self.claim_for_workers(self.reserved.reserve(requests)) as opened:
+                await commit_requests(self._ledger, self._table, opened, also, self._clock.now)
         finally:
             for request in requests:
-                self._opened(request)
+                self._stop_counting_opening(request)
 
-    def _opened(self, request: PendingRequest) -> None:
+    def _stop_counting_opening(self, request: PendingRequest) -> None:
         """Stop counting a request as being opened: it is in the record now, or has failed."""
         if request.id in self._about_to_open:
             self._about_to_open.discard(request.id)
@@ -309,10 +310,10 @@ class Inbox:
             await settled.wait()
         finally:
             for request_id in request_ids:
-                if (waiting := self._waits.get(request_id)) is not None:
-                    waiting.discard(settled)
-                    if not waiting:
-                        del self._waits[request_id]
+                waiting = self._waits.get(request_id, set())
+                waiting.discard(settled)
+                if not waiting:
+                    self._waits.pop(request_id, None)
 
     def abandon(self, request_id: str, reason: str) -> None:
         """Withdraw an open request, or mark its answer as not delivered, since nobody can use an answer any more.
@@ -325,8 +326,8 @@ class Inbox:
 
         self._alarms.after(Due.ABANDON, request_id, 0, close)
 
-    def ids(self, owns: Callable[[str], bool]) -> frozenset[str]:
-        """Return the ids of the requests of these servers."""
+    def request_ids(self, owns: Callable[[str], bool]) -> frozenset[str]:
+        """Return the ids of the requests of the servers for which `owns` is true."""
         return frozenset(request.id for request in self._table if owns(request.server))
 
     async def abandon_all(
@@ -355,12 +356,12 @@ class Inbox:
         """Return the changes that `step` makes to those of the requests that exist."""
         found: list[Change[Any]] = []
         for before in filter(None, map(self._table.record, request_ids)):
-            seen = self._shown.added(before) if before.state is RequestState.OPEN else before
+            seen = self._viewers.with_views(before) if before.state is RequestState.OPEN else before
             if (after := step(seen)) is not seen:
                 found.append(self._table.change(before.id, after))
         return found
 
-    def too_late(self, request: PendingRequest) -> bool:
+    def is_too_late(self, request: PendingRequest) -> bool:
         """Return whether the causing call has ended.
 
         Ask this before delivery begins: the delivered answer may be what ends the call.
@@ -369,28 +370,30 @@ class Inbox:
 
     def delivered(self, request_id: str, *, late: bool = False) -> None:
         """Mark an answer as delivered, write-behind; `late` if it was `too_late`."""
-        self.note(request_id, lambda r: core.delivered(self.mark_ended_calls(r), self._clock.now(), late=late))
+        self.change_later(request_id, lambda r: core.delivered(self.mark_ended_calls(r), self._clock.now(), late=late))
 
-    async def all_delivered(self, request_ids: Iterable[str]) -> None:
+    async def mark_all_delivered(self, request_ids: Iterable[str]) -> None:
         """Mark answers as delivered; durable on return, or once a failed store recovers."""
         ids, now = list(request_ids), self._clock.now()
         for request_id in ids:
-            self.note(request_id, lambda request: core.delivered(request, now))
+            self.change_later(request_id, lambda request: core.delivered(request, now))
         with suppress(HubError):
-            await self._ledger.transact(lambda: (None, [change for id_ in ids for change in self._table.queued(id_)]))
+            await self._ledger.transact(
+                lambda: (None, [change for id_ in ids for change in self._table.waiting_changes(id_)])
+            )
 
-    def not_delivered(self, request_id: str, reason: str) -> None:
+    def mark_not_delivered(self, request_id: str, reason: str) -> None:
         """Mark an answer as not delivered, write-behind."""
-        self.note(request_id, lambda r: core.not_delivered(r, reason, self._clock.now()))
+        self.change_later(request_id, lambda r: core.not_delivered(r, reason, self._clock.now()))
 
-    def note(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
+    def change_later(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
         """Change a request, write-behind, if it exists."""
         self._ledger.later(self._table, request_id, lambda request: None if request is None else step(request))
 
     async def _change(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> PendingRequest:
         def plan() -> tuple[PendingRequest, Sequence[Change[Any]]]:
             before = self.get(request_id)
-            seen = self._shown.added(before)
+            seen = self._viewers.with_views(before)
             after = step(seen)
             if after is seen:
                 return before, ()
@@ -403,39 +406,43 @@ class Inbox:
         return await self._ledger.transact(plan)
 
     def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        was, now = _claimer(before), _claimer(after)
-        if was != now:
-            if was is not None:
-                self._claims.give_back(was)
-            if now is not None:
-                self._claims.take(now)
-                if after is not None:
-                    self._counted(now, after.id)
-        if after is None:
-            if before is not None:
-                self._shown.forget(before.id)
+        self._follow_claim(before, after)
+        if after is not None and after.state is RequestState.OPEN:
+            self._count_open(after)
             return
-        if after.state is not RequestState.OPEN:
-            self._shown.forget(after.id)
-        if after.state is RequestState.OPEN:
-            known = self._open.setdefault(after.server, set())
-            if after.id not in known:
-                known.add(after.id)
-                self._open_bytes.add(after.server, len(after.request))
-                self._opened(after)
-        elif before is not None and before.state is RequestState.OPEN:
-            self._open[after.server].discard(after.id)
-            self._open_bytes.take(after.server, len(after.request))
-            if not self._open[after.server]:
-                del self._open[after.server]
-            for waiting in self._waits.pop(after.id, ()):
-                waiting.set()
+        request = before if after is None else after
+        assert request is not None
+        self._viewers.forget(request.id)
+        if after is not None and before is not None and before.state is RequestState.OPEN:
+            self._uncount_open(after)
+            for settled in self._waits.pop(after.id, ()):
+                settled.set()
 
+    def _follow_claim(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        """Count the claim against the quota of the principal that has it now."""
+        claimer_before, claimer = _claimer(before), _claimer(after)
+        if claimer_before == claimer:
+            return
+        if claimer_before is not None:
+            self._claims.give_back(claimer_before)
+        if claimer is not None:
+            self._claims.take(claimer)
+            if after is not None:
+                self._stop_counting_claim(claimer, after.id)
 
-def _too_many(server: str, limit: int, why: str) -> ResourceExhausted:
-    return ResourceExhausted(
-        f"{why} already", reason="TOO_MANY_OPEN_REQUESTS", metadata={"limit": str(limit), "server": server}
-    )
+    def _count_open(self, request: PendingRequest) -> None:
+        open_ids = self._open.setdefault(request.server, set())
+        if request.id not in open_ids:
+            open_ids.add(request.id)
+            self._open_bytes.add(request.server, len(request.request))
+            self._stop_counting_opening(request)
+
+    def _uncount_open(self, request: PendingRequest) -> None:
+        open_ids = self._open[request.server]
+        open_ids.discard(request.id)
+        self._open_bytes.take(request.server, len(request.request))
+        if not open_ids:
+            del self._open[request.server]
 
 
 def _claimer(request: PendingRequest | None) -> str | None:

@@ -20,7 +20,7 @@ from hubbubd.timing.clock import Clock
 PREFIX: Final = "reserved_"
 """What the ids of these claims begin with."""
 
-MAX_LEFT: Final = 10_000
+MAX_DEPARTURES: Final = 10_000
 """Calls of which it is remembered that their hosts have left: the latest."""
 
 
@@ -44,17 +44,18 @@ class Reservations:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._calls: dict[str, list[WaitingHost]] = {}
-        self._left: OrderedDict[str, float] = OrderedDict()
+        self._hosts: dict[str, list[WaitingHost]] = {}
+        """By call, the hosts that wait for it."""
+        self._left_at: OrderedDict[str, float] = OrderedDict()
         """When the hosts left that made calls which go on."""
 
     def note_caller(self, call_id: str, left_at: float | None) -> None:
         """Note when the last host left that waited for a call; None if one is there."""
-        self._left.pop(call_id, None)
+        self._left_at.pop(call_id, None)
         if left_at is not None:
-            self._left[call_id] = left_at
-            if len(self._left) > MAX_LEFT:
-                self._left.popitem(last=False)
+            self._left_at[call_id] = left_at
+            if len(self._left_at) > MAX_DEPARTURES:
+                self._left_at.popitem(last=False)
 
     @contextmanager
     def for_host(self, call_id: str, waiting: WaitingHost) -> Generator[None]:
@@ -62,35 +63,34 @@ class Reservations:
 
         Blocks of one call may overlap.
         """
-        self._calls.setdefault(call_id, []).append(waiting)
+        self._hosts.setdefault(call_id, []).append(waiting)
         try:
             yield
         finally:
-            self._calls[call_id].remove(waiting)
-            if not self._calls[call_id]:
-                del self._calls[call_id]
+            self._hosts[call_id].remove(waiting)
+            if not self._hosts[call_id]:
+                del self._hosts[call_id]
 
-    def claim_of(self, request: PendingRequest) -> str | None:
+    def reserved_claim_id(self, request: PendingRequest) -> str | None:
         """Return the id of the claim with which a question was reserved, if it still is."""
         claim = request.holder(self._clock.now())
         return claim.id if claim is not None and claim.id.startswith(PREFIX) else None
 
-    def opened(self, requests: Sequence[PendingRequest]) -> list[PendingRequest]:
+    def reserve(self, requests: Sequence[PendingRequest]) -> list[PendingRequest]:
         """Return new requests with the hosts that they concern, claimed where they are a host's first."""
-        return [self._opened(request) for request in requests]
+        return [self._reserve_one(request) for request in requests]
 
-    def _opened(self, request: PendingRequest) -> PendingRequest:
-        calls = (request.call_id,) if request.call_id else request.candidate_call_ids
-        waiting = [each for call_id in calls for each in self._calls.get(call_id, ())]
-        if request.call_id and (left_at := self._left.get(request.call_id)) is not None:
+    def _reserve_one(self, request: PendingRequest) -> PendingRequest:
+        call_ids = (request.call_id,) if request.call_id else request.candidate_call_ids
+        hosts = [host for call_id in call_ids for host in self._hosts.get(call_id, ())]
+        if request.call_id and (left_at := self._left_at.get(request.call_id)) is not None:
             request = replaced(request, caller_left_at=left_at)
-        if not waiting:
-            return request
-        now = self._clock.now()
-        decided = [(each, each.why_not(request)) for each in waiting]
-        for each, why_not in decided:
-            request = core.host_noted(request, AskedHost(host=each.host, at=now, why_not=why_not))
-        first = next((each for each, why_not in decided if not why_not and each.first(request)), None)
+        now, asked = self._clock.now(), list[WaitingHost]()
+        for host, why_not in [(host, host.why_not(request)) for host in hosts]:
+            request = core.host_noted(request, AskedHost(host=host.host, at=now, why_not=why_not))
+            if not why_not:
+                asked.append(host)
+        first = next((host for host in asked if host.first(request)), None)
         if first is None:
             return request
         claim_id = f"{PREFIX}{secrets.token_hex(12)}"

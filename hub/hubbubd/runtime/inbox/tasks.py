@@ -62,16 +62,16 @@ class Tasks:
         self._alarms = alarms
         self._notify = notify
         self._ended: dict[str, anyio.Event] = {}
-        inbox.register(Origin.TASK, self._settle)
+        inbox.set_settler(Origin.TASK, self._end_with_answer)
         table.follow(self._follow)
-        table.act(self._act)
+        table.follow_own(self._act)
         clock.follow(self.postpone)
 
-    def take(self, taking: Takeover) -> None:
+    def take_over(self, takeover: Takeover) -> None:
         """Act on the tasks of these servers from now on."""
-        self._table.each(lambda task: self._act(None, task) if taking.owns(task.server) else None)
+        self._table.each(lambda task: self._act(None, task) if takeover.owns(task.server) else None)
 
-    def leave(self, server: str) -> None:
+    def stop_acting(self, server: str) -> None:
         """Act no longer on the tasks of a server."""
         for task in self._table:
             if task.server == server:
@@ -139,8 +139,8 @@ class Tasks:
             if task.status.ended:
                 raise FailedPrecondition(f"this task has ended: {task.status}", reason="TASK_FINISHED")
             after = core.move(task, TaskStatus.CANCELLED, self._clock.now(), message)
-            questions = self._inbox.withdrawals(task.pending_ids, "its task was cancelled")
-            return after, [self._table.change(task_id, after), *questions]
+            withdrawals = self._inbox.withdrawals(task.pending_ids, "its task was cancelled")
+            return after, [self._table.change(task_id, after), *withdrawals]
 
         return await self._ledger.transact(plan)
 
@@ -149,7 +149,7 @@ class Tasks:
         for task in self.select(TaskFilter(server=server, role=TaskRole.RECEIVER)):
             with suppress(FailedPrecondition, NotFound):
                 await self.cancel(task.id, "the server was disconnected")
-            await self._forget(task.id)
+            await self._delete(task.id)
 
     async def wait_ended(self, task_id: str) -> Task:
         """Wait until the task has ended, and return it. Raises NotFound."""
@@ -159,7 +159,7 @@ class Tasks:
 
     # Settling
 
-    def _settle(self, request: PendingRequest) -> Sequence[Change[Any]]:
+    def _end_with_answer(self, request: PendingRequest) -> Sequence[Change[Any]]:
         """Return the end of the task, for the same commit as the answer to its pending request."""
         task = self._table.record(request.task_id or "")
         if task is None or task.status.ended:
@@ -194,7 +194,7 @@ class Tasks:
         if not task.status.ended:
             # The deadline of its request ends the task first, also if it passed while the hub was down.
             at = max(at, self._clock.now()) + core.GRACE_S
-        self._alarms.set(Due.TASK, task.id, at, lambda: self._forget(task.id))
+        self._alarms.set(Due.TASK, task.id, at, lambda: self._delete(task.id))
 
     def postpone(self, by_s: float) -> None:
         """Let receiver tasks of this hub's own servers live longer after the clock was set ahead, write-behind."""
@@ -202,15 +202,15 @@ class Tasks:
             return
         for task in self.select(TaskFilter(role=TaskRole.RECEIVER)):
             if self._ownership.owns(task.server):
-                self._ledger.later(self._table, task.id, lambda there: there and core.prolonged(there, by_s))
+                self._ledger.later(self._table, task.id, lambda stored: stored and core.prolonged(stored, by_s))
 
-    async def _forget(self, task_id: str) -> None:
+    async def _delete(self, task_id: str) -> None:
         def plan() -> tuple[None, Sequence[Change[Any]]]:
             task = self._table.record(task_id)
             if task is None:
                 return None, ()
-            late = self._inbox.withdrawals(task.pending_ids, "the server did not fetch it in time")
-            return None, [self._table.change(task_id, None), *late]
+            withdrawals = self._inbox.withdrawals(task.pending_ids, "the server did not fetch it in time")
+            return None, [self._table.change(task_id, None), *withdrawals]
 
         await self._ledger.transact(plan)
 
@@ -231,7 +231,7 @@ class ReceiverTasks:
         self._inbox = inbox
         self._clock = clock
 
-    def new(self, asked: object, method: str, request: PendingRequest) -> Task:
+    def new_task(self, asked: object, method: str, request: PendingRequest) -> Task:
         """Return a task for a request, not stored yet. Raises ReplyError when the server has too many."""
         config = self._owner.config
         own, limit = self._own(), self._tasks.max_per_server
@@ -288,7 +288,7 @@ class ReceiverTasks:
         except NotFound:
             raise _not_found() from None
 
-        def sent(reason: str | None) -> None:
+        def on_sent(reason: str | None) -> None:
             for request_id in ended.pending_ids:
                 if reason is None:
                     self._inbox.delivered(request_id)
@@ -297,12 +297,12 @@ class ReceiverTasks:
             case TaskStatus.COMPLETED:
                 result = payload.loads(ended.result or b"{}")
                 meta = {**result.get("_meta", {}), RELATED_TASK: {"taskId": ended.id}}
-                return InboundReply(result={**result, "_meta": meta}, sent=sent)
+                return InboundReply(result={**result, "_meta": meta}, sent=on_sent)
             case TaskStatus.FAILED:
-                if ended.error is None:  # its record was mended
-                    raise ReplyError(INTERNAL_ERROR, "The task failed", None, sent)
+                if ended.error is None:  # its record was repaired
+                    raise ReplyError(INTERNAL_ERROR, "The task failed", None, on_sent)
                 error = payload.loads(ended.error)
-                raise ReplyError(error["code"], error["message"], error.get("data"), sent)
+                raise ReplyError(error["code"], error["message"], error.get("data"), on_sent)
             case _:
                 raise ReplyError(REQUEST_CANCELLED, "The task was cancelled")
 

@@ -7,7 +7,7 @@ from hubbubd.core.inbox.request_states import PendingRequest, RequestEventType
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.timing.clock import Clock
 
-KEPT = "open"
+RECORD_ID = "open"
 """Id of the one record of who was shown what."""
 
 
@@ -20,10 +20,10 @@ class Viewers:
         self._clock = clock
         self._at: dict[str, dict[str, float]] = {}
 
-    def recover(self, open_ones: Collection[str]) -> None:
+    def recover(self, open_ids: Collection[str]) -> None:
         """Load who was shown the requests that are still open."""
-        before = self._table.record(KEPT) or core.RequestViews()
-        self._at = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ones}
+        before = self._table.record(RECORD_ID) or core.RequestViews()
+        self._at = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ids}
 
     def note(self, request: PendingRequest, to: str) -> None:
         """Note that a principal was shown a request."""
@@ -36,23 +36,26 @@ class Viewers:
         """Forget a request that is closed, or deleted."""
         self._at.pop(request_id, None)
 
-    def added(self, request: PendingRequest) -> PendingRequest:
+    def with_views(self, request: PendingRequest) -> PendingRequest:
         """Return the request with the moments noted so far."""
         for to, at in self._at.get(request.id, {}).items():
             if not core.shown_to(request, to):
                 request = core.noted(request, RequestEventType.SHOWN, at, to)
         return request
 
-    def keep(self, open_ones: Collection[str]) -> None:
+    def store(self, open_ids: Collection[str]) -> None:
         """Store what was noted, at shutdown.
 
         In a record of its own: it must not show up as a change of the requests.
         """
 
-        def with_these(there: core.RequestViews | None) -> core.RequestViews | None:
-            before = there.at if there is not None else {}
-            shown = {id_: {**before.get(id_, {}), **self._at.get(id_, {})} for id_ in (*before, *self._at)}
-            after = core.RequestViews(at={id_: seen for id_, seen in shown.items() if id_ in open_ones})
-            return there if after == (there or core.RequestViews()) else after
+        def add_views(stored: core.RequestViews | None) -> core.RequestViews | None:
+            before = stored.at if stored is not None else {}
+            views: dict[str, dict[str, float]] = {}
+            for request_id in (*before, *self._at):
+                if request_id in open_ids:
+                    views[request_id] = {**before.get(request_id, {}), **self._at.get(request_id, {})}
+            after = core.RequestViews(at=views)
+            return stored if after == (stored or core.RequestViews()) else after
 
-        self._ledger.later(self._table, KEPT, with_these)
+        self._ledger.later(self._table, RECORD_ID, add_views)

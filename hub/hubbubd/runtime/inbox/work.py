@@ -1,7 +1,7 @@
 """Dispatches open requests to workers (agents): each one to exactly one worker, by capacity (backpressure).
 
-    opened ──> claimed, in the same commit, for a worker with room ──> over
-    open, unclaimed ──> candidate of every worker that may have it ──> claimed for one with room ──> over
+    opened ──> claimed, in the same commit, for a worker with capacity ──> over
+    open, unclaimed ──> candidate of every worker that may have it ──> claimed for one with capacity ──> over
 
 A worker's claim, a lease, is renewed as long as its stream lives. When the stream ends the request is free again, and
 goes to another worker; after a restart the hub drops all workers' claims.
@@ -74,7 +74,7 @@ class Work:
         clock: Clock,
         alarms: Alarms,
         background: Background,
-        door: WatcherLimit,
+        watcher_limit: WatcherLimit,
         in_fleet: bool = False,
     ) -> None:
         self._claim_s = FLEET_CLAIM_S if in_fleet else MAX_CLAIM_S
@@ -83,7 +83,7 @@ class Work:
         self._clock = clock
         self._alarms = alarms
         self._background = background
-        self._door = door
+        self._watcher_limit = watcher_limit
         self._workers = Workers()
         self._holders: dict[str, Worker] = {}
         self._claims: dict[str, str] = {}
@@ -92,14 +92,14 @@ class Work:
         for request in table:
             self._unclaimed.follow(None, request)
         self._closed = False
-        inbox.as_workers_take_them = self._taken
+        inbox.claim_for_workers = self._claim_new
         table.follow(self._follow)
 
     def close(self) -> None:
         """End all streams. Whoever answers for a call that may still end goes on."""
         self._closed = True
         for worker in self._workers:
-            worker.pulse.close()
+            worker.condition.close()
 
     @contextmanager
     def join(
@@ -116,33 +116,33 @@ class Work:
         `hear` gets its steps as they come, in place of `steps`; it must not raise. Raises ResourceExhausted
         (TOO_MANY_WATCHERS).
         """
-        self._door.enter()
+        self._watcher_limit.enter()
         worker = Worker(principal, chosen, capacity, standing, hear=hear)
         if self._closed:
-            worker.pulse.close()
+            worker.condition.close()
         self._workers.add(worker)
         unheld = self._unclaimed.among(chosen) - self._holders.keys()
-        free = [r for r in map(self._free, unheld) if r and worker.may_have(r)]
+        free = [r for r in map(self._find_free, unheld) if r and worker.may_have(r)]
         for request in sorted(free, key=lambda request: request.created_at):
             self._workers.offer(worker, request.id)
-        self._hand_out(worker)
+        self._assign_candidates(worker)
         try:
             yield worker
         finally:
-            self._door.leave()
-            self._leave(worker)
+            self._watcher_limit.leave()
+            self._remove_worker(worker)
 
     async def steps(self, worker: Worker) -> AsyncGenerator[Step]:
         """Yield the worker's steps, a keep-alive first. Raises Unavailable (SHUTTING_DOWN)."""
         yield None
         while True:
-            while worker.unheard:
-                step = worker.unheard[0]
+            while worker.unread:
+                step = worker.unread[0]
                 yield step
-                worker.unheard.popleft()
-                self._hand_out(worker)
-            worker.pulse.require_open()
-            if not await worker.pulse.wait(worker.pulse.beats, BOOKMARK_S):
+                worker.unread.popleft()
+                self._assign_candidates(worker)
+            worker.condition.require_open()
+            if not await worker.condition.wait(worker.condition.version, BOOKMARK_S):
                 yield None
 
     def skip(self, worker: Worker, request_id: str) -> None:
@@ -154,19 +154,19 @@ class Work:
     # Assigning
 
     @contextmanager
-    def _taken(self, requests: Sequence[PendingRequest]) -> Generator[Sequence[PendingRequest]]:
-        """Yield new requests, claimed for workers with room; the block commits them."""
+    def _claim_new(self, requests: Sequence[PendingRequest]) -> Generator[Sequence[PendingRequest]]:
+        """Yield new requests, claimed for workers with capacity; the block commits them."""
         try:
-            yield [self._claimed(request) for request in requests]
+            yield [self._claim_for_worker(request) for request in requests]
         finally:
             for request in requests:
                 worker = self._holders.get(request.id)
                 if worker is not None and self._table.record(request.id) is None:  # the commit has failed
-                    self._forget(request.id)
-                    self._hand_out(worker)
+                    self._forget_assignment(request.id)
+                    self._assign_candidates(worker)
 
-    def _claimed(self, request: PendingRequest) -> PendingRequest:
-        worker = self._idlest(self._able(request))
+    def _claim_for_worker(self, request: PendingRequest) -> PendingRequest:
+        worker = self._choose_idlest(self._workers_for(request))
         if worker is None:
             return request
         claim_id, now = _new_claim(), self._clock.now()
@@ -174,71 +174,73 @@ class Work:
             claimed = core.claim(request, claim_id, worker.principal, self._claim_s, now, worker=True)
         except FailedPrecondition:  # its deadline has passed already
             return request
-        self._hold(worker, request.id, claim_id)
+        self._note_assignment(worker, request.id, claim_id)
         return claimed
 
     def _offer(self, request: PendingRequest) -> None:
-        able = self._able(request)
-        for worker in able:
+        workers = self._workers_for(request)
+        for worker in workers:
             self._workers.offer(worker, request.id)
-        if (worker := self._idlest(able)) is not None:
-            self._give(worker, request.id)
+        if (worker := self._choose_idlest(workers)) is not None:
+            self._begin_assignment(worker, request.id)
 
-    def _able(self, request: PendingRequest) -> list[Worker]:
+    def _workers_for(self, request: PendingRequest) -> list[Worker]:
         """Return the workers that may have a request."""
-        return [worker for worker in self._workers.able(request) if self._serves(worker)]
+        return [worker for worker in self._workers.find_workers(request) if self._is_served(worker)]
 
-    def _serves(self, worker: Worker) -> bool:
+    def _is_served(self, worker: Worker) -> bool:
+        """Return whether a worker still gets requests: streams do not while the hub shuts down, callers do."""
         return worker.hear is not None or not self._closed
 
-    def _idlest(self, workers: Sequence[Worker]) -> Worker | None:
-        """Return the worker with room that holds the fewest requests; of equals the one that has waited longest."""
-        return min((each for each in workers if each.room), key=lambda each: (len(each.held), each.turn), default=None)
+    def _choose_idlest(self, workers: Sequence[Worker]) -> Worker | None:
+        """Return the worker with capacity that holds the fewest requests; of equals the one that has waited longest."""
+        able = [worker for worker in workers if worker.has_capacity]
+        return min(able, key=lambda worker: (len(worker.held), worker.turn), default=None)
 
-    def _hand_out(self, worker: Worker) -> None:
-        while self._serves(worker) and worker in self._workers and worker.room and worker.candidates:
-            self._give(worker, next(iter(worker.candidates)))
+    def _assign_candidates(self, worker: Worker) -> None:
+        while self._is_served(worker) and worker in self._workers and worker.has_capacity and worker.candidates:
+            self._begin_assignment(worker, next(iter(worker.candidates)))
 
-    def _give(self, worker: Worker, request_id: str) -> None:
+    def _begin_assignment(self, worker: Worker, request_id: str) -> None:
         claim_id = _new_claim()
-        self._hold(worker, request_id, claim_id)
+        self._note_assignment(worker, request_id, claim_id)
         self._background.start_soon(self._assign, worker, request_id, claim_id)
 
-    def _hold(self, worker: Worker, request_id: str, claim_id: str) -> None:
+    def _note_assignment(self, worker: Worker, request_id: str, claim_id: str) -> None:
         """Note that a request's claim is being committed for a worker."""
         self._workers.withdraw(request_id)
         worker.held[request_id] = None
         self._holders[request_id], self._claims[request_id] = worker, claim_id
-        self._workers.goes_last(worker)
+        self._workers.put_last(worker)
 
     async def _assign(self, worker: Worker, request_id: str, claim_id: str) -> None:
         try:
             await self._inbox.claim(request_id, worker.principal, self._claim_s, claim_id=claim_id, worker=True)
         except HubError:
-            await self._not_assigned(worker, request_id)
+            await self._retry_assignment(worker, request_id)
 
-    def _assigned(self, worker: Worker, request: PendingRequest, claim: Claim) -> None:
+    def _announce(self, worker: Worker, request: PendingRequest, claim: Claim) -> None:
         """Announce a claim that has become durable; give it back if the worker has left meanwhile."""
         if worker not in self._workers:
-            self._forget(request.id)
+            self._forget_assignment(request.id)
             self._release(request.id, claim)
             return
         worker.held[request.id] = claim
-        self._renew_before(request)
-        worker.tell(Assigned(request))
+        self._schedule_renewal(request)
+        worker.send(Assigned(request))
 
-    async def _not_assigned(self, worker: Worker, request_id: str) -> None:
+    async def _retry_assignment(self, worker: Worker, request_id: str) -> None:
         # A request that is still free could not be committed, or is about to expire. It is offered again only after a
         # while, and until then occupies the worker's place, so that a failing store is not tried for each candidate.
-        if self._free(request_id) is not None:
+        if self._find_free(request_id) is not None:
             await anyio.sleep(RETRY_S)
         if self._holders.get(request_id) is worker:
-            self._forget(request_id)
-            if (request := self._free(request_id)) is not None:
+            self._forget_assignment(request_id)
+            if (request := self._find_free(request_id)) is not None:
                 self._offer(request)
-            self._hand_out(worker)
+            self._assign_candidates(worker)
 
-    def _renew_before(self, request: PendingRequest) -> None:
+    def _schedule_renewal(self, request: PendingRequest) -> None:
         claim = request.claim
         if claim is not None and (request.deadline is None or claim.expires_at < request.deadline):
             at = claim.expires_at - min(RENEW_S, self._claim_s / 3)
@@ -248,7 +250,7 @@ class Work:
         with suppress(FailedPrecondition, NotFound):
             request = await self._inbox.renew(request_id, claim.id, self._claim_s)
             if self._is_held(request_id, claim):  # otherwise the alarm's name may be in use for another claim
-                self._renew_before(request)
+                self._schedule_renewal(request)
 
     # Revoking
 
@@ -262,45 +264,48 @@ class Work:
         if after is None or after.state is not RequestState.OPEN:
             self._workers.end(request.id)
             if holder is not None:
-                self._over(holder, request)
+                self._end_assignment(holder, request)
         elif after.claim is None:
             if holder is not None and held is None:
                 return  # its claim is being committed
             if holder is not None:
-                if _given_back(before, self._clock.now()):
+                if _was_given_back(before, self._clock.now()):
                     self._workers.skip(holder, request.id)
-                self._over(holder, request)
+                self._end_assignment(holder, request)
             self._offer(after)
         else:
             self._workers.withdraw(request.id)
             if holder is not None and held is not None and held.id != after.claim.id:
-                self._over(holder, request)
+                self._end_assignment(holder, request)
             elif holder is not None and held is None and after.claim.id == self._claims[request.id]:
-                self._assigned(holder, after, after.claim)  # else a person was faster, or a worker of another member
+                self._announce(holder, after, after.claim)  # else a person was faster, or a worker of another member
 
-    def _over(self, worker: Worker, request: PendingRequest) -> None:
+    def _end_assignment(self, worker: Worker, request: PendingRequest) -> None:
+        """Tell a worker that a request which was announced to it is no longer its own, and give it others."""
         announced = worker.held.get(request.id) is not None
-        self._forget(request.id)
+        self._forget_assignment(request.id)
         if worker in self._workers:
             if announced:
-                worker.tell(AssignmentOver(request.id, request.state))
-            self._hand_out(worker)
+                worker.send(AssignmentOver(request.id, request.state))
+            self._assign_candidates(worker)
 
-    def _leave(self, worker: Worker) -> None:
+    def _remove_worker(self, worker: Worker) -> None:
         self._workers.remove(worker)
         for request_id, claim in list(worker.held.items()):
             if claim is not None:  # a claim being committed is released once it is
-                self._forget(request_id)
+                self._forget_assignment(request_id)
                 self._release(request_id, claim)
 
     def _release(self, request_id: str, claim: Claim) -> None:
+        """Release a claim in the background; a failure of the store is retried."""
+
         async def release() -> None:
             with suppress(FailedPrecondition, NotFound):
                 await self._inbox.release(request_id, claim.id)
 
         self._alarms.after(Due.WORK, request_id, 0, release)
 
-    def _free(self, request_id: str) -> PendingRequest | None:
+    def _find_free(self, request_id: str) -> PendingRequest | None:
         request = self._table.record(request_id)
         return request if request is not None and _is_free(request) else None
 
@@ -309,7 +314,7 @@ class Work:
         held = holder.held.get(request_id) if holder is not None else None
         return held is not None and held.id == claim.id
 
-    def _forget(self, request_id: str) -> None:
+    def _forget_assignment(self, request_id: str) -> None:
         worker = self._holders.pop(request_id, None)
         if worker is not None:
             worker.held.pop(request_id, None)
@@ -325,6 +330,6 @@ def _is_free(request: PendingRequest) -> bool:
     return request.state is RequestState.OPEN and request.claim is None
 
 
-def _given_back(before: PendingRequest | None, now: float) -> bool:
+def _was_given_back(before: PendingRequest | None, now: float) -> bool:
     """Return whether a claim was released; an expired one does not mean that its worker skipped the request."""
     return before is not None and before.claim is not None and now < before.claim.expires_at

@@ -1,4 +1,4 @@
-"""Who may have which open request.
+"""The workers, and which of them may have which open request.
 
 A change of a request looks at the workers for its call and at those for any call, not at those for other calls.
 """
@@ -55,21 +55,21 @@ class Worker:
     """Number of its last assignment, or of its joining, counted over all workers: the lowest has waited longest."""
 
     @property
-    def room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether it can take another request. Unread steps count, so that its buffer is bounded."""
-        return len(self.held) + len(self.unheard) < self.capacity and self.standing()
+        return len(self.held) + len(self.unread) < self.capacity and self.standing()
 
     def may_have(self, request: PendingRequest) -> bool:
         """Return whether a free request could be assigned to it."""
         return request.id not in self.skipped and self.filter.matches(request)
 
-    def tell(self, step: Assigned | AssignmentOver) -> None:
-        """Tell a step at once, or put it into the stream's buffer."""
+    def send(self, step: Assigned | AssignmentOver) -> None:
+        """Pass a step on at once, or put it into the stream's buffer."""
         if self.hear is not None:
             self.hear(step)
             return
-        self.unheard.append(step)
-        self.pulse.beat()
+        self.unread.append(step)
+        self.condition.notify_all()
 
 
 class Workers:
@@ -78,7 +78,7 @@ class Workers:
     def __init__(self) -> None:
         self._by_call: dict[str, dict[Worker, None]] = {}
         """By the call whose requests they want; by "" those that want requests of any."""
-        self._about: dict[str, set[Worker]] = {}
+        self._by_request: dict[str, set[Worker]] = {}
         """By request, those that are candidates for it or have skipped it."""
         self._turns = count(1)
 
@@ -89,55 +89,53 @@ class Workers:
         return worker in self._by_call.get(worker.filter.call_id, ())
 
     def add(self, worker: Worker) -> None:
-        """Take in a worker."""
         self._by_call.setdefault(worker.filter.call_id, {})[worker] = None
-        self.goes_last(worker)
+        self.put_last(worker)
 
     def remove(self, worker: Worker) -> None:
-        """Let a worker go."""
-        among = self._by_call[worker.filter.call_id]
-        del among[worker]
-        if not among:
+        workers = self._by_call[worker.filter.call_id]
+        del workers[worker]
+        if not workers:
             del self._by_call[worker.filter.call_id]
         for request_id in {*worker.candidates, *worker.skipped}:
-            self._leave(worker, request_id)
+            self._forget_worker(worker, request_id)
 
-    def able(self, request: PendingRequest) -> list[Worker]:
+    def find_workers(self, request: PendingRequest) -> list[Worker]:
         """Return those that may have a request."""
-        among = list(self._by_call.get("", ()))
+        workers = list(self._by_call.get("", ()))
         if request.call_id:
-            among += self._by_call.get(request.call_id, ())
-        return [worker for worker in among if worker.may_have(request)]
+            workers += self._by_call.get(request.call_id, ())
+        return [worker for worker in workers if worker.may_have(request)]
 
     def offer(self, worker: Worker, request_id: str) -> None:
         """Make a worker a candidate for a request, after those that it is one for already."""
         worker.candidates[request_id] = None
-        self._about.setdefault(request_id, set()).add(worker)
+        self._by_request.setdefault(request_id, set()).add(worker)
 
-    def goes_last(self, worker: Worker) -> None:
+    def put_last(self, worker: Worker) -> None:
         """Let all others that hold as few come first."""
         worker.turn = next(self._turns)
 
     def skip(self, worker: Worker, request_id: str) -> None:
         """Offer a request to this worker no more."""
         worker.skipped.add(request_id)
-        self._about.setdefault(request_id, set()).add(worker)
+        self._by_request.setdefault(request_id, set()).add(worker)
 
     def withdraw(self, request_id: str) -> None:
         """Have no candidates for a request."""
-        for worker in list(self._about.get(request_id, ())):
+        for worker in list(self._by_request.get(request_id, ())):
             worker.candidates.pop(request_id, None)
             if request_id not in worker.skipped:
-                self._leave(worker, request_id)
+                self._forget_worker(worker, request_id)
 
-    def end(self, request_id: str) -> None:
-        """Forget a request that is open no more."""
-        for worker in self._about.pop(request_id, ()):
+    def forget_request(self, request_id: str) -> None:
+        """Forget a request that is no longer open."""
+        for worker in self._by_request.pop(request_id, ()):
             worker.candidates.pop(request_id, None)
             worker.skipped.discard(request_id)
 
-    def _leave(self, worker: Worker, request_id: str) -> None:
-        about = self._about[request_id]
-        about.discard(worker)
-        if not about:
-            del self._about[request_id]
+    def _forget_worker(self, worker: Worker, request_id: str) -> None:
+        workers = self._by_request[request_id]
+        workers.discard(worker)
+        if not workers:
+            del self._by_request[request_id]

@@ -17,7 +17,7 @@ from hubbubd.config import HubSettings
 from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, AuditKind, FairRetention
 from hubbubd.errors import HubError
 from hubbubd.frozen import carried_over
-from hubbubd.runtime.records import COMMIT_HOOK, AgePosition, Change, Ledger, Table, gone
+from hubbubd.runtime.records import COMMIT_HOOK, AgePosition, Change, Ledger, Table, delete
 from hubbubd.timing.clock import Clock
 
 MINUTE_S = 60.0
@@ -206,7 +206,7 @@ class Audit:
 
     def _delete(self, entry_ids: Iterable[str]) -> None:
         for entry_id in entry_ids:
-            self._ledger.later(self._table, entry_id, gone)
+            self._ledger.later(self._table, entry_id, delete)
 
 
 def _outcome(exc: BaseException) -> str:

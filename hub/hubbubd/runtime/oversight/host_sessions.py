@@ -19,7 +19,7 @@ from hubbubd.core.hosts.host_sessions import HostSession, gone_unless_used, used
 from hubbubd.errors import HubError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.oversight.tokens import Tokens
-from hubbubd.runtime.records import Ledger, Step, Table, gone
+from hubbubd.runtime.records import Ledger, Step, Table, delete
 
 REFUSED_S: Final = 1.0
 """Seconds that requests have to end with a token: they say that it has, where the end of their session says nothing."""
@@ -68,13 +68,13 @@ class HostSessions:
 
     async def end(self, record_id: str) -> None:
         """Delete a session; durable on return. Raises Unavailable: it would be taken up again."""
-        await self._ledger.change(self._table, record_id, gone)
+        await self._ledger.change(self._table, record_id, delete)
 
     def drop(self, record_id: str, *, unless_used: bool = False) -> None:
         """Delete a session that nobody waits for, write-behind. With `unless_used` it goes on if another member has
         noted meanwhile that it is used; `changed` then hears of that."""
         if (session := self._table.record(record_id)) is not None:
-            step = partial(gone_unless_used, session.used_at) if unless_used else gone
+            step = partial(gone_unless_used, session.used_at) if unless_used else delete
             self._ledger.later(self._table, record_id, step)
             for changed in self._listeners:
                 changed(session, None)

@@ -31,7 +31,7 @@ from hubbubd.runtime.oversight.retention_lists import (
     RetentionList,
 )
 from hubbubd.runtime.ownership import UPKEEP, Ownership
-from hubbubd.runtime.records import Ledger, Table, gone
+from hubbubd.runtime.records import Ledger, Table, delete
 from hubbubd.store import StoreStats, StoreUnavailable
 from hubbubd.timing.clock import Clock
 
@@ -139,7 +139,7 @@ class Retention:
             old = history.take(now)
             count += len(old)
             for record_id in old:
-                self._ledger.later(history.table, record_id, gone)
+                self._ledger.later(history.table, record_id, delete)
         if any(history.too_full for history in self._histories):  # records within GRACE_S: try again after that
             self._too_full.set()
         return count

@@ -16,7 +16,7 @@ from typing import Any
 from hubbubd.bounds import Moment, Span
 from hubbubd.core.access import Grant, Principal
 from hubbubd.errors import AlreadyExists, NotFound, ResourceExhausted, Unauthenticated
-from hubbubd.runtime.records import Change, Ledger, Table, gone
+from hubbubd.runtime.records import Change, Ledger, Table, delete
 from hubbubd.timing.clock import Clock
 
 PREFIX = "hbt_"
@@ -161,7 +161,7 @@ class Tokens:
             raise NotFound("token", name)
         self._revoked.add(token.id)  # it is refused during the commit, too
         try:
-            await self._ledger.change(self._table, token.id, gone)
+            await self._ledger.change(self._table, token.id, delete)
         finally:
             self._revoked.discard(token.id)
         return token

@@ -7,7 +7,7 @@ from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import COMMIT_HOOK, Ledger
 from hubbubd.runtime.records.repair import RepairRule
 from hubbubd.runtime.records.table import Change, Stored, Table
-from hubbubd.runtime.records.write_behind import Step, gone
+from hubbubd.runtime.records.write_behind import Step, delete
 
 __all__ = [
     "BOOKMARK_S",
@@ -25,5 +25,5 @@ __all__ = [
     "Watch",
     "WatchEvent",
     "WatcherLimit",
-    "gone",
+    "delete",
 ]

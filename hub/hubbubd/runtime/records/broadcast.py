@@ -31,7 +31,7 @@ from hubbubd.runtime.records.condition import BOOKMARK_S, StoreProgress, Version
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Listener = Callable[[T, object], None]
+OnEvent = Callable[[T, object], None]
 """Gets a record and its live event, or None for a change of the record."""
 
 BUFFER_EVENTS = 4096
@@ -81,15 +81,15 @@ class WatchEvent(Generic[T]):
 class FeedSource(Protocol[T_co]):
     """What a feed reads of its table."""
 
-    def since(self, revision: int) -> Iterable[tuple[int, str, T_co | None]]:
-        """Return the rows changed after a revision, oldest first; None is a deletion. None are given after NOTHING."""
+    def changed_since(self, revision: int) -> Iterable[tuple[int, str, T_co | None]]:
+        """Return the rows changed after a revision, oldest first. None is a deletion; after NOTHING there are none."""
         ...
 
     def record(self, record_id: str) -> T_co | None:
         """Return a record as it is now, or None."""
         ...
 
-    def deleted_since(self, revision: int) -> bool:
+    def has_deletion_since(self, revision: int) -> bool:
         """Return whether anything was deleted after a revision."""
         ...
 
@@ -117,7 +117,8 @@ class _Position:
         return cls(store, digest, at, syncing == "1")
 
 
-def _decoded(token: str) -> _Position | None:
+def _parse_token(token: str) -> _Position | None:
+    """Return the position that a resume token names; None if it is malformed."""
     try:
         return _Position.decode(token)
     except (ValueError, UnicodeError):
@@ -131,12 +132,12 @@ class _Group(Generic[T]):
         self.filter = chosen
         self.watchers: set[_FeedWatcher[T]] = set()
         self._store_id = store_id
-        self._digest = hashlib.sha256(repr(_stable(chosen)).encode()).hexdigest()[:12]
+        self._digest = hashlib.sha256(repr(_stable_form(chosen)).encode()).hexdigest()[:12]
 
     def token(self, revision: int, *, syncing: bool = False) -> str:
         return _Position(self._store_id, self._digest, revision, syncing).encode()
 
-    def concerned(self, before: T | None, after: T | None) -> bool:
+    def is_visible(self, before: T | None, after: T | None) -> bool:
         """Return whether a change is visible through the filter."""
         return any(record is not None and self.filter.matches(record) for record in (after, before))
 
@@ -147,7 +148,7 @@ class _Group(Generic[T]):
             return WatchEvent(EventKind.UPSERT, token, record_id, record)
         return WatchEvent(EventKind.REMOVED, token, record_id)
 
-    def why_not(self, position: _Position, oldest: int, newest: int) -> str | None:
+    def refusal_reason(self, position: _Position, oldest: int, newest: int) -> str | None:
         """Return why a resume token must be refused (the reason of the reset); None when it is valid."""
         if position.store != self._store_id:
             return "OTHER_STORE"
@@ -159,13 +160,14 @@ class _Group(Generic[T]):
         return "COMPACTED" if NOTHING < position.revision < oldest else None
 
 
-def _stable(chosen: object) -> object:
+def _stable_form(chosen: object) -> object:
     """Return a filter's content in a form that is the same in every process: a frozenset has no stable order."""
     values = {field.name: getattr(chosen, field.name) for field in fields(cast("Any", chosen))}
-    return {
-        n: sorted(map(str, cast("frozenset[object]", v))) if isinstance(v, frozenset) else str(v)
-        for n, v in values.items()
-    }
+    stable: dict[str, object] = {}
+    for name, value in values.items():
+        is_set = isinstance(value, frozenset)
+        stable[name] = sorted(map(str, cast("frozenset[object]", value))) if is_set else str(value)
+    return stable
 
 
 class _FeedWatcher(Generic[T]):
@@ -180,7 +182,7 @@ class _FeedWatcher(Generic[T]):
         self.caught_up = False
         self.changes: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
         self.live: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
-        self.pulse = VersionedCondition()
+        self.condition = VersionedCondition()
         self.overrun = False
         self._places = count()
 
@@ -198,9 +200,9 @@ class _FeedWatcher(Generic[T]):
     def _put(self, buffer: OrderedDict[object, tuple[int, WatchEvent[T]]], key: object, event: WatchEvent[T]) -> None:
         buffer.pop(key, None)
         buffer[key] = (next(self._places), event)
-        self.pulse.beat()
+        self.condition.notify_all()
 
-    def forget(self) -> None:
+    def forget_changes(self) -> None:
         """Forget the changes that it has yet to read."""
         self.changes.clear()
         self.overrun = False
@@ -244,7 +246,7 @@ class Watch(Generic[T]):
         return self._events.__anext__()
 
     def pop(self) -> WatchEvent[T] | None:
-        """Return the next event if it is there already, for those who pass on several at once."""
+        """Return the next event if it is there already, to pass on several at once; None if none is."""
         return self._watcher.pop()
 
     async def aclose(self) -> None:
@@ -267,7 +269,7 @@ class WatcherLimit:
             raise ResourceExhausted(f"{self.limit} watches are open already", reason="TOO_MANY_WATCHERS")
         self.count += 1
 
-    def drop(self) -> None:
+    def note_drop(self) -> None:
         """Count a watcher that is closed for being slow; it must `leave` as well."""
         self.dropped += 1
 
@@ -279,27 +281,28 @@ class TableFeed(Generic[T]):
     """The watches of one table."""
 
     def __init__(
-        self, store_id: str, rows: FeedSource[T], door: WatcherLimit, progress: StoreProgress, oldest: int
+        self, store_id: str, rows: FeedSource[T], watcher_limit: WatcherLimit, progress: StoreProgress, oldest: int
     ) -> None:
         self._store_id = store_id
         self._rows = rows
-        self._door = door
+        self._watcher_limit = watcher_limit
         self._progress = progress
         self.oldest = oldest
         self._groups: dict[Filter[T], _Group[T]] = {}
-        self._listeners: dict[str, list[Listener[T]]] = {}
+        self._listeners: dict[str, list[OnEvent[T]]] = {}
         self._closed = False
 
     def publish(self, revision: int, moves: Sequence[tuple[str, T | None, T | None]]) -> None:
         """Publish the changes of one revision, as (id, before, after), to the watchers whose filter sees them."""
         for group in self._groups.values():
-            concerning = [(record_id, new) for record_id, old, new in moves if group.concerned(old, new)]
+            concerning = [(record_id, new) for record_id, old, new in moves if group.is_visible(old, new)]
             for at, (record_id, new) in enumerate(concerning, 1):
                 event = group.event(revision if at == len(concerning) else revision - 1, record_id, new)
                 for watcher in group.watchers:
                     watcher.push(event)
-        for record_id, _, new in moves if self._listeners else ():
-            self._tell(record_id, new, None)
+        if self._listeners:
+            for record_id, _, new in moves:
+                self._call_listeners(record_id, new, None)
 
     def publish_live(self, record_id: str, record: T, key: object, live: object) -> None:
         """Publish an event that is not stored; it replaces an unread one with the same `key`."""
@@ -308,24 +311,24 @@ class TableFeed(Generic[T]):
                 event = WatchEvent[T](EventKind.LIVE, group.token(self.revision), record_id, live=live)
                 for watcher in group.watchers:
                     watcher.push_live(key, event)
-        self._tell(record_id, record, live)
+        self._call_listeners(record_id, record, live)
 
     @contextmanager
-    def listen(self, record_id: str, tell: Listener[T]) -> Generator[None]:
-        """Tell of each change and live event of one record as it comes, during the block; there is no buffer."""
+    def listen(self, record_id: str, on_event: OnEvent[T]) -> Generator[None]:
+        """Get each change and live event of one record as it comes, during the block; there is no buffer."""
         listeners = self._listeners.setdefault(record_id, [])
-        listeners.append(tell)
+        listeners.append(on_event)
         try:
             yield
         finally:
-            listeners.remove(tell)
+            listeners.remove(on_event)
             if not listeners:
                 del self._listeners[record_id]
 
-    def _tell(self, record_id: str, record: T | None, live: object) -> None:
+    def _call_listeners(self, record_id: str, record: T | None, live: object) -> None:
         if record is not None:
-            for tell in self._listeners.get(record_id, ()):
-                tell(record, live)
+            for on_event in self._listeners.get(record_id, ()):
+                on_event(record, live)
 
     @property
     def revision(self) -> int:
@@ -346,7 +349,7 @@ class TableFeed(Generic[T]):
         self._closed = True
         for group in self._groups.values():
             for watcher in group.watchers:
-                watcher.pulse.close()
+                watcher.condition.close()
 
     def watch(self, chosen: Filter[T], token: str = "") -> Watch[T]:
         """Return a new watch; `token` resumes an earlier one."""
@@ -354,11 +357,11 @@ class TableFeed(Generic[T]):
         return Watch(watcher, self._events(watcher, chosen, token))
 
     async def _events(self, watcher: _FeedWatcher[T], chosen: Filter[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
-        with self._joined(watcher, chosen) as group:
-            if await self._caught_up(token):
-                watcher.pulse.require_open(resume_token=token)
-                watcher.forget()  # it is part of what was missed
-            for missed in self._missed(group, token):
+        with self._register(watcher, chosen) as group:
+            if await self._wait_until_caught_up(token):
+                watcher.condition.require_open(resume_token=token)
+                watcher.forget_changes()  # it is part of what was missed
+            for missed in self._missed_events(group, token):
                 watcher.missed.extend(missed)
                 while (event := watcher.pop()) is not None:
                     yield event
@@ -368,26 +371,26 @@ class TableFeed(Generic[T]):
                 while (event := watcher.pop()) is not None:
                     yield event
                 if watcher.overrun:
-                    self._door.drop()
+                    self._watcher_limit.note_drop()
                     raise ResourceExhausted(
                         "this watcher fell too far behind; resume with its last token",
                         reason="WATCHER_TOO_SLOW",
                         metadata={"resume_token": watcher.last},
                     )
-                watcher.pulse.require_open(resume_token=watcher.last)
-                if not await watcher.pulse.wait(watcher.pulse.beats, BOOKMARK_S):
+                watcher.condition.require_open(resume_token=watcher.last)
+                if not await watcher.condition.wait(watcher.condition.version, BOOKMARK_S):
                     watcher.last = group.token(self.revision)
                     yield WatchEvent[T](EventKind.BOOKMARK, watcher.last)
 
     @contextmanager
-    def _joined(self, watcher: _FeedWatcher[T], chosen: Filter[T]) -> Generator[_Group[T]]:
+    def _register(self, watcher: _FeedWatcher[T], chosen: Filter[T]) -> Generator[_Group[T]]:
         """Count a watcher and buffer its events during the block. Raises ResourceExhausted (TOO_MANY_WATCHERS)."""
-        self._door.enter()
+        self._watcher_limit.enter()
         group = self._groups.get(chosen)
         if group is None:
             group = self._groups[chosen] = _Group(self._store_id, chosen)
         if self._closed:
-            watcher.pulse.close()
+            watcher.condition.close()
         group.watchers.add(watcher)
         try:
             yield group
@@ -395,18 +398,18 @@ class TableFeed(Generic[T]):
             group.watchers.discard(watcher)
             if not group.watchers:
                 self._groups.pop(chosen, None)
-            self._door.leave()
+            self._watcher_limit.leave()
 
-    async def _caught_up(self, token: str) -> bool:
-        """Wait until this member has the token's revision, at most AHEAD_S; return whether time has passed."""
-        position = _decoded(token)
+    async def _wait_until_caught_up(self, token: str) -> bool:
+        """Wait until this member has the token's revision, at most AHEAD_S; return False if it had it already."""
+        position = _parse_token(token)
         if position is None or position.store != self._store_id or position.revision <= self.revision:
             return False
         with anyio.move_on_after(AHEAD_S):
-            await self._progress.reach(position.revision)
+            await self._progress.wait_for_revision(position.revision)
         return True
 
-    def _missed(self, group: _Group[T], token: str) -> Iterator[list[WatchEvent[T]]]:
+    def _missed_events(self, group: _Group[T], token: str) -> Iterator[list[WatchEvent[T]]]:
         """Yield, in slices, what comes before the watcher's buffers: the snapshot, or what changed since its token."""
         position, refused = self._position(group, token)
         if refused:
@@ -414,7 +417,7 @@ class TableFeed(Generic[T]):
         syncing = position is None or position.syncing
         after = position.revision if position else NOTHING
         newest = self.revision
-        missed = list(self._rows.since(after))
+        missed = list(self._rows.changed_since(after))
         events = list[WatchEvent[T]]()
         for at, ((revision, record_id, record), following) in enumerate(zip_longest(missed, missed[1:]), 1):
             if record is None or group.filter.reaches(record):  # out of scope: not even a deletion is shown
@@ -430,14 +433,15 @@ class TableFeed(Generic[T]):
         yield events
 
     def _position(self, group: _Group[T], token: str) -> tuple[_Position | None, str]:
+        """Return where a token resumes, None for the beginning, and why it is refused, "" if it is not."""
         if not token:
             return None, ""
-        position = _decoded(token)
+        position = _parse_token(token)
         if position is None:
             return None, "MALFORMED"
-        refused = group.why_not(position, self.oldest, self.revision)
+        refused = group.refusal_reason(position, self.oldest, self.revision)
         # Whether a deleted record was in this watcher's scope is no longer known: reset instead of telling its id.
         limited = group.filter.scope != EVERYTHING and position.revision != NOTHING
-        if not refused and limited and self._rows.deleted_since(position.revision):
+        if not refused and limited and self._rows.has_deletion_since(position.revision):
             refused = "COMPACTED"
         return (None, refused) if refused else (position, "")

@@ -1,4 +1,4 @@
-"""A condition for watchers: wait for news, with a time limit for bookmarks and an end at shutdown."""
+"""A condition for watchers: wait for a change, with a time limit for bookmarks and an end at shutdown."""
 
 import asyncio
 import math
@@ -10,23 +10,23 @@ BOOKMARK_S = 5.0
 
 
 class VersionedCondition:
-    """A counter of news. Waiters name the count they have seen, so that no news is missed."""
+    """A counter of changes. Waiters name the version they have seen, so that no change is missed."""
 
     def __init__(self) -> None:
-        self.beats = 0
+        self.version = 0
         self.closed = False
         self._waiting: set[asyncio.Future[None]] = set()
 
-    def beat(self) -> None:
+    def notify_all(self) -> None:
         """Wake all waiters."""
-        self.beats += 1
+        self.version += 1
         for waiter in self._waiting:
             _wake(waiter)
 
     def close(self) -> None:
         """Wake all waiters for the last time."""
         self.closed = True
-        self.beat()
+        self.notify_all()
 
     def require_open(self, **metadata: str) -> None:
         """Raise Unavailable (SHUTTING_DOWN) once closed."""
@@ -34,8 +34,8 @@ class VersionedCondition:
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", metadata=metadata)
 
     async def wait(self, seen: int, limit_s: float = math.inf) -> bool:
-        """Wait for a beat after `seen`, at most `limit_s` seconds; return whether there was one."""
-        if self.beats == seen:
+        """Wait for a version after `seen`, at most `limit_s` seconds; return whether there was one."""
+        if self.version == seen:
             # Not anyio's scopes and events: each watcher waits here for each event.
             loop = asyncio.get_running_loop()
             waiter: asyncio.Future[None] = loop.create_future()
@@ -47,7 +47,7 @@ class VersionedCondition:
                 self._waiting.discard(waiter)
                 if timer is not None:
                     timer.cancel()
-        return self.beats != seen
+        return self.version != seen
 
 
 class StoreProgress(VersionedCondition):
@@ -60,12 +60,12 @@ class StoreProgress(VersionedCondition):
     def advance(self, revision: int) -> None:
         """Note that all tables have a revision."""
         self.revision = revision
-        self.beat()
+        self.notify_all()
 
-    async def reach(self, revision: int) -> None:
+    async def wait_for_revision(self, revision: int) -> None:
         """Wait until all tables have a revision, or until the hub shuts down."""
         while self.revision < revision and not self.closed:
-            await self.wait(self.beats)
+            await self.wait(self.version)
 
 
 def _wake(waiter: "asyncio.Future[None]") -> None:

@@ -25,31 +25,31 @@ class Health:
         self._store = store
         self._well = True
         self.problem = ""
-        self._pulse = VersionedCondition()
-        self._ready: Callable[[], bool] = lambda: True
-        self._told = True
-        self.looks_every_s = math.inf
+        self._condition = VersionedCondition()
+        self._is_ready: Callable[[], bool] = lambda: True
+        self._last_published = True
+        self.probe_interval_s = math.inf
         """Seconds between probes of a store that is well: others may fill a database while this hub writes nothing."""
 
     @property
     def well(self) -> bool:
         """Whether the hub accepts new work."""
-        return self._well and self._ready() and not self._pulse.closed
+        return self._well and self._is_ready() and not self._condition.closed
 
     @property
     def writable(self) -> bool:
         """Whether the store can be written, also during shutdown."""
         return self._well
 
-    def require(self, ready: Callable[[], bool]) -> None:
-        """Have the hub be well only while `ready` says so, too; `reconsider` says that it may say another."""
-        self._ready = ready
+    def require(self, is_ready: Callable[[], bool]) -> None:
+        """Have the hub be well only while `is_ready` returns True, too; `reconsider` looks again."""
+        self._is_ready = is_ready
 
     def reconsider(self) -> None:
-        """Tell those who watch if the hub has become well, or is not any more."""
-        if self.well != self._told:
-            self._told = self.well
-            self._pulse.beat()
+        """Notify watchers if the hub has become well, or is not any more."""
+        if self.well != self._last_published:
+            self._last_published = self.well
+            self._condition.notify_all()
 
     def failed(self, exc: Exception) -> None:
         """Note a failed write; `problem` has the reason until a probe succeeds."""
@@ -57,24 +57,25 @@ class Health:
         if self._well:
             log.error("store write failed; the hub is read-only", error=str(exc))
             self._well = False
-            self._pulse.beat()
+            self._condition.notify_all()
 
     async def run(self) -> None:
         """Probe a failed store every RETRY_S, and one that is well every `looks_every_s`, until cancelled."""
         while True:
             while self._well:
-                with anyio.move_on_after(self.looks_every_s) as waiting:
-                    await self._pulse.wait(self._pulse.beats)
-                if waiting.cancelled_caught and (problem := await self._found()) is not None:
+                with anyio.move_on_after(self.probe_interval_s) as waiting:
+                    await self._condition.wait(self._condition.version)
+                if waiting.cancelled_caught and (problem := await self._probe()) is not None:
                     self.failed(problem)
             await anyio.sleep(RETRY_S)
-            if await self._found() is not None:
+            if await self._probe() is not None:
                 continue
             log.warning("store recovered")
             self._well, self.problem = True, ""
-            self._pulse.beat()
+            self._condition.notify_all()
 
-    async def _found(self) -> StoreUnavailable | None:
+    async def _probe(self) -> StoreUnavailable | None:
+        """Return why the store cannot be written; None if it can."""
         try:
             await self._store.probe()
         except StoreUnavailable as exc:
@@ -84,12 +85,15 @@ class Health:
     async def watch(self) -> AsyncGenerator[bool]:
         """Yield `well` now and after each change; the last one, at shutdown, is False."""
         while True:
-            seen, closed = self._pulse.beats, self._pulse.closed  # it may close while its watcher has what is yielded
+            seen, closed = (
+                self._condition.version,
+                self._condition.closed,
+            )  # it may close while its watcher has what is yielded
             yield self.well
             if closed:
                 return
-            await self._pulse.wait(seen)
+            await self._condition.wait(seen)
 
     def close(self) -> None:
         """End all watches."""
-        self._pulse.close()
+        self._condition.close()

@@ -67,22 +67,22 @@ class Ledger:
     def __init__(self, store: Store, tables: Sequence[Table[Any]], stored: Stored, meter: Meter = OFF) -> None:
         """`stored` is what the tables were loaded from."""
         self.store = store
-        self.door = stored.door
+        self.watcher_limit = stored.watcher_limit
         self._progress = stored.progress
         self._meter = meter
         self._tables = tables
         self._by_noun = {table.noun: table for table in tables}
         self._flushing = anyio.Lock(fast_acquire=True)
-        self._due = anyio.Event()
+        self._flush_due = anyio.Event()
         # Tables with steps that wait, in the order of their first.
-        self._behind: dict[Table[Any], None] = {}
+        self._tables_behind: dict[Table[Any], None] = {}
         self.unknown = 0
         """Attempts to commit whose outcome was not known in time."""
         self._writing = 0
         self._written = anyio.Event()
         self.health = Health(store)
-        self._stop_listening = store.listen(self._applied)
-        stored.hand_over(self._applied)
+        self._stop_listening = store.listen(self._apply)
+        stored.hand_over(self._apply)
 
     async def commit(self, changes: Sequence[Change[Any]]) -> None:
         """Make all changes durable, or none. Raises Conflict when a record's revision has changed, and Unavailable.
@@ -94,12 +94,12 @@ class Ledger:
         if not changes:
             return
         hook = COMMIT_HOOK.get()
-        also = hook.change() if hook is not None else None
+        hook_change = hook.change() if hook is not None else None
         try:
-            if also is None:
-                await self._carry(changes)
+            if hook_change is None:
+                await self._commit_shielded(changes)
             else:
-                await self._carry([*changes, also], hook)
+                await self._commit_shielded([*changes, hook_change], hook)
         except OutcomeUnknown as exc:
             self.health.failed(exc)
             raise UnknownOutcome(str(exc)) from exc
@@ -107,19 +107,20 @@ class Ledger:
             self.health.failed(exc)
             raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
 
-    async def confirmed(self, table: Table[Any], record_id: str) -> bool:
+    async def is_current(self, table: Table[Any], record_id: str) -> bool:
         """Return whether the store has a record as it is here; if not, its newer state is here on return.
 
         Commits under way have ended by then. Raises Unavailable.
         """
         known = table.change(record_id, None)
-        return await self._holds(Precondition(known.key, known.expected))
+        return await self._check_guard(Precondition(known.key, known.expected))
 
     async def catch_up(self) -> None:
-        """Hear of all that others have committed until now. Raises Unavailable."""
-        await self._holds(Precondition("", ABSENT))
+        """Apply all that others have committed until now. Raises Unavailable."""
+        await self._check_guard(Precondition("", ABSENT))
 
-    async def _holds(self, guard: Precondition) -> bool:
+    async def _check_guard(self, guard: Precondition) -> bool:
+        """Return whether a precondition holds, by a commit that writes nothing. Raises Unavailable."""
         try:
             await self.store.commit((), [guard])
         except WriteConflict:
@@ -130,33 +131,34 @@ class Ledger:
             raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
         return True
 
-    async def knows(self, noun: str, record_id: str) -> bool:
-        """Return whether a record is here as the store has it, or in neither. As `confirmed`."""
+    async def is_record_current(self, noun: str, record_id: str) -> bool:
+        """Return whether a record is here as the store has it, or in neither. Raises as `is_current`."""
         table = self._by_noun.get(noun)
-        return table is None or await self.confirmed(table, record_id)
+        return table is None or await self.is_current(table, record_id)
 
-    async def _carry(self, changes: Sequence[Change[Any]], hook: CommitHook | None = None) -> None:
+    async def _commit_shielded(self, changes: Sequence[Change[Any]], hook: CommitHook | None = None) -> None:
+        """Commit, to the end even if the caller is cancelled. Raises as the store does."""
         for change in changes:  # at once: a step that is made from here on is none of those that the changes contain
-            change.table.begin(change)
-        await _to_its_end(self._carried(changes, hook))
+            change.table.begin_commit(change)
+        await _finish_despite_cancellation(self._commit_and_conclude(changes, hook))
 
-    async def _carried(self, changes: Sequence[Change[Any]], hook: CommitHook | None) -> None:
-        sure = True
+    async def _commit_and_conclude(self, changes: Sequence[Change[Any]], hook: CommitHook | None) -> None:
+        is_certain = True
         try:
-            await self._durable(changes)
+            await self._write_to_store(changes)
             if hook is not None:
                 hook.committed()
         except OutcomeUnknown:
-            sure = False
+            is_certain = False
             raise
         finally:
             for change in changes:
-                change.table.conclude(change, sure=sure)
-            if any(change.table.behind for change in changes):
-                self._due.set()
+                change.table.end_commit(change, is_certain=is_certain)
+            if any(change.table.has_waiting_steps for change in changes):
+                self._flush_due.set()
 
-    async def _durable(self, changes: Sequence[Change[Any]]) -> None:
-        writes = [self._write(change) for change in changes]
+    async def _write_to_store(self, changes: Sequence[Change[Any]]) -> None:
+        writes = [self._encode_write(change) for change in changes]
         guards = [Precondition(write.key, change.expected) for write, change in zip(writes, changes, strict=True)]
         begun = time.perf_counter()
         self._writing += 1
@@ -171,7 +173,7 @@ class Ledger:
         if self._meter.on:
             self._meter.record(metrics.STORE_COMMIT, time.perf_counter() - begun)
         for change in changes:  # most are noted in `apply`; deleting a missing record is a commit without an event
-            change.table.written(change)
+            change.table.drop_committed_steps(change)
 
     async def change(self, table: Table[T], record_id: str, step: Step[T]) -> T | None:
         """Make a step durable, and return the record after it. As `transact`."""
@@ -202,19 +204,19 @@ class Ledger:
 
         It is made again if something else is there by then.
         """
-        if table.wait(record_id, step):
-            self._behind[table] = None
-            self._due.set()
+        if table.add_step(record_id, step):
+            self._tables_behind[table] = None
+            self._flush_due.set()
 
     async def run(self) -> None:
         """Write queued changes until cancelled; a failed write is retried."""
         while True:
-            await self._due.wait()
+            await self._flush_due.wait()
             await anyio.sleep(LATER_S)
-            self._due = anyio.Event()
+            self._flush_due = anyio.Event()
             if not await self.flush():
                 await anyio.sleep(RETRY_S)
-                self._due.set()
+                self._flush_due.set()
 
     async def flush(self) -> bool:
         """Write what waits now; return False if some of it failed and still waits.
@@ -231,34 +233,36 @@ class Ledger:
                 return False
 
     def _batches(self) -> Iterator[list[tuple[Table[Any], str]]]:
+        """Yield what waits, as tables and ids, about BATCH records at a time."""
         waiting: dict[str, list[Table[Any]]] = {}
-        self._behind = {table: None for table in self._behind if table.behind}
-        for table in self._behind:
-            for record_id in table.waiting():
+        self._tables_behind = {table: None for table in self._tables_behind if table.has_waiting_steps}
+        for table in self._tables_behind:
+            for record_id in table.waiting_ids():
                 waiting.setdefault(record_id, []).append(table)
         batch: list[tuple[Table[Any], str]] = []
         for record_id, tables in waiting.items():
-            # Somebody may have begun to commit it meanwhile.
-            batch += [(table, record_id) for table in tables if table.waits(record_id)]
+            # Another commit may carry it by now.
+            batch += [(table, record_id) for table in tables if table.has_waiting(record_id)]
             if len(batch) >= BATCH:
                 yield batch
                 batch = []
         yield batch
 
     async def _flush(self, waiting: Sequence[tuple[Table[Any], str]]) -> bool:
+        """Write these records in one commit, or else each half by itself; return False if some of it still waits."""
         for _ in range(TOGETHER if len(waiting) > 1 else ATTEMPTS):
-            changes = [change for table, record_id in waiting for change in table.queued(record_id)]
+            changes = [change for table, record_id in waiting for change in table.waiting_changes(record_id)]
             if not changes:
                 return True
             try:
-                await self._carry(changes)
+                await self._commit_shielded(changes)
             except WriteConflict:
                 continue
             except ValueError:
                 if len(waiting) > 1:
                     break
                 log.exception("change dropped: it cannot be written", key=changes[0].key)
-                changes[0].table.written(changes[0])
+                changes[0].table.drop_committed_steps(changes[0])
             return True
         if len(waiting) <= 1:
             return False
@@ -279,7 +283,7 @@ class Ledger:
         revision = max(revision, *(table.feed.oldest for table in self._tables))
         await self.store.compact(revision)
         for table in self._tables:
-            table.compacted(revision)
+            table.forget_compacted(revision)
 
     def defects(self) -> dict[str, str]:
         """Return what did not fit in records of the store when it was opened, by key."""
@@ -295,29 +299,30 @@ class Ledger:
         for table in self._tables:
             table.feed.close()
 
-    def _write(self, change: Change[Any]) -> Write:
+    def _encode_write(self, change: Change[Any]) -> Write:
         value = None if change.record is None else change.table.encode(change.record)
         return Write(change.key, value, change)
 
-    def _applied(self, commit: Commit) -> None:
+    def _apply(self, commit: Commit) -> None:
+        """Apply a durable commit to the tables that it concerns; followers are called once all have it."""
         by_table: dict[Table[Any], list[Change[Any]]] = {}
         for write in commit.writes:
-            change: Change[Any] | None = write.ref or self._foreign(commit.revision, write)
+            change: Change[Any] | None = write.ref or self._foreign_change(commit.revision, write)
             if change is not None:
                 by_table.setdefault(change.table, []).append(change)
-        left = [table.apply(commit.revision, changes) for table, changes in by_table.items()]
+        follower_calls = [table.apply(commit.revision, changes) for table, changes in by_table.items()]
         self._progress.advance(commit.revision)
-        for follow_up in chain.from_iterable(left):
-            follow_up()
+        for call_followers in chain.from_iterable(follower_calls):
+            call_followers()
 
-    def _foreign(self, revision: int, write: Write) -> Change[Any] | None:
+    def _foreign_change(self, revision: int, write: Write) -> Change[Any] | None:
         """Return a change that another member has made; None for a noun that this version does not know."""
         noun, _, record_id = write.key.partition("/")
         table = self._by_noun.get(noun)
-        return None if table is None else table.foreign(revision, record_id, write.value)
+        return None if table is None else table.foreign_change(revision, record_id, write.value)
 
 
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+async def _finish_despite_cancellation(work: Coroutine[Any, Any, None]) -> None:
     """Await the work to its end even if the caller is cancelled, and only then raise the cancellation."""
     task = asyncio.create_task(work)
     cancelled: asyncio.CancelledError | None = None

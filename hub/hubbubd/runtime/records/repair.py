@@ -1,4 +1,4 @@
-"""Encoding and decoding of stored records. One that does not validate is mended as far as possible.
+"""Encoding and decoding of stored records. One that does not validate is repaired as far as possible.
 
 A store may contain records written by an older or newer version, or edited by hand. A number out of bounds is clamped;
 any other invalid field is dropped. A record that is still invalid is unreadable.
@@ -14,13 +14,13 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, from_json
 T = TypeVar("T")
 
 ROUNDS: Final = 5
-"""How often a record is mended: dropping a field can make others invalid."""
+"""How often a record is repaired: dropping a field can make others invalid."""
 
 PROBLEMS: Final = 20
-"""How many problems of a record are mended per round."""
+"""How many problems of a record are repaired per round."""
 
-TOLD: Final = 3
-"""How many of them the record's `defect` names."""
+NAMED: Final = 3
+"""How many problems the record's `defect` names."""
 
 MISSING: Final = ("missing", "missing_argument", "missing_keyword_only_argument")
 """pydantic's error types for a missing field."""
@@ -31,12 +31,12 @@ LONGEST: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class RepairRule:
-    """How records of a noun are mended: `stead` has values for invalid fields, so that nothing acts on the record.
+    """How records of a noun are repaired: `stand_ins` replace invalid fields, so that nothing acts on the record.
 
     Fields in `vital` are never dropped or replaced, since they carry permission or identity.
     """
 
-    stead: Mapping[str, object] = field(default_factory=dict[str, object])
+    stand_ins: Mapping[str, object] = field(default_factory=dict[str, object])
     vital: frozenset[str] = frozenset()
 
 
@@ -44,26 +44,29 @@ class UnreadableRecord(ValueError):
     """Too little of a record is valid; the text names the problems."""
 
 
-def read(adapter: TypeAdapter[T], value: bytes, how: RepairRule) -> tuple[T, str]:
-    """Decode a record, mended if need be; return it with what did not fit (empty if sound). Raises Unreadable."""
+def read(adapter: TypeAdapter[T], value: bytes, rule: RepairRule) -> tuple[T, str]:
+    """Decode a record, repaired if need be; return it with what did not fit (empty if sound).
+
+    Raises UnreadableRecord.
+    """
     try:
         return adapter.validate_json(value), ""
     except ValidationError as exc:
         problems = _problems(exc)
-    summary = _told(problems)
+    summary = _summarize(problems)
     try:
         raw: object = from_json(value)
     except ValueError as exc:
         raise UnreadableRecord(str(exc)) from None
     if not isinstance(raw, dict):
         raise UnreadableRecord(summary)
-    mended = cast("dict[str, Any]", raw)
+    repaired = cast("dict[str, Any]", raw)
     for _ in range(ROUNDS):
         for problem in problems:
-            if not _mend(mended, problem, how):
+            if not _repair(repaired, problem, rule):
                 raise UnreadableRecord(summary)
         try:
-            return adapter.validate_python(mended | {"defect": summary}), summary
+            return adapter.validate_python(repaired | {"defect": summary}), summary
         except ValidationError as exc:
             problems = _problems(exc)
     raise UnreadableRecord(summary)
@@ -81,36 +84,36 @@ def _problems(exc: ValidationError) -> list[ErrorDetails]:
     return exc.errors(include_url=False, include_input=False)[:PROBLEMS]
 
 
-def _told(problems: list[ErrorDetails]) -> str:
-    lines = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:TOLD]]
+def _summarize(problems: list[ErrorDetails]) -> str:
+    lines = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:NAMED]]
     return "; ".join(lines)[:LONGEST]
 
 
-def _mend(raw: dict[str, Any], problem: ErrorDetails, how: RepairRule) -> bool:
-    """Mend one problem in place; return False where that is not allowed."""
-    place = problem["loc"]
+def _repair(raw: dict[str, Any], problem: ErrorDetails, rule: RepairRule) -> bool:
+    """Repair one problem in place; return False where that is not allowed."""
+    path = problem["loc"]
     context: Mapping[str, Any] = problem.get("ctx", {})
     bound = context.get("le", context.get("ge"))
-    if bound is not None and (around := _around(raw, place)) is not None:
-        around[place[-1]] = bound
+    if bound is not None and (container := _container(raw, path)) is not None:
+        container[path[-1]] = bound
         return True
-    name = str(place[0]) if place else ""
-    if not name or name in how.vital:
+    name = str(path[0]) if path else ""
+    if not name or name in rule.vital:
         return False
-    if name in how.stead:
-        raw[name] = how.stead[name]
+    if name in rule.stand_ins:
+        raw[name] = rule.stand_ins[name]
         return True
     raw.pop(name, None)
     return problem["type"] not in MISSING
 
 
-def _around(raw: dict[str, Any], place: tuple[int | str, ...]) -> Any:
+def _container(raw: dict[str, Any], path: tuple[int | str, ...]) -> Any:
     """Return the object or array that contains the value at a path; None when there is none."""
-    around: Any = raw
+    container: Any = raw
     try:
-        for step in place[:-1]:
-            around = around[step]
-        return None if around[place[-1]] is None else around
+        for step in path[:-1]:
+            container = container[step]
+        return None if container[path[-1]] is None else container
     except (KeyError, IndexError, TypeError):
         return None
 

@@ -73,18 +73,18 @@ class Change(Generic[T]):
 
 @dataclass(frozen=True)
 class Stored:
-    """The content of the store at the start, and the limit that all its watchers share (`door`)."""
+    """The content of the store at the start, and the limit that all its watchers share."""
 
     store_id: str
     snapshot: Snapshot
     oldest: int
-    door: WatcherLimit
+    watcher_limit: WatcherLimit
     _: KW_ONLY
     since: list[Commit] = field(default_factory=list[Commit])
     stop_listening: Callable[[], None] = lambda: None
 
     @classmethod
-    async def read(cls, store: Store, door: WatcherLimit) -> "Stored":
+    async def read(cls, store: Store, watcher_limit: WatcherLimit) -> "Stored":
         """Read everything, and note what others commit until a ledger follows the store. Raises StoreError."""
         since: list[Commit] = []
         stop_listening = store.listen(since.append)
@@ -94,7 +94,7 @@ class Stored:
         except BaseException:
             stop_listening()
             raise
-        return cls(store.id, snapshot, oldest, door, since=since, stop_listening=stop_listening)
+        return cls(store.id, snapshot, oldest, watcher_limit, since=since, stop_listening=stop_listening)
 
     @cached_property
     def progress(self) -> StoreProgress:
@@ -124,35 +124,35 @@ class Table(Generic[T]):
         stored: Stored,
         noun: str,
         record_type: type[T],
-        mending: RepairRule = RepairRule(),  # noqa: B008 - frozen
+        repair_rule: RepairRule = RepairRule(),  # noqa: B008 - frozen
         parts: Mapping[str, Callable[[Any], object]] | None = None,
         *,
-        own: Callable[[T], bool] = lambda _: True,
+        is_own: Callable[[T], bool] = lambda _: True,
     ) -> None:
         """`parts` maps fields that watchers do not see whole to what they see of them.
 
-        A change that no watcher sees is not published. `own` says whether this hub acts on a record's changes.
+        A change that no watcher sees is not published. `is_own` says whether this hub acts on a record's changes.
         """
         self.noun = noun
-        self._parts = dict(parts or {})
-        self._whole = [each.name for each in fields(cast("Any", record_type)) if each.name not in self._parts]
+        self._visible_parts = dict(parts or {})
+        self._whole = [each.name for each in fields(cast("Any", record_type)) if each.name not in self._visible_parts]
         self.defects: dict[str, str] = {}
         """What did not fit in records of the store, by id."""
-        self._mending = mending
+        self._repair_rule = repair_rule
         self._unreadable: dict[str, int] = {}
         self.prefix = f"{noun}/"
-        self.feed: TableFeed[T] = TableFeed(stored.store_id, self, stored.door, stored.progress, stored.oldest)
+        self.feed: TableFeed[T] = TableFeed(stored.store_id, self, stored.watcher_limit, stored.progress, stored.oldest)
         self.adapter: TypeAdapter[T] = cast("TypeAdapter[T]", _adapter(record_type))
-        self._own = own
+        self._is_own = is_own
         self._followers: list[Callable[[T | None, T | None], None]] = []
-        self._actors: list[Callable[[T | None, T | None], None]] = []
+        self._own_followers: list[Callable[[T | None, T | None], None]] = []
         self._rows: OrderedDict[str, _TableRow[T]] = OrderedDict()
         self._by_age = AgeIndex()
         self._deleted: OrderedDict[str, int] = OrderedDict()
-        self._later: OrderedDict[str, PendingSteps[T]] = OrderedDict()
+        self._waiting: OrderedDict[str, PendingSteps[T]] = OrderedDict()
         self._newest_step = 0
         self._committing: dict[str, int] = {}
-        self._unsure = set[str]()
+        self._uncertain = set[str]()
         """Ids of records of which a commit may still happen that was given up."""
         self._load(stored)
 
@@ -165,7 +165,7 @@ class Table(Generic[T]):
 
     def record(self, record_id: str) -> T | None:
         """Return a record as it is now, with the steps that wait, or None."""
-        if (waiting := self._later.get(record_id)) is not None:
+        if (waiting := self._waiting.get(record_id)) is not None:
             return waiting.record
         row = self._rows.get(record_id)
         return None if row is None else row.record
@@ -173,11 +173,11 @@ class Table(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         """Iterate over all records, in no particular order."""
         for record_id, row in self._rows.items():
-            waiting = self._later.get(record_id)
+            waiting = self._waiting.get(record_id)
             current = row.record if waiting is None else waiting.record
             if current is not None:
                 yield current
-        for record_id, waiting in self._later.items():
+        for record_id, waiting in self._waiting.items():
             if record_id not in self._rows and waiting.record is not None:
                 yield waiting.record
 
@@ -208,18 +208,18 @@ class Table(Generic[T]):
         after = step(before)
         return [] if after is before else [self.change(record_id, after)]
 
-    def queued(self, record_id: str) -> list[Change[T]]:
+    def waiting_changes(self, record_id: str) -> list[Change[T]]:
         """Return the change that waits for a record, to be committed now; none if nothing waits."""
-        waiting = self._later.get(record_id)
+        waiting = self._waiting.get(record_id)
         return [] if waiting is None else [self.change(record_id, waiting.record)]
 
-    def since(self, revision: int) -> Iterable[tuple[int, str, T | None]]:
+    def changed_since(self, revision: int) -> Iterable[tuple[int, str, T | None]]:
         """Return the rows visibly changed, and the deletions, after a revision, oldest first."""
         changed: list[tuple[int, str, T | None]] = []
         for record_id, row in reversed(self._rows.items()):
-            if row.news <= revision:
+            if row.visible_revision <= revision:
                 break
-            changed.append((row.news, record_id, row.record))
+            changed.append((row.visible_revision, record_id, row.record))
         if revision != NOTHING:
             for record_id, at in reversed(self._deleted.items()):
                 if at <= revision:
@@ -228,7 +228,7 @@ class Table(Generic[T]):
         changed.sort(key=lambda row: row[0])
         return changed
 
-    def deleted_since(self, revision: int) -> bool:
+    def has_deletion_since(self, revision: int) -> bool:
         """Return whether anything was deleted after a revision."""
         return next(reversed(self._deleted.values()), NOTHING) > revision
 
@@ -238,13 +238,13 @@ class Table(Generic[T]):
 
     def _load(self, stored: Stored) -> None:
         for entry in stored.entries.get(self.noun, ()):
-            self._take_up(entry.revision, entry.key[len(self.prefix) :], entry.value)
+            self._load_row(entry.revision, entry.key[len(self.prefix) :], entry.value)
         for key, revision in stored.snapshot.deleted:
             if key.startswith(self.prefix):
                 self._deleted[key[len(self.prefix) :]] = revision
         self._forget_deletions()
 
-    def _take_up(self, revision: int, record_id: str, value: bytes) -> None:
+    def _load_row(self, revision: int, record_id: str, value: bytes) -> None:
         if (record := self._read(revision, record_id, value)) is not None:
             self._rows[record_id] = _TableRow(revision, revision, record)
             self._by_age.put(record_id, record)
@@ -252,18 +252,18 @@ class Table(Generic[T]):
     def _read(self, revision: int, record_id: str, value: bytes) -> T | None:
         """Decode a stored record; None if too little of it is valid."""
         try:
-            record, defect = repair.read(self.adapter, value, self._mending)
+            record, defect = repair.read(self.adapter, value, self._repair_rule)
         except repair.UnreadableRecord as exc:
             self._unreadable[record_id], self.defects[record_id] = revision, str(exc)
             log.error("record skipped: unreadable", key=self.prefix + record_id, why=str(exc))
             return None
         if defect:
             self.defects[record_id] = defect
-            log.warning("record mended: parts did not fit", key=self.prefix + record_id, why=defect)
+            log.warning("record repaired: parts did not fit", key=self.prefix + record_id, why=defect)
         return record
 
-    def foreign(self, revision: int, record_id: str, value: bytes | None) -> Change[T]:
-        """Return what another member has written, to be applied. One that cannot be read is as good as deleted."""
+    def foreign_change(self, revision: int, record_id: str, value: bytes | None) -> Change[T]:
+        """Return a change that another member has made, to apply it. An unreadable record counts as deleted."""
         self.defects.pop(record_id, None)
         record = None if value is None else self._read(revision, record_id, value)
         return Change(self, record_id, record, revision, foreign=True)
@@ -279,61 +279,68 @@ class Table(Generic[T]):
     def apply(self, revision: int, changes: Sequence[Change[T]]) -> list[Callable[[], None]]:
         """Apply a durable commit and publish it; return the followers to call once all tables have it."""
         moves: list[tuple[str, T | None, T | None]] = []
-        news: list[tuple[str, T | None, T | None]] = []
+        visible_moves: list[tuple[str, T | None, T | None]] = []
         for change in changes:
             row = self._rows.get(change.id)
             move = change.id, None if row is None else row.record, change.record
             if self._unreadable.get(change.id) != revision:
                 self._unreadable.pop(change.id, None)
             self._deleted.pop(change.id, None)
-            self._unsure.discard(change.id)
-            last_news = row.news if row is not None and self._looks_the_same(row.record, change.record) else None
-            # Whoever watched at another member may have seen what came between the two states.
-            self._put(revision, change, None if change.foreign else last_news)
-            self.written(change)
+            self._uncertain.discard(change.id)
+            is_visible = row is None or not self._is_invisible(row.record, change.record)
+            # A watcher at another member may have seen what came between the two states.
+            self._put_row(revision, change, moves_up=is_visible or change.foreign)
+            self.drop_committed_steps(change)
             if row is None and change.record is None:
-                continue  # made and deleted since this hub looked last
+                continue  # another member has made and deleted it since the last commit that this hub has applied
             moves.append(move)
-            if last_news is None:
-                news.append(move)
+            if is_visible:
+                visible_moves.append(move)
         self._forget_deletions()
-        self.feed.publish(revision, news)
-        return [partial(self._follow_up, *move) for move in moves]
+        self.feed.publish(revision, visible_moves)
+        return [partial(self._call_followers, *move) for move in moves]
 
-    def _put(self, revision: int, change: Change[T], last_news: int | None) -> None:
-        """Apply one change; an invisible one leaves the row at its place (`last_news`) in the order of changes."""
+    def _put_row(self, revision: int, change: Change[T], *, moves_up: bool) -> None:
+        """Apply one change; one that no watcher sees leaves the row at its place in the order of visible changes."""
         if change.record is None:
             self._rows.pop(change.id, None)
             self._by_age.drop(change.id)
             self._deleted[change.id] = revision
             return
         self._by_age.put(change.id, change.record)
-        if last_news is None:
+        visible_revision = revision
+        if moves_up:
             self._rows.pop(change.id, None)
-        self._rows[change.id] = _TableRow(revision, revision if last_news is None else last_news, change.record)
+        else:
+            visible_revision = self._rows[change.id].visible_revision
+        self._rows[change.id] = _TableRow(revision, visible_revision, change.record)
 
-    def _looks_the_same(self, before: T, after: T | None) -> bool:
+    def _is_invisible(self, before: T, after: T | None) -> bool:
         """Return whether no watcher sees the difference."""
         return (
             after is not None
             and all(getattr(before, name) == getattr(after, name) for name in self._whole)
-            and all(seen(getattr(before, name)) == seen(getattr(after, name)) for name, seen in self._parts.items())
+            and all(
+                seen(getattr(before, name)) == seen(getattr(after, name)) for name, seen in self._visible_parts.items()
+            )
         )
 
     def _forget_deletions(self) -> None:
         while len(self._deleted) > DELETIONS:
             _, self.feed.oldest = self._deleted.popitem(last=False)
 
-    def _follow_up(self, record_id: str, before: T | None, after: T | None) -> None:
+    def _call_followers(self, record_id: str, before: T | None, after: T | None) -> None:
         record = before if after is None else after
-        actors = self._actors if self._actors and record is not None and self._own(record) else ()
-        for follower in (*self._followers, *actors):
+        own_followers: list[Callable[[T | None, T | None], None]] = []
+        if self._own_followers and record is not None and self._is_own(record):
+            own_followers = self._own_followers
+        for follower in (*self._followers, *own_followers):
             try:
                 follower(before, after)
             except Exception:
                 log.exception("change follower failed: internal error", key=self.prefix + record_id)
 
-    def compacted(self, revision: int) -> None:
+    def forget_compacted(self, revision: int) -> None:
         """Forget the tombstones that the store has compacted."""
         self.feed.oldest = max(self.feed.oldest, revision)
         while self._deleted and next(iter(self._deleted.values())) <= revision:
@@ -347,13 +354,13 @@ class Table(Generic[T]):
         """
         self._followers.append(follower)
 
-    def act(self, actor: Callable[[T | None, T | None], None]) -> None:
-        """Do the same, but only for the records that are this hub's own: where something is sent, timed or counted."""
-        self._actors.append(actor)
+    def follow_own(self, follower: Callable[[T | None, T | None], None]) -> None:
+        """Call `follower` only for the records that are this hub's own: where something is sent, timed or counted."""
+        self._own_followers.append(follower)
 
-    def wait(self, record_id: str, step: Step[T]) -> bool:
+    def add_step(self, record_id: str, step: Step[T]) -> bool:
         """Let a step wait for write-behind; return False if it has nothing to do."""
-        waiting, row = self._later.get(record_id), self._rows.get(record_id)
+        waiting, row = self._waiting.get(record_id), self._rows.get(record_id)
         recorded = None if row is None else row.record
         before = recorded if waiting is None else waiting.record
         after = step(before)
@@ -361,53 +368,54 @@ class Table(Generic[T]):
             return False
         self._newest_step += 1
         if waiting is None:
-            self._later[record_id] = PendingSteps([(self._newest_step, step)], after)
+            self._waiting[record_id] = PendingSteps([(self._newest_step, step)], after)
         else:
             waiting.record = after
             waiting.steps.append((self._newest_step, step))
             # A commit that is under way contains some of the steps, and not the last.
             if len(waiting.steps) > FEW and record_id not in self._committing:
-                waiting.join(recorded, sure=record_id not in self._unsure)
+                waiting.merge(recorded, is_certain=record_id not in self._uncertain)
         self._by_age.put(record_id, after)
         return True
 
-    def waiting(self) -> list[str]:
+    def waiting_ids(self) -> list[str]:
         """Return the ids of the records with steps that wait, but not of those whose newer state a commit carries."""
-        return [record_id for record_id in self._later if record_id not in self._committing]
+        return [record_id for record_id in self._waiting if record_id not in self._committing]
 
-    def waits(self, record_id: str) -> bool:
-        """Return whether a record is one of those `waiting`."""
-        return record_id in self._later and record_id not in self._committing
+    def has_waiting(self, record_id: str) -> bool:
+        """Return whether a record is one of the `waiting_ids`."""
+        return record_id in self._waiting and record_id not in self._committing
 
-    def begin(self, change: Change[T]) -> None:
+    def begin_commit(self, change: Change[T]) -> None:
         """Register a commit's change."""
         self._committing[change.id] = self._committing.get(change.id, 0) + 1
 
-    def conclude(self, change: Change[T], *, sure: bool = True) -> None:
-        """Unregister a commit's change, whatever the outcome; it is not `sure` if the commit may still happen."""
-        if not sure:
-            self._unsure.add(change.id)
+    def end_commit(self, change: Change[T], *, is_certain: bool = True) -> None:
+        """Unregister a commit's change, whatever the outcome; it is not certain if the commit may still happen."""
+        if not is_certain:
+            self._uncertain.add(change.id)
         others = self._committing.pop(change.id) - 1
         if others:
             self._committing[change.id] = others
 
-    def written(self, change: Change[T]) -> None:
+    def drop_committed_steps(self, change: Change[T]) -> None:
         """Forget the steps that a durable change contains, and make the others again from it."""
-        waiting = self._later.get(change.id)
+        waiting = self._waiting.get(change.id)
         if waiting is None:
             return
         waiting.steps = [(number, step) for number, step in waiting.steps if number > change.upto]
         row = self._rows.get(change.id)
         before = after = None if row is None else row.record
         for _, step in waiting.steps:
-            after = self._again(change.id, step, after)
+            after = self._apply_again(change.id, step, after)
         if after is before:
-            del self._later[change.id]
+            del self._waiting[change.id]
             return
         waiting.record = after
         self._by_age.put(change.id, after)
 
-    def _again(self, record_id: str, step: Step[T], record: T | None) -> T | None:
+    def _apply_again(self, record_id: str, step: Step[T], record: T | None) -> T | None:
+        """Return the record after a step; before it, if the step fails, which is logged."""
         try:
             return step(record)
         except Exception:
@@ -415,6 +423,6 @@ class Table(Generic[T]):
             return record
 
     @property
-    def behind(self) -> bool:
+    def has_waiting_steps(self) -> bool:
         """Whether steps wait."""
-        return bool(self._later)
+        return bool(self._waiting)

@@ -1,4 +1,4 @@
-"""Steps: what waits in write-behind, to be made of whatever is there by then."""
+"""Steps: changes that wait in write-behind, each made of what the store has by then."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from hubbubd.frozen import carried_over
 T = TypeVar("T")
 
 FEW = 4
-"""How many steps wait for a record as they are; of more, one that goes on from the last is joined with it."""
+"""How many steps wait for a record as they are; of more, one that goes on from the last is merged with it."""
 
 STEPS = 256
-"""How many steps wait for a record; more are joined into one, which changes the same fields."""
+"""How many steps wait for a record; more are merged into one, which changes the same fields."""
 
 Step = Callable[[T | None], T | None]
 """Returns what becomes of a record; the same object if there is nothing to do, None if it is deleted. Has no effects.
@@ -22,7 +22,7 @@ It may be asked more than once, each time for what is there by then.
 """
 
 
-def gone(_: object) -> None:
+def delete(_: object) -> None:
     """Delete the record, whatever has become of it."""
 
 
@@ -33,20 +33,20 @@ class PendingSteps(Generic[T]):
     steps: list[tuple[int, Step[T]]]
     record: T | None
 
-    def join(self, stored: T | None, *, sure: bool) -> None:
-        """Join the last step with the one before it, or all that are made of the `stored` record if they are too many.
+    def merge(self, stored: T | None, *, is_certain: bool) -> None:
+        """Merge the last step with the one before it, or all, made of the `stored` record, if they are too many.
 
-        No commit with some of them may be under way. It is not `sure` if one may still happen that was given up.
+        No commit with some of them may be under way. It is not certain if one that was given up may still happen.
         """
-        (_, before), (newest, last) = self.steps[-2:]
-        joined = _joined(before, last) if sure else None
-        if joined is not None:
-            self.steps[-2:] = [(newest, joined)]
+        (_, previous), (newest_number, last) = self.steps[-2:]
+        merged = _merge_steps(previous, last) if is_certain else None
+        if merged is not None:
+            self.steps[-2:] = [(newest_number, merged)]
         elif len(self.steps) > STEPS:
-            self.steps[:] = [(newest, partial(carried_over, stored, self.record))]
+            self.steps[:] = [(newest_number, partial(carried_over, stored, self.record))]
 
 
-def _joined(first: Step[T], then: Step[T]) -> Step[T] | None:
+def _merge_steps(first: Step[T], then: Step[T]) -> Step[T] | None:
     """Return one step for two changes `partial(how, before, after)` of which the second goes on where the first ended.
 
     None if they are not.

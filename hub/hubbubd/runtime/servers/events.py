@@ -133,15 +133,15 @@ class _EventWatcher:
     def __init__(self, chosen: EventFilter) -> None:
         self.filter = chosen
         self.buffer = _Buffer(WATCHER_EVENTS, WATCHER_BYTES)
-        self.pulse = VersionedCondition()
+        self.condition = VersionedCondition()
 
 
 class EventFeed:
     """The live events of all servers."""
 
-    def __init__(self, clock: Clock, door: WatcherLimit) -> None:
+    def __init__(self, clock: Clock, watcher_limit: WatcherLimit) -> None:
         self._clock = clock
-        self._door = door
+        self._watcher_limit = watcher_limit
         self._watchers: set[_EventWatcher] = set()
         self._listeners: dict[ServerEventKind, list[Callable[[ServerEvent], None]]] = {}
         self._logs: dict[str, _Buffer] = {}
@@ -191,7 +191,7 @@ class EventFeed:
             log.push(event)
         for watcher in watchers:
             watcher.buffer.push(event)
-            watcher.pulse.beat()
+            watcher.condition.notify_all()
         for tell in listeners:
             tell(event)
 
@@ -238,7 +238,7 @@ class EventFeed:
         """End all watches."""
         self._closed = True
         for watcher in self._watchers:
-            watcher.pulse.close()
+            watcher.condition.close()
 
     def _log(self, server: str) -> _Buffer:
         if server not in self._logs:
@@ -246,10 +246,10 @@ class EventFeed:
         return self._logs[server]
 
     async def _follow(self, chosen: EventFilter, first: Iterable[ServerEvent]) -> AsyncGenerator[EventStep]:
-        self._door.enter()
+        self._watcher_limit.enter()
         watcher = _EventWatcher(chosen)
         if self._closed:
-            watcher.pulse.close()
+            watcher.condition.close()
         self._watchers.add(watcher)
         try:
             for event in first:
@@ -259,12 +259,12 @@ class EventFeed:
                 buffer = watcher.buffer
                 while buffer.events:
                     yield EventStep(buffer.pop(), buffer.dropped)
-                watcher.pulse.require_open()
-                if not await watcher.pulse.wait(watcher.pulse.beats, BOOKMARK_S):
+                watcher.condition.require_open()
+                if not await watcher.condition.wait(watcher.condition.version, BOOKMARK_S):
                     yield EventStep(None, buffer.dropped)
         finally:
             self._watchers.discard(watcher)
-            self._door.leave()
+            self._watcher_limit.leave()
 
 
 async def _each(events: Iterable[ServerEvent]) -> AsyncGenerator[EventStep]:

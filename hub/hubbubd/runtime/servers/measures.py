@@ -82,13 +82,13 @@ class Measures:
             self._count_open(None, request)
         servers.follow(self._follow_server)
         calls.follow(self._count_queued)
-        calls.act(self._started)
+        calls.follow_own(self._started)
         requests.follow(self._count_open)
-        requests.act(self._closed)
+        requests.follow_own(self._closed)
         self._observe()
 
     def _observe(self) -> None:
-        door, health, meter = self._ledger.door, self._ledger.health, self._meter
+        watcher_limit, health, meter = self._ledger.watcher_limit, self._ledger.health, self._meter
         meter.observe(metrics.SERVERS, lambda: [(n, {"state": state.value}) for state, n in self._servers.items()])
         meter.observe(metrics.SERVERS_AWAY, lambda: [(n, {"gave_up": _word(up)}) for up, n in self._away.items()])
         meter.observe(metrics.SERVER_CONNECTED, lambda: [(n, {"server": s}) for s, n in self._connected.items()])
@@ -96,9 +96,9 @@ class Measures:
         meter.observe(metrics.QUEUE_DEPTH, lambda: _one(self._queued))
         meter.observe(metrics.PENDING, lambda: [(n, {"kind": kind.value}) for kind, n in self._pending.items()])
         meter.observe(metrics.OLDEST, self._ages)
-        meter.observe(metrics.WATCHERS, lambda: _one(door.count))
+        meter.observe(metrics.WATCHERS, lambda: _one(watcher_limit.count))
         meter.observe(metrics.WATCHERS_LAG, lambda: _one(self._backlog))
-        meter.observe(metrics.WATCHERS_DROPPED, lambda: _one(door.dropped))
+        meter.observe(metrics.WATCHERS_DROPPED, lambda: _one(watcher_limit.dropped))
         meter.observe(metrics.STORE_AVAILABLE, lambda: _one(int(health.writable)))
         meter.observe(metrics.STORE_UNKNOWN, lambda: _one(self._ledger.unknown))
         meter.observe(metrics.STORE_RECONNECTS, lambda: _one(self._ledger.store.reconnects))

@@ -223,8 +223,8 @@ class Assembly:
         parts.scope.cancel()
         self._catalog.close(name)
         await self._calls.close_queue(name, fault, End.SHUTTING_DOWN)
-        self._inbox.leave(name)
-        self._tasks.leave(name)
+        self._inbox.stop_acting(name)
+        self._tasks.stop_acting(name)
         self.forget(name)
 
     async def end_tasks(self, name: str) -> None:

@@ -25,7 +25,7 @@ from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.ownership import Ownership, Takeover, changing
-from hubbubd.runtime.records import Ledger, Table, Watch, gone
+from hubbubd.runtime.records import Ledger, Table, Watch, delete
 from hubbubd.runtime.servers.active_servers import ActiveServers
 from hubbubd.runtime.servers.candidates import CandidateServers
 from hubbubd.runtime.servers.config.confinement import ConfinementCheck
@@ -445,5 +445,5 @@ class Servers:
     async def _forget(self, record: ServerRecord) -> None:
         self._assembly.forget(record.name)
         await self._assembly.forget_peer(record.name)
-        await self._ledger.change(self._table, record.name, gone)
+        await self._ledger.change(self._table, record.name, delete)
         await self._secrets.drop(record.name)

@@ -47,12 +47,12 @@ class ResourceUpdate:
 class Subscriptions:
     """The watched resources of all servers."""
 
-    def __init__(self, calls: Calls, clock: Clock, background: Background, door: WatcherLimit) -> None:
+    def __init__(self, calls: Calls, clock: Clock, background: Background, watcher_limit: WatcherLimit) -> None:
         self.calls = calls
         self.clock = clock
         self.closed = False
         self._background = background
-        self._door = door
+        self._watcher_limit = watcher_limit
         self._links: dict[str, McpLink | None] = {}
         self._open: dict[tuple[str, str], _Subscription] = {}
 
@@ -84,7 +84,7 @@ class Subscriptions:
         """
         if server not in self._links:
             raise NotFound("server", server)
-        self._door.enter()
+        self._watcher_limit.enter()
         subscription = self._enter(server, uri)
         subscription.read_for_one_more()
         seen: ResourceUpdate | None = None
@@ -93,18 +93,18 @@ class Subscriptions:
             while True:
                 if subscription.failure is not None:
                     raise subscription.failure
-                subscription.pulse.require_open()
-                beats = subscription.pulse.beats
+                subscription.condition.require_open()
+                version = subscription.condition.version
                 if subscription.latest is not seen:
                     seen = subscription.latest
                     yield seen
                     continue
-                if not await subscription.pulse.wait(beats, BOOKMARK_S):
+                if not await subscription.condition.wait(version, BOOKMARK_S):
                     yield None
         finally:
             subscription.readers -= 1
             subscription.leave()
-            self._door.leave()
+            self._watcher_limit.leave()
 
     @asynccontextmanager
     async def following(self, server: str, uri: str, tell: Callable[[str], None]) -> AsyncGenerator[anyio.Event]:
@@ -137,7 +137,7 @@ class Subscriptions:
         """End all watches."""
         self.closed = True
         for subscription in self._open.values():
-            subscription.pulse.close()
+            subscription.condition.close()
 
     def link(self, server: str) -> McpLink | None:
         """Return a server's current connection, or None."""
@@ -151,7 +151,7 @@ class Subscriptions:
         if subscription is None or subscription.failure is not None:
             subscription = self._open[server, uri] = _Subscription(self, server, uri)
             if self.closed:
-                subscription.pulse.close()
+                subscription.condition.close()
             self._background.start_soon(self._run, subscription)
         subscription.watchers += 1
         return subscription
@@ -179,7 +179,7 @@ class _Subscription:
         self.latest: ResourceUpdate | None = None
         self.failure: HubError | PeerError | None = None
         self.failed = anyio.Event()
-        self.pulse = VersionedCondition()
+        self.condition = VersionedCondition()
         self._room = room
         self._stirred = anyio.Event()
         self._stale = False
@@ -233,7 +233,7 @@ class _Subscription:
 
     def tell(self) -> None:
         """Wake the watchers."""
-        self.pulse.beat()
+        self.condition.notify_all()
 
     # The task
 

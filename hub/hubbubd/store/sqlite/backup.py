@@ -34,7 +34,7 @@ class GivenUp(Exception):
     """The caller no longer wants the copy."""
 
 
-def require_room(source: sqlite3.Connection, path: Path) -> None:
+def require_capacity(source: sqlite3.Connection, path: Path) -> None:
     """Raise NoRoom if a copy at `path` would leave too little of the disk for the database itself."""
     needed: int = source.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0]
     _require(path, needed)

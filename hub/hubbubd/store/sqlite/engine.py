@@ -283,7 +283,7 @@ class Engine:
     def copy(self, path: Path, given_up: Callable[[], bool]) -> BinaryIO:
         """Return a copy of the database, as `copying.copied`. May run in another thread beside the engine's own."""
         with self._access():
-            copying.require_room(self._db, path)
+            copying.require_capacity(self._db, path)
             return copying.copied(self._db, path, lambda db: rename(db, ""), given_up)
 
     def stats(self) -> StoreStats:

@@ -96,7 +96,7 @@ class MultiRound:
         Durable before anything that follows from the reply.
         """
         if call.rounds is not None:
-            await self._inbox.all_delivered(_request_ids(call))
+            await self._inbox.mark_all_delivered(_request_ids(call))
 
     def stored_requests(self, call: Call) -> dict[str, PendingRequest] | None:
         """Return the requests of a call's last round by key; None if one of them has been deleted."""

@@ -25,7 +25,7 @@ from hubbubd.runtime.calls.tasks.poller import TaskPoller, require_result
 from hubbubd.runtime.calls.tasks.questions import TaskQuestions
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ownership import Takeover
-from hubbubd.runtime.records import Change, Ledger, Table, gone
+from hubbubd.runtime.records import Change, Ledger, Table, delete
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Era, McpLink
 
@@ -42,7 +42,7 @@ class ClientTasks:
         self._questions = TaskQuestions(table, inbox, clock)
         self._poller = TaskPoller(ledger, table, self._questions, clock)
         self._active_tasks: dict[tuple[str, str], ActiveTask] = {}
-        calls.act(self._follow_call)
+        calls.follow_own(self._follow_call)
 
     async def cancel_unresumed(self, takeover: Takeover) -> None:
         """Cancel the tasks of these servers whose calls were not resumed, and withdraw the requests of such tasks."""
@@ -168,7 +168,7 @@ class ClientTasks:
         """Delete a client task together with its call."""
         task = self._table.record(before.task_id or "") if before is not None and after is None else None
         if task is not None and task.role is TaskRole.CLIENT:
-            self._ledger.later(self._table, task.id, gone)
+            self._ledger.later(self._table, task.id, delete)
 
     # Requests and notifications of servers
 
@@ -201,7 +201,7 @@ class ClientTasks:
 
         def plan_references() -> Sequence[Change[Any]]:
             of_task = self._table.step(request.task_id or "", add_reference)
-            return [*of_task, *self._calls.queued(request.call_id or "")]
+            return [*of_task, *self._calls.waiting_changes(request.call_id or "")]
 
         await self._inbox.open([request], plan_references)
 

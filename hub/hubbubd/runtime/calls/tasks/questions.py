@@ -87,11 +87,11 @@ class TaskQuestions:
                     with anyio.move_on_after(ACCEPT_S) as timeout:
                         await active_task.request(link, "tasks/update", inputResponses={key: answer})
                     if not timeout.cancelled_caught:
-                        await self._inbox.all_delivered([request_id])  # durable before the end of the call
+                        await self._inbox.mark_all_delivered([request_id])  # durable before the end of the call
                         active_task.wake.set()
                         return
             except PeerError as exc:
-                self._inbox.not_delivered(request_id, f"the server refused it: {exc.message}")
+                self._inbox.mark_not_delivered(request_id, f"the server refused it: {exc.message}")
                 return
             except UpstreamError as exc:
                 log.info("answer delivery failed; retried", task=active_task.task_id, error=str(exc))

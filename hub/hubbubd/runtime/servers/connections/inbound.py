@@ -165,7 +165,7 @@ class ServerInbound:
         return self._queue.park_causes(active) if active else self._catalog.patience.asking()
 
     async def _plain(self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None) -> InboundReply:
-        self._inbox.require_room(self._name, 1, len(pending.request))  # raises before the causing call is parked
+        self._inbox.require_capacity(self._name, 1, len(pending.request))  # raises before the causing call is parked
         with self._queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids):
             try:
                 await self._client_tasks.open(pending)
@@ -177,25 +177,25 @@ class ServerInbound:
         return self._reply(settled)
 
     def _reply(self, settled: PendingRequest) -> InboundReply:
-        late = self._inbox.too_late(settled)
+        late = self._inbox.is_too_late(settled)
 
-        def sent(reason: str | None) -> None:
+        def on_sent(reason: str | None) -> None:
             if reason is None:
                 self._inbox.delivered(settled.id, late=late)
             else:
-                self._inbox.not_delivered(settled.id, reason)
+                self._inbox.mark_not_delivered(settled.id, reason)
 
         if settled.answer is None:
             raise ReplyError(INTERNAL_ERROR, settled.reason or "withdrawn")
         answer = payload.loads(settled.answer.payload)
         if settled.answer.refused:
-            raise ReplyError(answer["error"]["code"], answer["error"]["message"], sent=sent)
-        return InboundReply(result=answer, sent=sent)
+            raise ReplyError(answer["error"]["code"], answer["error"]["message"], sent=on_sent)
+        return InboundReply(result=answer, sent=on_sent)
 
     async def _as_task(
         self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None
     ) -> InboundReply:
-        task = self._receiver.new(request.params["task"], request.method, pending)
+        task = self._receiver.new_task(request.params["task"], request.method, pending)
         # The task's ttl also bounds its pending request, as nothing else would end it.
         deadline = core_tasks.expires_at(task)
         task = replace(task, trace=pending.trace)
