@@ -97,8 +97,8 @@ async def token(member: Member, name: str, *grants: Grant) -> Caller:
 async def test_a_call_waits_while_its_member_hands_the_server_on(
     two: Two, until: Until, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    refused = told(monkeypatch, registry, "moved")
-    with two[1].hub.calls.refused("one"):
+    refused = told(monkeypatch, registry, "moved_error")
+    with two[1].hub.calls.refuse_calls("one"):
         calling = asyncio.create_task(two[at].api(CALL, call()))
         await until(lambda: bool(refused))
     assert (await calling).call.result == b'{"echo":{"name":"echo"}}'
@@ -123,7 +123,7 @@ async def test_a_call_waits_while_its_member_takes_the_server(
 async def test_a_call_does_not_wait_for_ever(two: Two, monkeypatch: pytest.MonkeyPatch, at: int, reason: str) -> None:
     monkeypatch.setattr(registry, "CHANGE_S", 0.1)
     monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
-    with two[1].hub.calls.refused("one"):
+    with two[1].hub.calls.refuse_calls("one"):
         assert (await two[at].api.refused(CALL, call())).reason == reason
     assert not two[1].peer.sent
 

@@ -44,7 +44,7 @@ async def test_a_member_that_is_gone_or_silent_is_not_asked_and_told_of_after_a_
     one.fleet.answers = answering()
     fleet.running["b"].kill()
     fleet.database.rows["b"].expires_at = anyio.current_time() - 1
-    await one.fleet.meet()
+    await one.fleet.refresh_members()
     assert [each.overdue for each in one.fleet.members()] == [False, True]
     assert not [each for each in await findings(one) if each.about == "member b"]
     await settle(TTL_S + 1)

@@ -123,7 +123,7 @@ async def test_a_server_whose_taking_fails_half_way_is_connected_once_and_keeps_
     await until(lambda: live_links(fleet) == 1)
     dead = owner(fleet)
     left = another(fleet, dead)
-    taken, failures = left.hub.calls.take, [1, 2]
+    taken, failures = left.hub.calls.end_unresumed, [1, 2]
 
     async def take(taking: Takeover) -> None:
         if failures:
@@ -131,7 +131,7 @@ async def test_a_server_whose_taking_fails_half_way_is_connected_once_and_keeps_
             raise Unavailable("away", reason="STORE_UNAVAILABLE")
         await taken(taking)
 
-    left.hub.calls.take = take  # type: ignore[method-assign]
+    left.hub.calls.end_unresumed = take  # type: ignore[method-assign]
     dead.kill()
     await until(lambda: len(failures) < 2 and live_links(fleet) == 1)
     fleet.peers["one"].link.ask("elicitation/create", FORM)

@@ -65,7 +65,7 @@ async def test_a_lost_history_is_said_and_noted_once_by_the_next_life(fleet: Mem
     assert (said["error"], said["seen"], said["reached"], said["member"]) == (str(LOST), 12, 7, "a")
     assert not [each for each in logs if "declared gone" in each["event"]]
     with pytest.raises(UpstreamError, match="the database has lost what this member of the fleet has seen"):
-        await one.fleet.permit()
+        await one.fleet.wait_until_may_act()
     fleet.database.lost = None
     for _ in range(2):
         again = await fleet.start("a", http())

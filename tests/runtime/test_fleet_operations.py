@@ -242,7 +242,7 @@ async def test_a_server_that_has_just_become_free_is_about_to_be_taken(fleet: Me
     left = another(fleet, dead)
     await settle(TTL_S)
     dead.kill()
-    await left.fleet.appoint(fleet.database.rows[dead.name].member, MemberStatus.GONE)
+    await left.fleet.set_status(fleet.database.rows[dead.name].member, MemberStatus.GONE)
     (found,) = at(left).unowned()
     assert "has just become free" in found.why
 

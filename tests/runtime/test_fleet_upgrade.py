@@ -37,7 +37,7 @@ async def test_an_upgrade_is_finished_once_no_member_is_of_an_older_version(flee
     with pytest.raises(FailedPrecondition, match="of an older version would be refused: c;") as refused:
         await api(one).finish_upgrade(pb.FinishUpgradeRequest())
     assert (refused.value.reason, refused.value.metadata) == ("MEMBERS_OUTDATED", {"members": "c"})
-    await one.fleet.appoint(fleet.database.rows[old.name].member, MemberStatus.GONE)
+    await one.fleet.set_status(fleet.database.rows[old.name].member, MemberStatus.GONE)
     (found,) = [each for each in await findings(one) if each.about == "upgrade"]
     assert "hubbub fleet finish-upgrade" in str(found.advice)
     assert (await api(one).finish_upgrade(pb.FinishUpgradeRequest())).schema == 4

@@ -231,7 +231,7 @@ async def test_a_member_looks_at_the_others_while_a_server_takes_long_to_be_take
     async def for_ever(_: Takeover) -> None:
         await anyio.sleep_forever()
 
-    monkeypatch.setattr(busy.hub.inbox, "take", for_ever)
+    monkeypatch.setattr(busy.hub.inbox, "take_over", for_ever)
     dead.kill()
     await settle(30)
     again = await fleet.start("a")
@@ -256,7 +256,7 @@ async def test_a_server_that_cannot_be_taken_is_given_up_by_a_member_that_drains
     await until(lambda: has.fleet.owns("one"))
     await settle(5)
     (me,) = [each for each in has.fleet.members() if each.name == has.name]
-    await has.fleet.appoint(me, MemberStatus.DRAINING)
+    await has.fleet.set_status(me, MemberStatus.DRAINING)
     await until(lambda: live_links(fleet) == 1)
     await in_one_place(fleet, there)
 
@@ -264,13 +264,13 @@ async def test_a_server_that_cannot_be_taken_is_given_up_by_a_member_that_drains
 async def test_what_is_at_work_is_not_taken_again(fleet: Members, monkeypatch: pytest.MonkeyPatch) -> None:
     has = await added(fleet, "a")
     taken: list[Takeover] = []
-    take = has.hub.take
+    take = has.hub.take_over
 
     async def note(taking: Takeover) -> None:
         taken.append(taking)
         await take(taking)
 
-    monkeypatch.setattr(has.hub, "take", note)
+    monkeypatch.setattr(has.hub, "take_over", note)
     await settle(30)
     fleet.peers["one"].closing_s = 5
     update = server("one", command=None, url="https://example.org/mcp", headers={"X-New": "1"})

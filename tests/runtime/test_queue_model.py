@@ -9,6 +9,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls.call_states import Call, CallState
+from hubbubd.core.calls.queue import Slot
 from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import RequestState
@@ -218,7 +219,7 @@ class QueueModel(HubModel):
     @rule()
     def clear(self) -> None:
         waiting = self.waiting()
-        assert self.run(self.hub.calls.clear("one")) == len(waiting)
+        assert self.run(self.hub.calls.clear_queue("one")) == len(waiting)
         assert set(waiting) <= set(self.follow_up(**{made.name: "CALL_CANCELLED" for made in waiting}))
 
     # What the server does
@@ -365,7 +366,7 @@ class QueueModel(HubModel):
         queue = self.hub.calls._queues["one"]
         assert not queue.calls
         waiting = queue._queue
-        assert not [*waiting.queued, *waiting.sent, *waiting.aside]
+        assert waiting.count(*Slot) == 0
         assert not self.hub.inbox._waits
 
     @rule(killed=st.booleans())

@@ -17,7 +17,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.inbox.commits import is_final
 from hubbubd.runtime.oversight.audit import Attempt
 from hubbubd.runtime.ownership import SoleOwnership
-from hubbubd.runtime.wiring import remember
+from hubbubd.runtime.wiring import load_tables
 from hubbubd.store import OutcomeUnknown, Precondition, Write, WriteConflict
 from hubbubd.telemetry.meter import OFF
 
@@ -120,7 +120,7 @@ async def test_a_withdrawal_that_waits_to_be_written_is_written_before_an_answer
 ) -> None:
     here, there, request = await asked(fleet)
     settings = HubSettings(data_dir=Path("unused"))
-    ledger, tables = await remember(
+    ledger, tables = await load_tables(
         here.store, settings, OFF, SoleOwnership()
     )  # as the owner has it, and nobody writes it
     first = await unanswered(fleet, there, request, None)

@@ -90,7 +90,7 @@ async def test_a_call_that_ends_before_it_is_admitted_tells_of_its_wait(world: W
         world.store.delay_s = 1.0
         starting = asyncio.create_task(hub.calls.start(spec(call_id="c"), "me"))
         await settle()
-        assert await hub.calls.clear("one") == 1
+        assert await hub.calls.clear_queue("one") == 1
         assert (await starting).id == "c"
         waits = [told for told in tracer.told if told.span.name == "queue" and told.attributes["hubbub.call.id"] == "c"]
         assert len(waits) == 1

@@ -336,5 +336,5 @@ async def test_one_who_stops_to_wait_for_news_neither_wakes_nor_ends_the_others(
         gone.cancel()
         await anyio.sleep(2)
         assert woken == [False]
-        pulse.beat()
+        pulse.notify_all()
     assert woken == [False, True]

@@ -202,7 +202,7 @@ async def _live(settings: LoadedSettings, load: Callable[[], LoadedSettings], ar
     hub_settings = settings.hub
     async with engines.opened(hub_settings.store, hub_settings.data_dir, hub_settings.fleet) as (store, membership):
         joining = _joining(hub_settings, membership, around.losses)
-        permit = joining.fleet.permit if joining is not None else None
+        permit = joining.fleet.wait_until_may_act if joining is not None else None
         async with (
             joining.living() if joining is not None else nullcontext(),
             _vault(hub_settings, joining) as vault,

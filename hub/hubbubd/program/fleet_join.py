@@ -58,7 +58,7 @@ class Joining:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.fleet.beat)
             try:
-                await self.fleet.heard()
+                await self.fleet.wait_for_time()
                 yield
             finally:
                 tasks.cancel_scope.cancel()

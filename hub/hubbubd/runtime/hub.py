@@ -29,7 +29,7 @@ from hubbubd.runtime.wiring import (
     catalog_of,
     configuration_of,
     inbox_of,
-    remember,
+    load_tables,
     retention_of,
     servers_of,
     tasks_of,
@@ -52,11 +52,11 @@ SHUTDOWN_S = 15.0
 """Seconds connections get to close at shutdown; a stdio server gets about 5 s of it."""
 
 DATABASE_LOOK_S = 10.0
-"""Seconds between looks whether a database can be written, which others write to as well."""
+"""Seconds between probes whether a database can be written, to which other members write as well."""
 
 NOTICE_S = 1.0
-"""Seconds for which a member of a fleet that ends says that it takes no new work, and takes it: callers who follow its
-health go to others."""
+"""Seconds for which a member of a fleet that ends says that it takes no new work, and still takes it: callers that
+watch its health go to others."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -123,7 +123,7 @@ class Hub:
         it a reload changes nothing. `telemetry_endpoint` is only shown. A member of a `fleet` has what that gives it.
         """
         ownership = fleet or ownership
-        ledger, tables = await remember(store, settings, meter, ownership)
+        ledger, tables = await load_tables(store, settings, meter, ownership)
         async with aclosing(ledger), Background.open() as background:
             clock = clock or Clock(asyncio.get_running_loop().time)
             measures = Measures(
@@ -148,8 +148,8 @@ class Hub:
                 telemetry_endpoint=telemetry_endpoint,
                 ownership=ownership,
             )
-            given = LoadedSettings(hub=settings, servers=tuple(configured.values()), files=files)
-            hub = cls._wire(ground, connector, given, load or (lambda: given))
+            loaded = LoadedSettings(hub=settings, servers=tuple(configured.values()), files=files)
+            hub = cls._wire(ground, connector, loaded, load or (lambda: loaded))
             if fleet is not None:
                 fleet.join(ledger, tables.leases, hub.servers.candidates, hub, meter=meter, note=hub.audit.note)
                 hub.fleet = fleet
@@ -164,7 +164,7 @@ class Hub:
 
     @classmethod
     def _wire(
-        cls, ground: Ground, connector: Connector, given: LoadedSettings, load: Callable[[], LoadedSettings]
+        cls, ground: Ground, connector: Connector, loaded: LoadedSettings, load: Callable[[], LoadedSettings]
     ) -> "Hub":
         """Construct the parts bottom-up; what one needs of a later one is passed as a function."""
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
@@ -217,7 +217,9 @@ class Hub:
             host_sessions=HostSessions(ledger, tables.host_sessions, tokens, ground.background),
             audit=audit,
             quotas=quotas,
-            configuration=configuration_of(ground, given=given, load=load, servers=servers, audit=audit, events=events),
+            configuration=configuration_of(
+                ground, loaded=loaded, load=load, servers=servers, audit=audit, events=events
+            ),
         )
 
     def defects(self) -> dict[str, str]:
@@ -234,7 +236,7 @@ class Hub:
         return known and not (noun == "token" and self.tokens.has(name))
 
     async def catch_up(self) -> None:
-        """Hear of all that other members have committed until now. Raises Unavailable."""
+        """Apply all that other members have committed until now. Raises Unavailable."""
         if self.ownership.me:
             await self._ledger.catch_up()
 
@@ -254,7 +256,7 @@ class Hub:
         """Return how many watches are open."""
         return self._ledger.watcher_limit.count
 
-    def watcher_dropped(self) -> None:
+    def count_dropped_watch(self) -> None:
         """Count a watch that was ended because its client read nothing (backpressure)."""
         self._ledger.watcher_limit.note_drop()
 
@@ -274,14 +276,14 @@ class Hub:
         member of a fleet first hands its servers on, and takes calls for others until its ports close.
         """
         if self.fleet is not None:
-            async with unless(self.hurry):
+            async with cancel_on(self.hurry):
                 with suppress(Unavailable, StoreUnavailable):
                     await self.fleet.drain()
         self.end_watches()
         if grace_s is None:
             grace_s = self.configuration.settings.shutdown_grace_s
         self._grace_ends = self.clock.steady() + grace_s
-        async with unless(self.hurry):
+        async with cancel_on(self.hurry):
             with anyio.move_on_after(grace_s):
                 async with anyio.create_task_group() as waiting:
                     waiting.start_soon(self.calls.drain)
@@ -289,7 +291,7 @@ class Hub:
                         waiting.start_soon(anyio.sleep, NOTICE_S)
         self.calls.shut_down()
 
-    def grace_left_s(self) -> float:
+    def remaining_grace_s(self) -> float:
         """Return the seconds left of the grace of `drain`."""
         return max(0.0, self._grace_ends - self.clock.steady())
 
@@ -297,10 +299,10 @@ class Hub:
         """Load what must continue after a restart, in order: calls are resumed last, when servers exist."""
         self.tokens.recover()
         self.host_sessions.recover()
-        moved_s = self.retention.recover()
+        clock_moved_s = self.retention.recover()
         self.inbox.recover()
-        self.inbox.deadlines.postpone(moved_s)
-        self.tasks.postpone(moved_s)
+        self.inbox.deadlines.postpone(clock_moved_s)
+        self.tasks.postpone(clock_moved_s)
         background.start_soon(self._ledger.run)
         if self.fleet is not None or self.configuration.settings.store.url:
             self.health.probe_interval_s = DATABASE_LOOK_S
@@ -310,31 +312,34 @@ class Hub:
         if self.fleet is not None:
             background.start_soon(self.fleet.run)
         self.servers.start(configured)
-        if self.fleet is None:  # otherwise it takes them, one by one
+        if self.fleet is None:  # otherwise the fleet takes them over, one by one
             await self.take_over(Takeover(self.ownership.owns))
         if self.configuration.state.files:
             background.start_soon(self.configuration.follow)
 
-    async def take_over(self, taking: Takeover) -> None:
+    async def take_over(self, takeover: Takeover) -> None:
         """Act on what is of these servers, and connect them. What cannot go on from before ends.
 
         Raises Unavailable; then it may be tried again.
         """
-        await self.servers.refresh(taking)
-        # What is asked from now on is not left over, and a call that goes on may ask at once.
-        taking = replace(taking, requests=self.inbox.request_ids(taking.owns))
-        self.tasks.take_over(taking)
-        idle = self.inbox.request_ids(lambda server: taking.owns(server) and not self.servers.is_at_work(server))
-        await self.inbox.take_over(replace(taking, requests=idle))  # what a connection of this hub has asked stays
-        await self.servers.take(taking)
-        await self.calls.end_unresumed(taking)
+        await self.servers.refresh(takeover)
+        # What servers ask from now on is not left over, and a call that goes on may ask at once.
+        takeover = replace(takeover, requests=self.inbox.request_ids(takeover.owns))
+        self.tasks.take_over(takeover)
+        idle = self.inbox.request_ids(lambda server: takeover.owns(server) and not self.servers.is_at_work(server))
+        await self.inbox.take_over(replace(takeover, requests=idle))  # what a connection of this hub has asked stays
+        await self.servers.take(takeover)
+        await self.calls.end_unresumed(takeover)
 
-    async def leave(self, server: str, patience_s: float) -> None:
-        """Let a server's calls end, for so long, then act on it no longer: another member will. Raises Unavailable."""
+    async def hand_over(self, server: str, timeout_s: float) -> None:
+        """Let a server's calls end, for at most `timeout_s`, then act on it no longer: another member will.
+
+        Raises Unavailable.
+        """
         with self.calls.refuse_calls(server):
-            with anyio.move_on_after(patience_s):
+            with anyio.move_on_after(timeout_s):
                 await self.calls.drain_server(server)
-            # Not MOVED, which says that nothing was carried out: whoever hears that sends a call again.
+            # Not MOVED, which says that nothing was carried out: a caller that gets it sends the call again.
             fault = cancelled(f"{server} was handed on to another member of the fleet", "OWNER_LOST")
             await self.servers.leave(server, fault)
         if not await self._ledger.flush():
@@ -369,14 +374,14 @@ class Hub:
 
 
 @asynccontextmanager
-async def unless(event: anyio.Event) -> AsyncGenerator[None]:
+async def cancel_on(event: anyio.Event) -> AsyncGenerator[None]:
     """Cancel the block when an event is set."""
 
-    async def cut_short() -> None:
+    async def cancel_block() -> None:
         await event.wait()
         block.cancel_scope.cancel()
 
     async with anyio.create_task_group() as block:
-        block.start_soon(cut_short)
+        block.start_soon(cancel_block)
         yield
         block.cancel_scope.cancel()

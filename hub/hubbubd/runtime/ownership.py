@@ -13,10 +13,10 @@ from hubbubd.errors import Unavailable
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Servers that become this hub's own, all those that `owns` names, and what has become of whoever had them.
+    """Servers that become this hub's own, all those for which `owns` is true, and what has become of the hub before.
 
     `requests` are the ids of their pending requests at that moment. `code` is that of the calls that cannot go on.
-    `alone` says that nobody else is left who has shown or claimed anything.
+    `alone` says that no other hub is left that has shown or claimed anything.
     """
 
     owns: Callable[[str], bool]
@@ -36,11 +36,11 @@ class Owner:
 
 
 NOT_BEGUN: Final = frozenset({"MOVED", "OWNER_CHANGING"})
-"""Reasons of errors which say that nothing was carried out: whoever hears one may ask again."""
+"""Reasons of errors which say that nothing was carried out: the caller may try again."""
 
 
-def changing(server: str, member: str = "", why: str = "") -> Unavailable:
-    """Return the refusal of what needs a server that has no owner, or whose owner, `member`, is no help, and why."""
+def owner_changing_error(server: str, member: str = "", why: str = "") -> Unavailable:
+    """Return the refusal of what needs a server that has no owner, or whose owner, `member`, cannot help, and why."""
     what = f"is with the member {member} of the fleet, {why}" if member else "has no owner in the fleet at the moment"
     return Unavailable(
         f"{server} {what}; try again, and see `hubbub fleet status` if that goes on",
@@ -50,7 +50,7 @@ def changing(server: str, member: str = "", why: str = "") -> Unavailable:
     )
 
 
-def moved(server: str) -> Unavailable:
+def moved_error(server: str) -> Unavailable:
     """Return the refusal of a new call of a server that is being handed on; nothing has happened."""
     return Unavailable(
         f"{server} is being handed on to another member of the fleet; try again",
@@ -75,7 +75,7 @@ class Ownership(Protocol):
     def may_act(self) -> bool:
         """Return whether this hub may send anything to its servers now.
 
-        It may not while its lease could be over: the database has not heard of it.
+        It may not while its lease could be over, since the database has not received a beat.
         """
         ...
 
@@ -123,11 +123,11 @@ class SoleOwnership:
 class Candidates(Protocol):
     """The servers that there are."""
 
-    def known(self) -> Collection[str]:
+    def server_names(self) -> Collection[str]:
         """Return the names of all servers, those of this member's files included."""
         ...
 
-    def waits(self, server: str) -> float | None:
+    def takeover_delay_s(self, server: str) -> float | None:
         """Return by how many seconds others go first; None if this hub must not have a server."""
         ...
 
@@ -139,11 +139,11 @@ class Candidates(Protocol):
         """Return whether a server is at work here, or is being changed: then it may be away for a moment."""
         ...
 
-    def at_work(self) -> Collection[str]:
+    def servers_at_work(self) -> Collection[str]:
         """Return the names of the servers that are at work here."""
         ...
 
-    def idle(self, server: str) -> bool:
+    def is_idle(self, server: str) -> bool:
         """Return whether nothing is under way at a server."""
         ...
 
@@ -151,10 +151,10 @@ class Candidates(Protocol):
 class OwnershipHooks(Protocol):
     """What the fleet has the hub do."""
 
-    async def take(self, taking: Takeover) -> None:
+    async def take_over(self, takeover: Takeover) -> None:
         """Act on servers from now on. Raises Unavailable."""
         ...
 
-    async def leave(self, server: str, patience_s: float) -> None:
-        """Let what is under way end, for so long, and act on a server no longer. Raises Unavailable."""
+    async def hand_over(self, server: str, timeout_s: float) -> None:
+        """Let what is under way end, for at most `timeout_s`, and act on a server no longer. Raises Unavailable."""
         ...

@@ -23,7 +23,7 @@ from hubbubd.runtime.calls import (
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, Notify, Tasks, Work
 from hubbubd.runtime.oversight import Ages, Audit, Quotas, Retention, Tokens
-from hubbubd.runtime.ownership import Ownership, changing
+from hubbubd.runtime.ownership import Ownership, owner_changing_error
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.servers import (
     Assembly,
@@ -45,7 +45,7 @@ from hubbubd.upstream.ports import Connector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What all parts are built on."""
+    """What all parts of the hub are built on."""
 
     ledger: Ledger
     tables: Tables
@@ -60,7 +60,7 @@ class Ground:
     ownership: Ownership
 
 
-async def remember(store: Store, settings: HubSettings, meter: Meter, ownership: Ownership) -> tuple[Ledger, Tables]:
+async def load_tables(store: Store, settings: HubSettings, meter: Meter, ownership: Ownership) -> tuple[Ledger, Tables]:
     """Load the store into tables, and return them with the ledger that keeps them."""
     watcher_limit = WatcherLimit(settings.max_watchers)
     stored = await Stored.read(store, watcher_limit)
@@ -198,7 +198,7 @@ def calls_of(
 
     def missing_queue_error(server: str) -> HubError:
         known = tables.servers.record(server) is not None
-        return changing(server) if known and ground.ownership.me else NotFound("server", server)
+        return owner_changing_error(server) if known and ground.ownership.me else NotFound("server", server)
 
     resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
     spans = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
@@ -257,14 +257,14 @@ def tasks_of(ground: Ground, inbox: Inbox, client_tasks: ClientTasks, notify: No
 def configuration_of(
     ground: Ground,
     *,
-    given: LoadedSettings,
+    loaded: LoadedSettings,
     load: Callable[[], LoadedSettings],
     servers: Servers,
     audit: Audit,
     events: EventFeed,
 ) -> Configuration:
     return Configuration(
-        settings=given,
+        settings=loaded,
         load=load,
         servers=servers,
         clock=ground.clock,

@@ -177,7 +177,7 @@ def application(
             return
         await (strangers if scope["path"] in paths else known)(scope, receive, send)  # type: ignore[arg-type]
 
-    return _Cors(_unstalled(app, hub.watcher_dropped), origins)
+    return _Cors(_unstalled(app, hub.count_dropped_watch), origins)
 
 
 async def _openapi(scope: Scope, receive: Receive, send: Send) -> None:

@@ -34,7 +34,7 @@ from hubbubd.rpc.servicers.members import FleetAdminService
 from hubbubd.rpc.servicers.servers import ServerService
 from hubbubd.rpc.servicers.tasks import TaskService
 from hubbubd.rpc.tracing import tracing
-from hubbubd.runtime.hub import Hub, unless
+from hubbubd.runtime.hub import Hub, cancel_on
 
 _FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2)
 SERVICES: dict[str, ServiceDescriptor] = {
@@ -106,7 +106,7 @@ async def serve(
     )
     served = servicers(hub, carried, handles)
     server.add_generic_rpc_handlers(
-        [generic_handler(*each, max_message_bytes, *around, dropped=hub.watcher_dropped) for each in served]
+        [generic_handler(*each, max_message_bytes, *around, dropped=hub.count_dropped_watch) for each in served]
     )
     reflection.enable_server_reflection([*(s.full_name for s, _ in served), reflection.SERVICE_NAME], server)
 
@@ -137,8 +137,8 @@ async def last_words(hub: Hub, closed: asyncio.Future[None]) -> None:
     have LAST_WORDS_S.
     """
     begun, lost = hub.clock.steady(), hub.fleet.lost if hub.fleet is not None else anyio.Event()
-    async with unless(hub.hurry), unless(lost):
-        with anyio.move_on_after(hub.grace_left_s()):
+    async with cancel_on(hub.hurry), cancel_on(lost):
+        with anyio.move_on_after(hub.remaining_grace_s()):
             await hub.calls.drain_delays.wait_for_all()
             while not closed.done():  # one that has just come may not have begun
                 await asyncio.wait([closed], timeout=LAST_WORDS_S)

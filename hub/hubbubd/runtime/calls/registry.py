@@ -30,7 +30,7 @@ from hubbubd.runtime.calls.spans import SpanRecorder
 from hubbubd.runtime.calls.spec import CallSpec, LogEvent, RemoteCalls
 from hubbubd.runtime.calls.tasks.support import TaskSupport
 from hubbubd.runtime.oversight import Quota
-from hubbubd.runtime.ownership import NOT_BEGUN, Takeover, moved
+from hubbubd.runtime.ownership import NOT_BEGUN, Takeover, moved_error
 from hubbubd.runtime.records import AgePosition, Ledger, Table, Watch
 from hubbubd.timing.clock import Clock
 
@@ -389,7 +389,7 @@ class Calls:
         if self.draining:
             raise Unavailable("the hub is shutting down and takes no new calls", reason="SHUTTING_DOWN")
         if call.server in self._leaving:
-            raise moved(call.server)
+            raise moved_error(call.server)
         if queue.closed:
             raise not_connected(call.server, queue.given_up)
         params = spec.message

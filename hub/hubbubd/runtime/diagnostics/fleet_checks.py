@@ -33,7 +33,7 @@ async def checked(fleet: FleetOwnership, differing: list[str], now: float) -> li
     `now` is in seconds since the epoch.
     """
     with suppress(StoreUnavailable):
-        await fleet.meet()  # a member that has just been started again has another address
+        await fleet.refresh_members()  # a member that has just been started again has another address
     return [
         _members(fleet),
         *await _unanswering(fleet),
@@ -111,7 +111,7 @@ def _upgrade(fleet: FleetOwnership) -> Iterator[Finding]:
     schema = fleet.membership.schema
     if schema.is_settled:
         return
-    older = FleetOperations(fleet).older()
+    older = FleetOperations(fleet).outdated_members()
     message = f"the store's schema has version {schema.version}, but hubs that know {schema.required} are still let in"
     if older:
         advice = f"install the new version at {', '.join(older)}, too"
@@ -122,7 +122,7 @@ def _upgrade(fleet: FleetOwnership) -> Iterator[Finding]:
 
 def _feed(fleet: FleetOwnership) -> Finding:
     about, behind = "changes of the fleet", fleet.feed.revisions()
-    if fleet.feed.hears():
+    if fleet.feed.receives_changes():
         return Finding(about, Severity.OK, "this member hears of them")
     return Finding(
         about,

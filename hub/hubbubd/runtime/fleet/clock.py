@@ -28,14 +28,14 @@ class FleetClock:
         self._wall = wall
         self._synchronised = synchronised
         self._offset = wall() - passed()
-        self.heard = anyio.Event()
+        self.is_known = anyio.Event()
         """Set once the database was asked; until then it is this machine's time."""
 
-    def hear(self, reading: ClockReading) -> None:
-        """Take a reading. What it leaves open stays as it was: a slow answer moves nothing."""
+    def take_reading(self, reading: ClockReading) -> None:
+        """Correct the offset by a reading, no more than it proves: a slow answer moves nothing."""
         least, most = reading.at - reading.came, reading.at - reading.sent
-        self._offset = min(max(self._offset, least), most) if self.heard.is_set() else (least + most) / 2
-        self.heard.set()
+        self._offset = min(max(self._offset, least), most) if self.is_known.is_set() else (least + most) / 2
+        self.is_known.set()
 
     def now(self) -> float:
         """Return the database's time, in seconds since the epoch."""
@@ -46,6 +46,6 @@ class FleetClock:
         """Seconds by which the database's clock is ahead of this machine's."""
         return self.now() - self._wall()
 
-    def vouched(self) -> bool:
+    def is_vouched_for(self) -> bool:
         """Return whether the time service of this machine says that the database's clock is right."""
         return abs(self.ahead_s) <= AGREES_S and self._synchronised()

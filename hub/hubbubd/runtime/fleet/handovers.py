@@ -1,4 +1,4 @@
-"""Servers that a member of a fleet is leaving: each once at a time, and to the end."""
+"""Servers that a member of a fleet hands over: each once at a time, and to the end."""
 
 from collections.abc import Awaitable, Callable
 
@@ -9,16 +9,16 @@ from hubbubd.errors import HubError
 from hubbubd.store import StoreUnavailable, WriteConflict
 
 AT_ONCE = 50
-"""Servers that are left at a time."""
+"""Servers that are handed over at a time."""
 
 AGAIN_S = 0.5
 """Seconds before what the store has refused is tried again."""
 
 HAND_ON_S = 2.0
-"""Seconds between servers that are handed on as there are too many."""
+"""Seconds between servers that are handed over since this member has too many."""
 
-KEPT_S = 600.0
-"""Seconds for which a server is kept that was handed on and came back: nobody else may have it."""
+STAY_S = 600.0
+"""Seconds for which a server stays that was handed over and came back: no other member may have it."""
 
 Step = Callable[[], Awaitable[None]]
 
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Handovers:
-    """The moves under way. `lost` is set once this member is gone: then all are over."""
+    """The handovers under way. `lost` is set once this member is gone: then all are over."""
 
     def __init__(self, lost: anyio.Event) -> None:
         self._lost = lost
@@ -35,32 +35,32 @@ class Handovers:
 
     @property
     def servers(self) -> frozenset[str]:
-        """The servers that are being left."""
+        """The servers that are being handed over."""
         return frozenset(self._under_way)
 
-    async def make(self, server: str, owned: Callable[[], bool], *steps: Step) -> None:
-        """Do the steps for a server that is owned, each as often as it takes. Logs what goes wrong otherwise."""
+    async def hand_over(self, server: str, is_owned: Callable[[], bool], *steps: Step) -> None:
+        """Do the steps for a server that is owned, each until the store takes it. Other errors are logged."""
         async with self._at_once:
-            if server in self._under_way or not owned():
+            if server in self._under_way or not is_owned():
                 return
-            over = self._under_way[server] = anyio.Event()
+            ended = self._under_way[server] = anyio.Event()
             try:
                 for step in steps:
-                    await self._until_done(step)
+                    await self._repeat_until_done(step)
             except Exception:
                 log.exception("a server was not handed on: internal error", server=server)
             finally:
                 del self._under_way[server]
-                over.set()
+                ended.set()
 
-    async def over(self, server: str) -> bool:
-        """Wait until a server's move is over; return whether there was one."""
+    async def wait_for(self, server: str) -> bool:
+        """Wait until a server's handover is over; return whether there was one."""
         if (under_way := self._under_way.get(server)) is None:
             return False
         await under_way.wait()
         return True
 
-    async def _until_done(self, step: Step) -> None:
+    async def _repeat_until_done(self, step: Step) -> None:
         while not self._lost.is_set():
             try:
                 await step()
@@ -71,23 +71,23 @@ class Handovers:
                 return
 
 
-class HandedOn:
-    """The servers that a member has handed on as it had too many: one at a time, and none that came back."""
+class RecentHandovers:
+    """The servers that a member has handed over since it had too many: one at a time, and none that came back."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._last = now()
-        self._kept_until: dict[str, float] = {}
+        self._stays_until: dict[str, float] = {}
 
     def is_due(self) -> bool:
-        """Return whether the next one may go."""
+        """Return whether the next server may go."""
         return self._now() >= self._last + HAND_ON_S
 
     def may_go(self, server: str) -> bool:
         """Return whether a server has not just come back."""
-        return self._kept_until.get(server, 0.0) <= self._now()
+        return self._stays_until.get(server, 0.0) <= self._now()
 
-    def note(self, server: str) -> None:
-        """A server is handed on now."""
+    def note_handover(self, server: str) -> None:
+        """Note that a server is handed over now."""
         self._last = self._now()
-        self._kept_until[server] = self._last + KEPT_S
+        self._stays_until[server] = self._last + STAY_S

@@ -13,8 +13,8 @@ from hubbubd.runtime.ownership import UPKEEP
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import Meter, Reading
 
-DEAF_S: Final = 5.0
-"""Seconds for which a member that is behind may stand still, and is given work all the same."""
+STALLED_S: Final = 5.0
+"""Seconds for which a member that is behind may stand still, and still gets work."""
 
 LOOK_S: Final = 2.0
 """The most seconds between two looks that count: this process may have been stopped for longer."""
@@ -26,7 +26,7 @@ class Lag:
     """How far a member is behind the others, and for how long it has stood still there.
 
     Being behind is nothing special while others commit. But a member that is behind, and does not move at all, does not
-    hear of them. Two looks at least must see that: no commit counts that has just been made, and no pause of one's own.
+    receive their commits. Only what two looks see counts: not a commit just made, and not a pause of this process.
     """
 
     def __init__(
@@ -38,32 +38,32 @@ class Lag:
         self._now = now
         self._seen: int | None = None
         self._seen_at = now()
-        self._still_s = 0.0
+        self._stalled_s = 0.0
 
     def revisions(self) -> int:
         """Return by how many revisions this member is behind what another one had read at its last beat."""
         return self._behind(self._members())
 
-    def hears(self) -> bool:
-        """Return whether this member hears of what others commit."""
-        return self._still_s <= DEAF_S or self._position() != self._seen or not self._is_behind()
+    def receives_changes(self) -> bool:
+        """Return whether this member receives what others commit."""
+        return self._stalled_s <= STALLED_S or self._position() != self._seen or not self._is_behind()
 
-    def look(self) -> None:
-        """See whether this member moves. To be called again and again."""
-        now, heard, is_behind = self._now(), self.hears(), self._is_behind()
-        stands = is_behind and self._position() == self._seen
-        before_s, more_s = self._still_s, min(now - self._seen_at, LOOK_S)
-        self._still_s = before_s + more_s if stands else 0.0
+    def observe(self) -> None:
+        """Measure how long this member has stood still. To be called at each beat and look."""
+        now, received_changes, is_behind = self._now(), self.receives_changes(), self._is_behind()
+        is_stalled = is_behind and self._position() == self._seen
+        stalled_before_s = self._stalled_s
+        self._stalled_s = stalled_before_s + min(now - self._seen_at, LOOK_S) if is_stalled else 0.0
         self._seen, self._seen_at = self._position() if is_behind else None, now
-        if heard and not self.hears():
+        if received_changes and not self.receives_changes():
             log.error("this member does not hear of others' changes; it is to be given no work", member=self._me)
-        elif before_s > DEAF_S and not stands:
+        elif stalled_before_s > STALLED_S and not is_stalled:
             log.warning("this member hears of others' changes again", member=self._me)
 
     def _is_behind(self) -> bool:
-        """Return whether a member that lives has read more: the history of others may be another one."""
-        living = (each for each in self._members() if each.standing is not MemberStatus.GONE and not each.overdue)
-        return self._behind(living) > 0
+        """Return whether a live member has read more. Others do not count: their history may be another one."""
+        live = (each for each in self._members() if each.standing is not MemberStatus.GONE and not each.overdue)
+        return self._behind(live) > 0
 
     def _behind(self, members: Iterable[Member]) -> int:
         position = self._position()
@@ -87,7 +87,7 @@ class MeasuredMember(Protocol):
 
 
 class FleetMeasures:
-    """Measures a member of a fleet, in one life of it."""
+    """Measures a member of a fleet, in one term of it."""
 
     def __init__(self, meter: Meter, fleet: MeasuredMember) -> None:
         self._meter = meter
@@ -101,8 +101,8 @@ class FleetMeasures:
         meter.observe(metrics.FLEET_LAG, lambda: _one(fleet.feed.revisions()))
         meter.observe(metrics.FLEET_CLOCK, lambda: _one(fleet.time.ahead_s))
 
-    def taken(self, server: str, before: Lease | None, free_s: float) -> None:
-        """A server has become this member's. `before` is its lease when it was free, `free_s` how long it was."""
+    def count_takeover(self, server: str, before: Lease | None, free_s: float) -> None:
+        """Count a server that has become this member's. `before` is its lease when it was free, for `free_s`."""
         if server == UPKEEP:
             return
         if before is None:
@@ -114,8 +114,8 @@ class FleetMeasures:
         self._meter.count(metrics.FLEET_TAKEOVERS, {"why": why})
         self._meter.record(metrics.FLEET_TAKEOVER, free_s, {"why": why})
 
-    def lost(self) -> None:
-        """This member has to start anew."""
+    def count_loss(self) -> None:
+        """Count that this member has to start again."""
         self._meter.count(metrics.FLEET_LOST, {})
 
     def _members(self) -> Iterable[Reading]:

@@ -1,9 +1,9 @@
-"""This hub's place in a fleet: it says that it lives, takes what is nobody's, and hands on what it gives up.
+"""This hub as a member of a fleet: it says that it lives, takes over free servers, and hands over those it gives up.
 
     beat ──> the database knows that this hub lives ──> it may act for a while
-    scan ──> members and leases ──> core ownership decides ──> a lease is committed ──> its server is taken, or left
+    scan ──> members and leases ──> core ownership decides ──> a lease is committed ──> its server is taken over, or not
 
-Both go on by themselves. Whoever is found to be gone ends, and starts anew as another life.
+Both run by themselves. A member that is found to be gone ends its term, and begins another one.
 """
 
 import random
@@ -19,7 +19,7 @@ from hubbubd.core.servers.server_record import NOBODY, Lease
 from hubbubd.errors import HubError
 from hubbubd.members import Expulsion, Member, MemberStatus
 from hubbubd.runtime.fleet.clock import FleetClock
-from hubbubd.runtime.fleet.handovers import HandedOn, Handovers
+from hubbubd.runtime.fleet.handovers import Handovers, RecentHandovers
 from hubbubd.runtime.fleet.measures import FleetMeasures, Lag
 from hubbubd.runtime.fleet.takeover import ServedLeases
 from hubbubd.runtime.fleet.term import MembershipTerm
@@ -34,36 +34,35 @@ from hubbubd.timing.clock import elapsed
 BEATS = 4
 """Beats in the time of a lease."""
 
-AGAIN = 16
-"""Into so many parts a lease is divided for one: the pause after a beat that has taken the time of the next one."""
+SHORTEST_PAUSE_PARTS = 16
+"""A lease's time divided by this is the pause after a beat that has taken the time of the next one."""
 
 STARTING_S = 60.0
-"""Seconds for which a member that starts is not given up: it has no servers, and may be long silent as it reads."""
+"""Seconds for which a starting member is not declared gone: it has no servers, and may be silent while it reads."""
 
 MARGIN = 0.25
-"""The part of a lease's time by which a member stops to act before others may take over."""
+"""The part of a lease's time by which a member stops acting before others may take over."""
 
 SCAN_S = 1.0
 """Seconds between looks at the other members."""
 
 GIVING_UP_S = 5.0
-"""Seconds in which a member that ends gives up what it has left. Otherwise the database is away; others will see."""
+"""Seconds in which a member that ends gives up its remaining servers. If it cannot, others take them over later."""
 
-HELD_S = 0.05
+LOOK_S = 0.05
 """Seconds between looks whether this member may act again."""
 
 log = structlog.get_logger(__name__)
 
 
-async def _unasked(_owner: Owner) -> bool:
+async def _does_not_answer(_owner: Owner) -> bool:
     return False
 
 
-async def _unknown(_owner: Owner) -> None:
-    return None
+async def _clock_unknown(_owner: Owner) -> None: ...
 
 
-async def _kept_nowhere() -> tuple[int, int]:
+async def _has_no_secrets() -> tuple[int, int]:
     return 0, 0
 
 
@@ -80,16 +79,16 @@ class FleetOwnership:
         now: Callable[[], float] = elapsed,
         time: FleetClock | None = None,
     ) -> None:
-        """Begin a life. `losses` are those of former lives; it notes them, and adds its own."""
+        """Begin a term. `losses` are those of former terms; it notes them, and adds its own."""
         self.me = membership.name
-        self._life = MembershipTerm(self.me, [] if losses is None else losses)
-        self.lost = self._life.over
+        self._term = MembershipTerm(self.me, [] if losses is None else losses)
+        self.lost = self._term.over
         """Set once this member is found to be gone."""
         self.time = time or FleetClock()
-        self.answers: Callable[[Owner], Awaitable[bool]] = _unasked
+        self.answers: Callable[[Owner], Awaitable[bool]] = _does_not_answer
         """Whether a member answers, at the port for members."""
-        self.clock_of: Callable[[Owner], Awaitable[float | None]] = _unknown
-        self.rotate_key: Callable[[], Awaitable[tuple[int, int]]] = _kept_nowhere
+        self.clock_of: Callable[[Owner], Awaitable[float | None]] = _clock_unknown
+        self.rotate_key: Callable[[], Awaitable[tuple[int, int]]] = _has_no_secrets
         """Has all secrets sealed with the first key; returns how many rows are, of how many. Raises Unavailable."""
         self.membership = membership
         self._drain_timeout_s = drain_timeout_s
@@ -100,36 +99,38 @@ class FleetOwnership:
         self._own: set[str] = set()
         self._moves = Handovers(self.lost)
         self._free_since: dict[str, float] = {}
-        self._handed_on = HandedOn(now)
-        self._acts = False
+        self._recent_handovers = RecentHandovers(now)
+        self._is_running = False
         self._position: Callable[[], int] = lambda: 0
         self.feed = Lag(self.me, lambda: self._position(), self.members, now)
         self._reconsider: Callable[[], None] = lambda: None
         self._listeners: list[Callable[[str], None]] = []
         self._ending = False
-        self._stirred = anyio.Event()
+        self._look_due = anyio.Event()
 
     def join(
         self,
         ledger: Ledger,
         leases: Table[Lease],
         servers: Candidates,
-        hands: OwnershipHooks,
+        hooks: OwnershipHooks,
         *,
         meter: Meter = metering.OFF,
         note: Callable[[str, str], None] = lambda action, target: None,
     ) -> None:
-        """Follow the leases from now on. `note` notes in the audit log what is done by nobody's wish."""
+        """Follow the leases from now on. `note` notes in the audit log what the fleet does by itself."""
         ledger.health.require(self.serves)
         self._reconsider = ledger.health.reconsider
         self._ledger = ledger
         self._position = lambda: ledger.store.revision
         self._leases = leases
         self._servers = servers
-        self._hands = hands
-        self._taken = ServedLeases(self.me, servers, hands, owns=self.owns, due=self._due, may_act=self.may_act)
+        self._hooks = hooks
+        self._taken = ServedLeases(
+            self.me, servers, hooks, owns=self.owns, due=self._servers_to_serve, may_act=self.may_act
+        )
         self._note = note
-        leases.follow(self._follow)
+        leases.follow(self._follow_lease)
         self._measures = FleetMeasures(meter, self)  # last: it may be read at once, in another thread
 
     # Ownership
@@ -143,22 +144,22 @@ class FleetOwnership:
         return self._now() < self._valid_until and not self.lost.is_set()
 
     def serves(self) -> bool:
-        """Return whether this member is to be given work: it may act, hears of others, and does not drain."""
+        """Return whether this member is to get work: it may act, receives the others' changes, and does not drain."""
         me = self._members.get(self.me)
         is_live = me is not None and me.life == self.membership.life and me.standing is MemberStatus.LIVE
-        return is_live and not self._ending and self.may_act() and self.feed.hears()
+        return is_live and not self._ending and self.may_act() and self.feed.receives_changes()
 
-    async def heard(self) -> None:
-        """Return once the database's time is known, or this life is over."""
-        while not self.time.heard.is_set() and not self.lost.is_set():  # noqa: ASYNC110 - either, and soon
-            await anyio.sleep(HELD_S)
+    async def wait_for_time(self) -> None:
+        """Return once the database's time is known, or this term is over."""
+        while not self.time.wait_for_time.is_set() and not self.lost.is_set():  # noqa: ASYNC110 - either, and soon
+            await anyio.sleep(LOOK_S)
 
-    async def permit(self) -> None:
+    async def wait_until_may_act(self) -> None:
         """Return once this member may act. Raises UpstreamError (OWNER_LOST) once it is gone."""
         while not self.may_act():
             if self.lost.is_set():
-                raise self._life.fault()
-            await anyio.sleep(HELD_S)
+                raise self._term.over_error()
+            await anyio.sleep(LOOK_S)
 
     def owner(self, server: str) -> Owner | None:
         """Return the other member that has a server; None if no other is known to have it."""
@@ -206,75 +207,71 @@ class FleetOwnership:
         """Return the only member that may have a server; empty if it may be had by others."""
         return self._servers.home(server)
 
-    async def meet(self) -> None:
-        """Look who the members are. Raises StoreUnavailable."""
+    async def refresh_members(self) -> None:
+        """Read who the members are. Raises StoreUnavailable."""
         self._members = {member.name: member for member in await self.membership.members()}
         self.feed.look()
 
-    async def appoint(self, member: Member, standing: MemberStatus) -> bool:
-        """Set a member's standing, which it minds within seconds; return whether its life was not over.
+    async def set_status(self, member: Member, standing: MemberStatus) -> bool:
+        """Set a member's status, which it follows within seconds; return False if its term is over.
 
         Raises StoreUnavailable.
         """
-        done = await self.membership.appoint(member, standing)
-        await self.meet()
-        self.stir()
+        done = await self.membership.set_status(member, standing)
+        await self.refresh_members()
+        self.look_soon()
         return done
 
-    async def expel(self, member: Member, done: Callable[[], None] = lambda: None) -> bool:
+    async def expel(self, member: Member, on_done: Callable[[], None] = lambda: None) -> bool:
         """Declare a member gone if it is overdue; return whether it is gone. Raises StoreUnavailable.
 
-        `done` is called if nobody else has done it before.
+        `on_done` is called if no other member has done it before.
         """
         expulsion = await self.membership.expel(member)
         if expulsion is Expulsion.DONE:
-            done()
+            on_done()
         if expulsion:
-            await self.meet()
-            self.stir()
+            await self.refresh_members()
+            self.look_soon()
         return bool(expulsion)
 
-    def stir(self) -> None:
-        """Look at once."""
-        self._stirred.set()
+    def look_soon(self) -> None:
+        self._look_due.set()
 
     async def move(self, server: str, to: str = "") -> None:
-        """Leave a server of one's own, and give it up, for a member if one is named.
+        """Hand over one of this member's servers, to the member `to` if it is named.
 
-        Goes on if the caller is cancelled: otherwise nobody would act on a server that was left and not given up.
+        Goes on if the caller is cancelled: otherwise no member would act on a server that was left and not given up.
         """
-        if await self._moves.over(server) or server not in self._own or self.lost.is_set():
+        if await self._moves.wait_for(server) or server not in self._own or self.lost.is_set():
             return
         done = anyio.Event()
-        self._tasks.start_soon(self._moved, server, to, done)
+        self._tasks.start_soon(self._hand_over, server, to, done)
         await done.wait()
 
-    async def _moved(self, server: str, to: str, done: anyio.Event) -> None:
-        async def left() -> None:
-            await self._taken.settled()  # one that is just being taken is left afterwards
-            await self._hands.leave(server, self._drain_timeout_s)
+    async def _hand_over(self, server: str, to: str, done: anyio.Event) -> None:
+        async def leave() -> None:
+            await self._taken.wait_until_settled()  # one that is just being taken over is left afterwards
+            await self._hooks.hand_over(server, self._drain_timeout_s)
 
         try:
-            await self._moves.make(server, lambda: server in self._own, left, lambda: self._give_up(server, to))
+            await self._moves.hand_over(server, lambda: server in self._own, leave, lambda: self._give_up(server, to))
         finally:
             done.set()
 
     async def drain(self) -> None:
-        """Take nothing more, as this member is about to end, and hand all servers on, as many as there is time for.
-
-        Raises Unavailable.
-        """
+        """Take over no more servers, and hand over as many as there is time for. Raises Unavailable."""
         self._ending = True
         await self.membership.stand(MemberStatus.DRAINING)
-        self.stir()
+        self.look_soon()
         with anyio.move_on_after(self._drain_timeout_s + GIVING_UP_S):
             async with anyio.create_task_group() as together:
                 for server in list(self._own):
                     together.start_soon(self.move, server)
 
     async def quit(self) -> None:
-        """Say that this member is gone, so that nobody waits for it. Its store takes no more commits."""
-        self._life.quits = True
+        """Say that this member is gone, so that no other waits for it. Its store takes no more commits."""
+        self._term.is_quitting = True
         try:
             await self.membership.stand(MemberStatus.GONE)
         except StoreUnavailable as exc:
@@ -283,13 +280,13 @@ class FleetOwnership:
     # At work
 
     async def run(self) -> None:
-        """Look after the servers until this member is found to be gone, or until cancelled."""
-        self._acts = True
-        await self._life.certain(self._beaten)  # from here on it may be expected to be heard of
-        self._life.note_losses(self._note)
+        """Serve the member's servers until it is found to be gone, or until cancelled."""
+        self._is_running = True
+        await self._term.attempt(self._beat_once)  # from here on others may expect its beats
+        self._term.note_losses(self._note)
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._scan)
-            self._tasks.start_soon(self._taken.run, self._life.certain)
+            self._tasks.start_soon(self._taken.run, self._term.attempt)
             await self.lost.wait()
             self._measures.lost()
             self._tasks.cancel_scope.cancel()
@@ -297,55 +294,60 @@ class FleetOwnership:
     async def beat(self) -> None:
         """Say again and again that this member lives, from the opening of the store on, until it is found to be gone.
 
-        What is to be read at the start may take longer than a lease.
+        It begins so early since the first read of the store may take longer than a lease.
         """
-        while not self.lost.is_set() and not self._life.quits:
+        while not self.lost.is_set() and not self._term.is_quitting:
             started = self._now()
-            held = not self.may_act()
-            if await self._life.certain(self._beaten):
+            could_not_act = not self.may_act()
+            if await self._term.attempt(self._beat_once):
                 self._valid_until = started + self.membership.lease_ttl_s * (1 - MARGIN)
-                if held:
+                if could_not_act:
                     log.warning("the database is back; this member acts again", member=self.me)
-            elif not held and not self.may_act():
+            elif not could_not_act and not self.may_act():
                 log.error("the database is away; nothing is sent to servers until it is back", member=self.me)
             self._reconsider()
             pause_s = self.membership.lease_ttl_s / BEATS - (self._now() - started)
-            await anyio.sleep(max(pause_s, self.membership.lease_ttl_s / AGAIN))
+            await anyio.sleep(max(pause_s, self.membership.lease_ttl_s / SHORTEST_PAUSE_PARTS))
 
-    async def _beaten(self) -> None:
+    async def _beat_once(self) -> None:
         for_s = self.membership.lease_ttl_s
-        self.time.hear(await self.membership.beat(self._position(), for_s if self._acts else max(for_s, STARTING_S)))
+        self.time.hear(
+            await self.membership.beat(self._position(), for_s if self._is_running else max(for_s, STARTING_S))
+        )
         self.feed.look()
 
     async def _scan(self) -> None:
         while True:
-            await self._life.certain(self._look)
+            await self._term.attempt(self._look_at_members)
             with anyio.move_on_after(SCAN_S * random.uniform(0.8, 1.2)):  # noqa: S311 - spreads load, guards nothing
-                await self._stirred.wait()
-            self._stirred = anyio.Event()
+                await self._look_due.wait()
+            self._look_due = anyio.Event()
 
-    async def _look(self) -> None:
-        await self.meet()
+    async def _look_at_members(self) -> None:
+        await self.refresh_members()
         for member in self.view().overdue():
             if await self.expel(member, partial(self._note, "ExpelMember", member.name)):
                 log.warning("member declared gone: it was not heard of in time", member=member.name)
         self._note_free()
-        await self._tidy()
-        await self._take()
-        await self._hand_on()
+        await self._drop_unwanted()
+        await self._take_free()
+        await self._hand_over_surplus()
         self._ledger.health.reconsider()
 
-    def names(self) -> set[str]:
-        """Return all that may have an owner: the servers, and the upkeep."""
-        return {UPKEEP, *self._servers.known()}
+    def ownable_names(self) -> set[str]:
+        """Return the names of all that may have an owner: the servers, and the upkeep."""
+        return {UPKEEP, *self._servers.server_names()}
 
-    def _waits(self, server: str) -> float | None:
-        return 0.0 if server == UPKEEP else self._servers.waits(server)
+    def _takeover_delay_s(self, server: str) -> float | None:
+        return 0.0 if server == UPKEEP else self._servers.takeover_delay_s(server)
 
     def view(self, only: str | None = None) -> MemberView:
-        """Return what this member knows; of all servers, or, as many calls ask for it, of one."""
-        known = self._leases if only is None else filter(None, [self._leases.record(only)])
-        leases = {lease.server: lease for lease in known}
+        """Return what this member knows of all servers, or of one: that is quicker, for what each call needs."""
+        if only is None:
+            leases = {lease.server: lease for lease in self._leases}
+        else:
+            lease = self._leases.record(only)
+            leases = {} if lease is None else {only: lease}
         return MemberView(
             me=self.me,
             life=self.membership.life,
@@ -358,19 +360,22 @@ class FleetOwnership:
 
     def _note_free(self) -> None:
         now = self._now()
-        free = self.view().free(self.names())
+        free = self.view().free(self.ownable_names())
         self._free_since = {server: self._free_since.get(server, now) for server in free}
 
-    async def _take(self) -> None:
+    async def _take_free(self) -> None:
         async with anyio.create_task_group() as together:
-            for server in [] if self._ending else self.view().to_take(self.names(), self._waits):
-                together.start_soon(self._claim, server)
+            if not self._ending:
+                for server in self.view().to_take(self.ownable_names(), self._takeover_delay_s):
+                    together.start_soon(self._claim_lease, server)
 
-    def _due(self) -> set[str]:
-        return set[str]() if self._ending else (self._own & self.names()) - self._moves.servers
+    def _servers_to_serve(self) -> set[str]:
+        if self._ending:
+            return set()
+        return (self._own & self.ownable_names()) - self._moves.servers
 
-    async def _claim(self, server: str) -> None:
-        """Commit this member's lease, unless somebody was faster."""
+    async def _claim_lease(self, server: str) -> None:
+        """Commit this member's lease of a server, unless another member was faster."""
         store, before = self._ledger.store.id, self._leases.record(server)
         lease = Lease(server=server, store=store, member=self.me, life=self.membership.life)
         since = self._free_since.get(server, self._now())
@@ -385,7 +390,9 @@ class FleetOwnership:
         else:
             self._measures.taken(server, before, max(self._now() - since, 0.0))
 
-    async def _hand_on(self) -> None:
+    async def _hand_over_surplus(self) -> None:
+        """Hand over one server if this member has more than its share, and may rebalance."""
+
         def may_go(server: str) -> bool:
             settled = (
                 server in self._taken
@@ -393,55 +400,50 @@ class FleetOwnership:
                 and server != UPKEEP
                 and not self.home(server)
             )
-            return settled and self._handed_on.may_go(server) and self._servers.idle(server)
+            return settled and self._recent_handovers.may_go(server) and self._servers.is_idle(server)
 
-        if not self._rebalance or not self._handed_on.is_due():
+        if not self._rebalance or not self._recent_handovers.is_due():
             return
         if (found := self.view().to_hand_on(may_go)) is not None:
             server, to = found
-            self._handed_on.note(server)
+            self._recent_handovers.note(server)
             log.info("server handed on: this member has more than its share", server=server, to=to)
             self._tasks.start_soon(self.move, server, to)
 
-    async def _tidy(self) -> None:
-        """Delete the leases of servers that there are no more, and leave those that this member is not to have."""
-        names = self.names()
+    async def _drop_unwanted(self) -> None:
+        """Delete the leases of servers that no longer exist, and hand over those that this member is not to have."""
+        names = self.ownable_names()
         for server in [lease.server for lease in self._leases if lease.server not in names]:
-            mine = server in self._own or (UPKEEP in self._own and self.is_free(server))
-            if (
-                mine and server not in self._moves.servers and server not in self.names()
-            ):  # it may have been added meanwhile
-                await self._delete(server)
+            is_to_delete = server in self._own or (UPKEEP in self._own and self.is_free(server))
+            is_known_again = server in self.ownable_names()  # it may have been added meanwhile
+            if is_to_delete and not is_known_again and server not in self._moves.servers:
+                with suppress(WriteConflict):  # added again, and at work here, it is handed over, as it has no lease
+                    await self._ledger.commit([self._leases.change(server, None)])
         me = self._members.get(self.me)
         draining = me is not None and me.life == self.membership.life and me.standing is MemberStatus.DRAINING
         for server in list(self._own - self._moves.servers):
-            if draining or (server != UPKEEP and self._servers.waits(server) is None):
+            if draining or (server != UPKEEP and self._servers.takeover_delay_s(server) is None):
                 self._tasks.start_soon(self.move, server)
 
-    async def _delete(self, server: str) -> None:
-        # If it was added again meanwhile, and put to work here, it is left, as is all that has no lease.
-        with suppress(WriteConflict):
-            await self._ledger.commit([self._leases.change(server, None)])
-
     async def _give_up(self, server: str, to: str) -> None:
-        if server not in self._own:  # a commit has held whose outcome was not known; another may have the server by now
+        if server not in self._own:  # a commit whose outcome was not known has held; another may have the server by now
             return
         given_up = Lease(server=server, store=self._ledger.store.id, wish=to)
         await self._ledger.commit([self._leases.change(server, given_up)])
 
-    def _follow(self, _before: Lease | None, after: Lease | None) -> None:
-        known = after or _before
-        assert known is not None
-        server = known.server
-        mine = self._ledger.store.id, self.me, self.membership.life
-        if after is not None and (after.store, after.member, after.life) == mine:
+    def _follow_lease(self, before: Lease | None, after: Lease | None) -> None:
+        lease = after or before
+        assert lease is not None
+        server = lease.server
+        own = self._ledger.store.id, self.me, self.membership.life
+        if after is not None and (after.store, after.member, after.life) == own:
             self._own.add(server)
         else:
             self._own.discard(server)
-        self._taken.changed()
+        self._taken.compare_soon()
         if after is None or after.member == NOBODY:
             self._free_since.setdefault(server, self._now())
-            self.stir()
+            self.look_soon()
         else:
             self._free_since.pop(server, None)
         for listener in self._listeners:

@@ -7,7 +7,7 @@ import structlog
 from hubbubd.errors import FailedPrecondition, NotFound
 from hubbubd.members import Member, MemberStatus
 from hubbubd.runtime.fleet.member import FleetOwnership
-from hubbubd.runtime.ownership import UPKEEP, Owner, changing
+from hubbubd.runtime.ownership import UPKEEP, Owner, owner_changing_error
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +36,7 @@ class FleetOperations:
     def owned(self) -> dict[str, list[str]]:
         """Return the servers that each member has, in order of their names."""
         found: dict[str, list[str]] = {}
-        for server in sorted(self._fleet.names() - {UPKEEP}):
+        for server in sorted(self._fleet.ownable_names() - {UPKEEP}):
             lease = self._fleet.lease(server)
             if lease is not None and not self._fleet.is_free(server):
                 found.setdefault(lease.member, []).append(server)
@@ -45,18 +45,18 @@ class FleetOperations:
     def unowned(self) -> list[Unowned]:
         """Return the servers that nobody has, in order of their names."""
         view = self._fleet.view()
-        free = [server for server in sorted(self._fleet.names() - {UPKEEP}) if view.is_free(server)]
+        free = [server for server in sorted(self._fleet.ownable_names() - {UPKEEP}) if view.is_free(server)]
         ages = {server: max(view.now - view.free_since.get(server, view.now), 0.0) for server in free}
-        return [Unowned(server, self._why(server, age), age) for server, age in ages.items()]
+        return [Unowned(server, self._why_unowned(server, age), age) for server, age in ages.items()]
 
-    def _why(self, server: str, age_s: float) -> str:
+    def _why_unowned(self, server: str, age_s: float) -> str:
         members = self._fleet.members()
         if not any(member.serves for member in members):
             return "no member takes servers: all drain, have ended, or were not heard of; start one, or resume one"
         if home := self._fleet.home(server):
             there = next((member for member in members if member.name == home), None)
             if there is None or not there.serves:
-                how = "drains: resume it" if there is not None and _drains(there) else "does not live: start it"
+                how = "drains: resume it" if there is not None and _is_draining(there) else "does not live: start it"
                 return f"{STAYS}, so it stays where it was added: at {home}, which {how}, or remove it"
         if age_s < SETTLED_S:
             return "it has just become free; a member takes it within seconds"
@@ -70,13 +70,13 @@ class FleetOperations:
 
         Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE, SERVER_NOT_MOVABLE) and Unavailable (OWNER_CHANGING).
         """
-        if server == UPKEEP or server not in self._fleet.names():
+        if server == UPKEEP or server not in self._fleet.ownable_names():
             raise NotFound("server", server)
         if not self._fleet.owns(server):
-            raise changing(server)
+            raise owner_changing_error(server)
         if to == self._fleet.me:
             return to
-        to = await self._taker(server, to)
+        to = await self._find_taker(server, to)
         if home := self._fleet.home(server):
             raise FailedPrecondition(
                 f"{server} cannot go: {STAYS}, so it stays where it was added: at {home}. To have it elsewhere, remove"
@@ -87,14 +87,14 @@ class FleetOperations:
         await self._fleet.move(server, to)
         return to
 
-    async def _taker(self, server: str, to: str) -> str:
+    async def _find_taker(self, server: str, to: str) -> str:
         """Return the member that is to have a server: `to`, if it takes any, or without one the first that does."""
         if to:
             member = await self._find(to)
             if not member.serves:
-                raise _not_live(member)
+                raise _not_live_error(member)
             return to
-        await self._fleet.meet()
+        await self._fleet.refresh_members()
         others = [name for name in self._fleet.view().order(server) if name != self._fleet.me]
         if not others:
             raise FailedPrecondition(
@@ -110,8 +110,8 @@ class FleetOperations:
         Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE), and StoreUnavailable.
         """
         member = await self._find(name or self._fleet.me)
-        if member.standing is MemberStatus.GONE or not await self._fleet.appoint(member, standing):
-            raise _not_live(member)
+        if member.standing is MemberStatus.GONE or not await self._fleet.set_status(member, standing):
+            raise _not_live_error(member)
         log.info("standing of a member set", member=member.name, standing=standing.value)
         return member.name
 
@@ -123,20 +123,20 @@ class FleetOperations:
         """
         member = await self._find(name)
         if member.name == self._fleet.me:
-            raise _lives(member, "it is the one that you ask; drain it, or stop it")
+            raise _lives_error(member, "it is the one that you ask; drain it, or stop it")
         if member.standing is MemberStatus.GONE:
             return member.name
         if not dead:
             if not await self._fleet.expel(member):
-                raise _lives(member, self._doubt(member))
+                raise _lives_error(member, self._why_not_expelled(member))
         elif not force and await self._fleet.answers(Owner(member.name, member.life, member.forward)):
-            raise _lives(member, f"it answers at {member.forward}; drain it, stop it, or force it if it must go")
+            raise _lives_error(member, f"it answers at {member.forward}; drain it, stop it, or force it if it must go")
         else:
-            await self._fleet.appoint(member, MemberStatus.GONE)
+            await self._fleet.set_status(member, MemberStatus.GONE)
         log.warning("member declared gone by an operator", member=member.name, life=member.life)
         return member.name
 
-    def _doubt(self, member: Member) -> str:
+    def _why_not_expelled(self, member: Member) -> str:
         """Return why a member that nobody said to be dead is not expelled."""
         if member.overdue:
             wait_s = self._fleet.membership.lease_ttl_s
@@ -148,7 +148,7 @@ class FleetOperations:
         """Seal all secrets with the first key; return how many rows are, of how many. Raises Unavailable."""
         return await self._fleet.rotate_key()
 
-    def older(self) -> list[str]:
+    def outdated_members(self) -> list[str]:
         """Return the members that do not know the schema of the store, by name; none unless an upgrade is under way."""
         version = self._fleet.membership.schema.version
         known = [each for each in self._fleet.members() if each.schema < version]
@@ -164,10 +164,10 @@ class FleetOperations:
             schema = await self._fleet.membership.finish_upgrade()
             if schema.is_settled:
                 log.info("upgrade finished", schema=schema.version)
-                self._fleet.stir()
+                self._fleet.look_soon()
                 return schema.version
-            await self._fleet.meet()
-            if older := ", ".join(self.older()):
+            await self._fleet.refresh_members()
+            if older := ", ".join(self.outdated_members()):
                 break  # otherwise the last of them has just ended
         raise FailedPrecondition(
             f"members of an older version would be refused: {older}; install the new version there, or expel them if"
@@ -177,18 +177,18 @@ class FleetOperations:
         )
 
     async def _find(self, name: str) -> Member:
-        await self._fleet.meet()
+        await self._fleet.refresh_members()
         for member in self._fleet.members():
             if member.name == name:
                 return member
         raise NotFound("member", name)
 
 
-def _drains(member: Member) -> bool:
+def _is_draining(member: Member) -> bool:
     return member.standing is MemberStatus.DRAINING and not member.overdue
 
 
-def _not_live(member: Member) -> FailedPrecondition:
+def _not_live_error(member: Member) -> FailedPrecondition:
     if member.standing is MemberStatus.GONE:
         problem = "is gone; it takes part again once it is started"
     elif member.standing is MemberStatus.DRAINING:
@@ -200,7 +200,7 @@ def _not_live(member: Member) -> FailedPrecondition:
     )
 
 
-def _lives(member: Member, why: str) -> FailedPrecondition:
+def _lives_error(member: Member, why: str) -> FailedPrecondition:
     return FailedPrecondition(
         f"the member {member.name} was not declared gone: {why}",
         reason="MEMBER_LIVES",

@@ -1,4 +1,4 @@
-"""The life of a member of a fleet: it is over once the database says so, and the next life notes what was lost."""
+"""The term of a member of a fleet: it is over once the database says so, and the next term notes what was lost."""
 
 from collections.abc import Awaitable, Callable
 from copy import copy
@@ -14,23 +14,23 @@ log = structlog.get_logger(__name__)
 
 
 class MembershipTerm:
-    """One life of a member. `losses` outlives it: the losses of history that no life has noted yet."""
+    """One term of a member. `losses` outlives it: the losses of history that no term has noted yet."""
 
     def __init__(self, member: str, losses: list[HistoryLost]) -> None:
         self.over = anyio.Event()
         """Set once this member is found to be gone."""
-        self.quits = False
+        self.is_quitting = False
         """Whether it ends by itself, and says so itself."""
         self._member = member
         self._losses = losses
-        self._why = "this member of the fleet was declared gone; its servers are with others"
+        self._why_over = "this member of the fleet was declared gone; its servers are with others"
 
-    async def certain(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do something with the database; return whether it was done. Whoever is gone learns it here."""
+    async def attempt(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Do a piece of work with the database; return whether it was done. A member that is gone learns it here."""
         try:
             await work()
         except Expelled as exc:
-            if not self.quits and not self.over.is_set():  # otherwise that was said while this was under way
+            if not self.is_quitting and not self.over.is_set():  # otherwise it is over already
                 self._end(exc)
             return False
         except (StoreUnavailable, HubError) as exc:
@@ -44,8 +44,8 @@ class MembershipTerm:
     def _end(self, why: Expelled) -> None:
         self.over.set()
         if isinstance(why, HistoryLost):
-            self._losses.append(copy(why))  # without its traceback, which leads to all that this life has read
-            self._why = "the database has lost what this member of the fleet has seen; it starts anew"
+            self._losses.append(copy(why))  # without its traceback, which leads to all that this term has read
+            self._why_over = "the database has lost what this member of the fleet has seen; it starts anew"
             about = {"seen": why.seen, "reached": why.reached}
             log.error(
                 "the database has lost history; this member starts anew", member=self._member, error=str(why), **about
@@ -53,12 +53,12 @@ class MembershipTerm:
         else:
             log.error("this member was declared gone; it starts anew", member=self._member, error=str(why))
 
-    def fault(self) -> UpstreamError:
-        """Return what those are told who want something of a life that is over."""
-        return UpstreamError(Fault(code="OWNER_LOST", category=Category.CONNECTION, message=self._why))
+    def over_error(self) -> UpstreamError:
+        """Return the error for what needs a term that is over."""
+        return UpstreamError(Fault(code="OWNER_LOST", category=Category.CONNECTION, message=self._why_over))
 
     def note_losses(self, note: Callable[[str, str], None]) -> None:
-        """Note in the audit log what was lost in former lives, once."""
+        """Note in the audit log, once, what was lost in former terms."""
         while self._losses and not self.over.is_set():
             lost = self._losses.pop(0)
             note("LoseHistory", f"{self._member}: revision {lost.seen}, now {lost.reached}")

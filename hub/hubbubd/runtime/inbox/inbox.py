@@ -24,7 +24,7 @@ from hubbubd.errors import HubError
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.commits import commit_requests, is_final, retry_until_final, too_many_open
 from hubbubd.runtime.inbox.deadlines import Deadlines
-from hubbubd.runtime.inbox.reservations import Reservations
+from hubbubd.runtime.inbox.reservations import Reservations, quota_principal
 from hubbubd.runtime.inbox.viewers import Viewers
 from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.ownership import Ownership, Takeover
@@ -181,7 +181,7 @@ class Inbox:
 
         def lease(request: PendingRequest) -> PendingRequest:
             # The quota does not apply to workers, which have a capacity, nor to renewing one's own claim.
-            if not worker and _claimer(request) != by:
+            if not worker and quota_principal(request) != by:
                 others_being_made = set(self._claiming.get(by, ())) - {request_id}
                 self._claims.require(by, len(others_being_made))
             now = self._clock.now()
@@ -222,7 +222,8 @@ class Inbox:
     ) -> PendingRequest:
         """Answer a request; on return the answer is durable and the only one. `answer_id` is its idempotency key.
 
-        `via` names the program that the answer came through. Raises NotFound, InvalidArgument with violations (the request stays open), and FailedPrecondition.
+        `via` names the program that the answer came through. Raises NotFound, InvalidArgument with violations (the
+        request stays open), and FailedPrecondition.
         """
         request = self.get(request_id)
         if request.state is RequestState.OPEN:
@@ -420,7 +421,7 @@ class Inbox:
 
     def _follow_claim(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         """Count the claim against the quota of the principal that has it now."""
-        claimer_before, claimer = _claimer(before), _claimer(after)
+        claimer_before, claimer = quota_principal(before), quota_principal(after)
         if claimer_before == claimer:
             return
         if claimer_before is not None:
@@ -443,9 +444,3 @@ class Inbox:
         self._open_bytes.take(request.server, len(request.request))
         if not open_ids:
             del self._open[request.server]
-
-
-def _claimer(request: PendingRequest | None) -> str | None:
-    """Return the principal against whose quota the request's claim counts."""
-    claim = request.claim if request is not None and request.state is RequestState.OPEN else None
-    return claim.by if claim is not None and not claim.worker else None

@@ -12,7 +12,7 @@ from typing import Final
 
 from hubbubd.core.inbox import request_states as core
 from hubbubd.core.inbox.asked_hosts import AskedHost
-from hubbubd.core.inbox.request_states import MAX_CLAIM_S, PendingRequest
+from hubbubd.core.inbox.request_states import MAX_CLAIM_S, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition
 from hubbubd.frozen import replaced
 from hubbubd.timing.clock import Clock
@@ -98,3 +98,9 @@ class Reservations:
             return core.claim(request, claim_id, first.by, first.for_s, now, host=first.host)
         except FailedPrecondition:  # its deadline has passed already
             return request
+
+
+def quota_principal(request: PendingRequest | None) -> str | None:
+    """Return the principal against whose quota the request's claim counts."""
+    claim = request.claim if request is not None and request.state is RequestState.OPEN else None
+    return claim.by if claim is not None and not claim.worker else None

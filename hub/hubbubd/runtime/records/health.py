@@ -60,7 +60,7 @@ class Health:
             self._condition.notify_all()
 
     async def run(self) -> None:
-        """Probe a failed store every RETRY_S, and one that is well every `looks_every_s`, until cancelled."""
+        """Probe a failed store every RETRY_S, and one that is well every `probe_interval_s`, until cancelled."""
         while True:
             while self._well:
                 with anyio.move_on_after(self.probe_interval_s) as waiting:

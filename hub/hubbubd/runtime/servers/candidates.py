@@ -35,7 +35,7 @@ class CandidateServers:
         self._ownership = ownership
         self._is_at_work = is_at_work
 
-    def waits(self, server: str) -> float | None:
+    def takeover_delay_s(self, server: str) -> float | None:
         """Return by how many seconds other members go first to take a server; None if this hub cannot have it.
 
         A server of files belongs where a file has it. One that starts a command, or needs the trust of a machine's
@@ -62,16 +62,16 @@ class CandidateServers:
         """Return whether a server is at work here, or is being changed: then it may be away for a moment."""
         return self._is_at_work(server)
 
-    def at_work(self) -> list[str]:
+    def servers_at_work(self) -> list[str]:
         """Return the names of the servers that are at work here."""
         return list(self._running)
 
-    def idle(self, server: str) -> bool:
+    def is_idle(self, server: str) -> bool:
         """Return whether no call of a server is under way."""
         kept = self._running.get(server)
         return kept is None or not kept.queue.calls
 
-    def known(self) -> set[str]:
+    def server_names(self) -> set[str]:
         """Return the names of all servers, and of those of this hub's files that nobody has put to work yet."""
         return {*self._configured(), *(record.name for record in self._table)}
 

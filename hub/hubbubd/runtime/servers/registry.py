@@ -24,7 +24,7 @@ from hubbubd.errors import FailedPrecondition, Fault, HubError, NotFound, Resour
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.oversight import Audit
-from hubbubd.runtime.ownership import Ownership, Takeover, changing
+from hubbubd.runtime.ownership import Ownership, Takeover, owner_changing_error
 from hubbubd.runtime.records import Ledger, Table, Watch, delete
 from hubbubd.runtime.servers.active_servers import ActiveServers
 from hubbubd.runtime.servers.candidates import CandidateServers
@@ -422,7 +422,7 @@ class Servers:
         """Return the parts of a server of this hub's own. Raises NotFound, and Unavailable (OWNER_CHANGING)."""
         if (kept := self._running.get(name)) is None:
             self.get(name)
-            raise changing(name)
+            raise owner_changing_error(name)
         return kept
 
     def _changeable(self, name: str, expected: int | None) -> ServerRecord:

@@ -37,7 +37,7 @@ from hubbubd.rpc.fleet.merged_events import MergedEvents
 from hubbubd.rpc.fleet.peers import Peers, Unreached, cancellable, read
 from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.ownership import NOT_BEGUN, Owner, changing
+from hubbubd.runtime.ownership import NOT_BEGUN, Owner, owner_changing_error
 from hubbubd.telemetry.metrics import FORWARD, FORWARD_FAILURES
 from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Span, SpanKind, Trace
 
@@ -187,7 +187,7 @@ class Forwarding:
             else:
                 member = why = ""
             if left_s <= 0:
-                raise changing(server, member, why)
+                raise owner_changing_error(server, member, why)
             with anyio.move_on_after(min(pause_s, left_s)):
                 await self._has_another(server, owner)
             pause_s *= 2
@@ -208,7 +208,7 @@ class Forwarding:
         """Have the owner of a server carry out a unary RPC, and return the response. Raises HubError."""
 
         async def here() -> bytes:
-            raise changing(asked.server)  # it has just come to this member
+            raise owner_changing_error(asked.server)  # it has just come to this member
 
         with self._delay_drain(asked.path):
             return await self._at_owner(asked.server, lambda owner: self._sent(asked, owner), here, asked.own_s)
@@ -217,7 +217,7 @@ class Forwarding:
         """Return the responses of an RPC at the owner of a server; the first one is there. Raises HubError."""
 
         async def here() -> AsyncGenerator[bytes, None]:
-            raise changing(asked.server)
+            raise owner_changing_error(asked.server)
 
         return await self._opened(asked, here)
 
