@@ -269,7 +269,7 @@ class Members:
         with suppress(Exception):
             async with anyio.create_task_group() as beating:
                 beating.start_soon(fleet.beat)
-                await first_of(fleet.time.heard, fleet.lost)
+                await first_of(fleet.time.is_known, fleet.lost)
                 world.clock = Clock(now, wall=fleet.time.now, slept=lambda: 0.0)
                 async with world.hub(*servers) as hub, anyio.create_task_group() as waiting:
                     running = self.running[name] = Running(name, hub, store, self)

@@ -67,7 +67,7 @@ class Joining:
     def clock(self) -> Clock:
         """Return a clock of the time that all members share, the database's."""
         time = self.fleet.time
-        return Clock(asyncio.get_running_loop().time, wall=time.now, vouched=time.vouched)
+        return Clock(asyncio.get_running_loop().time, wall=time.now, vouched=time.is_vouched_for)
 
     @asynccontextmanager
     async def vault(self, store: StoreSettings) -> AsyncGenerator[PostgresVault]:

@@ -210,7 +210,7 @@ class FleetOwnership:
     async def refresh_members(self) -> None:
         """Read who the members are. Raises StoreUnavailable."""
         self._members = {member.name: member for member in await self.membership.members()}
-        self.feed.look()
+        self.feed.observe()
 
     async def set_status(self, member: Member, standing: MemberStatus) -> bool:
         """Set a member's status, which it follows within seconds; return False if its term is over.
@@ -288,7 +288,7 @@ class FleetOwnership:
             self._tasks.start_soon(self._scan)
             self._tasks.start_soon(self._taken.run, self._term.attempt)
             await self.lost.wait()
-            self._measures.lost()
+            self._measures.count_loss()
             self._tasks.cancel_scope.cancel()
 
     async def beat(self) -> None:
@@ -311,10 +311,10 @@ class FleetOwnership:
 
     async def _beat_once(self) -> None:
         for_s = self.membership.lease_ttl_s
-        self.time.hear(
+        self.time.take_reading(
             await self.membership.beat(self._position(), for_s if self._is_running else max(for_s, STARTING_S))
         )
-        self.feed.look()
+        self.feed.observe()
 
     async def _scan(self) -> None:
         while True:
@@ -388,7 +388,7 @@ class FleetOwnership:
         except (HubError, StoreUnavailable) as exc:
             log.warning("a server was not taken; tried again", server=server, error=str(exc))
         else:
-            self._measures.taken(server, before, max(self._now() - since, 0.0))
+            self._measures.count_takeover(server, before, max(self._now() - since, 0.0))
 
     async def _hand_over_surplus(self) -> None:
         """Hand over one server if this member has more than its share, and may rebalance."""
@@ -406,7 +406,7 @@ class FleetOwnership:
             return
         if (found := self.view().to_hand_on(may_go)) is not None:
             server, to = found
-            self._recent_handovers.note(server)
+            self._recent_handovers.note_handover(server)
             log.info("server handed on: this member has more than its share", server=server, to=to)
             self._tasks.start_soon(self.move, server, to)
 
