@@ -59,18 +59,18 @@ class Alarms:
         self._tasks = tasks
         self._timers: dict[tuple[Due, str], _Alarm] = {}
         self._closed = False
-        clock.follow(self._move)
+        clock.follow(self._shift_by_clock)
 
     def set(self, kind: Due, name: str, at: float | None, action: Action) -> None:
         """Run `action` at `at` (seconds since the epoch); None clears the alarm."""
         self.clear(kind, name)
         if at is not None:
-            self._start(kind, name, at, at - self._clock.now(), action)
+            self._set_timer(kind, name, at, at - self._clock.now(), action)
 
     def after(self, kind: Due, name: str, wait_s: float, action: Action) -> None:
         """Run `action` after `wait_s` seconds."""
         self.clear(kind, name)
-        self._start(kind, name, None, wait_s, action)
+        self._set_timer(kind, name, None, wait_s, action)
 
     def clear(self, kind: Due, name: str) -> None:
         """Cancel an alarm, if it is set."""
@@ -83,26 +83,26 @@ class Alarms:
         for kind, name in list(self._timers):
             self.clear(kind, name)
 
-    def _start(self, kind: Due, name: str, at: float | None, wait_s: float, action: Action) -> None:
+    def _set_timer(self, kind: Due, name: str, at: float | None, wait_s: float, action: Action) -> None:
         if not self._closed:
             wait_s = min(max(wait_s, 0.0), LONGEST_S)
-            timer = asyncio.get_running_loop().call_later(wait_s, self._ring, kind, name, at, action)
+            timer = asyncio.get_running_loop().call_later(wait_s, self._go_off, kind, name, at, action)
             self._timers[kind, name] = _Alarm(timer, at, action)
 
-    def _move(self, set_by_s: float) -> None:
-        """Let what waits for a time wait as long as before after the clock was set. A sleep of the computer counts."""
+    def _shift_by_clock(self, set_by_s: float) -> None:
+        """Move alarms for a time along with a clock that was set. A sleep of the computer counts as waiting."""
         for (kind, name), alarm in list(self._timers.items()):
             if alarm.at is not None:
                 self.set(kind, name, alarm.at + set_by_s, alarm.action)
 
-    def _ring(self, kind: Due, name: str, at: float | None, action: Action) -> None:
+    def _go_off(self, kind: Due, name: str, at: float | None, action: Action) -> None:
         del self._timers[kind, name]
         if at is not None and self._clock.now() < at:
             self.set(kind, name, at, action)
         else:
-            self._tasks.start_soon(self._act, kind, name, action)
+            self._tasks.start_soon(self._run, kind, name, action)
 
-    async def _act(self, kind: Due, name: str, action: Action) -> None:
+    async def _run(self, kind: Due, name: str, action: Action) -> None:
         try:
             await action()
             return

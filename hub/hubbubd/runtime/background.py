@@ -36,29 +36,29 @@ class Background:
             finally:
                 tasks.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
-                    await background._end_brief()
+                    await background._cancel_brief()
 
     def start_soon(self, work: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> None:
         """Start `work(*args)` outside the trace of the current RPC."""
-        self._tasks.start_soon(self._apart, work, args)
+        self._tasks.start_soon(self._run_untraced, work, args)
 
     def start_brief(self, work: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> None:
-        """Do the same for brief work in large numbers, at a fifth of the cost. At the end nothing shields it."""
-        task = asyncio.create_task(self._apart(work, args))
+        """Start brief work in large numbers, at a fifth of the cost of `start_soon`. At the end nothing shields it."""
+        task = asyncio.create_task(self._run_untraced(work, args))
         self._brief.add(task)
         task.add_done_callback(self._brief.discard)
 
-    async def _end_brief(self) -> None:
+    async def _cancel_brief(self) -> None:
         while self._brief:
             for task in self._brief:
                 task.cancel()
             await asyncio.wait(self._brief)
 
-    async def finish(self, work: Callable[[Unpack[Args]], Awaitable[R]], *args: *Args) -> R:
+    async def run_shielded(self, work: Callable[[Unpack[Args]], Awaitable[R]], *args: *Args) -> R:
         """Run `work(*args)` to its end even if the caller is cancelled; return its result or raise its exception."""
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
-        async def settle() -> None:
+        async def run() -> None:
             try:
                 result = await work(*args)
             except Exception as exc:
@@ -72,15 +72,15 @@ class Background:
                 if not done.cancelled():
                     done.set_result(result)
 
-        self._tasks.start_soon(self._contained, settle, ())
+        self._tasks.start_soon(self._run_contained, run, ())
         return await done
 
-    async def _apart(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
+    async def _run_untraced(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         CURRENT_TRACE.set(None)  # background work is not part of the RPC that started it
         CURRENT_RPC.set(None)
-        await self._contained(work, args)
+        await self._run_contained(work, args)
 
-    async def _contained(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
+    async def _run_contained(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         try:
             await work(*args)
         except Exception:

@@ -1,8 +1,8 @@
 """The catalog: a cache of what all servers offer, refreshed when they allow it.
 
 Per connection one task fetches, one list at a time and outside the call queue, and one keeps the `subscriptions/listen`
-stream of a stateless server (2026-07-28) open. Whatever makes a list worth fetching only moves the time at which it is
-due, so a storm of notifications is coalesced: one fetch more, not one each.
+stream of a stateless server (2026-07-28) open. A reason to fetch a list only moves the time at which the list is due,
+so a storm of notifications causes one fetch more, not one each.
 """
 
 import math
@@ -45,7 +45,7 @@ LAST_PAUSE_S = 60.0
 """Bounds of the exponential backoff between subscriptions, in seconds; one that lasted this long resets it."""
 
 ListChanged = Callable[[str, CatalogKind, bool], None]
-"""Gets the server and kind of a list that may have changed, and whether the server itself told of a change."""
+"""Gets the server and kind of a list that may have changed, and whether the server itself announced that."""
 
 Note = Callable[[str, str | None], None]
 """Takes a note about the server, as `upstream.ports.Inbound.note`."""
@@ -64,15 +64,15 @@ class Catalog:
         clock: Clock,
         background: Background,
         *,
-        elsewhere: Callable[[], Collection[str]] = tuple,
+        remote_servers: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`elsewhere` names the servers that other members keep."""
+        """`remote_servers` returns the names of the servers that other members of a fleet have."""
         self._ledger = ledger
         self._lists = lists
         self._entries = entries
         self._clock = clock
         self._background = background
-        self._elsewhere = elsewhere
+        self._remote_servers = remote_servers
         self._servers: dict[str, ServerCatalog] = {}
         self._listeners: list[ListChanged] = []
         self.version = 0
@@ -83,7 +83,7 @@ class Catalog:
 
     def select(self, chosen: CatalogFilter) -> list[CatalogList]:
         """Return the lists that match, by server and kind. Raises NotFound for an unknown server."""
-        if chosen.server and chosen.server not in self._servers and chosen.server not in self._elsewhere():
+        if chosen.server and chosen.server not in self._servers and chosen.server not in self._remote_servers():
             raise NotFound("server", chosen.server)
         found = [record for record in self._lists if chosen.matches(record)]
         return sorted(found, key=lambda record: core.position(record.id))
@@ -94,22 +94,20 @@ class Catalog:
         return found.entries if found is not None else ()
 
     def servers(self) -> list[str]:
-        """Return the names of the servers that are kept, sorted."""
-        return sorted({*self._servers, *self._elsewhere()})
+        """Return the names of all servers that have a catalog, here or at other members, sorted."""
+        return sorted({*self._servers, *self._remote_servers()})
 
     def watch(self, chosen: CatalogFilter, token: str = "") -> Watch[CatalogList]:
         """Watch the lists: snapshot, then changes; `token` resumes."""
         return self._lists.feed.watch(chosen, token)
 
-    def listen(self, tell: ListChanged) -> Callable[[], None]:
-        """Tell of each list whose entries may have changed, or of which its server said so, once it was fetched again.
-
-        The first fetch is told, too, whatever came of it.
+    def listen(self, listener: ListChanged) -> Callable[[], None]:
+        """Call the listener for each list that may have changed, once it was fetched again, and after the first fetch.
 
         It ends when the returned function is called.
         """
-        self._listeners.append(tell)
-        return lambda: self._listeners.remove(tell)
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     async def refresh(self, server: str) -> list[CatalogList]:
         """Fetch all lists of a server and return them.
@@ -129,7 +127,7 @@ class Catalog:
         self._servers[config.name].adopt(config)
 
     def open(self, config: ServerConfig, note: Note) -> "ServerCatalog":
-        """Create the catalog of a server that the hub now keeps; lists remembered of it become stale."""
+        """Create the catalog of a server that this hub now has; stored lists of it become stale."""
         self.hide_tools(config)
         opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background, note)
         self.version += 1
@@ -138,19 +136,19 @@ class Catalog:
         return opened
 
     def close(self, server: str) -> None:
-        """Stop keeping a server; its lists stay in the store."""
+        """End the catalog of a server; its lists stay in the store."""
         self._servers.pop(server).follow(None)
         self.version += 1
         self.reconsider(server)
 
     def reconsider(self, server: str = "") -> None:
-        """Have all who listen look again: what is shown of a server, or of all, may be something else now."""
+        """Have all listeners look again: what clients see of a server, or of all, may have changed."""
         for kind in CatalogKind:
-            self._tell(server, kind)
+            self._notify(server, kind)
 
     def forget(self, server: str) -> None:
         """Delete a server's lists."""
-        self.keep_only(server, ())
+        self.delete_other_lists(server, ())
 
     # For ServerCatalog
 
@@ -158,22 +156,22 @@ class Catalog:
         """Drop what a server's tool policy does not allow from its list."""
         record = self.record(config.name, CatalogKind.TOOL)
         if record is not None and config.limits_tools:
-            remembered = self.entries(record.id)
-            tools = tuple(entry for entry in remembered if config.has_tool(name_of(payload.loads(entry))))
-            self.put(replace(record, count=len(tools)), tools)
+            stored = self.entries(record.id)
+            tools = tuple(entry for entry in stored if config.has_tool(name_of(payload.loads(entry))))
+            self.store(replace(record, count=len(tools)), tools)
 
     def record(self, server: str, kind: CatalogKind) -> CatalogList | None:
         """Return a list's record, or None."""
         return self._lists.record(core.list_id(server, kind))
 
-    def put(self, record: CatalogList, entries: tuple[bytes, ...] | None = None, *, announced: bool = False) -> None:
+    def store(self, record: CatalogList, entries: tuple[bytes, ...] | None = None, *, announced: bool = False) -> None:
         """Store a list, and its entries if they changed. Write-behind: both become durable a moment later, together.
 
         `announced` says that the server told of a change.
         """
         before = self._lists.record(record.id)
         unknown = Freshness.UNKNOWN
-        first = before is not None and before.freshness is unknown and record.freshness is not unknown
+        is_first_fetch = before is not None and before.freshness is unknown and record.freshness is not unknown
         if before != record:
             self._ledger.later(self._lists, record.id, partial(carried_over, before, record))
         changed = entries is not None and entries != self.entries(record.id)
@@ -182,31 +180,34 @@ class Catalog:
             known = self._entries.record(record.id)
             self._ledger.later(self._entries, record.id, partial(carried_over, known, fetched))
             self.version += 1
-        if changed or announced or first:
-            self._tell(record.server, record.kind, announced=announced)
+        if changed or announced or is_first_fetch:
+            self._notify(record.server, record.kind, announced=announced)
 
-    def keep_only(self, server: str, kinds: Collection[CatalogKind]) -> None:
-        """Delete the lists of kinds that the server no longer declares."""
+    def delete_other_lists(self, server: str, kinds: Collection[CatalogKind]) -> None:
+        """Delete a server's lists except those of these kinds, which it still declares."""
         for kind in CatalogKind:
             if kind not in kinds and (record := self.record(server, kind)) is not None:
                 self._ledger.later(self._lists, record.id, delete)
                 if self._entries.record(record.id) is not None:
                     self._ledger.later(self._entries, record.id, delete)
                     self.version += 1
-                    self._tell(server, kind)
+                    self._notify(server, kind)
 
     def _follow_entries(self, before: CatalogEntries | None, after: CatalogEntries | None) -> None:
-        """Tell of what other members have fetched; of one's own servers it was told when it was put."""
-        known = after or before
-        assert known is not None
-        named = core.named(known.id)
-        if named is not None and named[0] not in self._servers:
+        """Notify of what other members have fetched; `store` notifies of this hub's own servers."""
+        entries = after or before
+        assert entries is not None
+        named = core.named(entries.id)
+        if named is None:
+            return
+        server, kind = named
+        if server not in self._servers:
             self.version += 1
-            self._tell(*named, announced=True)
+            self._notify(server, kind, announced=True)
 
-    def _tell(self, server: str, kind: CatalogKind, *, announced: bool = False) -> None:
-        for tell in list(self._listeners):
-            tell(server, kind, announced)
+    def _notify(self, server: str, kind: CatalogKind, *, announced: bool = False) -> None:
+        for listener in list(self._listeners):
+            listener(server, kind, announced)
 
 
 class ServerCatalog:
@@ -215,7 +216,7 @@ class ServerCatalog:
     def __init__(
         self, config: ServerConfig, catalog: Catalog, clock: Clock, background: Background, note: Note
     ) -> None:
-        self.patience = PausableDeadlines()
+        self.deadlines = PausableDeadlines()
         """The pausable deadlines of fetches."""
         self._config = config
         self._catalog = catalog
@@ -223,17 +224,17 @@ class ServerCatalog:
         self._background = background
         self._note = note
         self._link: McpLink | None = None
-        self._life = anyio.CancelScope()
+        self._connection_scope = anyio.CancelScope()
         self._wake = anyio.Event()
         self._due: dict[CatalogKind, float] = {}
         """When each list of the connected server is due, in monotonic seconds."""
         self._quiet_until, self._quiet_s = dict[CatalogKind, float](), dict[CatalogKind, float]()
-        self._tells: frozenset[CatalogKind] = frozenset()
+        self._announced_kinds: frozenset[CatalogKind] = frozenset()
         """The kinds whose changes the server announces."""
         self._outdated: set[CatalogKind] = set()
         """The kinds whose list may have become another since their last fetch began."""
-        self._announced: set[CatalogKind] = set()
-        """The kinds of which the server has told a change since their last fetch began."""
+        self._changed_kinds: set[CatalogKind] = set()
+        """The kinds of which the server has announced a change since their last fetch began."""
         self._waiting: list[tuple[CatalogKind, anyio.Event]] = []
         """Callers of `refresh`, with the kind whose next fetch each waits for."""
 
@@ -241,63 +242,66 @@ class ServerCatalog:
         """Switch to the server's current connection; None when there is none."""
         if link is not None and link is self._link:
             return
-        self._life.cancel()
+        self._connection_scope.cancel()
         self._link = link
         self._due, self._quiet_until, self._quiet_s = {}, {}, {}
-        self._let_go()
-        self._change(core.out_of_reach, CatalogKind)
+        self._release_waiting()
+        self._change_records(core.out_of_reach, CatalogKind)
         if link is not None:
-            self._life = anyio.CancelScope()
-            self._background.start_soon(self._keep_fresh, link, self._life, self._begin(link))
+            self._connection_scope = anyio.CancelScope()
+            self._background.start_soon(self._keep_fresh, link, self._connection_scope, self._set_up(link))
 
     def adopt(self, config: ServerConfig) -> None:
         """Apply changed options; refetch the lists if the tool policy changed."""
-        rules = [(each.allow_tools, each.deny_tools) for each in (self._config, config)]
+        rules_before = self._config.allow_tools, self._config.deny_tools
         self._config = config
-        if rules[0] != rules[1]:
-            self._outdate(self._due.keys())
-            self._want(self._due)
+        if rules_before != (config.allow_tools, config.deny_tools):
+            self._mark_outdated(self._due.keys())
+            self._make_due(self._due)
 
     def notice(self, method: str) -> None:
         """Handle a notification: invalidate and refetch the lists it is about, debounced."""
         changed = core.changed_by(method) & self._due.keys()
-        self._outdate(changed)
-        self._announced |= changed
+        self._mark_outdated(changed)
+        self._changed_kinds |= changed
         for kind in changed:
-            self._want([kind], self._quiet_until.get(kind, -math.inf))
+            self._make_due([kind], self._quiet_until.get(kind, -math.inf))
 
     async def refresh(self) -> None:
         """Wait until each list was fetched by a fetch that began after this call. Raises FailedPrecondition."""
         link = self._link
         waiting = [(kind, anyio.Event()) for kind in self._due]
         self._waiting += waiting
-        self._want(self._due)
+        self._make_due(self._due)
         for _, fetched in waiting:
             await fetched.wait()
-        broken_off = [kind for kind in self._due if self._fault(kind) in core.GONE]
-        if link is None or self._link is not link or broken_off:
+        was_broken_off = any(self._fault_code(kind) in core.GONE for kind in self._due)
+        if link is None or self._link is not link or was_broken_off:
             raise FailedPrecondition(f"{self._config.name} is not connected", reason="SERVER_NOT_CONNECTED")
 
-    def _begin(self, link: McpLink) -> frozenset[CatalogKind]:
+    def _set_up(self, link: McpLink) -> frozenset[CatalogKind]:
         """Set up for a new connection and return the kinds to subscribe to."""
         kinds, announced = core.declared(link.hello.capabilities), core.announced(link.hello.capabilities)
         subscribed = announced if link.hello.era is Era.STATELESS else frozenset[CatalogKind]()
-        self._tells = announced - subscribed
+        self._announced_kinds = announced - subscribed
         self._due = dict.fromkeys(kinds, self._clock.steady() + ACKNOWLEDGE_S if subscribed else -math.inf)
-        self._catalog.keep_only(self._config.name, kinds)
+        self._catalog.delete_other_lists(self._config.name, kinds)
         for kind in kinds:
             if self._catalog.record(self._config.name, kind) is None:
-                self._catalog.put(core.new(self._config.name, kind))
+                self._catalog.store(core.new(self._config.name, kind))
         return subscribed
 
-    async def _keep_fresh(self, link: McpLink, life: anyio.CancelScope, subscribed: frozenset[CatalogKind]) -> None:
-        with life:
+    async def _keep_fresh(
+        self, link: McpLink, connection_scope: anyio.CancelScope, subscribed: frozenset[CatalogKind]
+    ) -> None:
+        with connection_scope:
             async with anyio.create_task_group() as tasks:
                 if subscribed:
                     tasks.start_soon(self._subscribe, link, subscribed)
-                await self._fetch_in_turn(link)
+                await self._fetch_due_lists(link)
 
-    async def _fetch_in_turn(self, link: McpLink) -> None:
+    async def _fetch_due_lists(self, link: McpLink) -> None:
+        """Fetch each list when it is due, one at a time."""
         while True:
             kind = min(self._due, key=lambda each: self._due[each], default=None)
             wait_s = math.inf if kind is None else self._due[kind] - self._clock.steady()
@@ -313,33 +317,34 @@ class ServerCatalog:
         waiting = [each for each in self._waiting if each[0] is kind]
         self._waiting = [each for each in self._waiting if each[0] is not kind]
         self._due[kind] = math.inf
-        self._outdate([kind])
+        self._mark_outdated([kind])
         self._outdated.discard(kind)
-        announced = kind in self._announced
-        self._announced.discard(kind)
+        announced = kind in self._changed_kinds
+        self._changed_kinds.discard(kind)
         started, config = self._clock.steady(), self._config
         try:
-            outcome = await self._attempt(link, kind)
+            outcome = await self._fetch_pages(link, kind)
             if self._link is link:  # a fetch of a connection that has ended may still complete
-                self._keep(kind, outcome, started, announced=announced)
+                self._store_outcome(kind, outcome, started, announced=announced)
                 if self._config is not config:
                     self._catalog.hide_tools(self._config)
         finally:
             for _, fetched in waiting:
                 fetched.set()
 
-    def _keep(self, kind: CatalogKind, outcome: Pages | Fault, started: float, *, announced: bool) -> None:
+    def _store_outcome(self, kind: CatalogKind, outcome: Pages | Fault, started: float, *, announced: bool) -> None:
         """Store the outcome of a fetch, and schedule the next one."""
         now, stamp = self._clock.steady(), self._clock.now()
         record = self._catalog.record(self._config.name, kind) or core.new(self._config.name, kind)
         if isinstance(outcome, Pages):
-            self._note_end(kind, outcome)
+            self._note_endless_list(kind, outcome)
             record = core.fetched(record, len(outcome.entries), outcome.ttl_s, stamp)
             if kind in self._outdated:
                 record = core.outdated(record)
-            self._catalog.put(record, tuple(outcome.entries), announced=announced)
+            self._catalog.store(record, tuple(outcome.entries), announced=announced)
         else:
-            self._announced |= {kind} if announced else set()
+            if announced:
+                self._changed_kinds.add(kind)
             log.warning(
                 "catalog fetch failed",
                 server=record.server,
@@ -348,31 +353,31 @@ class ServerCatalog:
                 message=outcome.message,
             )
             record = core.failed(record, outcome)
-            self._catalog.put(record)
-        again = started - self._quiet_until.get(kind, -math.inf) < QUIET_S  # began as soon as the debounce allowed
-        self._quiet_s[kind] = min(2 * self._quiet_s[kind], LONGEST_QUIET_S) if again else QUIET_S
+            self._catalog.store(record)
+        was_debounced = started - self._quiet_until.get(kind, -math.inf) < QUIET_S  # it began as soon as it was allowed
+        self._quiet_s[kind] = min(2 * self._quiet_s[kind], LONGEST_QUIET_S) if was_debounced else QUIET_S
         self._quiet_until[kind] = now + max(self._quiet_s[kind], now - started)
         self._due[kind] = max(self._due[kind], self._quiet_until[kind])
-        self._want([kind], now + core.next_fetch(record, stamp, told=kind in self._tells) - stamp)
+        self._make_due([kind], now + core.next_fetch(record, stamp, told=kind in self._announced_kinds) - stamp)
 
-    def _note_end(self, kind: CatalogKind, pages: Pages) -> None:
-        """Note that a list has no end of its own, or that it has one now."""
+    def _note_endless_list(self, kind: CatalogKind, pages: Pages) -> None:
+        """Add a note to the server that a list has no end of its own, or remove it once it has one."""
         for deviation, circles in ((Deviation.LIST_IN_CIRCLES, True), (Deviation.LIST_TOO_LONG, False)):
             cut = pages.cut if pages.cut is not None and pages.cut.circles is circles else None
             about = cut and f"{core.SOURCES[kind].method}, {cut.why}"
             self._note(f"{deviation}/{kind}", about and words(deviation, about))
 
-    async def _attempt(self, link: McpLink, kind: CatalogKind) -> Pages | Fault:
+    async def _fetch_pages(self, link: McpLink, kind: CatalogKind) -> Pages | Fault:
         """Return the complete list, or the fault that prevented it."""
         pages = Pages(self._config.name, kind)
         try:
-            with self.patience.limit(self._config.call_max_s):
-                await self._gather(link, kind, pages)
+            with self.deadlines.limit(self._config.call_max_s):
+                await self._read_pages(link, kind, pages)
                 return pages
         except PeerError as refusal:
             # Templates have no capability of their own: a server without any may not know the method.
-            none = kind is CatalogKind.TEMPLATE and refusal.code == METHOD_NOT_FOUND
-            return pages if none else core.refused(refusal)
+            has_no_templates = kind is CatalogKind.TEMPLATE and refusal.code == METHOD_NOT_FOUND
+            return pages if has_no_templates else core.refused(refusal)
         except (UpstreamError, ListRefused) as exc:
             return exc.fault
         except Exception as exc:
@@ -381,11 +386,11 @@ class ServerCatalog:
             return Fault(code="INTERNAL", category=Category.SERVER, message=problem, retryable=True)
         return core.out_of_time(self._config.name, kind, self._config.call_max_s, "call_max_s")
 
-    async def _gather(self, link: McpLink, kind: CatalogKind, pages: Pages) -> None:
+    async def _read_pages(self, link: McpLink, kind: CatalogKind, pages: Pages) -> None:
         method, limit_s = core.SOURCES[kind].method, self._config.call_timeout_s
         while True:
             page: dict[str, Any] = {}
-            with self.patience.limit(limit_s) as limit:
+            with self.deadlines.limit(limit_s) as limit:
                 page = await link.request(method, {"cursor": pages.cursor} if pages.cursor else None)
             if limit.cancelled_caught:
                 raise ListRefused(core.out_of_time(self._config.name, kind, limit_s, "call_timeout_s"))
@@ -397,48 +402,49 @@ class ServerCatalog:
     async def _subscribe(self, link: McpLink, kinds: frozenset[CatalogKind]) -> None:
         """Keep a subscription to changes open; refetch all lists at each acknowledgement, since nothing is replayed."""
 
-        def acknowledged(honoured: Mapping[str, Any]) -> None:
+        def on_acknowledged(honoured: Mapping[str, Any]) -> None:
             if self._link is link:
-                self._tells = core.honoured(honoured)
+                self._announced_kinds = core.honoured(honoured)
                 for kind in self._due:  # debounced, like a change
-                    self._want([kind], self._quiet_until.get(kind, -math.inf))
+                    self._make_due([kind], self._quiet_until.get(kind, -math.inf))
 
         pause_s = FIRST_PAUSE_S
         while True:
             began = self._clock.steady()
             try:
-                await link.listen(core.subscription(kinds), acknowledged)
+                await link.listen(core.subscription(kinds), on_acknowledged)
             except (PeerError, UpstreamError) as exc:
                 log.info("catalog subscription ended", server=self._config.name, error=str(exc))
                 if isinstance(exc, PeerError) and exc.code == METHOD_NOT_FOUND:
-                    self._want(self._due)
+                    self._make_due(self._due)
                     return
-            self._outdate(self._tells)
-            self._tells = frozenset()
+            self._mark_outdated(self._announced_kinds)
+            self._announced_kinds = frozenset()
             lasted = self._clock.steady() - began >= LAST_PAUSE_S
             pause_s = FIRST_PAUSE_S if lasted else pause_s
             await anyio.sleep(pause_s)
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
-    def _want(self, kinds: Iterable[CatalogKind], at: float = -math.inf) -> None:
+    def _make_due(self, kinds: Iterable[CatalogKind], at: float = -math.inf) -> None:
+        """Have lists fetched at a time, in monotonic seconds, unless they are due earlier."""
         for kind in kinds:
             self._due[kind] = min(self._due[kind], at)
         self._wake.set()
 
-    def _outdate(self, kinds: Collection[CatalogKind]) -> None:
+    def _mark_outdated(self, kinds: Collection[CatalogKind]) -> None:
         self._outdated.update(kinds)
-        self._change(core.outdated, kinds)
+        self._change_records(core.outdated, kinds)
 
-    def _change(self, change: Callable[[CatalogList], CatalogList], kinds: Iterable[CatalogKind]) -> None:
+    def _change_records(self, change: Callable[[CatalogList], CatalogList], kinds: Iterable[CatalogKind]) -> None:
         for kind in kinds:
             if (record := self._catalog.record(self._config.name, kind)) is not None:
-                self._catalog.put(change(record))
+                self._catalog.store(change(record))
 
-    def _fault(self, kind: CatalogKind) -> str:
+    def _fault_code(self, kind: CatalogKind) -> str:
         record = self._catalog.record(self._config.name, kind)
         return record.fault.code if record is not None and record.fault is not None else ""
 
-    def _let_go(self) -> None:
+    def _release_waiting(self) -> None:
         for _, fetched in self._waiting:
             fetched.set()
         self._waiting = []

@@ -24,17 +24,17 @@ TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "e
 """Fields of a token that are never guessed; without one of them the token is not loaded."""
 
 
-def _nothing(_: object) -> None:
+def _hide(_: object) -> None:
     """Watchers see nothing of this field."""
 
 
 SERVER_PARTS: dict[str, Callable[[Any], object]] = {
     "config": lambda config: config.transport,
-    **dict.fromkeys(("roots", "source", "fingerprint"), _nothing),
+    **dict.fromkeys(("roots", "source", "fingerprint"), _hide),
 }
 
 CALL_PARTS: dict[str, Callable[[Any], object]] = dict.fromkeys(
-    ("detached", "timeout_s", "max_s", "as_task", "fingerprint", "rounds", "under_way"), _nothing
+    ("detached", "timeout_s", "max_s", "as_task", "fingerprint", "rounds", "under_way"), _hide
 )
 """What watchers see of a server's and a call's fields, where that is not everything."""
 

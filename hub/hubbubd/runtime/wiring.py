@@ -68,9 +68,11 @@ async def load_tables(store: Store, settings: HubSettings, meter: Meter, ownersh
     return Ledger(store, tables.all(), stored, meter), tables
 
 
-def catalog_of(ground: Ground, elsewhere: Callable[[], Collection[str]]) -> Catalog:
+def catalog_of(ground: Ground, remote_servers: Callable[[], Collection[str]]) -> Catalog:
     tables = ground.tables
-    return Catalog(ground.ledger, tables.lists, tables.entries, ground.clock, ground.background, elsewhere=elsewhere)
+    return Catalog(
+        ground.ledger, tables.lists, tables.entries, ground.clock, ground.background, remote_servers=remote_servers
+    )
 
 
 def retention_of(ground: Ground, audit: Audit) -> Retention:

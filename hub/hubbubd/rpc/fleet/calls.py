@@ -42,10 +42,10 @@ class CallsElsewhere:
         self._forwarding = forwarding
         self._waiting = Tally()
 
-    def has(self, server: str) -> bool:
+    def has_server(self, server: str) -> bool:
         return self.may() and not self._hub.ownership.owns(server) and is_known(self._hub, server)
 
-    def may(self) -> bool:
+    def may_forward(self) -> bool:
         # What was forwarded to this member goes no further.
         return not current().forwarded
 
@@ -93,8 +93,8 @@ class CallsElsewhere:
                 await self.cancel(call, abort=True)
 
     @asynccontextmanager
-    async def following(
-        self, server: str, uri: str, principal: str, tell: Callable[[str], None]
+    async def follow_resource(
+        self, server: str, uri: str, principal: str, on_change: Callable[[str], None]
     ) -> AsyncGenerator[anyio.Event]:
         body = event_pb2.WatchResourceRequest(server=server, uri=uri).SerializeToString()
         asked = ForwardedRpc(WATCH_RESOURCE, server, _caller(principal, server), body)
@@ -108,7 +108,7 @@ class CallsElsewhere:
             await _updated(updates)  # then the server has accepted it
         except status.Passed as exc:
             raise _refusal(exc) from None
-        following = asyncio.create_task(self._follow(updates, watch, uri, tell))
+        following = asyncio.create_task(self._follow(updates, watch, uri, on_change))
         following.add_done_callback(lambda _: failed.set())
         try:
             yield failed
@@ -120,14 +120,14 @@ class CallsElsewhere:
         updates: AsyncGenerator[bytes, None],
         watch: Callable[[], Awaitable[AsyncGenerator[bytes, None]]],
         uri: str,
-        tell: Callable[[str], None],
+        on_change: Callable[[str], None],
     ) -> None:
         """Tell of updates until the resource cannot be watched any more."""
         while True:
             try:
                 async with aclosing(updates):
                     while await _updated(updates):
-                        tell(uri)
+                        on_change(uri)
             except HubError as exc:
                 if status.code_of(exc) is not grpc.StatusCode.UNAVAILABLE:
                     return

@@ -225,18 +225,18 @@ class Calls:
 
     def _remote(self, server: str) -> RemoteCalls | None:
         """Return what makes the calls of a server, if another member has it."""
-        return self.elsewhere if self.elsewhere is not None and self.elsewhere.has(server) else None
+        return self.elsewhere if self.elsewhere is not None and self.elsewhere.has_server(server) else None
 
     async def _wait_for_owner(self, refusal: Unavailable, server: str) -> bool:
         """Wait until a call refused since its server changes owners can be made again; False after CHANGE_S.
 
         False at once if it was refused for another reason.
         """
-        if refusal.reason not in NOT_BEGUN or self.elsewhere is None or not self.elsewhere.may():
+        if refusal.reason not in NOT_BEGUN or self.elsewhere is None or not self.elsewhere.may_forward():
             return False
         with anyio.move_on_after(CHANGE_S):
             while True:
-                if self.elsewhere.has(server) or (server in self._queues and server not in self._leaving):
+                if self.elsewhere.has_server(server) or (server in self._queues and server not in self._leaving):
                     return True
                 await anyio.sleep(LOOK_S)
         return False

@@ -60,11 +60,11 @@ class RemoteCalls(Protocol):
     All raise as `Calls` does, and Unavailable (OWNER_CHANGING, OWNER_LOST).
     """
 
-    def has(self, server: str) -> bool:
+    def has_server(self, server: str) -> bool:
         """Return whether another member has a server, and is to be asked."""
         ...
 
-    def may(self) -> bool:
+    def may_forward(self) -> bool:
         """Return whether what is asked for now may be asked of another member: it was not sent by one."""
         ...
 
@@ -84,7 +84,7 @@ class RemoteCalls(Protocol):
         """End a call, even a detached one, unless a caller waits for it here."""
         ...
 
-    def following(
+    def follow_resource(
         self, server: str, uri: str, principal: str, on_change: Callable[[str], None]
     ) -> AbstractAsyncContextManager[anyio.Event]:
         """Get the URI at each change of a resource during the block; as `Subscriptions.following`."""

@@ -127,7 +127,7 @@ class FleetOwnership:
         self._servers = servers
         self._hooks = hooks
         self._taken = ServedLeases(
-            self.me, servers, hooks, owns=self.owns, due=self._servers_to_serve, may_act=self.may_act
+            self.me, servers, hooks, owns=self.owns, due_servers=self._servers_to_serve, may_act=self.may_act
         )
         self._note = note
         leases.follow(self._follow_lease)
@@ -151,7 +151,7 @@ class FleetOwnership:
 
     async def wait_for_time(self) -> None:
         """Return once the database's time is known, or this term is over."""
-        while not self.time.wait_for_time.is_set() and not self.lost.is_set():  # noqa: ASYNC110 - either, and soon
+        while not self.time.is_known.is_set() and not self.lost.is_set():  # noqa: ASYNC110 - either, and soon
             await anyio.sleep(LOOK_S)
 
     async def wait_until_may_act(self) -> None:
@@ -217,7 +217,7 @@ class FleetOwnership:
 
         Raises StoreUnavailable.
         """
-        done = await self.membership.set_status(member, standing)
+        done = await self.membership.appoint(member, standing)
         await self.refresh_members()
         self.look_soon()
         return done

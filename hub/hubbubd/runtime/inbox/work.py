@@ -262,7 +262,7 @@ class Work:
         holder = self._holders.get(request.id)
         held = holder.held.get(request.id) if holder is not None else None
         if after is None or after.state is not RequestState.OPEN:
-            self._workers.end(request.id)
+            self._workers.forget_request(request.id)
             if holder is not None:
                 self._end_assignment(holder, request)
         elif after.claim is None:

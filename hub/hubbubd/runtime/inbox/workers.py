@@ -49,8 +49,8 @@ class Worker:
     held: dict[str, Claim | None] = field(default_factory=dict[str, Claim | None])
     candidates: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
     skipped: set[str] = field(default_factory=set[str])
-    unheard: deque[Assigned | AssignmentOver] = field(default_factory=deque[Assigned | AssignmentOver])
-    pulse: VersionedCondition = field(default_factory=VersionedCondition)
+    unread: deque[Assigned | AssignmentOver] = field(default_factory=deque[Assigned | AssignmentOver])
+    condition: VersionedCondition = field(default_factory=VersionedCondition)
     turn: int = 0
     """Number of its last assignment, or of its joining, counted over all workers: the lowest has waited longest."""
 

@@ -45,7 +45,7 @@ class _TableRow(NamedTuple, Generic[T]):
     """A record, the revision of its last change, and that of the last change visible to watchers."""
 
     revision: int
-    news: int
+    visible_revision: int
     record: T
 
 

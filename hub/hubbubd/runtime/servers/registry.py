@@ -269,7 +269,7 @@ class Servers:
             async with self._turn(name):
                 return await change(about)
 
-        return await self._background.finish(in_turn)
+        return await self._background.run_shielded(in_turn)
 
     def _turn(self, name: str) -> anyio.Lock:
         return self._turns.setdefault(name, anyio.Lock(fast_acquire=True))

@@ -116,8 +116,8 @@ class Subscriptions:
         (SUBSCRIPTIONS_NOT_OFFERED), UpstreamError, PeerError.
         """
         elsewhere = self.calls.elsewhere
-        if elsewhere is not None and elsewhere.has(server):
-            async with elsewhere.following(server, uri, PRINCIPAL, tell) as failed:
+        if elsewhere is not None and elsewhere.has_server(server):
+            async with elsewhere.follow_resource(server, uri, PRINCIPAL, tell) as failed:
                 yield failed
             return
         if server not in self._links:

@@ -136,7 +136,7 @@ class Forwarding:
                 return await serve(request)
             except NotFound as exc:
                 [(noun, name)] = exc.metadata.items()
-                if await self._hub.knows(noun, name):
+                if await self._hub.is_record_current(noun, name):
                     raise
             return await serve(request)
 

@@ -99,7 +99,7 @@ class Configuration:
         Raises FailedPrecondition (CONFIG_REJECTED) with nothing changed, and Unavailable when only a part could be
         applied.
         """
-        return await self._background.finish(self._reload)
+        return await self._background.run_shielded(self._reload)
 
     async def reload_by(self, principal: str, target: str) -> Reloaded:
         """Do `reload` for a trigger other than the API, with an entry in the audit log. Raises as `reload`."""
