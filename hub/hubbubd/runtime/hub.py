@@ -24,17 +24,17 @@ from hubbubd.runtime.oversight import Audit, ConnectedHosts, HostSessions, Quota
 from hubbubd.runtime.ownership import Ownership, SoleOwnership, Takeover
 from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, LogLevels, Measures, Servers, Subscriptions
 from hubbubd.runtime.wiring import (
-    Ground,
-    calls_of,
-    catalog_of,
-    configuration_of,
-    inbox_of,
+    HubEnvironment,
+    build_calls,
+    build_catalog,
+    build_configuration,
+    build_inbox,
+    build_retention,
+    build_servers,
+    build_tasks,
+    build_tokens,
+    build_work,
     load_tables,
-    retention_of,
-    servers_of,
-    tasks_of,
-    tokens_of,
-    work_of,
 )
 from hubbubd.store import Commit, Store, StoreUnavailable
 from hubbubd.telemetry import meter as metering
@@ -63,7 +63,7 @@ watch its health go to others."""
 class Hub:
     """All that the API serves: servers, inbox, calls, tasks, catalog, and the oversight of who may use them."""
 
-    ground: InitVar[Ground]
+    environment: InitVar[HubEnvironment]
     servers: Servers
     inbox: Inbox
     work: Work
@@ -80,19 +80,19 @@ class Hub:
     quotas: Quotas
     configuration: Configuration
 
-    def __post_init__(self, ground: Ground) -> None:
-        self.tracer, self.meter, self.clock = ground.tracer, ground.meter, ground.clock
-        self.telemetry_endpoint = ground.telemetry_endpoint
+    def __post_init__(self, environment: HubEnvironment) -> None:
+        self.tracer, self.meter, self.clock = environment.tracer, environment.meter, environment.clock
+        self.telemetry_endpoint = environment.telemetry_endpoint
         """Where traces, metrics or logs are exported; empty when nowhere."""
-        self.ownership = ground.ownership
+        self.ownership = environment.ownership
         self.fleet: FleetOwnership | None = None
         self.ages = self.retention.ages
         self.hosts = ConnectedHosts(self.clock.now)
         self.started_at = self.clock.now()
-        self._ledger = ground.ledger
-        self.store, self.health = ground.ledger.store, ground.ledger.health
+        self._ledger = environment.ledger
+        self.store, self.health = environment.ledger.store, environment.ledger.health
         self.committed_at: float | None = None
-        self._alarms = ground.alarms
+        self._alarms = environment.alarms
         self._stop_listening = self.store.listen(self._committed)
         self.hurry = anyio.Event()
         """Set to cut the grace of `drain` short."""
@@ -135,7 +135,7 @@ class Hub:
                 requests=tables.requests,
                 max_names=MAX_NAMES if settings.metrics_server_names else 0,
             )
-            ground = Ground(
+            environment = HubEnvironment(
                 ledger=ledger,
                 tables=tables,
                 clock=clock,
@@ -149,7 +149,7 @@ class Hub:
                 ownership=ownership,
             )
             loaded = LoadedSettings(hub=settings, servers=tuple(configured.values()), files=files)
-            hub = cls._wire(ground, connector, loaded, load or (lambda: loaded))
+            hub = cls._wire(environment, connector, loaded, load or (lambda: loaded))
             if fleet is not None:
                 fleet.join(ledger, tables.leases, hub.servers.candidates, hub, meter=meter, note=hub.audit.note)
                 hub.fleet = fleet
@@ -164,18 +164,25 @@ class Hub:
 
     @classmethod
     def _wire(
-        cls, ground: Ground, connector: Connector, loaded: LoadedSettings, load: Callable[[], LoadedSettings]
+        cls,
+        environment: HubEnvironment,
+        connector: Connector,
+        loaded: LoadedSettings,
+        load: Callable[[], LoadedSettings],
     ) -> "Hub":
         """Construct the parts bottom-up; what one needs of a later one is passed as a function."""
-        ledger, tables, clock = ground.ledger, ground.tables, ground.clock
-        quotas, audit = Quotas(ground.settings, clock.steady), Audit(ledger, tables.audit, clock, ground.settings)
-        tokens = tokens_of(ground)
-        inbox = inbox_of(ground, quotas, lambda name: servers.config(name))
-        catalog = catalog_of(ground, lambda: servers.elsewhere())
+        ledger, tables, clock = environment.ledger, environment.tables, environment.clock
+        quotas, audit = (
+            Quotas(environment.settings, clock.steady),
+            Audit(ledger, tables.audit, clock, environment.settings),
+        )
+        tokens = build_tokens(environment)
+        inbox = build_inbox(environment, quotas, lambda name: servers.config(name))
+        catalog = build_catalog(environment, lambda: servers.elsewhere())
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         consents = Consents(rounds := MultiRound(inbox, tables.calls, clock), clock)
-        calls = calls_of(
-            ground,
+        calls = build_calls(
+            environment,
             quotas=quotas,
             catalog=catalog,
             inbox=inbox,
@@ -183,12 +190,14 @@ class Hub:
             consents=consents,
             client_tasks=client_tasks,
         )
-        tasks = tasks_of(ground, inbox, client_tasks, lambda name, method, params: servers.notify(name, method, params))
+        tasks = build_tasks(
+            environment, inbox, client_tasks, lambda name, method, params: servers.notify(name, method, params)
+        )
         events = EventFeed(clock, ledger.watcher_limit)
-        subscriptions = Subscriptions(calls, clock, ground.background, ledger.watcher_limit)
-        log_levels = LogLevels(ground.tables.calls, ground.background)
-        servers = servers_of(
-            ground,
+        subscriptions = Subscriptions(calls, clock, environment.background, ledger.watcher_limit)
+        log_levels = LogLevels(environment.tables.calls, environment.background)
+        servers = build_servers(
+            environment,
             connector,
             inbox=inbox,
             calls=calls,
@@ -202,23 +211,23 @@ class Hub:
             audit=audit,
         )
         return cls(
-            ground=ground,
+            environment=environment,
             servers=servers,
             inbox=inbox,
-            work=work_of(ground, inbox),
+            work=build_work(environment, inbox),
             calls=calls,
             tasks=tasks,
             events=events,
             subscriptions=subscriptions,
             log_levels=log_levels,
             catalog=catalog,
-            retention=retention_of(ground, audit),
+            retention=build_retention(environment, audit),
             tokens=tokens,
-            host_sessions=HostSessions(ledger, tables.host_sessions, tokens, ground.background),
+            host_sessions=HostSessions(ledger, tables.host_sessions, tokens, environment.background),
             audit=audit,
             quotas=quotas,
-            configuration=configuration_of(
-                ground, loaded=loaded, load=load, servers=servers, audit=audit, events=events
+            configuration=build_configuration(
+                environment, loaded=loaded, load=load, servers=servers, audit=audit, events=events
             ),
         )
 
@@ -287,7 +296,7 @@ class Hub:
             with anyio.move_on_after(grace_s):
                 async with anyio.create_task_group() as waiting:
                     waiting.start_soon(self.calls.drain)
-                    if self.calls.elsewhere is not None:
+                    if self.calls.remote is not None:
                         waiting.start_soon(anyio.sleep, NOTICE_S)
         self.calls.shut_down()
 
@@ -346,6 +355,7 @@ class Hub:
             raise Unavailable("the store cannot be written", reason="STORE_UNAVAILABLE")
 
     async def _wind_down(self) -> None:
+        """Close connections, write what waits, and leave the fleet."""
         self.end_watches()
         with anyio.move_on_after(SHUTDOWN_S):
             await self.servers.close()

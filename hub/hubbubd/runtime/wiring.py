@@ -44,7 +44,7 @@ from hubbubd.upstream.ports import Connector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class HubEnvironment:
     """What all parts of the hub are built on."""
 
     ledger: Ledger
@@ -68,48 +68,55 @@ async def load_tables(store: Store, settings: HubSettings, meter: Meter, ownersh
     return Ledger(store, tables.all(), stored, meter), tables
 
 
-def catalog_of(ground: Ground, remote_servers: Callable[[], Collection[str]]) -> Catalog:
-    tables = ground.tables
+def build_catalog(environment: HubEnvironment, remote_servers: Callable[[], Collection[str]]) -> Catalog:
+    tables = environment.tables
     return Catalog(
-        ground.ledger, tables.lists, tables.entries, ground.clock, ground.background, remote_servers=remote_servers
+        environment.ledger,
+        tables.lists,
+        tables.entries,
+        environment.clock,
+        environment.background,
+        remote_servers=remote_servers,
     )
 
 
-def retention_of(ground: Ground, audit: Audit) -> Retention:
-    tables = ground.tables
+def build_retention(environment: HubEnvironment, audit: Audit) -> Retention:
+    tables = environment.tables
     return Retention(
-        ground.ledger,
-        ground.clock,
-        ground.settings,
+        environment.ledger,
+        environment.clock,
+        environment.settings,
         servers=tables.servers,
         calls=tables.calls,
         requests=tables.requests,
         tasks=tables.tasks,
-        ages=Ages(ground.ledger, tables.upkeep, ground.clock, ground.ownership),
+        ages=Ages(environment.ledger, tables.upkeep, environment.clock, environment.ownership),
         audit=audit,
-        ownership=ground.ownership,
+        ownership=environment.ownership,
     )
 
 
-def tokens_of(ground: Ground) -> Tokens:
-    tables = ground.tables
-    return Tokens(ground.ledger, tables.tokens, tables.minted, ground.clock, max_tokens=ground.settings.max_tokens)
+def build_tokens(environment: HubEnvironment) -> Tokens:
+    tables = environment.tables
+    return Tokens(
+        environment.ledger, tables.tokens, tables.minted, environment.clock, max_tokens=environment.settings.max_tokens
+    )
 
 
-def work_of(ground: Ground, inbox: Inbox) -> Work:
+def build_work(environment: HubEnvironment, inbox: Inbox) -> Work:
     return Work(
         inbox=inbox,
-        table=ground.tables.requests,
-        clock=ground.clock,
-        alarms=ground.alarms,
-        background=ground.background,
-        watcher_limit=ground.ledger.watcher_limit,
-        in_fleet=bool(ground.ownership.me),
+        table=environment.tables.requests,
+        clock=environment.clock,
+        alarms=environment.alarms,
+        background=environment.background,
+        watcher_limit=environment.ledger.watcher_limit,
+        in_fleet=bool(environment.ownership.me),
     )
 
 
-def servers_of(
-    ground: Ground,
+def build_servers(
+    environment: HubEnvironment,
     connector: Connector,
     *,
     inbox: Inbox,
@@ -135,29 +142,29 @@ def servers_of(
         events=events,
         subscriptions=subscriptions,
         log_levels=log_levels,
-        measures=ground.measures,
+        measures=environment.measures,
         audit=audit,
-        clock=ground.clock,
-        background=ground.background,
-        may_act=ground.ownership.may_act,
-        me=ground.ownership.me,
+        clock=environment.clock,
+        background=environment.background,
+        may_act=environment.ownership.may_act,
+        me=environment.ownership.me,
     )
     return Servers(
-        ledger=ground.ledger,
-        table=ground.tables.servers,
-        calls=ground.tables.calls,
+        ledger=environment.ledger,
+        table=environment.tables.servers,
+        calls=environment.tables.calls,
         assembly=assembly,
         secrets=SpecSecrets(connector),
         audit=audit,
-        clock=ground.clock,
-        alarms=ground.alarms,
-        background=ground.background,
-        settings=ground.settings,
-        ownership=ground.ownership,
+        clock=environment.clock,
+        alarms=environment.alarms,
+        background=environment.background,
+        settings=environment.settings,
+        ownership=environment.ownership,
     )
 
 
-def inbox_of(ground: Ground, quotas: Quotas, config: Callable[[str], ServerConfig]) -> Inbox:
+def build_inbox(environment: HubEnvironment, quotas: Quotas, config: Callable[[str], ServerConfig]) -> Inbox:
     """Return the inbox. A server may be removed while its requests are open: then `config` raises NotFound."""
 
     def timeout_message(server: str) -> str:
@@ -173,21 +180,21 @@ def inbox_of(ground: Ground, quotas: Quotas, config: Callable[[str], ServerConfi
             return 0
 
     return Inbox(
-        ledger=ground.ledger,
-        table=ground.tables.requests,
-        shown=ground.tables.shown,
-        clock=ground.clock,
-        alarms=ground.alarms,
+        ledger=environment.ledger,
+        table=environment.tables.requests,
+        shown=environment.tables.shown,
+        clock=environment.clock,
+        alarms=environment.alarms,
         timeout_message=timeout_message,
-        max_open_per_server=ground.settings.open_requests_per_server,
+        max_open_per_server=environment.settings.open_requests_per_server,
         max_open_bytes=max_open_bytes,
         claims=quotas.claims,
-        ownership=ground.ownership,
+        ownership=environment.ownership,
     )
 
 
-def calls_of(
-    ground: Ground,
+def build_calls(
+    environment: HubEnvironment,
     *,
     quotas: Quotas,
     catalog: Catalog,
@@ -196,14 +203,14 @@ def calls_of(
     consents: Consents,
     client_tasks: ClientTasks,
 ) -> Calls:
-    ledger, tables, clock = ground.ledger, ground.tables, ground.clock
+    ledger, tables, clock = environment.ledger, environment.tables, environment.clock
 
     def missing_queue_error(server: str) -> HubError:
         known = tables.servers.record(server) is not None
-        return owner_changing_error(server) if known and ground.ownership.me else NotFound("server", server)
+        return owner_changing_error(server) if known and environment.ownership.me else NotFound("server", server)
 
     resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
-    spans = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
+    spans = SpanRecorder(environment.tracer, ledger, tables.calls, tables.requests, tables.tasks)
     live = LiveCalls(tables.calls)
     exchange = CallExchange(
         ledger=ledger,
@@ -215,7 +222,7 @@ def calls_of(
         client_tasks=client_tasks,
         resumption=resumption,
         support=support,
-        orphans=Orphans(tables.tasks, ground.background),
+        orphans=Orphans(tables.tasks, environment.background),
         spans=spans,
         causes=Causes(
             ledger=ledger,
@@ -223,7 +230,7 @@ def calls_of(
             requests=tables.requests,
             inbox=inbox,
             clock=clock,
-            alarms=ground.alarms,
+            alarms=environment.alarms,
         ),
     )
     return Calls(
@@ -231,33 +238,33 @@ def calls_of(
         table=tables.calls,
         live=live,
         clock=clock,
-        background=ground.background,
+        background=environment.background,
         exchange=exchange,
         resumption=resumption,
         support=support,
         quota=quotas.calls,
         spans=spans,
         missing_queue_error=missing_queue_error,
-        durable_if_named=bool(ground.ownership.me),
+        durable_if_named=bool(environment.ownership.me),
     )
 
 
-def tasks_of(ground: Ground, inbox: Inbox, client_tasks: ClientTasks, notify: Notify) -> Tasks:
+def build_tasks(environment: HubEnvironment, inbox: Inbox, client_tasks: ClientTasks, notify: Notify) -> Tasks:
     return Tasks(
-        ledger=ground.ledger,
-        table=ground.tables.tasks,
+        ledger=environment.ledger,
+        table=environment.tables.tasks,
         inbox=inbox,
-        clock=ground.clock,
-        alarms=ground.alarms,
+        clock=environment.clock,
+        alarms=environment.alarms,
         notify=notify,
         cancel_client=client_tasks.cancel,
-        max_per_server=ground.settings.receiver_tasks_per_server,
-        ownership=ground.ownership,
+        max_per_server=environment.settings.receiver_tasks_per_server,
+        ownership=environment.ownership,
     )
 
 
-def configuration_of(
-    ground: Ground,
+def build_configuration(
+    environment: HubEnvironment,
     *,
     loaded: LoadedSettings,
     load: Callable[[], LoadedSettings],
@@ -269,8 +276,8 @@ def configuration_of(
         settings=loaded,
         load=load,
         servers=servers,
-        clock=ground.clock,
+        clock=environment.clock,
         audit=audit,
         events=events,
-        background=ground.background,
+        background=environment.background,
     )

@@ -83,12 +83,12 @@ class FleetPort:
         listening = asyncio.create_task(live.run())
         try:
             forwarding = Forwarding(hub, self._peers, changes, live)
-            hub.calls.elsewhere = CallsElsewhere(hub, forwarding)
+            hub.calls.remote = CallsElsewhere(hub, forwarding)
             if fleet is not None:
                 fleet.answers, fleet.clock_of = self._peers.answers, self._peers.clock_of
             yield forwarding
         finally:
-            hub.calls.elsewhere = None
+            hub.calls.remote = None
             with anyio.CancelScope(shield=True):
                 await ended(listening)
                 await self.close()

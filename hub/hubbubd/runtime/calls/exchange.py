@@ -234,6 +234,7 @@ class CallExchange:
             )
 
     async def _end(self, queue: ServerQueue, active: ActiveCall, call: Call) -> None:
+        """Record the end of a call, durably if a client or a request may depend on it, and wake its callers."""
         queue.ended[call.state] += 1
         self._ledger.later(self._table, call.id, partial(core.merge_change, active.call, call))
         queue.remove(active, call)

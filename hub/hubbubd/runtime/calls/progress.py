@@ -71,6 +71,7 @@ class LiveCalls:
             self._early.popitem(last=False)
 
     def _publish_early(self, before: Call | None, call: Call | None) -> None:
+        """Publish the progress that came before its call."""
         if before is None and call is not None and self._early is not None:
             event = self._early.pop(call.id, None)
             if event is not None:

@@ -203,6 +203,7 @@ class ServerQueue:
         return active
 
     def _activate(self, call: Call) -> ActiveCall:
+        """Take in a call, which is in no slot yet."""
         active = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), last_span=call.trace)
         self.calls[call.id] = self._all_calls[call.id] = active
         return active
@@ -225,6 +226,7 @@ class ServerQueue:
         self._give_turns()
 
     def _put_first(self, active: ActiveCall) -> None:
+        """Have a call wait for a turn before all others."""
         active.has_turn = asyncio.Event()
         self._queue.add_first(active.call.id)
 
@@ -269,6 +271,7 @@ class ServerQueue:
         return self.link
 
     def _give_turns(self) -> None:
+        """Give free slots to waiting calls while there is a link."""
         while self.link is not None and (call_id := self._queue.next()) is not None:
             self.calls[call_id].has_turn.set()
 
@@ -393,6 +396,7 @@ class ServerQueue:
         self._change(active, core.move(active.call, state, self._clock.now()))
 
     def _change(self, active: ActiveCall, call: Call) -> None:
+        """Set the newest state of a call, and record it."""
         before, active.call = active.call, call
         self._record(before, call)
 

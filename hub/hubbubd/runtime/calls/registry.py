@@ -84,7 +84,7 @@ class Calls:
         self._leaving: set[str] = set()
         """Servers that are being handed on: they get no new calls."""
         self.drain_delays = DrainDelays()
-        self.elsewhere: RemoteCalls | None = None
+        self.remote: RemoteCalls | None = None
         """Makes calls of servers that other members of a fleet have; None for a hub that has all."""
         self.closing = anyio.Event()
         """Set once new calls are refused, at shutdown; those at other members of a fleet go on."""
@@ -225,18 +225,18 @@ class Calls:
 
     def _remote(self, server: str) -> RemoteCalls | None:
         """Return what makes the calls of a server, if another member has it."""
-        return self.elsewhere if self.elsewhere is not None and self.elsewhere.has_server(server) else None
+        return self.remote if self.remote is not None and self.remote.has_server(server) else None
 
     async def _wait_for_owner(self, refusal: Unavailable, server: str) -> bool:
         """Wait until a call refused since its server changes owners can be made again; False after CHANGE_S.
 
         False at once if it was refused for another reason.
         """
-        if refusal.reason not in NOT_BEGUN or self.elsewhere is None or not self.elsewhere.may_forward():
+        if refusal.reason not in NOT_BEGUN or self.remote is None or not self.remote.may_forward():
             return False
         with anyio.move_on_after(CHANGE_S):
             while True:
-                if self.elsewhere.has_server(server) or (server in self._queues and server not in self._leaving):
+                if self.remote.has_server(server) or (server in self._queues and server not in self._leaving):
                     return True
                 await anyio.sleep(LOOK_S)
         return False
@@ -416,6 +416,7 @@ class Calls:
         self._ledger.later(self._table, after.id, partial(core.merge_change, before, after))
 
     def _queue(self, server: str) -> ServerQueue:
+        """Return the queue of a server. Raises NotFound, or Unavailable if its owner changes."""
         queue = self._queues.get(server)
         if queue is None:
             raise self._missing_queue_error(server)

@@ -112,6 +112,7 @@ def require_state(call: Call, error: PeerError) -> None:
 
 
 def _is_mrtr(call: Call) -> bool:
+    """Return whether a call is in a multi-round request of 2026-07-28, not in the rounds of error -32042."""
     return call.rounds is not None and call.rounds.refusal is None
 
 

@@ -121,6 +121,7 @@ class SpanRecorder:
         return replaced(call, under_way=())
 
     def _set_open_spans(self, active: ActiveCall, under_way: tuple[Span, ...]) -> None:
+        """Record, write-behind, the spans that the next hub must finish if this one is killed."""
         before = active.call
         active.call = replaced(before, under_way=under_way)
         self._ledger.later(self._calls, before.id, partial(core_calls.merge_change, before, active.call))
@@ -134,6 +135,7 @@ class SpanRecorder:
             )
 
     def _follow_call(self, before: Call | None, call: Call | None) -> None:
+        """Export the span of a call that has ended."""
         if (
             call is None
             or not call.state.ended
@@ -162,6 +164,7 @@ class SpanRecorder:
     # Pending requests
 
     def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        """Export the span of a pending request that is over."""
         request = after or before
         if request is None or (before is not None and core_inbox.over(before)) or not _is_own(request.trace):
             return
@@ -207,6 +210,7 @@ class SpanRecorder:
     # Tasks
 
     def _follow_task(self, before: Task | None, after: Task | None) -> None:
+        """Export the span of a task that has ended."""
         task = after or before
         if task is None or (before is not None and before.status.ended) or not _is_own(task.trace):
             return
@@ -275,6 +279,7 @@ def inbound_request_span(tracer: Tracer, server: str, request: InboundRequest) -
 
 
 def _is_own(trace: Trace | None) -> bool:
+    """Return whether this hub exports the span of a trace, not only passes it on."""
     return trace is not None and trace.own
 
 

@@ -121,7 +121,7 @@ def _upgrade(fleet: FleetOwnership) -> Iterator[Finding]:
 
 
 def _feed(fleet: FleetOwnership) -> Finding:
-    about, behind = "changes of the fleet", fleet.feed.revisions()
+    about, behind = "changes of the fleet", fleet.feed.revisions_behind()
     if fleet.feed.receives_changes():
         return Finding(about, Severity.OK, "this member hears of them")
     return Finding(

@@ -61,6 +61,7 @@ class Handovers:
         return True
 
     async def _repeat_until_done(self, step: Step) -> None:
+        """Do a step until the store takes it, or until this member is gone."""
         while not self._lost.is_set():
             try:
                 await step()

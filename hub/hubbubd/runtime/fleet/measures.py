@@ -40,9 +40,9 @@ class Lag:
         self._seen_at = now()
         self._stalled_s = 0.0
 
-    def revisions(self) -> int:
+    def revisions_behind(self) -> int:
         """Return by how many revisions this member is behind what another one had read at its last beat."""
-        return self._behind(self._members())
+        return self._count_revisions_behind(self._members())
 
     def receives_changes(self) -> bool:
         """Return whether this member receives what others commit."""
@@ -63,9 +63,9 @@ class Lag:
     def _is_behind(self) -> bool:
         """Return whether a live member has read more. Others do not count: their history may be another one."""
         live = (each for each in self._members() if each.standing is not MemberStatus.GONE and not each.overdue)
-        return self._behind(live) > 0
+        return self._count_revisions_behind(live) > 0
 
-    def _behind(self, members: Iterable[Member]) -> int:
+    def _count_revisions_behind(self, members: Iterable[Member]) -> int:
         position = self._position()
         return max([0, *(member.position - position for member in members)])
 
@@ -95,11 +95,11 @@ class FleetMeasures:
         if not meter.on:
             return
         meter.observe(metrics.FLEET_MEMBERS, self._members)
-        meter.observe(metrics.FLEET_OWNED, lambda: _one(fleet.owned_count()))
-        meter.observe(metrics.FLEET_UNOWNED, lambda: _one(fleet.free_count()))
-        meter.observe(metrics.FLEET_LEASE, lambda: _one(max(fleet.remaining_s(), 0.0)))
-        meter.observe(metrics.FLEET_LAG, lambda: _one(fleet.feed.revisions()))
-        meter.observe(metrics.FLEET_CLOCK, lambda: _one(fleet.time.ahead_s))
+        meter.observe(metrics.FLEET_OWNED, lambda: _single_reading(fleet.owned_count()))
+        meter.observe(metrics.FLEET_UNOWNED, lambda: _single_reading(fleet.free_count()))
+        meter.observe(metrics.FLEET_LEASE, lambda: _single_reading(max(fleet.remaining_s(), 0.0)))
+        meter.observe(metrics.FLEET_LAG, lambda: _single_reading(fleet.feed.revisions_behind()))
+        meter.observe(metrics.FLEET_CLOCK, lambda: _single_reading(fleet.time.ahead_s))
 
     def count_takeover(self, server: str, before: Lease | None, free_s: float) -> None:
         """Count a server that has become this member's. `before` is its lease when it was free, for `free_s`."""
@@ -126,5 +126,5 @@ class FleetMeasures:
         return [(found[state], {"state": state}) for state in ("live", "draining", "overdue", "gone")]
 
 
-def _one(value: float) -> Iterable[Reading]:
+def _single_reading(value: float) -> Iterable[Reading]:
     return ((value, {}),)

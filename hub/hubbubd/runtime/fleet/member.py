@@ -324,11 +324,12 @@ class FleetOwnership:
             self._look_due = anyio.Event()
 
     async def _look_at_members(self) -> None:
+        """Read members and leases, and do what they need: expel, tidy, take over, hand over."""
         await self.refresh_members()
         for member in self.view().overdue():
             if await self.expel(member, partial(self._note, "ExpelMember", member.name)):
                 log.warning("member declared gone: it was not heard of in time", member=member.name)
-        self._note_free()
+        self._note_free_servers()
         await self._drop_unwanted()
         await self._take_free()
         await self._hand_over_surplus()
@@ -358,18 +359,20 @@ class FleetOwnership:
             now=self._now(),
         )
 
-    def _note_free(self) -> None:
+    def _note_free_servers(self) -> None:
         now = self._now()
         free = self.view().free(self.ownable_names())
         self._free_since = {server: self._free_since.get(server, now) for server in free}
 
     async def _take_free(self) -> None:
+        if self._ending:
+            return
         async with anyio.create_task_group() as together:
-            if not self._ending:
-                for server in self.view().to_take(self.ownable_names(), self._takeover_delay_s):
-                    together.start_soon(self._claim_lease, server)
+            for server in self.view().to_take(self.ownable_names(), self._takeover_delay_s):
+                together.start_soon(self._claim_lease, server)
 
     def _servers_to_serve(self) -> set[str]:
+        """Return the servers that are to be at work here: those with this member's lease that it does not hand over."""
         if self._ending:
             return set()
         return (self._own & self.ownable_names()) - self._moves.servers
@@ -394,13 +397,9 @@ class FleetOwnership:
         """Hand over one server if this member has more than its share, and may rebalance."""
 
         def may_go(server: str) -> bool:
-            settled = (
-                server in self._taken
-                and server not in self._moves.servers
-                and server != UPKEEP
-                and not self.home(server)
-            )
-            return settled and self._recent_handovers.may_go(server) and self._servers.is_idle(server)
+            if server == UPKEEP or self.home(server) or server in self._moves.servers:
+                return False
+            return server in self._taken and self._recent_handovers.may_go(server) and self._servers.is_idle(server)
 
         if not self._rebalance or not self._recent_handovers.is_due():
             return
@@ -426,6 +425,7 @@ class FleetOwnership:
                 self._tasks.start_soon(self.move, server)
 
     async def _give_up(self, server: str, to: str) -> None:
+        """Commit that a server is free, for the member `to` if it is named."""
         if server not in self._own:  # a commit whose outcome was not known has held; another may have the server by now
             return
         given_up = Lease(server=server, store=self._ledger.store.id, wish=to)

@@ -50,6 +50,7 @@ class FleetOperations:
         return [Unowned(server, self._why_unowned(server, age), age) for server, age in ages.items()]
 
     def _why_unowned(self, server: str, age_s: float) -> str:
+        """Return for people why no member has a server."""
         members = self._fleet.members()
         if not any(member.serves for member in members):
             return "no member takes servers: all drain, have ended, or were not heard of; start one, or resume one"

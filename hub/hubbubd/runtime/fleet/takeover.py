@@ -76,12 +76,13 @@ class ServedLeases:
                 await self._hooks.hand_over(server, 0)
 
     async def _take_missing(self) -> None:
-        missing = self._missing()
+        missing = self._missing_servers()
         again = missing & self._taken_before
         await self._take_all(missing - again, OWNER_ENDED)
         await self._take_all(again, TAKEN_AGAIN)
 
-    def _missing(self) -> frozenset[str]:
+    def _missing_servers(self) -> frozenset[str]:
+        """Return the servers that are to be at work here and are not."""
         due_servers = self._due_servers()
         self._taken = {each for each in self._taken & due_servers if each == UPKEEP or self._servers.is_at_work(each)}
         return frozenset(due_servers - self._taken)
@@ -92,7 +93,7 @@ class ServedLeases:
             return
         ordered = sorted(servers)
         for half in (ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]):
-            await self._take_all(self._missing().intersection(half), happened)
+            await self._take_all(self._missing_servers().intersection(half), happened)
 
     async def _try_to_take(self, servers: frozenset[str], happened: str) -> bool:
         def is_still_own(server: str) -> bool:  # it may go to another member meanwhile

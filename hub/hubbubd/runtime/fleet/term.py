@@ -42,6 +42,7 @@ class MembershipTerm:
         return True
 
     def _end(self, why: Expelled) -> None:
+        """End the term, and note what was lost if the database has lost history."""
         self.over.set()
         if isinstance(why, HistoryLost):
             self._losses.append(copy(why))  # without its traceback, which leads to all that this term has read

@@ -1,6 +1,6 @@
 """The inbox: pending requests, workers, receiver tasks, and authorizations."""
 
-from hubbubd.runtime.inbox.authorization import Authorizations, question
+from hubbubd.runtime.inbox.authorization import Authorizations, authorization_params
 from hubbubd.runtime.inbox.inbox import Inbox
 from hubbubd.runtime.inbox.reservations import WaitingHost
 from hubbubd.runtime.inbox.tasks import Notify, ReceiverTasks, Tasks
@@ -20,5 +20,5 @@ __all__ = [
     "WaitingHost",
     "Work",
     "Worker",
-    "question",
+    "authorization_params",
 ]

@@ -32,7 +32,7 @@ MAX_VISITS = 16
 log = structlog.get_logger(__name__)
 
 
-def question(server: str, url: str) -> dict[str, Any]:
+def authorization_params(server: str, url: str) -> dict[str, Any]:
     """Return the params of the pending request: an elicitation in URL mode (MCP client/elicitation)."""
     return {
         "mode": "url",
@@ -50,7 +50,7 @@ class Authorizations:
         self._inbox = inbox
         self._open: dict[str, str] = {}
         self._redirects: dict[str, dict[str, str]] = {}
-        inbox.set_answer_filter(Origin.AUTHORIZATION, self._keep_back)
+        inbox.set_answer_filter(Origin.AUTHORIZATION, self._withhold_redirect)
 
     async def ask(self, pending: PendingRequest, url: str, redirect_uri: str) -> str:
         """Open the pending request and return the redirect URL of its answer. Raises HubError when there is none."""
@@ -63,12 +63,12 @@ class Authorizations:
             async with anyio.create_task_group() as tasks:
                 if listener is not None:
                     tasks.start_soon(
-                        listener.serve, partial(self._visit, pending.id, anyio.CapacityLimiter(MAX_VISITS))
+                        listener.serve, partial(self._serve_browser, pending.id, anyio.CapacityLimiter(MAX_VISITS))
                     )
                 settled = await self._inbox.wait(pending.id)
                 tasks.cancel_scope.cancel()
             self._inbox.delivered(settled.id)
-            return self._outcome(settled)
+            return self._require_redirect(settled)
         except BaseException:
             self._inbox.abandon(pending.id, "the hub does not need it any more")
             raise
@@ -78,7 +78,8 @@ class Authorizations:
                 with anyio.CancelScope(shield=True):
                     await listener.aclose()
 
-    def _outcome(self, settled: PendingRequest) -> str:
+    def _require_redirect(self, settled: PendingRequest) -> str:
+        """Return the redirect URL of the answer. Raises FailedPrecondition without one."""
         if settled.state is RequestState.ANSWERED:
             redirect = self._redirects[settled.id].get(settled.answered_by or "")
             if redirect is not None:
@@ -87,14 +88,14 @@ class Authorizations:
         why = settled.reason or str(settled.state)
         raise FailedPrecondition(f"the hub was not authorized: {why}")
 
-    def _keep_back(self, request: PendingRequest, given: forms.Given, by: str) -> forms.Given:
+    def _withhold_redirect(self, request: PendingRequest, given: forms.Given, by: str) -> forms.Given:
         """Keep the redirect of an acceptance in memory for `ask`, and return the answer without it.
 
         Raises InvalidArgument for an acceptance without a redirect of this authorization.
         """
         if not isinstance(given, forms.Accept):
             if isinstance(given, forms.Result) and given.result.get("action") == "accept":
-                return self._keep_back(request, forms.Accept(given.result.get("content")), by)
+                return self._withhold_redirect(request, forms.Accept(given.result.get("content")), by)
             self._redirects.get(request.id, {}).pop(by, None)
             return given
         match given.content:
@@ -103,12 +104,13 @@ class Authorizations:
             case _:
                 problem = "must be {redirect_url}; opening the URL needs no answer where the browser reaches the hub"
                 raise InvalidArgument.field("content", problem)
-        if not _belongs(redirect, self._open.get(request.id, "")):
+        if not _has_state_of(redirect, self._open.get(request.id, "")):
             raise InvalidArgument.field("content.redirect_url", "is not where this authorization leads back to")
         self._redirects.setdefault(request.id, {})[by] = redirect
         return forms.Accept()
 
     async def _listen(self, redirect_uri: str) -> Listener[SocketStream] | None:
+        """Listen at the redirect address; None if that fails: a person can still paste the address."""
         where = urlsplit(redirect_uri)
         try:
             multi = await anyio.create_tcp_listener(
@@ -119,7 +121,7 @@ class Authorizations:
             return None
         return multi
 
-    async def _visit(self, request_id: str, visits: anyio.CapacityLimiter, browser: SocketStream) -> None:
+    async def _serve_browser(self, request_id: str, visits: anyio.CapacityLimiter, browser: SocketStream) -> None:
         """Serve one HTTP request of a browser, or of anybody else who found the port."""
         try:
             async with visits, browser:
@@ -127,15 +129,16 @@ class Authorizations:
                     head = await BufferedByteReceiveStream(browser).receive_until(b"\r\n\r\n", MAX_REQUEST_BYTES)
                     # Shielded: the answer makes `ask` cancel this, and the browser must get its page first.
                     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + VISIT_S):
-                        await browser.send(await self._reply(request_id, head))
+                        await browser.send(await self._response_to_browser(request_id, head))
         except (anyio.BrokenResourceError, anyio.IncompleteRead, anyio.DelimiterNotFound, anyio.EndOfStream, OSError):
             return
 
-    async def _reply(self, request_id: str, head: bytes) -> bytes:
+    async def _response_to_browser(self, request_id: str, head: bytes) -> bytes:
+        """Answer the pending request with a browser's redirect, and return the page for the browser."""
         method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
         target = rest.partition(" ")[0]
-        if method != "GET" or not _belongs(target, self._open[request_id]):
-            return _page("400 Bad Request", "This is not what the hub waits for.")
+        if method != "GET" or not _has_state_of(target, self._open[request_id]):
+            return _html_response("400 Bad Request", "This is not what the hub waits for.")
         holder = self._inbox.get(request_id).claim
         given = forms.Accept({"redirect_url": target})
         try:
@@ -143,11 +146,11 @@ class Authorizations:
                 request_id, given, BROWSER, answer_id=None, claim_id=holder.id if holder is not None else None
             )
         except HubError:
-            return _page("410 Gone", "The hub does not wait for this any more.")
-        return _page("200 OK", "The hub has what it needs. You can close this window.")
+            return _html_response("410 Gone", "The hub does not wait for this any more.")
+        return _html_response("200 OK", "The hub has what it needs. You can close this window.")
 
 
-def _belongs(redirect: str, url: str) -> bool:
+def _has_state_of(redirect: str, url: str) -> bool:
     """Return whether a redirect has the `state` of the authorization at `url` (RFC 6749, section 10.12: CSRF)."""
     try:
         expected, given = (parse_qs(urlsplit(each).query).get("state", [""])[0].encode() for each in (url, redirect))
@@ -156,7 +159,7 @@ def _belongs(redirect: str, url: str) -> bool:
     return bool(expected) and secrets.compare_digest(expected, given)
 
 
-def _page(status: str, text: str) -> bytes:
+def _html_response(status: str, text: str) -> bytes:
     body = f"<!doctype html><title>Hubbub</title><p>{text}</p>\n".encode()
     head = [
         f"HTTP/1.1 {status}",

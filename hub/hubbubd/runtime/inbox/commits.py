@@ -96,6 +96,7 @@ async def is_final(
 
 
 def too_many_open(server: str, limit: int, why: str) -> ResourceExhausted:
+    """Return the refusal of a request beyond a server's limit."""
     return ResourceExhausted(
         f"{why} already", reason="TOO_MANY_OPEN_REQUESTS", metadata={"limit": str(limit), "server": server}
     )

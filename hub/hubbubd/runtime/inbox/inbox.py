@@ -79,7 +79,7 @@ class Inbox:
         self.reserved = Reservations(clock)
         self.mark_ended_calls: Callable[[PendingRequest], PendingRequest] = lambda request: request
         self.claim_for_workers: ClaimNewRequests = nullcontext
-        table.follow(self._follow)
+        table.follow(self._follow_request)
         self.deadlines = Deadlines(
             ledger,
             table,
@@ -93,7 +93,7 @@ class Inbox:
     def recover(self) -> None:
         """Load the open requests from the store, and who was shown them."""
         self._viewers.recover({request.id for request in self._table if request.state is RequestState.OPEN})
-        self._table.each(lambda request: self._follow(None, request))
+        self._table.each(lambda request: self._follow_request(None, request))
 
     async def take_over(self, takeover: Takeover) -> None:
         """Act on the requests of these servers from now on; withdraw those whose connections are gone, durably.
@@ -105,6 +105,7 @@ class Inbox:
         await self.abandon_all({Origin.PLAIN, Origin.AUTHORIZATION}, why, takeover.requests)
 
     def _act_on(self, request: PendingRequest, takeover: Takeover) -> None:
+        """Set a request's alarm, and drop the claim of a worker that is gone."""
         if takeover.owns(request.server):
             self.deadlines.arm(None, request)
             if takeover.alone:
@@ -392,6 +393,8 @@ class Inbox:
         self._ledger.later(self._table, request_id, lambda request: None if request is None else step(request))
 
     async def _change(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> PendingRequest:
+        """Commit a change of a request, with its settlement. Raises NotFound and what `step` raises."""
+
         def plan() -> tuple[PendingRequest, Sequence[Change[Any]]]:
             before = self.get(request_id)
             seen = self._viewers.with_views(before)
@@ -406,7 +409,7 @@ class Inbox:
         self._clock.look()
         return await self._ledger.transact(plan)
 
-    def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+    def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         self._follow_claim(before, after)
         if after is not None and after.state is RequestState.OPEN:
             self._count_open(after)

@@ -63,13 +63,13 @@ class Tasks:
         self._notify = notify
         self._ended: dict[str, anyio.Event] = {}
         inbox.set_settler(Origin.TASK, self._end_with_answer)
-        table.follow(self._follow)
-        table.follow_own(self._act)
+        table.follow(self._follow_task)
+        table.follow_own(self._act_on_change)
         clock.follow(self.postpone)
 
     def take_over(self, takeover: Takeover) -> None:
         """Act on the tasks of these servers from now on."""
-        self._table.each(lambda task: self._act(None, task) if takeover.owns(task.server) else None)
+        self._table.each(lambda task: self._act_on_change(None, task) if takeover.owns(task.server) else None)
 
     def stop_acting(self, server: str) -> None:
         """Act no longer on the tasks of a server."""
@@ -171,22 +171,23 @@ class Tasks:
             return [self._table.change(task.id, core.fail(task, payload.dumps(error), error["message"], now))]
         return [self._table.change(task.id, core.complete(task, request.answer.payload, now))]
 
-    def _follow(self, before: Task | None, after: Task | None) -> None:
+    def _follow_task(self, before: Task | None, after: Task | None) -> None:
         task = after or before
         assert task is not None
         if (after is None or after.status.ended) and (waiting := self._ended.pop(task.id, None)) is not None:
             waiting.set()
 
-    def _act(self, before: Task | None, after: Task | None) -> None:
+    def _act_on_change(self, before: Task | None, after: Task | None) -> None:
         if after is None:
             if before is not None:
                 self._alarms.clear(Due.TASK, before.id)
             return
-        self._arm(after)
+        self._set_alarm(after)
         if before is not None and before.status is not after.status and after.role is TaskRole.RECEIVER:
             self._notify(after.server, "notifications/tasks/status", core.on_the_wire(after))
 
-    def _arm(self, task: Task) -> None:
+    def _set_alarm(self, task: Task) -> None:
+        """Have a receiver task deleted when its ttl ends."""
         # Client tasks live as long as their calls.
         at = core.expires_at(task) if task.role is TaskRole.RECEIVER else None
         if at is None:
@@ -205,6 +206,8 @@ class Tasks:
                 self._ledger.later(self._table, task.id, lambda stored: stored and core.prolonged(stored, by_s))
 
     async def _delete(self, task_id: str) -> None:
+        """Delete a task, and withdraw its requests. Raises Unavailable."""
+
         def plan() -> tuple[None, Sequence[Change[Any]]]:
             task = self._table.record(task_id)
             if task is None:
@@ -234,7 +237,7 @@ class ReceiverTasks:
     def new_task(self, asked: object, method: str, request: PendingRequest) -> Task:
         """Return a task for a request, not stored yet. Raises ReplyError when the server has too many."""
         config = self._owner.config
-        own, limit = self._own(), self._tasks.max_per_server
+        own, limit = self._own_tasks(), self._tasks.max_per_server
         if sum(not task.status.ended for task in own) >= limit or len(own) >= limit * ENDED_PER_OPEN:
             raise ReplyError(INTERNAL_ERROR, f"too many tasks: at most {limit} open at once")
         wanted = cast("dict[str, Any]", asked).get("ttl") if isinstance(asked, dict) else None
@@ -257,23 +260,23 @@ class ReceiverTasks:
         """Answer tasks/get, tasks/result, tasks/list and tasks/cancel. Raises ReplyError."""
         match method:
             case "tasks/list":
-                return self._list(params.get("cursor"))
+                return self._list_tasks(params.get("cursor"))
             case "tasks/get":
-                return InboundReply(result=core.on_the_wire(self._find(params)))
+                return InboundReply(result=core.on_the_wire(self._require_own_task(params)))
             case "tasks/cancel":
-                return await self._cancel(self._find(params))
+                return await self._cancel_task(self._require_own_task(params))
             case _:
-                return await self._result(self._find(params))
+                return await self._wait_for_result(self._require_own_task(params))
 
-    def _list(self, cursor: object) -> InboundReply:
+    def _list_tasks(self, cursor: object) -> InboundReply:
         try:
-            tasks, following = core.page(self._own(), cursor, PAGE)
+            tasks, following = core.page(self._own_tasks(), cursor, PAGE)
         except ValueError:
             raise ReplyError(INVALID_PARAMS, "Invalid cursor") from None
         result: dict[str, Any] = {"tasks": [core.on_the_wire(task) for task in tasks]}
         return InboundReply(result=result if following is None else {**result, "nextCursor": following})
 
-    async def _cancel(self, task: Task) -> InboundReply:
+    async def _cancel_task(self, task: Task) -> InboundReply:
         try:
             cancelled = await self._tasks.cancel(task.id, "cancelled by the server")
         except FailedPrecondition:
@@ -282,11 +285,11 @@ class ReceiverTasks:
             raise ReplyError(INTERNAL_ERROR, exc.message) from None
         return InboundReply(result=core.on_the_wire(cancelled))
 
-    async def _result(self, task: Task) -> InboundReply:
+    async def _wait_for_result(self, task: Task) -> InboundReply:
         try:
             ended = await self._tasks.wait_ended(task.id)
         except NotFound:
-            raise _not_found() from None
+            raise _not_found_error() from None
 
         def on_sent(reason: str | None) -> None:
             for request_id in ended.pending_ids:
@@ -306,14 +309,15 @@ class ReceiverTasks:
             case _:
                 raise ReplyError(REQUEST_CANCELLED, "The task was cancelled")
 
-    def _find(self, params: dict[str, Any]) -> Task:
+    def _require_own_task(self, params: dict[str, Any]) -> Task:
+        """Return the task that params name. Raises ReplyError if it is not this server's."""
         with suppress(NotFound):
             task = self._tasks.get(str(params.get("taskId")))
             if self._is_own(task):
                 return task
-        raise _not_found()
+        raise _not_found_error()
 
-    def _own(self) -> list[Task]:
+    def _own_tasks(self) -> list[Task]:
         return [task for task in self._tasks if self._is_own(task)]
 
     def _is_own(self, task: Task) -> bool:
@@ -321,5 +325,5 @@ class ReceiverTasks:
         return mine and task.role is TaskRole.RECEIVER
 
 
-def _not_found() -> ReplyError:
+def _not_found_error() -> ReplyError:
     return ReplyError(INVALID_PARAMS, "Task not found")

@@ -93,7 +93,7 @@ class Work:
             self._unclaimed.follow(None, request)
         self._closed = False
         inbox.claim_for_workers = self._claim_new
-        table.follow(self._follow)
+        table.follow(self._follow_request)
 
     def close(self) -> None:
         """End all streams. Whoever answers for a call that may still end goes on."""
@@ -178,6 +178,7 @@ class Work:
         return claimed
 
     def _offer(self, request: PendingRequest) -> None:
+        """Make a free request a candidate of its workers, and assign it if one has capacity."""
         workers = self._workers_for(request)
         for worker in workers:
             self._workers.offer(worker, request.id)
@@ -230,6 +231,7 @@ class Work:
         worker.send(Assigned(request))
 
     async def _retry_assignment(self, worker: Worker, request_id: str) -> None:
+        """Offer a request again whose claim could not be committed."""
         # A request that is still free could not be committed, or is about to expire. It is offered again only after a
         # while, and until then occupies the worker's place, so that a failing store is not tried for each candidate.
         if self._find_free(request_id) is not None:
@@ -254,7 +256,7 @@ class Work:
 
     # Revoking
 
-    def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+    def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         request = after if after is not None else before
         if request is None:
             return
@@ -310,11 +312,13 @@ class Work:
         return request if request is not None and _is_free(request) else None
 
     def _is_held(self, request_id: str, claim: Claim) -> bool:
+        """Return whether a worker holds a request under this claim."""
         holder = self._holders.get(request_id)
         held = holder.held.get(request_id) if holder is not None else None
         return held is not None and held.id == claim.id
 
     def _forget_assignment(self, request_id: str) -> None:
+        """Forget who holds a request, and its alarm."""
         worker = self._holders.pop(request_id, None)
         if worker is not None:
             worker.held.pop(request_id, None)

@@ -187,12 +187,14 @@ class _FeedWatcher(Generic[T]):
         self._places = count()
 
     def push(self, event: WatchEvent[T]) -> None:
+        """Buffer a change for the watcher, which is overrun beyond BUFFER_EVENTS."""
         self._put(self.changes, event.id, event)
         if len(self.changes) > BUFFER_EVENTS:
             self.overrun = True
             self.changes.clear()
 
     def push_live(self, key: object, event: WatchEvent[T]) -> None:
+        """Buffer a live event for the watcher, with the same key the newest."""
         self._put(self.live, key, event)
         if len(self.live) > LIVE_EVENTS:
             self.live.popitem(last=False)
@@ -357,6 +359,7 @@ class TableFeed(Generic[T]):
         return Watch(watcher, self._events(watcher, chosen, token))
 
     async def _events(self, watcher: _FeedWatcher[T], chosen: Filter[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
+        """Yield the events of a watch, from what was missed to bookmarks."""
         with self._register(watcher, chosen) as group:
             if await self._wait_until_caught_up(token):
                 watcher.condition.require_open(resume_token=token)

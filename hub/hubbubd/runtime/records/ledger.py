@@ -143,6 +143,7 @@ class Ledger:
         await _finish_despite_cancellation(self._commit_and_conclude(changes, hook))
 
     async def _commit_and_conclude(self, changes: Sequence[Change[Any]], hook: CommitHook | None) -> None:
+        """Commit, and note in the tables that the commit has ended."""
         is_certain = True
         try:
             await self._write_to_store(changes)
@@ -158,6 +159,7 @@ class Ledger:
                 self._flush_due.set()
 
     async def _write_to_store(self, changes: Sequence[Change[Any]]) -> None:
+        """Write the changes, each guarded by the revision that it was planned from."""
         writes = [self._encode_write(change) for change in changes]
         guards = [Precondition(write.key, change.expected) for write, change in zip(writes, changes, strict=True)]
         begun = time.perf_counter()

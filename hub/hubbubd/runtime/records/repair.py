@@ -52,7 +52,7 @@ def read(adapter: TypeAdapter[T], value: bytes, rule: RepairRule) -> tuple[T, st
     try:
         return adapter.validate_json(value), ""
     except ValidationError as exc:
-        problems = _problems(exc)
+        problems = _list_problems(exc)
     summary = _summarize(problems)
     try:
         raw: object = from_json(value)
@@ -68,7 +68,7 @@ def read(adapter: TypeAdapter[T], value: bytes, rule: RepairRule) -> tuple[T, st
         try:
             return adapter.validate_python(repaired | {"defect": summary}), summary
         except ValidationError as exc:
-            problems = _problems(exc)
+            problems = _list_problems(exc)
     raise UnreadableRecord(summary)
 
 
@@ -80,7 +80,7 @@ def write(adapter: TypeAdapter[T], record: T) -> bytes:
         return adapter.dump_json(_whole_text(record))
 
 
-def _problems(exc: ValidationError) -> list[ErrorDetails]:
+def _list_problems(exc: ValidationError) -> list[ErrorDetails]:
     return exc.errors(include_url=False, include_input=False)[:PROBLEMS]
 
 

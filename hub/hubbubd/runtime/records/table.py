@@ -330,6 +330,7 @@ class Table(Generic[T]):
             _, self.feed.oldest = self._deleted.popitem(last=False)
 
     def _call_followers(self, record_id: str, before: T | None, after: T | None) -> None:
+        """Call the followers; a failure is logged and does not affect the others."""
         record = before if after is None else after
         own_followers: list[Callable[[T | None, T | None], None]] = []
         if self._own_followers and record is not None and self._is_own(record):

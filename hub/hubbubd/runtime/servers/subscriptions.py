@@ -115,9 +115,9 @@ class Subscriptions:
         watcher, so its number is the caller's to bound. Raises NotFound, FailedPrecondition
         (SUBSCRIPTIONS_NOT_OFFERED), UpstreamError, PeerError.
         """
-        elsewhere = self.calls.elsewhere
-        if elsewhere is not None and elsewhere.has_server(server):
-            async with elsewhere.follow_resource(server, uri, PRINCIPAL, tell) as failed:
+        remote = self.calls.remote
+        if remote is not None and remote.has_server(server):
+            async with remote.follow_resource(server, uri, PRINCIPAL, tell) as failed:
                 yield failed
             return
         if server not in self._links:

@@ -60,6 +60,7 @@ class Orphans:
             self._creating.take(call.server)
 
     async def _search(self, link: McpLink, call: Call) -> None:
+        """Find the task that a cancelled request may have created, and cancel it."""
         with anyio.move_on_after(SEARCH_S), suppress(PeerError, HubError):
             found = await _list_unfinished_ids(link, call)
             if self._creating[call.server]:

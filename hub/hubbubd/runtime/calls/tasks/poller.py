@@ -63,23 +63,24 @@ class TaskPoller:
                 if exc.code in (INVALID_PARAMS, METHOD_NOT_FOUND) and not active_task.fetching:
                     if not self._table.get(task.id).status.ended:
                         active_task.failure = _task_lost(task, exc)
-                    await self._end(active_task, exc)
+                    await self._record_end(active_task, exc)
             except HubError as exc:
                 log.warning("task state not stored", task=task.id, error=str(exc))
             if active_task.failure is None and not (task := self._table.get(task.id)).status.ended:
                 await active_task.pause(max(core.poll_s(task), least_pause_s))
 
     async def _poll_once(self, active_task: ActiveTask, link: McpLink) -> None:
+        """Ask for the status of a task, and act on it as its revision needs."""
         wire = await active_task.request(link, "tasks/get")
         await self.observe(active_task.task_id, wire)
         status = TaskStatus(wire["status"])
         if active_task.stateless:
             match status:
                 case TaskStatus.COMPLETED:
-                    await self._end(active_task, wire["result"])
+                    await self._record_end(active_task, wire["result"])
                 case TaskStatus.FAILED:
                     error = wire["error"]
-                    await self._end(active_task, PeerError(error["code"], error["message"], error.get("data")))
+                    await self._record_end(active_task, PeerError(error["code"], error["message"], error.get("data")))
                 case TaskStatus.INPUT_REQUIRED:
                     await self._questions.add_new(active_task, wire["inputRequests"])
                 case _:
@@ -89,14 +90,14 @@ class TaskPoller:
                 active_task.fetching = True
                 active_task.group.start_soon(self._fetch_during_questions, active_task, link)
         elif status in (TaskStatus.COMPLETED, TaskStatus.FAILED) and not active_task.fetching:
-            await self._fetch(active_task, link, wire)
+            await self._fetch_result(active_task, link, wire)
 
-    async def _fetch(self, active_task: ActiveTask, link: McpLink, wire: Mapping[str, Any]) -> None:
+    async def _fetch_result(self, active_task: ActiveTask, link: McpLink, wire: Mapping[str, Any]) -> None:
         try:
             result = await active_task.request(link, "tasks/result")
-            await self._end(active_task, core.failure(wire, result) or result)
+            await self._record_end(active_task, core.failure(wire, result) or result)
         except PeerError as exc:
-            await self._end(active_task, exc)
+            await self._record_end(active_task, exc)
 
     async def _fetch_during_questions(self, active_task: ActiveTask, link: McpLink) -> None:
         """Wait for the result, which lets the server send requests on its stream; polling goes on meanwhile."""
@@ -113,7 +114,7 @@ class TaskPoller:
             with suppress(PeerError, HubError):
                 wire = await active_task.request(link, "tasks/get")
                 await self.observe(active_task.task_id, wire)
-            await self._end(
+            await self._record_end(
                 active_task, (core.failure(wire, outcome) if isinstance(outcome, dict) else None) or outcome
             )
         active_task.fetching = False
@@ -129,7 +130,8 @@ class TaskPoller:
 
         return await self._ledger.transact(plan)
 
-    async def _end(self, active_task: ActiveTask, outcome: dict[str, Any] | PeerError | Failure) -> None:
+    async def _record_end(self, active_task: ActiveTask, outcome: dict[str, Any] | PeerError | Failure) -> None:
+        """Record the outcome of a task, write-behind if the store does not take it now."""
         now = self._clock.now()
 
         def end(task: Task | None) -> Task | None:

@@ -37,17 +37,17 @@ class TaskSupport:
         """Return why the call cannot be made as requested, as far as is known now; None when it can."""
         wanted = wants_task(call, params)
         if call.method != "tools/call":
-            return _unsupported(call, "only tools/call can be a task") if wanted else None
+            return _unsupported_fault(call, "only tools/call can be a task") if wanted else None
         if not _has_task_support(hello):
-            return _unsupported(call, f"{call.server} does not carry out tools as tasks") if wanted else None
+            return _unsupported_fault(call, f"{call.server} does not carry out tools as tasks") if wanted else None
         if hello.era is Era.STATELESS:
             return None
         tool = str(params.get("name"))
         support = self._listed_support(call.server, tool)
         if wanted and support == "forbidden":
-            return _unsupported(call, f"{call.server} does not carry out the tool {tool!r} as a task")
+            return _unsupported_fault(call, f"{call.server} does not carry out the tool {tool!r} as a task")
         if not wanted and support == "required":
-            return _fault("TASK_REQUIRED", call, f"{call.server} carries out the tool {tool!r} only as a task")
+            return _task_fault("TASK_REQUIRED", call, f"{call.server} carries out the tool {tool!r} only as a task")
         return None
 
     def needs_catalog(self, hello: Hello, call: Call) -> bool:
@@ -65,7 +65,7 @@ class TaskSupport:
                 if not self._has_whole_list(call.server):
                     await self._catalog.refresh(call.server)
             if wants_task(call, params) and self._listed_support(call.server, tool) is None:
-                raise UpstreamError(_unsupported(call, f"{call.server} does not list a tool {tool!r}"))
+                raise UpstreamError(_unsupported_fault(call, f"{call.server} does not list a tool {tool!r}"))
         fault = self.refusal(hello, call, params)
         if fault is not None:
             raise UpstreamError(fault)
@@ -118,9 +118,9 @@ def _parse_support(entry: bytes) -> tuple[str, str]:
     return str(tool.get("name")), support if support in ("optional", "required") else "forbidden"
 
 
-def _unsupported(call: Call, message: str) -> Fault:
-    return _fault("TASK_NOT_SUPPORTED", call, message)
+def _unsupported_fault(call: Call, message: str) -> Fault:
+    return _task_fault("TASK_NOT_SUPPORTED", call, message)
 
 
-def _fault(code: str, call: Call, message: str) -> Fault:
+def _task_fault(code: str, call: Call, message: str) -> Fault:
     return Fault(code=code, category=Category.PROTOCOL, message=message, details={"server": call.server})

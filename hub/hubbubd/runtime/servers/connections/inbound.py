@@ -20,7 +20,7 @@ from hubbubd.redaction import REDACTION
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import ActiveCall, ClientTasks, Consents, ServerQueue, inbound_request_span, kind_of
 from hubbubd.runtime.catalog import ServerCatalog
-from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks, question
+from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks, authorization_params
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.servers.events import EventFeed
 from hubbubd.runtime.servers.notes import ServerNotes
@@ -152,7 +152,7 @@ class ServerInbound:
     async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
         """As `upstream.ports.Inbound`: ask a person to visit the authorization URL, as a pending request."""
         active = self._queue.calls.get(call_id) if call_id else None
-        asked = InboundRequest(method="elicitation/create", params=question(self._name, url))
+        asked = InboundRequest(method="elicitation/create", params=authorization_params(self._name, url))
         source = CauseSource.WIRE if active else None
         pending = self._pending(asked, RequestKind.ELICITATION_URL, active, source, None)
         pending = replace(pending, origin=Origin.AUTHORIZATION, candidate_call_ids=())
@@ -199,8 +199,8 @@ class ServerInbound:
         # The task's ttl also bounds its pending request, as nothing else would end it.
         deadline = core_tasks.expires_at(task)
         task = replace(task, trace=pending.trace)
-        question = self._queue.tracer.begin(task.trace, f"ask {pending.kind}")
-        pending = replace(pending, origin=Origin.TASK, task_id=task.id, deadline=deadline, trace=question)
+        question_trace = self._queue.tracer.begin(task.trace, f"ask {pending.kind}")
+        pending = replace(pending, origin=Origin.TASK, task_id=task.id, deadline=deadline, trace=question_trace)
         await self._tasks.add(task, pending)
         self._background.start_soon(self._park_until_settled, active, pending)
         return InboundReply(result={"task": core_tasks.on_the_wire(task)})
