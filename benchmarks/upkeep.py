@@ -16,7 +16,7 @@ import anyio
 from measure import TEXT, Figure, Series, percentile
 from processes import HERE, hub, stdio_server
 
-from hubbubd.core.calls.call_states import Call, complete, goes_on, move
+from hubbubd.core.calls.call_states import Call, complete, merge_change, move
 from hubbubd.runtime.records import Ledger, Stored, Table, WatcherLimit
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
@@ -75,7 +75,7 @@ async def store(directory: Path, *, commits: int, calls: int) -> list[Figure]:
         sent = move(call, call.state.IN_PROGRESS, 1.0)
         states = (call, sent, complete(sent, call.params, 2.0))
         for before, after in zip((None, *states), states, strict=False):
-            ledger.later(table, call.id, partial(goes_on, before, after))
+            ledger.later(table, call.id, partial(merge_change, before, after))
         if number % BATCH == 0:
             await ledger.flush()
     await ledger.flush()
