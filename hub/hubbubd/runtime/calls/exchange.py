@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -36,47 +36,32 @@ from hubbubd.upstream.ports import Era, McpLink, ProgressUpdate
 log = structlog.get_logger(__name__)
 
 
+@dataclass(kw_only=True, eq=False)
 class CallExchange:
     """Executes calls. One for all servers; each call comes with its queue."""
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        table: Table[Call],
-        live: LiveCalls,
-        clock: Clock,
-        rounds: MultiRound,
-        consents: Consents,
-        client_tasks: ClientTasks,
-        resumption: Resumption,
-        support: TaskSupport,
-        orphans: Orphans,
-        causes: Causes,
-        spans: SpanRecorder,
-    ) -> None:
-        self._ledger = ledger
-        self._table = table
-        self._live = live
-        self._clock = clock
-        self._rounds = rounds
-        self._consents = consents
-        self._client_tasks = client_tasks
-        self._resumption = resumption
-        self._support = support
-        self._orphans = orphans
-        self._causes = causes
-        self._spans = spans
+    ledger: Ledger
+    table: Table[Call]
+    live: LiveCalls
+    clock: Clock
+    rounds: MultiRound
+    consents: Consents
+    client_tasks: ClientTasks
+    resumption: Resumption
+    support: TaskSupport
+    orphans: Orphans
+    causes: Causes
+    spans: SpanRecorder
 
     async def end_unresumed(self, takeover: Takeover, under_way: Sequence[Call]) -> None:
         """End what belonged to calls of these servers that were not resumed; those under way were."""
-        await self._rounds.withdraw_unresumed(takeover, under_way)
-        await self._client_tasks.cancel_unresumed(takeover)
-        await self._causes.take_over(takeover)
+        await self.rounds.withdraw_unresumed(takeover, under_way)
+        await self.client_tasks.cancel_unresumed(takeover)
+        await self.causes.take_over(takeover)
 
     def poll_task_soon(self, call: Call) -> None:
         """Poll the task of a call soon, if it is one."""
-        self._client_tasks.poll_call_soon(call)
+        self.client_tasks.poll_call_soon(call)
 
     async def execute(self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any]) -> None:
         """Execute a new call, from admission to its end."""
@@ -86,19 +71,19 @@ class CallExchange:
     def prepare_resumption(self, queue: ServerQueue, active: ActiveCall) -> Callable[[], Awaitable[None]]:
         """Return the execution of a call from before a restart. Reads what it needs from the store now."""
         send_again = partial(self._exchange, queue, active)
-        return partial(self._run, queue, active, self._resumption.prepare(queue, active, send_again))
+        return partial(self._run, queue, active, self.resumption.prepare(queue, active, send_again))
 
     async def _admit(self, queue: ServerQueue, active: ActiveCall) -> bool:
         """Commit a call whose record must be durable before it is sent; return False if the store refused it."""
         if active.call.detached or active.is_durable_first:
             try:
-                await self._ledger.transact(lambda: (None, [self._new_record(active.call)]))
+                await self.ledger.transact(lambda: (None, [self._new_record(active.call)]))
             except HubError as exc:
                 active.refusal = exc
         if active.refusal is not None:
-            failed = core.fail(active.call, of_hub(active.refusal), self._clock.now())
+            failed = core.fail(active.call, of_hub(active.refusal), self.clock.now())
             if isinstance(active.refusal, UnknownOutcome):  # it must not wait in the records for ever
-                self._ledger.later(self._table, failed.id, partial(core.record_failed_creation, active.call, failed))
+                self.ledger.later(self.table, failed.id, partial(core.record_failed_creation, active.call, failed))
             queue.remove(active, failed)
             active.ended.set()
         active.admitted.set()
@@ -106,16 +91,16 @@ class CallExchange:
 
     def _new_record(self, call: Call) -> Change[Call]:
         """Return the making of a call's record. Raises AlreadyExists if its id is taken."""
-        if self._table.record(call.id) is not None:
+        if self.table.record(call.id) is not None:
             raise reused(call)
-        return self._table.new(call.id, call)
+        return self.table.new(call.id, call)
 
     async def _run(
         self, queue: ServerQueue, active: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
     ) -> None:
         """End the call with the outcome of the exchange, unless the next hub is to resume it."""
         CURRENT_TRACE.set(active.call.trace)  # log lines from here on get the call's trace ids
-        started = self._clock.steady()
+        started = self.clock.steady()
         result: dict[str, Any] | None = None
         fault: Fault | None = None
         try:
@@ -128,19 +113,19 @@ class CallExchange:
             log.exception("call failed: internal error", call=active.call.id)
             fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
         finally:
-            self._consents.forget(active)
+            self.consents.forget(active)
         if result is not None:
-            ended = core.complete(active.call, payload.dumps(result), self._clock.now())
-        elif self._resumption.outlives(queue, active, fault):
+            ended = core.complete(active.call, payload.dumps(result), self.clock.now())
+        elif self.resumption.outlives(queue, active, fault):
             queue.remove(active, active.call)
             active.ended.set()
             return
         else:
             fault = fault or active.fault or queue.timeout_fault(active)
-            elapsed_s = round(self._clock.steady() - started, 3)
+            elapsed_s = round(self.clock.steady() - started, 3)
             details = {"server": active.call.server, "method": active.call.method, "elapsed_s": elapsed_s}
             fault = replace(fault, details={**details, **fault.details})
-            ended = core.fail(active.call, fault, self._clock.now())
+            ended = core.fail(active.call, fault, self.clock.now())
         await self._end(queue, active, ended)
 
     async def _exchange(
@@ -157,7 +142,7 @@ class CallExchange:
         is_resumed = resumed_params is not None
         params_to_send = params if resumed_params is None else resumed_params
         while True:
-            with self._spans.queue_span(active):
+            with self.spans.queue_span(active):
                 link = await queue.wait_for_turn(active)
             if not await self._record_as_sent(queue, link, active):
                 continue
@@ -169,10 +154,10 @@ class CallExchange:
             try:
                 result = await self._send(queue, link, active, params_to_send)
             except PeerError as exc:
-                await self._rounds.mark_delivered(active.call)
+                await self.rounds.mark_delivered(active.call)
                 if is_resumed:
                     require_state(active.call, exc)
-                await self._consents.ask(queue, active, link.hello, exc)
+                await self.consents.ask(queue, active, link.hello, exc)
                 is_resumed = False
                 continue
             except UpstreamError as exc:
@@ -183,15 +168,15 @@ class CallExchange:
                     queue.set_link(None)  # it is lost for all calls; they wait for the next link
                 queue.requeue(active)
                 continue
-            await self._rounds.mark_delivered(active.call)
+            await self.rounds.mark_delivered(active.call)
             is_resumed = False
             is_stateless = link.hello.era is Era.STATELESS
             task = created(active.call.method, params_to_send, result, stateless=is_stateless)
             if task is not None:
-                return await self._client_tasks.follow_new(queue, active, link, task)
+                return await self.client_tasks.follow_new(queue, active, link, task)
             if result.get("resultType") != "input_required":
                 return shown(queue.config, active.call.method, result)
-            params_to_send = await self._rounds.ask(queue, active, params, result)
+            params_to_send = await self.rounds.ask(queue, active, params, result)
 
     async def _check(self, queue: ServerQueue, link: McpLink, active: ActiveCall, params: dict[str, Any]) -> None:
         """Raise what forbids the call, unless that was looked at with this configuration and this server."""
@@ -201,7 +186,7 @@ class CallExchange:
                 return
         if (denial := denied(queue.config, active.call.method, params)) is not None:
             raise denial
-        await self._support.check(link.hello, active.call, params)
+        await self.support.check(link.hello, active.call, params)
 
     async def _record_as_sent(self, queue: ServerQueue, link: McpLink, active: ActiveCall) -> bool:
         """Record durably that a detached call is being sent; return False when it must wait for another turn.
@@ -210,7 +195,7 @@ class CallExchange:
         sent.
         """
         if active.call.detached and not active.is_recorded_as_sent:
-            await self._ledger.transact(lambda: (None, self._table.waiting_changes(active.call.id)))
+            await self.ledger.transact(lambda: (None, self.table.waiting_changes(active.call.id)))
             active.is_recorded_as_sent = True
             if queue.link is not link:
                 queue.requeue(active)
@@ -222,13 +207,13 @@ class CallExchange:
     ) -> dict[str, Any]:
         def on_progress(update: ProgressUpdate) -> None:
             queue.note_progress(active)
-            if self._live.wanted:
+            if self.live.wanted:
                 message = None if update.message is None else REDACTION.text(update.message)
                 event = ProgressEvent(active.call.id, update.progress, update.total, message)
-                self._live.publish(active.call, event)
+                self.live.publish(active.call, event)
 
-        orphan_search = self._orphans.search_if_cancelled(queue, link, active.call, params)
-        with orphan_search, self._spans.exchange_span(active, params) as span:
+        orphan_search = self.orphans.search_if_cancelled(queue, link, active.call, params)
+        with orphan_search, self.spans.exchange_span(active, params) as span:
             return await link.request(
                 active.call.method, params or None, call_id=active.call.id, on_progress=on_progress, span=span
             )
@@ -236,15 +221,15 @@ class CallExchange:
     async def _end(self, queue: ServerQueue, active: ActiveCall, call: Call) -> None:
         """Record the end of a call, durably if a client or a request may depend on it, and wake its callers."""
         queue.ended[call.state] += 1
-        self._ledger.later(self._table, call.id, partial(core.merge_change, active.call, call))
+        self.ledger.later(self.table, call.id, partial(core.merge_change, active.call, call))
         queue.remove(active, call)
         log.debug("call ended", call=call.id, server=call.server, method=call.method, state=call.state.value)
         try:
-            if call.detached or call.rounds or call.task_id or self._causes.has_open_request(call.id):
+            if call.detached or call.rounds or call.task_id or self.causes.has_open_request(call.id):
                 # Durable before the caller sees it; if the store fails now, write-behind retries.
                 with suppress(HubError):
-                    await self._ledger.transact(
-                        lambda: (None, [*self._table.waiting_changes(call.id), *self._causes.changes(call.id)])
+                    await self.ledger.transact(
+                        lambda: (None, [*self.table.waiting_changes(call.id), *self.causes.changes(call.id)])
                     )
         finally:
             active.ended.set()

@@ -2,8 +2,8 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,6 @@ from hubbubd.core.calls import call_states as core
 from hubbubd.core.calls.call_faults import SHUTTING_DOWN, cancelled, not_connected, reused
 from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.calls.tool_policy import denied
-from hubbubd.core.filters import CallFilter
 from hubbubd.core.servers.server_record import QueueCounts
 from hubbubd.errors import FailedPrecondition, Fault, HubError, Unavailable
 from hubbubd.runtime.background import Background
@@ -31,7 +30,7 @@ from hubbubd.runtime.calls.spec import CallSpec, LogEvent, RemoteCalls
 from hubbubd.runtime.calls.tasks.support import TaskSupport
 from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.ownership import NOT_BEGUN, Takeover, moved_error
-from hubbubd.runtime.records import AgePosition, Ledger, Table, Watch
+from hubbubd.runtime.records import Ledger, RecordReader, Table
 from hubbubd.timing.clock import Clock
 
 CHANGE_S, LOOK_S = 2.0, 0.02
@@ -43,7 +42,7 @@ DRAIN_S = 0.02
 log = structlog.get_logger(__name__)
 
 
-class Calls:
+class Calls(RecordReader[Call]):
     """The calls of all servers, under way and ended, with a queue per server."""
 
     def __init__(
@@ -66,9 +65,9 @@ class Calls:
 
         With `durable_if_named` calls are durable before they are sent if their callers have named them.
         """
+        super().__init__(table)
         self._durable_if_named = durable_if_named
         self._ledger = ledger
-        self._table = table
         self.live = live
         self._clock = clock
         self._background = background
@@ -133,35 +132,9 @@ class Calls:
 
     # Reading
 
-    def get(self, call_id: str) -> Call:
-        """Return a call. Raises NotFound."""
-        return self._table.get(call_id)
-
-    def find(self, call_id: str) -> Call | None:
-        """Return a call, or None."""
-        return self._table.record(call_id)
-
     def knows(self, call_id: str) -> bool:
         """Return whether there is a call with this id, also one that is not written yet."""
         return self._find(call_id) is not None
-
-    def select(self, chosen: CallFilter) -> list[Call]:
-        """Return the calls that match, newest first."""
-        return list(self._table.newest(chosen.matches))
-
-    def newest(
-        self, chosen: CallFilter, after: AgePosition | None = None, oldest_first: bool = False
-    ) -> Iterator[Call]:
-        """Yield the calls that match and come after a place, newest or oldest first."""
-        return self._table.newest(chosen.matches, after, oldest_first)
-
-    def watch(self, chosen: CallFilter, token: str = "") -> Watch[Call]:
-        """Watch calls: snapshot, then changes, with progress and log events in between; `token` resumes."""
-        return self._table.feed.watch(chosen, token)
-
-    def listen(self, call_id: str, on_event: Callable[[Call, object], None]) -> AbstractContextManager[None]:
-        """Get each change, progress and log event of one call during the block, whoever made the call."""
-        return self._table.feed.listen(call_id, on_event)
 
     def task_support(self, server: str, tool: str) -> str | None:
         """Return whether a call of a tool may be requested as a task, as the connected server says; None for no."""

@@ -6,7 +6,7 @@ Every change is a transaction with optimistic concurrency (`Ledger.transact`) ov
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from itertools import chain
@@ -15,7 +15,6 @@ from typing import Any
 import anyio
 
 from hubbubd import payload
-from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import forms
 from hubbubd.core.inbox import request_states as core
 from hubbubd.core.inbox.request_states import Answer, Origin, PendingRequest, RequestEventType, RequestState
@@ -28,7 +27,7 @@ from hubbubd.runtime.inbox.reservations import Reservations, quota_principal
 from hubbubd.runtime.inbox.viewers import Viewers
 from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.ownership import Ownership, Takeover
-from hubbubd.runtime.records import AgePosition, Change, Ledger, Table, Watch
+from hubbubd.runtime.records import Change, Ledger, RecordReader, Table
 from hubbubd.telemetry.trace import CURRENT_RPC
 from hubbubd.timing.clock import Clock
 
@@ -42,7 +41,7 @@ ClaimNewRequests = Callable[[Sequence[PendingRequest]], AbstractContextManager[S
 """Yields new requests, claimed for workers that may have them; the block commits them, and may fail."""
 
 
-class Inbox:
+class Inbox(RecordReader[PendingRequest]):
     """The pending requests of all servers. Only this class changes them."""
 
     def __init__(
@@ -59,8 +58,8 @@ class Inbox:
         claims: Quota,
         ownership: Ownership,
     ) -> None:
+        super().__init__(table)
         self._ledger = ledger
-        self._table = table
         self._clock = clock
         self._alarms = alarms
         self.max_open_per_server = max_open_per_server
@@ -124,34 +123,6 @@ class Inbox:
         self._answer_filters[origin] = answer_filter
 
     # Reading
-
-    def get(self, request_id: str) -> PendingRequest:
-        """Return a request. Raises NotFound."""
-        return self._table.get(request_id)
-
-    def find(self, request_id: str) -> PendingRequest | None:
-        """Return a request, or None."""
-        return self._table.record(request_id)
-
-    def select(self, chosen: RequestFilter) -> list[PendingRequest]:
-        """Return the requests that match, newest first."""
-        return list(self._table.newest(chosen.matches))
-
-    def newest(
-        self, chosen: RequestFilter, after: AgePosition | None = None, oldest_first: bool = False
-    ) -> Iterator[PendingRequest]:
-        """Yield the requests that match and come after a place, newest or oldest first."""
-        return self._table.newest(chosen.matches, after, oldest_first)
-
-    def watch(self, chosen: RequestFilter, token: str = "") -> Watch[PendingRequest]:
-        """Watch requests: snapshot, then changes; `token` resumes."""
-        return self._table.feed.watch(chosen, token)
-
-    def listen(
-        self, request_id: str, on_event: Callable[[PendingRequest, object], None]
-    ) -> AbstractContextManager[None]:
-        """Get each change of one request during the block, its opening included."""
-        return self._table.feed.listen(request_id, on_event)
 
     def note_view(self, request: PendingRequest, to: str) -> None:
         """Note, in memory, that a principal was shown a request; written with the request's next change."""

@@ -5,7 +5,7 @@ request and the end of the task are one commit.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, cast
 
@@ -22,7 +22,7 @@ from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.inbox import Inbox
 from hubbubd.runtime.ownership import Ownership, Takeover
-from hubbubd.runtime.records import AgePosition, Change, Ledger, Table, Watch
+from hubbubd.runtime.records import Change, Ledger, RecordReader, Table
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import InboundReply, ReplyError
 
@@ -36,7 +36,7 @@ Notify = Callable[[str, str, dict[str, Any]], None]
 """(server, method, params): sends a notification if the server is connected."""
 
 
-class Tasks:
+class Tasks(RecordReader[Task]):
     """The tasks of all servers, in both roles. The settlement of its pending request ends a receiver task."""
 
     def __init__(
@@ -52,11 +52,11 @@ class Tasks:
         max_per_server: int,
         ownership: Ownership,
     ) -> None:
+        super().__init__(table)
         self._ownership = ownership
         self.max_per_server = max_per_server
         self._cancel_client = cancel_client
         self._ledger = ledger
-        self._table = table
         self._inbox = inbox
         self._clock = clock
         self._alarms = alarms
@@ -78,28 +78,6 @@ class Tasks:
                 self._alarms.clear(Due.TASK, task.id)
 
     # Reading
-
-    def get(self, task_id: str) -> Task:
-        """Return a task. Raises NotFound."""
-        return self._table.get(task_id)
-
-    def __iter__(self) -> Iterator[Task]:
-        """Iterate over all tasks, in no particular order."""
-        return iter(self._table)
-
-    def select(self, chosen: TaskFilter) -> list[Task]:
-        """Return the tasks that match, newest first."""
-        return list(self._table.newest(chosen.matches))
-
-    def newest(
-        self, chosen: TaskFilter, after: AgePosition | None = None, oldest_first: bool = False
-    ) -> Iterator[Task]:
-        """Yield the tasks that match and come after a place, newest or oldest first."""
-        return self._table.newest(chosen.matches, after, oldest_first)
-
-    def watch(self, chosen: TaskFilter, token: str = "") -> Watch[Task]:
-        """Watch tasks: snapshot, then changes; `token` resumes."""
-        return self._table.feed.watch(chosen, token)
 
     def result(self, task_id: str) -> bytes:
         """Return the MCP result of an ended task, as JSON. Raises NotFound and FailedPrecondition."""

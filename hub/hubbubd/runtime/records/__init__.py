@@ -5,6 +5,7 @@ from hubbubd.runtime.records.broadcast import EventKind, Watch, WatcherLimit, Wa
 from hubbubd.runtime.records.condition import BOOKMARK_S, VersionedCondition
 from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import COMMIT_HOOK, Ledger
+from hubbubd.runtime.records.record_reader import RecordReader
 from hubbubd.runtime.records.repair import RepairRule
 from hubbubd.runtime.records.table import Change, Stored, Table
 from hubbubd.runtime.records.write_behind import Step, delete
@@ -17,6 +18,7 @@ __all__ = [
     "EventKind",
     "Health",
     "Ledger",
+    "RecordReader",
     "RepairRule",
     "Step",
     "Stored",

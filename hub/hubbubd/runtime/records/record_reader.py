@@ -1,0 +1,47 @@
+"""What clients may read of the records of one noun."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Generic, TypeVar
+
+from hubbubd.core.filters import Filter
+from hubbubd.runtime.records.age_index import AgePosition
+from hubbubd.runtime.records.broadcast import Watch
+from hubbubd.runtime.records.table import Table
+
+T = TypeVar("T")
+
+
+class RecordReader(Generic[T]):
+    """Reads a table; the base of the parts of the hub that change its records."""
+
+    def __init__(self, table: Table[T]) -> None:
+        self._table = table
+
+    def get(self, record_id: str) -> T:
+        """Return a record. Raises NotFound."""
+        return self._table.get(record_id)
+
+    def find(self, record_id: str) -> T | None:
+        """Return a record, or None."""
+        return self._table.record(record_id)
+
+    def __iter__(self) -> Iterator[T]:
+        """Iterate over all records, in no particular order."""
+        return iter(self._table)
+
+    def select(self, chosen: Filter[T]) -> list[T]:
+        """Return the records that match, newest first."""
+        return list(self._table.newest(chosen.matches))
+
+    def newest(self, chosen: Filter[T], after: AgePosition | None = None, oldest_first: bool = False) -> Iterator[T]:
+        """Yield the records that match and come after a place, newest or oldest first."""
+        return self._table.newest(chosen.matches, after, oldest_first)
+
+    def watch(self, chosen: Filter[T], token: str = "") -> Watch[T]:
+        """Watch records: snapshot, then changes and live events; `token` resumes."""
+        return self._table.feed.watch(chosen, token)
+
+    def listen(self, record_id: str, on_event: Callable[[T, object], None]) -> AbstractContextManager[None]:
+        """Get each change and live event of one record during the block, whichever hub it comes from."""
+        return self._table.feed.listen(record_id, on_event)
