@@ -183,4 +183,4 @@ def test_what_a_member_had_read_that_is_gone_is_no_reason() -> None:
     assert not [one.look() for _ in range(10)][-1]
     one.others = [replace(one.others[0], standing=MemberStatus.GONE)]
     assert one.look()
-    assert one.lag.revisions() == 990
+    assert one.lag.revisions_behind() == 990

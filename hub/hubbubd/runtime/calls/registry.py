@@ -158,7 +158,7 @@ class Calls(RecordReader[Call]):
         this ends the call, unless it is detached or another caller waits for it, too. Raises NotFound, InvalidArgument,
         AlreadyExists (CALL_ID_REUSED), FailedPrecondition, ResourceExhausted, Unavailable.
         """
-        if (remote := self._remote(spec.server)) is not None:
+        if (remote := self._remote_for(spec.server)) is not None:
             return await remote.call(spec, principal, detached=detached)
         try:
             call, active = await self._begin(spec, principal, detached=detached)
@@ -182,7 +182,7 @@ class Calls(RecordReader[Call]):
 
     async def start(self, spec: CallSpec, principal: str) -> Call:
         """Queue a detached call; it is durable on return. Raises as `call`."""
-        if (remote := self._remote(spec.server)) is not None:
+        if (remote := self._remote_for(spec.server)) is not None:
             return await remote.start(spec, principal)
         try:
             call, active = await self._begin(spec, principal, detached=True)
@@ -196,7 +196,7 @@ class Calls(RecordReader[Call]):
             await self._detach(active)
         return active.call
 
-    def _remote(self, server: str) -> RemoteCalls | None:
+    def _remote_for(self, server: str) -> RemoteCalls | None:
         """Return what makes the calls of a server, if another member has it."""
         return self.remote if self.remote is not None and self.remote.has_server(server) else None
 
@@ -231,7 +231,7 @@ class Calls(RecordReader[Call]):
     async def cancel(self, call_id: str, *, abort: bool) -> Call:
         """End a call; one on the wire only with `abort`. Raises NotFound and FailedPrecondition."""
         call = self.get(call_id)
-        if (remote := self._remote(call.server)) is not None:
+        if (remote := self._remote_for(call.server)) is not None:
             return await remote.cancel(call, abort=abort)
         active = self._active.get(call_id)
         if active is None or active.call.state.ended:
@@ -245,7 +245,7 @@ class Calls(RecordReader[Call]):
     def give_up(self, call_id: str) -> None:
         """End a call, even a detached one, unless a caller waits for it."""
         call = self._table.record(call_id)
-        if call is not None and (remote := self._remote(call.server)) is not None:
+        if call is not None and (remote := self._remote_for(call.server)) is not None:
             self._background.start_brief(remote.give_up, call)
             return
         active = self._active.get(call_id) if call is not None else None

@@ -17,9 +17,6 @@ class AgeIndex:
         self._places: Any = SortedList()
         self._made: dict[str, float] = {}
 
-    def __len__(self) -> int:
-        return len(self._made)
-
     def put(self, record_id: str, record: object) -> None:
         """Add a record or keep its place; a record without `created_at` is ignored."""
         made_at: float | None = getattr(record, "created_at", None)

@@ -160,8 +160,11 @@ class Ledger:
 
     async def _write_to_store(self, changes: Sequence[Change[Any]]) -> None:
         """Write the changes, each guarded by the revision that it was planned from."""
-        writes = [self._encode_write(change) for change in changes]
-        guards = [Precondition(write.key, change.expected) for write, change in zip(writes, changes, strict=True)]
+        writes: list[Write] = []
+        for change in changes:
+            value = None if change.record is None else change.table.encode(change.record)
+            writes.append(Write(change.key, value, change))
+        guards = [Precondition(change.key, change.expected) for change in changes]
         begun = time.perf_counter()
         self._writing += 1
         try:
@@ -300,10 +303,6 @@ class Ledger:
         self._progress.close()
         for table in self._tables:
             table.feed.close()
-
-    def _encode_write(self, change: Change[Any]) -> Write:
-        value = None if change.record is None else change.table.encode(change.record)
-        return Write(change.key, value, change)
 
     def _apply(self, commit: Commit) -> None:
         """Apply a durable commit to the tables that it concerns; followers are called once all have it."""

@@ -238,16 +238,14 @@ class Table(Generic[T]):
 
     def _load(self, stored: Stored) -> None:
         for entry in stored.entries.get(self.noun, ()):
-            self._load_row(entry.revision, entry.key[len(self.prefix) :], entry.value)
+            record_id = entry.key[len(self.prefix) :]
+            if (record := self._read(entry.revision, record_id, entry.value)) is not None:
+                self._rows[record_id] = _TableRow(entry.revision, entry.revision, record)
+                self._by_age.put(record_id, record)
         for key, revision in stored.snapshot.deleted:
             if key.startswith(self.prefix):
                 self._deleted[key[len(self.prefix) :]] = revision
         self._forget_deletions()
-
-    def _load_row(self, revision: int, record_id: str, value: bytes) -> None:
-        if (record := self._read(revision, record_id, value)) is not None:
-            self._rows[record_id] = _TableRow(revision, revision, record)
-            self._by_age.put(record_id, record)
 
     def _read(self, revision: int, record_id: str, value: bytes) -> T | None:
         """Decode a stored record; None if too little of it is valid."""

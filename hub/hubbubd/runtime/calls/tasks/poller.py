@@ -114,9 +114,10 @@ class TaskPoller:
             with suppress(PeerError, HubError):
                 wire = await active_task.request(link, "tasks/get")
                 await self.observe(active_task.task_id, wire)
-            await self._record_end(
-                active_task, (core.failure(wire, outcome) if isinstance(outcome, dict) else None) or outcome
-            )
+            if isinstance(outcome, dict):
+                await self._record_end(active_task, core.failure(wire, outcome) or outcome)
+            else:
+                await self._record_end(active_task, outcome)
         active_task.fetching = False
         active_task.wake.set()
 

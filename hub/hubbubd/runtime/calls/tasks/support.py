@@ -61,8 +61,9 @@ class TaskSupport:
         """
         tool = str(params.get("name"))
         if self.needs_catalog(hello, call) and self._listed_support(call.server, tool) is None:
-            with suppress(FailedPrecondition, NotFound):
-                if not self._has_whole_list(call.server):
+            tools = self._catalog.record(call.server, CatalogKind.TOOL)
+            if tools is None or tools.freshness not in (Freshness.FRESH, Freshness.EMPTY):
+                with suppress(FailedPrecondition, NotFound):
                     await self._catalog.refresh(call.server)
             if wants_task(call, params) and self._listed_support(call.server, tool) is None:
                 raise UpstreamError(_unsupported_fault(call, f"{call.server} does not list a tool {tool!r}"))
@@ -73,10 +74,6 @@ class TaskSupport:
     def of_tool(self, hello: Hello, server: str, tool: str) -> str | None:
         """Return a tool's `taskSupport` where callers decide; None for an unknown tool, or where the server does."""
         return self._listed_support(server, tool) if hello.era is Era.HANDSHAKE and _has_task_support(hello) else None
-
-    def _has_whole_list(self, server: str) -> bool:
-        tools = self._catalog.record(server, CatalogKind.TOOL)
-        return tools is not None and tools.freshness in (Freshness.FRESH, Freshness.EMPTY)
 
     def _listed_support(self, server: str, tool: str) -> str | None:
         """Return a tool's taskSupport; None when the tool is unknown."""
