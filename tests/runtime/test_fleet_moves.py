@@ -55,13 +55,13 @@ def about(writes: Sequence[Write], key: str = LEASE) -> bool:
 
 def slow(one: Running, seconds: float) -> None:
     """Has a member take its time when it takes servers."""
-    taken = one.hub.inbox.take
+    taken = one.hub.inbox.take_over
 
     async def take(taking: Takeover) -> None:
         await anyio.sleep(seconds)
         await taken(taking)
 
-    one.hub.inbox.take = take  # type: ignore[method-assign]
+    one.hub.inbox.take_over = take  # type: ignore[method-assign]
 
 
 async def in_one_place(fleet: Members, one: Running) -> None:

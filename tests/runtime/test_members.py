@@ -140,7 +140,7 @@ def test_two_know_the_same_after_any_changes_of_both_and_so_do_their_watchers(op
     def agree(pair: Pair) -> None:
         mine, theirs = ({note.id: note for note in notes.table} for notes in pair.notes)
         assert mine == theirs
-        assert list(pair.notes[0].table.since(0)) == list(pair.notes[1].table.since(0))
+        assert list(pair.notes[0].table.changed_since(0)) == list(pair.notes[1].table.changed_since(0))
         assert [view.records for view in pair.views] == [mine, theirs]
         assert not any(notes.table.has_waiting_steps for notes in pair.notes)
 
