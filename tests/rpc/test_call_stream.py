@@ -234,7 +234,7 @@ async def test_a_caller_that_reads_nothing_loses_its_stream_and_nobody_else_thei
     scripted.replaced = {"tools/call": long}
     monkeypatch.setattr(methods, "STALL_S", 0.3)
     dropped: list[bool] = []
-    monkeypatch.setattr(WatcherLimit, "drop", lambda _: dropped.append(True))
+    monkeypatch.setattr(WatcherLimit, "note_drop", lambda _: dropped.append(True))
     async with grpc.aio.insecure_channel(address) as own, streamed(own, api.metadata) as stalled:
         for number in range(1, 11):
             await stalled.start(number, tool())

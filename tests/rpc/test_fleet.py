@@ -111,10 +111,10 @@ async def test_a_call_waits_while_its_member_takes_the_server(
 ) -> None:
     owner = two[1].hub
     await owner.leave("one", 0)
-    refused = told(monkeypatch, wiring, "changing")
+    refused = told(monkeypatch, wiring, "owner_changing_error")
     starting = asyncio.create_task(two[at].api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec())))
     await until(lambda: bool(refused))
-    await owner.take(Takeover(lambda server: server == "one"))
+    await owner.take_over(Takeover(lambda server: server == "one"))
     started = await starting
     await until(lambda: owner.calls.get(started.call.id).state is CallState.COMPLETED)
 

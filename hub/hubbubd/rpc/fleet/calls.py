@@ -43,7 +43,7 @@ class CallsElsewhere:
         self._waiting = Tally()
 
     def has_server(self, server: str) -> bool:
-        return self.may() and not self._hub.ownership.owns(server) and is_known(self._hub, server)
+        return self.may_forward() and not self._hub.ownership.owns(server) and is_known(self._hub, server)
 
     def may_forward(self) -> bool:
         # What was forwarded to this member goes no further.
