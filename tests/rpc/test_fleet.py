@@ -110,7 +110,7 @@ async def test_a_call_waits_while_its_member_takes_the_server(
     two: Two, until: Until, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     owner = two[1].hub
-    await owner.leave("one", 0)
+    await owner.hand_over("one", 0)
     refused = told(monkeypatch, wiring, "owner_changing_error")
     starting = asyncio.create_task(two[at].api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec())))
     await until(lambda: bool(refused))
