@@ -35,7 +35,7 @@ async def owner(made: Fleet, until: Until) -> Member:
 
 async def test_a_server_is_handed_on_where_it_is_and_the_audit_log_has_it_once(made: Fleet, owner: Member) -> None:
     reached = await made.start("a")
-    has: Any = SimpleNamespace(me="b", names=lambda: {"one"}, owns="one".__eq__)
+    has: Any = SimpleNamespace(me="b", ownable_names=lambda: {"one"}, owns="one".__eq__)
     owner.hub.fleet = has
     request = fleet_pb2.MoveServerRequest(server="one", member="b")
     moved: Any = await reached.api.raw(RPCS["MoveServer"], request.SerializeToString())
