@@ -365,8 +365,7 @@ class QueueModel(HubModel):
         assert not self.live
         queue = self.hub.calls._queues["one"]
         assert not queue.calls
-        waiting = queue._queue
-        assert waiting.count(*Slot) == 0
+        assert queue._queue.count(*Slot) == 0
         assert not self.hub.inbox._waits
 
     @rule(killed=st.booleans())

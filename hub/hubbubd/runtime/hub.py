@@ -63,7 +63,7 @@ watch its health go to others."""
 class Hub:
     """All that the API serves: servers, inbox, calls, tasks, catalog, and the oversight of who may use them."""
 
-    environment: InitVar[HubEnvironment]
+    env: InitVar[HubEnvironment]
     servers: Servers
     inbox: Inbox
     work: Work
@@ -80,19 +80,19 @@ class Hub:
     quotas: Quotas
     configuration: Configuration
 
-    def __post_init__(self, environment: HubEnvironment) -> None:
-        self.tracer, self.meter, self.clock = environment.tracer, environment.meter, environment.clock
-        self.telemetry_endpoint = environment.telemetry_endpoint
+    def __post_init__(self, env: HubEnvironment) -> None:
+        self.tracer, self.meter, self.clock = env.tracer, env.meter, env.clock
+        self.telemetry_endpoint = env.telemetry_endpoint
         """Where traces, metrics or logs are exported; empty when nowhere."""
-        self.ownership = environment.ownership
+        self.ownership = env.ownership
         self.fleet: FleetOwnership | None = None
         self.ages = self.retention.ages
         self.hosts = ConnectedHosts(self.clock.now)
         self.started_at = self.clock.now()
-        self._ledger = environment.ledger
-        self.store, self.health = environment.ledger.store, environment.ledger.health
+        self._ledger = env.ledger
+        self.store, self.health = env.ledger.store, env.ledger.health
         self.committed_at: float | None = None
-        self._alarms = environment.alarms
+        self._alarms = env.alarms
         self._stop_listening = self.store.listen(self._committed)
         self.hurry = anyio.Event()
         """Set to cut the grace of `drain` short."""
@@ -135,7 +135,7 @@ class Hub:
                 requests=tables.requests,
                 max_names=MAX_NAMES if settings.metrics_server_names else 0,
             )
-            environment = HubEnvironment(
+            env = HubEnvironment(
                 ledger=ledger,
                 tables=tables,
                 clock=clock,
@@ -149,7 +149,7 @@ class Hub:
                 ownership=ownership,
             )
             loaded = LoadedSettings(hub=settings, servers=tuple(configured.values()), files=files)
-            hub = cls._wire(environment, connector, loaded, load or (lambda: loaded))
+            hub = cls._wire(env, connector, loaded, load or (lambda: loaded))
             if fleet is not None:
                 fleet.join(ledger, tables.leases, hub.servers.candidates, hub, meter=meter, note=hub.audit.note)
                 hub.fleet = fleet
@@ -164,25 +164,19 @@ class Hub:
 
     @classmethod
     def _wire(
-        cls,
-        environment: HubEnvironment,
-        connector: Connector,
-        loaded: LoadedSettings,
-        load: Callable[[], LoadedSettings],
+        cls, env: HubEnvironment, connector: Connector, loaded: LoadedSettings, load: Callable[[], LoadedSettings]
     ) -> "Hub":
         """Construct the parts bottom-up; what one needs of a later one is passed as a function."""
-        ledger, tables, clock = environment.ledger, environment.tables, environment.clock
-        quotas, audit = (
-            Quotas(environment.settings, clock.steady),
-            Audit(ledger, tables.audit, clock, environment.settings),
-        )
-        tokens = build_tokens(environment)
-        inbox = build_inbox(environment, quotas, lambda name: servers.config(name))
-        catalog = build_catalog(environment, lambda: servers.elsewhere())
+        ledger, tables, clock = env.ledger, env.tables, env.clock
+        quotas = Quotas(env.settings, clock.steady)
+        audit = Audit(ledger, tables.audit, clock, env.settings)
+        tokens = build_tokens(env)
+        inbox = build_inbox(env, quotas, lambda name: servers.config(name))
+        catalog = build_catalog(env, lambda: servers.elsewhere())
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         consents = Consents(rounds := MultiRound(inbox, tables.calls, clock), clock)
         calls = build_calls(
-            environment,
+            env,
             quotas=quotas,
             catalog=catalog,
             inbox=inbox,
@@ -190,14 +184,12 @@ class Hub:
             consents=consents,
             client_tasks=client_tasks,
         )
-        tasks = build_tasks(
-            environment, inbox, client_tasks, lambda name, method, params: servers.notify(name, method, params)
-        )
+        tasks = build_tasks(env, inbox, client_tasks, lambda name, method, params: servers.notify(name, method, params))
         events = EventFeed(clock, ledger.watcher_limit)
-        subscriptions = Subscriptions(calls, clock, environment.background, ledger.watcher_limit)
-        log_levels = LogLevels(environment.tables.calls, environment.background)
+        subscriptions = Subscriptions(calls, clock, env.background, ledger.watcher_limit)
+        log_levels = LogLevels(env.tables.calls, env.background)
         servers = build_servers(
-            environment,
+            env,
             connector,
             inbox=inbox,
             calls=calls,
@@ -211,23 +203,23 @@ class Hub:
             audit=audit,
         )
         return cls(
-            environment=environment,
+            env=env,
             servers=servers,
             inbox=inbox,
-            work=build_work(environment, inbox),
+            work=build_work(env, inbox),
             calls=calls,
             tasks=tasks,
             events=events,
             subscriptions=subscriptions,
             log_levels=log_levels,
             catalog=catalog,
-            retention=build_retention(environment, audit),
+            retention=build_retention(env, audit),
             tokens=tokens,
-            host_sessions=HostSessions(ledger, tables.host_sessions, tokens, environment.background),
+            host_sessions=HostSessions(ledger, tables.host_sessions, tokens, env.background),
             audit=audit,
             quotas=quotas,
             configuration=build_configuration(
-                environment, loaded=loaded, load=load, servers=servers, audit=audit, events=events
+                env, loaded=loaded, load=load, servers=servers, audit=audit, events=events
             ),
         )
 

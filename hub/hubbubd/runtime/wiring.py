@@ -68,55 +68,53 @@ async def load_tables(store: Store, settings: HubSettings, meter: Meter, ownersh
     return Ledger(store, tables.all(), stored, meter), tables
 
 
-def build_catalog(environment: HubEnvironment, remote_servers: Callable[[], Collection[str]]) -> Catalog:
-    tables = environment.tables
+def build_catalog(env: HubEnvironment, remote_servers: Callable[[], Collection[str]]) -> Catalog:
+    tables = env.tables
     return Catalog(
-        environment.ledger,
+        env.ledger,
         tables.lists,
         tables.entries,
-        environment.clock,
-        environment.background,
+        env.clock,
+        env.background,
         remote_servers=remote_servers,
     )
 
 
-def build_retention(environment: HubEnvironment, audit: Audit) -> Retention:
-    tables = environment.tables
+def build_retention(env: HubEnvironment, audit: Audit) -> Retention:
+    tables = env.tables
     return Retention(
-        environment.ledger,
-        environment.clock,
-        environment.settings,
+        env.ledger,
+        env.clock,
+        env.settings,
         servers=tables.servers,
         calls=tables.calls,
         requests=tables.requests,
         tasks=tables.tasks,
-        ages=Ages(environment.ledger, tables.upkeep, environment.clock, environment.ownership),
+        ages=Ages(env.ledger, tables.upkeep, env.clock, env.ownership),
         audit=audit,
-        ownership=environment.ownership,
+        ownership=env.ownership,
     )
 
 
-def build_tokens(environment: HubEnvironment) -> Tokens:
-    tables = environment.tables
-    return Tokens(
-        environment.ledger, tables.tokens, tables.minted, environment.clock, max_tokens=environment.settings.max_tokens
-    )
+def build_tokens(env: HubEnvironment) -> Tokens:
+    tables = env.tables
+    return Tokens(env.ledger, tables.tokens, tables.minted, env.clock, max_tokens=env.settings.max_tokens)
 
 
-def build_work(environment: HubEnvironment, inbox: Inbox) -> Work:
+def build_work(env: HubEnvironment, inbox: Inbox) -> Work:
     return Work(
         inbox=inbox,
-        table=environment.tables.requests,
-        clock=environment.clock,
-        alarms=environment.alarms,
-        background=environment.background,
-        watcher_limit=environment.ledger.watcher_limit,
-        in_fleet=bool(environment.ownership.me),
+        table=env.tables.requests,
+        clock=env.clock,
+        alarms=env.alarms,
+        background=env.background,
+        watcher_limit=env.ledger.watcher_limit,
+        in_fleet=bool(env.ownership.me),
     )
 
 
 def build_servers(
-    environment: HubEnvironment,
+    env: HubEnvironment,
     connector: Connector,
     *,
     inbox: Inbox,
@@ -142,29 +140,29 @@ def build_servers(
         events=events,
         subscriptions=subscriptions,
         log_levels=log_levels,
-        measures=environment.measures,
+        measures=env.measures,
         audit=audit,
-        clock=environment.clock,
-        background=environment.background,
-        may_act=environment.ownership.may_act,
-        me=environment.ownership.me,
+        clock=env.clock,
+        background=env.background,
+        may_act=env.ownership.may_act,
+        me=env.ownership.me,
     )
     return Servers(
-        ledger=environment.ledger,
-        table=environment.tables.servers,
-        calls=environment.tables.calls,
+        ledger=env.ledger,
+        table=env.tables.servers,
+        calls=env.tables.calls,
         assembly=assembly,
         secrets=SpecSecrets(connector),
         audit=audit,
-        clock=environment.clock,
-        alarms=environment.alarms,
-        background=environment.background,
-        settings=environment.settings,
-        ownership=environment.ownership,
+        clock=env.clock,
+        alarms=env.alarms,
+        background=env.background,
+        settings=env.settings,
+        ownership=env.ownership,
     )
 
 
-def build_inbox(environment: HubEnvironment, quotas: Quotas, config: Callable[[str], ServerConfig]) -> Inbox:
+def build_inbox(env: HubEnvironment, quotas: Quotas, config: Callable[[str], ServerConfig]) -> Inbox:
     """Return the inbox. A server may be removed while its requests are open: then `config` raises NotFound."""
 
     def timeout_message(server: str) -> str:
@@ -180,21 +178,21 @@ def build_inbox(environment: HubEnvironment, quotas: Quotas, config: Callable[[s
             return 0
 
     return Inbox(
-        ledger=environment.ledger,
-        table=environment.tables.requests,
-        shown=environment.tables.shown,
-        clock=environment.clock,
-        alarms=environment.alarms,
+        ledger=env.ledger,
+        table=env.tables.requests,
+        shown=env.tables.shown,
+        clock=env.clock,
+        alarms=env.alarms,
         timeout_message=timeout_message,
-        max_open_per_server=environment.settings.open_requests_per_server,
+        max_open_per_server=env.settings.open_requests_per_server,
         max_open_bytes=max_open_bytes,
         claims=quotas.claims,
-        ownership=environment.ownership,
+        ownership=env.ownership,
     )
 
 
 def build_calls(
-    environment: HubEnvironment,
+    env: HubEnvironment,
     *,
     quotas: Quotas,
     catalog: Catalog,
@@ -203,14 +201,14 @@ def build_calls(
     consents: Consents,
     client_tasks: ClientTasks,
 ) -> Calls:
-    ledger, tables, clock = environment.ledger, environment.tables, environment.clock
+    ledger, tables, clock = env.ledger, env.tables, env.clock
 
     def missing_queue_error(server: str) -> HubError:
         known = tables.servers.record(server) is not None
-        return owner_changing_error(server) if known and environment.ownership.me else NotFound("server", server)
+        return owner_changing_error(server) if known and env.ownership.me else NotFound("server", server)
 
     resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
-    spans = SpanRecorder(environment.tracer, ledger, tables.calls, tables.requests, tables.tasks)
+    spans = SpanRecorder(env.tracer, ledger, tables.calls, tables.requests, tables.tasks)
     live = LiveCalls(tables.calls)
     exchange = CallExchange(
         ledger=ledger,
@@ -222,7 +220,7 @@ def build_calls(
         client_tasks=client_tasks,
         resumption=resumption,
         support=support,
-        orphans=Orphans(tables.tasks, environment.background),
+        orphans=Orphans(tables.tasks, env.background),
         spans=spans,
         causes=Causes(
             ledger=ledger,
@@ -230,7 +228,7 @@ def build_calls(
             requests=tables.requests,
             inbox=inbox,
             clock=clock,
-            alarms=environment.alarms,
+            alarms=env.alarms,
         ),
     )
     return Calls(
@@ -238,33 +236,33 @@ def build_calls(
         table=tables.calls,
         live=live,
         clock=clock,
-        background=environment.background,
+        background=env.background,
         exchange=exchange,
         resumption=resumption,
         support=support,
         quota=quotas.calls,
         spans=spans,
         missing_queue_error=missing_queue_error,
-        durable_if_named=bool(environment.ownership.me),
+        durable_if_named=bool(env.ownership.me),
     )
 
 
-def build_tasks(environment: HubEnvironment, inbox: Inbox, client_tasks: ClientTasks, notify: Notify) -> Tasks:
+def build_tasks(env: HubEnvironment, inbox: Inbox, client_tasks: ClientTasks, notify: Notify) -> Tasks:
     return Tasks(
-        ledger=environment.ledger,
-        table=environment.tables.tasks,
+        ledger=env.ledger,
+        table=env.tables.tasks,
         inbox=inbox,
-        clock=environment.clock,
-        alarms=environment.alarms,
+        clock=env.clock,
+        alarms=env.alarms,
         notify=notify,
         cancel_client=client_tasks.cancel,
-        max_per_server=environment.settings.receiver_tasks_per_server,
-        ownership=environment.ownership,
+        max_per_server=env.settings.receiver_tasks_per_server,
+        ownership=env.ownership,
     )
 
 
 def build_configuration(
-    environment: HubEnvironment,
+    env: HubEnvironment,
     *,
     loaded: LoadedSettings,
     load: Callable[[], LoadedSettings],
@@ -276,8 +274,8 @@ def build_configuration(
         settings=loaded,
         load=load,
         servers=servers,
-        clock=environment.clock,
+        clock=env.clock,
         audit=audit,
         events=events,
-        background=environment.background,
+        background=env.background,
     )
