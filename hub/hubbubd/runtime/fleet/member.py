@@ -344,11 +344,11 @@ class FleetOwnership:
 
     def view(self, only: str | None = None) -> MemberView:
         """Return what this member knows of all servers, or of one: that is quicker, for what each call needs."""
+        leases: dict[str, Lease] = {}
         if only is None:
             leases = {lease.server: lease for lease in self._leases}
-        else:
-            lease = self._leases.record(only)
-            leases = {} if lease is None else {only: lease}
+        elif (lease := self._leases.record(only)) is not None:
+            leases = {only: lease}
         return MemberView(
             me=self.me,
             life=self.membership.life,
