@@ -206,7 +206,7 @@ class Attendance:
             return
         for question in map(inbox.find, call.pending_ids):
             if question is not None and caller_noted(question, left_at) is not question:
-                inbox.note(question.id, lambda current: caller_noted(current, left_at))
+                inbox.change_later(question.id, lambda current: caller_noted(current, left_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -193,13 +193,13 @@ class HostQuestions:
             self._left.popitem(last=False)
         with suppress(HubError):
             if what is not None:
-                await self.hub.inbox.not_counted(question_id, host.principal.name, f"{host.name}: {what}")
+                await self.hub.inbox.note_uncounted_answer(question_id, host.principal.name, f"{host.name}: {what}")
         await self.give_back(question_id)
 
     async def give_back(self, question_id: str) -> None:
         """Let others answer a question that was the host's before it is anybody's."""
         with suppress(HubError):
-            claim_id = self.hub.inbox.reserved.claim_of(self.hub.inbox.get(question_id))
+            claim_id = self.hub.inbox.reserved.reserved_claim_id(self.hub.inbox.get(question_id))
             if claim_id is not None:
                 await self.hub.inbox.release(question_id, claim_id)
 
@@ -209,7 +209,7 @@ class HostQuestions:
         with inbox.listen(question_id, lambda _request, _live: changed.set()):
             while True:
                 changed.clear()
-                claim_id = inbox.reserved.claim_of(inbox.get(question_id))
+                claim_id = inbox.reserved.reserved_claim_id(inbox.get(question_id))
                 try:
                     await inbox.answer(
                         question_id,
