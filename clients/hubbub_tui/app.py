@@ -23,7 +23,7 @@ from hubbub_client.hub import Hub
 from hubbub_frontend.display.records import outcome
 from hubbub_frontend.display.text import line
 from hubbub_tui.boards import MAX_ROWS, Boards
-from hubbub_tui.output_filter import Legible
+from hubbub_tui.output_filter import CleanOutput
 from hubbub_tui.panes.calls import CallsPane
 from hubbub_tui.panes.catalog import CatalogPane
 from hubbub_tui.panes.events import EventsPane
@@ -34,8 +34,8 @@ from hubbub_tui.panes.servers import ServersPane
 from hubbub_tui.panes.tasks import TasksPane
 from hubbub_tui.screens.answer import AnswerScreen
 from hubbub_tui.screens.dialogs import Confirm, Help
-from hubbub_tui.screens.invocation import CallScreen, InvokeScreen, questions_of, request_of
-from hubbub_tui.screens.repeated_call import NotAgain, made_again
+from hubbub_tui.screens.invocation import CallScreen, InvokeScreen, build_request, input_fields
+from hubbub_tui.screens.repeated_call import NotRepeatable, find_repeated_call
 from hubbub_tui.widgets.header import Header
 from hubbub_tui.widgets.outcome import Outcome
 from hubbub_tui.widgets.part import Application
@@ -52,7 +52,7 @@ PANES: tuple[tuple[str, type[ListPane] | type[CatalogPane]], ...] = (
 LIGHT, DARK = "textual-light", "textual-dark"
 # Longest wait for the hub at the end, seconds.
 RELEASE_S = 2.0
-LOOK_S = 0.3
+TICK_S = 0.3
 
 
 class HubbubApp(App[None]):
@@ -71,12 +71,12 @@ class HubbubApp(App[None]):
         Binding("q", "quit", "Quit"),
     ]
 
-    def __init__(self, hub: Hub, who: str | None = None, keep: int = MAX_ROWS) -> None:
+    def __init__(self, hub: Hub, who: str | None = None, max_rows: int = MAX_ROWS) -> None:
         super().__init__()
         self.hub = hub
         self.who = who
-        self.boards = Boards(hub, keep)
-        self._legible = Legible()
+        self.boards = Boards(hub, max_rows)
+        self._output_filter = CleanOutput()
         # Claims on their way, and the pending requests of claims to release at the end, both by the claim's id.
         self._claiming: dict[str, asyncio.Future[PendingRequest]] = {}
         self._claims: dict[str, str] = {}
@@ -91,14 +91,12 @@ class HubbubApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Start the watches."""
         for watch in self.boards.watches():
             self.run_worker(watch(), group="watches")
-        self.set_interval(LOOK_S, self._count)
+        self.set_interval(TICK_S, self._update_tabs)
         self.action_pane("inbox")
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Return the commands of the palette."""
         yield from super().get_system_commands(screen)  # pyright: ignore[reportUnknownMemberType] - as typed there
         for name, _ in PANES:
             yield SystemCommand(f"Go to {name}", f"Shows the {name} pane", lambda name=name: self.action_pane(name))
@@ -106,7 +104,7 @@ class HubbubApp(App[None]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return the filters that each line passes on its way to the terminal, whichever widget it is from."""
-        return (*super().get_line_filters(), self._legible)
+        return (*super().get_line_filters(), self._output_filter)
 
     def notify(
         self,
@@ -121,7 +119,6 @@ class HubbubApp(App[None]):
         super().notify(line(message), title=line(title), severity=severity, timeout=timeout, markup=markup)
 
     def action_pane(self, name: str) -> None:
-        """Show a pane."""
         if len(self.screen_stack) > 1:
             return
         panes = self.query_one("#panes", TabbedContent)
@@ -134,11 +131,9 @@ class HubbubApp(App[None]):
         pane.focus_list()
 
     def action_help(self) -> None:
-        """Show the keys."""
         self.push_screen(Help())
 
     def action_light_or_dark(self) -> None:
-        """Switch between dark and light."""
         self.theme = DARK if self.theme == LIGHT else LIGHT
 
     @property
@@ -160,24 +155,24 @@ class HubbubApp(App[None]):
     def open_request(self, id_: str) -> None:
         """Open a pending request to answer it."""
 
-        async def work() -> None:
+        async def fetch_and_open() -> None:
             try:
                 request = await self.hub.inbox.get(id_)
             except HubbubError as error:
-                self.tell(error)
+                self.show_error(error)
                 return
             if request.state == "open":
                 self.push_screen(AnswerScreen(request))
             else:
                 self.notify(f"it is {outcome(request)}", markup=False)
 
-        self.run_worker(work(), group="open", exclusive=True)
+        self.run_worker(fetch_and_open(), group="open", exclusive=True)
 
-    def answer_for(self, call: Call) -> None:
+    def open_request_of(self, call: Call) -> None:
         """Open the pending request that a call waits for, or else the first that it may have caused."""
-        self.answer_one_of(call.pending_ids or self.boards.perhaps_of(call))
+        self.open_first_open(call.pending_ids or self.boards.candidate_requests(call))
 
-    def answer_one_of(self, ids: Collection[str]) -> None:
+    def open_first_open(self, ids: Collection[str]) -> None:
         """Open the first of these pending requests that is open."""
         for id_ in ids:
             request = self.boards.request(id_)
@@ -187,46 +182,44 @@ class HubbubApp(App[None]):
         self.notify("it asks nothing now")
 
     def show_call(self, id_: str) -> None:
-        """Show one call, live."""
         self.push_screen(CallScreen(id_))
 
     def call_again(self, id_: str) -> None:
         """Open the form of what a call used, filled in with what it was sent with."""
 
-        async def work() -> None:
+        async def find_and_open() -> None:
             try:
-                self.push_screen(InvokeScreen(*await made_again(self.hub, id_)))
-            except NotAgain as reason:
+                self.push_screen(InvokeScreen(*await find_repeated_call(self.hub, id_)))
+            except NotRepeatable as reason:
                 self.notify(str(reason), markup=False)
             except HubbubError as error:
-                self.tell(error)
+                self.show_error(error)
 
-        self.run_worker(work(), group="open", exclusive=True)
+        self.run_worker(find_and_open(), group="open", exclusive=True)
 
-    def use(self, entry: CatalogEntry) -> None:
+    def invoke(self, entry: CatalogEntry) -> None:
         """Call, read or get an entry of the catalog, by a form if it needs arguments."""
-        if entry.kind == "tool" or questions_of(entry):
+        if entry.kind == "tool" or input_fields(entry):
             self.push_screen(InvokeScreen(entry))
             return
 
-        async def work() -> None:
+        async def start_call() -> None:
             try:
-                call = await self.hub.start(entry.server, *request_of(entry, {}))
+                call = await self.hub.start(entry.server, *build_request(entry, {}))
             except HubbubError as error:
-                self.tell(error)
+                self.show_error(error)
             else:
                 self.show_call(call.id)
 
-        self.run_worker(work(), group="open", exclusive=True)
+        self.run_worker(start_call(), group="open", exclusive=True)
 
     def cancel_call(self, call: Call, about: str) -> None:
         """Cancel a call after confirmation; one on the wire is aborted."""
         if call.ended:
             self.notify("this call has ended")
             return
-        verb = "Abort" if call.state == "in_progress" else "Cancel"
-        question = f"{verb} {about} on {line(call.server)}?"
         abort = call.state == "in_progress"
+        question = f"{'Abort' if abort else 'Cancel'} {about} on {line(call.server)}?"
         self.confirm(question, lambda: self.hub.calls.cancel(call.id, abort=abort), "cancelled")
 
     def clear_queue(self, server: str) -> None:
@@ -234,37 +227,37 @@ class HubbubApp(App[None]):
         question = f"Cancel all calls that wait in the queue of {line(server)}?"
         self.confirm(question, lambda: self.hub.calls.clear_queue(server), "the queue is cleared")
 
-    def confirm(self, question: str, work: Callable[[], Awaitable[object]], done: str) -> None:
-        """Run an action after confirmation."""
+    def confirm(self, question: str, action: Callable[[], Awaitable[object]], done: str) -> None:
+        """Run an action after confirmation, and notify of `done`."""
 
-        def decided(yes: bool | None) -> None:
-            if yes:
-                self.do(work(), done)
+        def decide(confirmed: bool | None) -> None:
+            if confirmed:
+                self.start_action(action(), done)
 
-        self.push_screen(Confirm(question), decided)
+        self.push_screen(Confirm(question), decide)
 
-    def do(self, work: Awaitable[object], done: str) -> None:
-        """Run an action, and report its outcome; an empty `done` when the action does so itself."""
+    def start_action(self, action: Awaitable[object], done: str) -> None:
+        """Run an action, and notify of `done` or of the error; an empty `done` when the action reports it itself."""
 
-        async def doing() -> None:
+        async def run() -> None:
             try:
-                await work
+                await action
             except HubbubError as error:
-                self.tell(error)
+                self.show_error(error)
             else:
                 if done:
                     self.notify(done, markup=False)
 
-        self.run_worker(doing(), group="do")
+        self.run_worker(run(), group="do")
 
-    def tell(self, error: HubbubError) -> None:
+    def show_error(self, error: HubbubError) -> None:
         """Show what the hub refused."""
         self.notify(line(f"{error.message} ({error.reason})"), severity="error", markup=False)
 
     async def claim(self, id_: str, claim_id: str, ttl_s: float, *, take_over: bool) -> None:
         """Claim a pending request, or renew its claim. Raises HubbubError.
 
-        Who leaves meanwhile does not stop it: the hub could make the claim after it was released.
+        Leaving the screen meanwhile does not cancel it: else the hub could make the claim after it was released.
         """
         claiming = asyncio.ensure_future(self.hub.inbox.claim(id_, ttl_s, claim_id=claim_id, take_over=take_over))
         # Read even if nobody waits any more, or asyncio would report the refusal as an error that was lost.
@@ -276,9 +269,9 @@ class HubbubApp(App[None]):
         """Release a claim, also one that is on its way."""
         self._claims[claim_id] = id_
         if self.is_running:
-            self.run_worker(self.release_all(), group="release")
+            self.run_worker(self.release_claims(), group="release")
 
-    async def release_all(self) -> None:
+    async def release_claims(self) -> None:
         """Release all claims; without a hub they lapse by themselves."""
         for claim_id, id_ in [*self._claims.items()]:
             with anyio.move_on_after(RELEASE_S), suppress(HubbubError):
@@ -291,10 +284,13 @@ class HubbubApp(App[None]):
     def _pane(self, name: str) -> ListPane | CatalogPane:
         return self.query_one(f"#{name}", TabPane).query_one(dict(PANES)[name])
 
-    def _count(self) -> None:
+    def _update_tabs(self) -> None:
+        """Show in the tabs how many requests are open, and how many calls and tasks have not ended."""
         if len(self.screen_stack) > 1:
             return
-        counts = {"inbox": self.boards.open.total, "tasks": self._going_tasks, "calls": self._going_calls}
+        going_calls = sum(not row.record.ended for row in self.boards.calls.rows.values())
+        going_tasks = sum(row.record.status in ("working", "input_required") for row in self.boards.tasks.rows.values())
+        counts = {"inbox": self.boards.open.total, "tasks": going_tasks, "calls": going_calls}
         for number, (name, _) in enumerate(PANES, 1):
             count = f" ({counts[name]})" if counts.get(name) else ""
             label = f"{number} {name.title()}{count}"
@@ -304,44 +300,36 @@ class HubbubApp(App[None]):
                 if tab.label.plain != label:
                     tab.label = Content(label)
 
-    @property
-    def _going_calls(self) -> int:
-        return sum(not row.record.ended for row in self.boards.calls.rows.values())
-
-    @property
-    def _going_tasks(self) -> int:
-        return sum(row.record.status in ("working", "input_required") for row in self.boards.tasks.rows.values())
-
 
 # Parts see the application as an `Application`; the type checker compares the two here.
-_as_parts_see_it: type[Application] = HubbubApp
+_type_check: type[Application] = HubbubApp
 
 
 async def run(hub: Hub, who: str | None) -> None:
     """Run the terminal UI until the person leaves it. Raises what ended it otherwise."""
     app = HubbubApp(hub, who)
     try:
-        with undisturbed():
+        with mute_native_stderr():
             await app.run_async()
     finally:
-        await app.release_all()
+        await app.release_claims()
     if app.fault is not None:
         raise app.fault
 
 
 @contextmanager
-def undisturbed() -> Generator[None]:
+def mute_native_stderr() -> Generator[None]:
     """Keep log lines of native libraries off the terminal: they write to descriptor 2, while the screen is drawn on a
     copy."""
-    before, drawn = sys.__stderr__, os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    with os.fdopen(drawn, "w") as screen:
+    original_stderr, terminal_fd = sys.__stderr__, os.dup(2)
+    devnull_fd = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull_fd, 2)
+    with os.fdopen(terminal_fd, "w") as screen:
         sys.__stderr__ = screen  # pyright: ignore[reportAttributeAccessIssue] - where Textual draws
         try:
             yield
         finally:
             screen.flush()
-            sys.__stderr__ = before  # pyright: ignore[reportAttributeAccessIssue] - as it was
-            os.dup2(drawn, 2)
-            os.close(nowhere)
+            sys.__stderr__ = original_stderr  # pyright: ignore[reportAttributeAccessIssue] - as it was
+            os.dup2(terminal_fd, 2)
+            os.close(devnull_fd)

@@ -23,7 +23,7 @@ from hubbub_client.data.watch_events import Progressed, Removed, Reset, Synced, 
 from hubbub_client.errors import HubbubError, PermissionDenied
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_frontend.display.records import call_title, describe_config_change, question_text
+from hubbub_frontend.display.records import describe_config_change, question_text, short_call_title
 from hubbub_frontend.display.text import line
 
 MAX_ROWS = 1000
@@ -43,27 +43,27 @@ class BoardRow(Generic[R]):
 
 
 class Board(Generic[R]):
-    """At most `keep` rows: the newest, or with `first` the oldest.
+    """At most `max_rows` rows: the newest, or with `keep_oldest` the oldest.
 
     `hidden` has the keys of the other rows, each with a word to count it by. `version` grows with every change.
     """
 
-    def __init__(self, keep: int = MAX_ROWS, *, first: bool = False) -> None:
+    def __init__(self, max_rows: int = MAX_ROWS, *, keep_oldest: bool = False) -> None:
         self.rows: dict[str, BoardRow[R]] = {}
         self.hidden: dict[str, str] = {}
         self.version = 0
         self.synced = False
-        self._keep = keep
-        self._first = first
+        self._max_rows = max_rows
+        self._keep_oldest = keep_oldest
 
     def put(self, row: BoardRow[R], word: str = "") -> None:
-        """Add or replace a row."""
+        """Add or replace a row; `word` is what it is counted by while it is hidden."""
         self.version += 1
         if row.key in self.rows:
             self.rows[row.key] = row
             return
-        if len(self.rows) >= self._keep:
-            if self._first:
+        if len(self.rows) >= self._max_rows:
+            if self._keep_oldest:
                 self.hidden[row.key] = word
                 return
             oldest = next(iter(self.rows))
@@ -73,12 +73,10 @@ class Board(Generic[R]):
         self.rows[row.key] = row
 
     def drop(self, key: str) -> None:
-        """Remove a row."""
         if self.rows.pop(key, None) is not None or self.hidden.pop(key, None) is not None:
             self.version += 1
 
     def clear(self) -> None:
-        """Remove all rows."""
         self.rows.clear()
         self.hidden.clear()
         self.version += 1
@@ -89,98 +87,105 @@ class Board(Generic[R]):
         """Return how many rows there are, shown or hidden."""
         return len(self.rows) + len(self.hidden)
 
-    def counted(self, noun: str) -> str:
-        """Return the count in words, and which rows are kept."""
-        which = "oldest" if self._first else "newest"
-        some = f"the {which} {len(self.rows)} of " if self.hidden else ""
-        return f"{some}{self.total} {noun}{'' if self.total == 1 else 's'}"
+    def describe_count(self, noun: str) -> str:
+        """Return the count in words, and which rows are shown: `the newest 1000 of 1200 calls`."""
+        which = "oldest" if self._keep_oldest else "newest"
+        shown = f"the {which} {len(self.rows)} of " if self.hidden else ""
+        return f"{shown}{self.total} {noun}{'' if self.total == 1 else 's'}"
 
     @property
-    def wants_more(self) -> bool:
-        """Return whether there is room for many hidden rows."""
-        return bool(self.hidden) and len(self.rows) < self._keep // 2
+    def has_room_for_hidden(self) -> bool:
+        """Return whether half of the rows are free while others are hidden: reading all again would show them."""
+        return bool(self.hidden) and len(self.rows) < self._max_rows // 2
 
 
 class Boards:
     """All boards of the screen."""
 
-    def __init__(self, hub: Hub, keep: int = MAX_ROWS) -> None:
-        self.servers: Board[Server] = Board(keep)
-        self.open: Board[PendingRequest] = Board(keep, first=True)
-        self.ended: Board[PendingRequest] = Board(keep)
-        self.calls: Board[Call] = Board(keep)
-        self.tasks: Board[Task] = Board(keep)
-        self.lists: Board[CatalogList] = Board(keep)
-        self.hosts: Board[ConnectedHost] = Board(keep)
+    def __init__(self, hub: Hub, max_rows: int = MAX_ROWS) -> None:
+        self.servers: Board[Server] = Board(max_rows)
+        self.open: Board[PendingRequest] = Board(max_rows, keep_oldest=True)
+        self.ended: Board[PendingRequest] = Board(max_rows)
+        self.calls: Board[Call] = Board(max_rows)
+        self.tasks: Board[Task] = Board(max_rows)
+        self.lists: Board[CatalogList] = Board(max_rows)
+        self.hosts: Board[ConnectedHost] = Board(max_rows)
         self.more_hosts = False
         self.hosts_refused = False
         self.progress: dict[str, Progress] = {}
-        self.events: deque[BoardRow[ServerEvent]] = deque(maxlen=keep)
+        self.events: deque[BoardRow[ServerEvent]] = deque(maxlen=max_rows)
         self.events_seen = 0
         self.events_dropped = 0
         # Why the hub refuses a watch, in words.
         self.refusal: str | None = None
         self._hub = hub
-        self._keep = keep
+        self._max_rows = max_rows
 
     def watches(self) -> tuple[Callable[[], Any], ...]:
         """Return the coroutines that keep the boards live; they never end."""
         hub = self._hub
         return (
-            lambda: self._follow(hub.servers.watch, self._server, self.servers),
-            lambda: self._follow(hub.inbox.watch, self._request, self.open, self.ended),
-            lambda: self._follow(hub.calls.watch, self._call, self.calls),
-            lambda: self._follow(hub.tasks.watch, self._task, self.tasks),
-            lambda: self._follow(hub.catalog.watch, self._list, self.lists),
-            self._listen,
+            lambda: self._follow(hub.servers.watch, self._put_server, self.servers),
+            lambda: self._follow(hub.inbox.watch, self._put_request, self.open, self.ended),
+            lambda: self._follow(hub.calls.watch, self._put_call_or_progress, self.calls),
+            lambda: self._follow(hub.tasks.watch, self._put_task, self.tasks),
+            lambda: self._follow(hub.catalog.watch, self._put_list, self.lists),
+            self._follow_events,
         )
 
-    async def read_hosts(self) -> None:
+    async def read_newest_hosts(self) -> None:
         """Read the newest hosts. While the hub does not answer, those read before stay."""
         try:
-            found = await self._hub.hosts.list(limit=self._keep + 1)
+            hosts = await self._hub.hosts.list(limit=self._max_rows + 1)
             self.hosts_refused = False
         except PermissionDenied:
-            found, self.hosts_refused = (), True
+            hosts, self.hosts_refused = (), True
         except HubbubError:
             return
-        self.more_hosts = len(found) > self._keep
+        self.more_hosts = len(hosts) > self._max_rows
         self.hosts.clear()
-        for host in found[: self._keep]:
+        for host in hosts[: self._max_rows]:
             self.hosts.put(BoardRow(host.id, host))
         self.hosts.synced = True
 
     def request(self, id_: str) -> PendingRequest | None:
-        """Return a pending request without payloads, if it is kept."""
-        row = self.open.rows.get(id_) or self.ended.rows.get(id_)
+        """Return a pending request without payloads; None if it is not on a board."""
+        row = self.request_row(id_)
         return row.record if row else None
 
-    def perhaps_of(self, call: Call) -> list[str]:
-        """Return the open pending requests that a call may have caused, where the cause is unknown."""
+    def request_row(self, id_: str) -> BoardRow[PendingRequest] | None:
+        """Return the row of a pending request, open or ended."""
+        return self.open.rows.get(id_) or self.ended.rows.get(id_)
+
+    def candidate_requests(self, call: Call) -> list[str]:
+        """Return the ids of open pending requests that a call may have caused, where the cause is unknown."""
         if call.ended:
             return []
-        found = [
+        ids = [
             row.key
             for row in self.open.rows.values()
             if row.record.server == call.server
             and row.record.call_id is None
             and (not row.record.candidate_call_ids or call.id in row.record.candidate_call_ids)
         ]
-        return [*found, *(id_ for id_ in call.perhaps_pending_ids if id_ in self.open.rows and id_ not in found)]
+        return [*ids, *(id_ for id_ in call.perhaps_pending_ids if id_ in self.open.rows and id_ not in ids)]
 
-    def unknown(self, board: Board[Any] | None) -> str:
+    def loading_status(self, board: Board[Any] | None) -> str:
         """Return why it is not known what the hub has for a board, or of events (None); empty while it is known."""
         if not self._hub.connected:
             return "The hub cannot be reached; what there is will be shown here"
-        return "" if board is None or board.synced else self.refusal or "Loading …"
+        if board is None or board.synced:
+            return ""
+        return self.refusal or "Loading …"
 
-    def open_kinds(self) -> Counter[str]:
+    def count_open_kinds(self) -> Counter[str]:
         """Count the open pending requests of each kind."""
         return Counter(row.record.kind for row in self.open.rows.values()) + Counter(self.open.hidden.values())
 
     async def _follow(
-        self, watch: Callable[[], AsyncGenerator[Any, None]], see: Callable[[Any], None], *boards: Board[Any]
+        self, watch: Callable[[], AsyncGenerator[Any, None]], put: Callable[[Any], None], *boards: Board[Any]
     ) -> None:
+        """Keep boards live, forever: `put` adds a record. The watch begins again when hidden rows can be shown."""
         while True:
             for board in boards:
                 board.clear()
@@ -188,90 +193,85 @@ class Boards:
                 async with aclosing(watch()) as events:
                     async for event in events:
                         self.refusal = None
-                        self._step(event, see, boards)
-                        if boards[0].wants_more:
+                        self._apply(event, put, boards)
+                        if boards[0].has_room_for_hidden:
                             break
             except HubbubError as error:
                 self.refusal = line(error.message)
                 await anyio.sleep(RETRY_S)
 
-    def _step(self, event: Any, see: Callable[[Any], None], boards: tuple[Board[Any], ...]) -> None:
+    def _apply(self, event: Any, put: Callable[[Any], None], boards: tuple[Board[Any], ...]) -> None:
         match event:
             case Upsert(record=record) | Progressed(progress=record):
-                see(record)
+                put(record)
             case Removed(id=id_):
                 for board in boards:
                     board.drop(id_)
-            case Reset() | Synced():
+            case Reset():
                 for board in boards:
-                    if isinstance(event, Reset):
-                        board.clear()
-                    board.synced = isinstance(event, Synced)
+                    board.clear()
+            case Synced():
+                for board in boards:
+                    board.synced = True
                     board.version += 1
             case _:
                 pass
 
-    async def _listen(self) -> None:
-        def dropped(count: int) -> None:
+    async def _follow_events(self) -> None:
+        def set_dropped(count: int) -> None:
             self.events_dropped = count
 
         while True:
             try:
-                async with aclosing(self._hub.events.watch(on_dropped=dropped)) as events:
+                async with aclosing(self._hub.events.watch(on_dropped=set_dropped)) as events:
                     async for event in events:
                         self.events_seen += 1
-                        params = replace(event, params=_small(event.params))
-                        self.events.append(BoardRow(str(self.events_seen), params, line(told(event))))
+                        bounded = replace(event, params=_bounded_params(event.params))
+                        self.events.append(BoardRow(str(self.events_seen), bounded, line(event_line(event))))
             except HubbubError as error:
                 self.refusal = line(error.message)
                 await anyio.sleep(RETRY_S)
 
-    def _server(self, server: Server) -> None:
+    def _put_server(self, server: Server) -> None:
         self.servers.put(BoardRow(server.name, server))
 
-    def _request(self, request: PendingRequest) -> None:
-        short = replace(request, request=None, answer=_gist(request.answer))
-        row = BoardRow(request.id, short, _about(question_text(request), request.defect))
+    def _put_request(self, request: PendingRequest) -> None:
+        short = replace(request, request=None, answer=_answer_without_content(request.answer))
+        row = BoardRow(request.id, short, _subject_line(question_text(request), request.defect))
         if request.state == "open":
             self.open.put(row, request.kind)
         else:
             self.open.drop(request.id)
             self.ended.put(row)
 
-    def _call(self, seen: Call | Progress) -> None:
-        if isinstance(seen, Progress):
-            if len(self.progress) >= self._keep:
+    def _put_call_or_progress(self, record: Call | Progress) -> None:
+        if isinstance(record, Progress):
+            if len(self.progress) >= self._max_rows:
                 del self.progress[next(iter(self.progress))]
-            self.progress[seen.call_id] = seen
+            self.progress[record.call_id] = record
             self.calls.version += 1
             return
-        if seen.ended:
-            self.progress.pop(seen.id, None)
-        error = seen.error and replace(seen.error, details=None, message=line(seen.error.message or ""))
-        result = {"isError": True} if as_object(seen.result).get("isError") else None
-        short = replace(seen, params=None, result=result, error=error)
-        self.calls.put(BoardRow(seen.id, short, _about(called(seen), seen.defect)))
+        if record.ended:
+            self.progress.pop(record.id, None)
+        error = record.error and replace(record.error, details=None, message=line(record.error.message or ""))
+        result = {"isError": True} if as_object(record.result).get("isError") else None
+        short = replace(record, params=None, result=result, error=error)
+        self.calls.put(BoardRow(record.id, short, _subject_line(short_call_title(record), record.defect)))
 
-    def _task(self, task: Task) -> None:
+    def _put_task(self, task: Task) -> None:
         self.tasks.put(BoardRow(task.id, replace(task, status_message=line(task.status_message or ""))))
 
-    def _list(self, entries: CatalogList) -> None:
+    def _put_list(self, entries: CatalogList) -> None:
         self.lists.put(BoardRow(entries.id, entries))
 
 
-def _gist(answer: object) -> object:
-    """Return of an answer what was done, without what was given."""
-    given = as_object(answer)
-    return {"error": {}} if given.get("error") is not None else {"action": given.get("action")}
+def _answer_without_content(answer: object) -> object:
+    """Return what a person did by an answer, without what they filled in."""
+    fields = as_object(answer)
+    return {"error": {}} if fields.get("error") is not None else {"action": fields.get("action")}
 
 
-def called(call: Call) -> str:
-    """Return what is called: the name of a tool, else the method and what it is about."""
-    return call_title(call).removeprefix("tools/call ")
-
-
-def told(event: ServerEvent) -> str:
-    """Return an event in one line."""
+def event_line(event: ServerEvent) -> str:
     params = as_object(event.params)
     match event.kind:
         case "stderr" | "throttled":
@@ -279,19 +279,19 @@ def told(event: ServerEvent) -> str:
         case "log":
             return f"{params.get('level')}: {params.get('data')}"
         case "progress":
-            total = params.get("total")
-            return f"{params.get('progress')}{f'/{total}' if total else ''} {params.get('message') or ''}"
+            total = f"/{params['total']}" if params.get("total") else ""
+            return f"{params.get('progress')}{total} {params.get('message') or ''}"
         case "config_reloaded" | "config_problem":
             return describe_config_change(params)
         case _:
             return " ".join((event.method or "", *(f"{name}={value}" for name, value in params.items())))
 
 
-def _about(words: str, defect: str | None) -> str:
+def _subject_line(subject: str, defect: str | None) -> str:
     """Return the subject of a record in a line; a defect comes first."""
-    return line(f"(not whole) {words}" if defect else words)
+    return line(f"(not whole) {subject}" if defect else subject)
 
 
-def _small(params: Any) -> Any:
+def _bounded_params(params: Any) -> Any:
     text = str(params)
     return params if len(text) <= 4000 else {"shortened": text[:4000]}

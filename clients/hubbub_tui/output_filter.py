@@ -8,7 +8,7 @@ from textual.filter import LineFilter
 from hubbub_shared.legible import clean, is_clean
 
 
-class Legible(LineFilter):
+class CleanOutput(LineFilter):
     """Keeps text of any widget from steering the terminal: colours and movements are Textual's own.
 
     Text of others is cleaned earlier, so that its width is known. This catches the rest: pasted text, and what widgets
@@ -17,8 +17,8 @@ class Legible(LineFilter):
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the same segments, each cleaned and as wide as before."""
-        return [each if each.control or is_clean(each.text) else _cleaned(each) for each in segments]
+        return [each if each.control or is_clean(each.text) else _clean_segment(each) for each in segments]
 
 
-def _cleaned(segment: Segment) -> Segment:
+def _clean_segment(segment: Segment) -> Segment:
     return Segment(set_cell_size(clean(segment.text), segment.cell_length), segment.style)

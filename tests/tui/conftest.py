@@ -81,19 +81,19 @@ async def at_terminal(
     hub: RunningHub | ScriptedHub,
     who: str = "ann",
     size: tuple[int, int] = (80, 24),
-    keep: int = 1000,
+    max_rows: int = 1000,
     *,
     notices: bool = False,
 ) -> AsyncIterator[Person]:
     """Runs the terminal UI; what it still claims at the end is given back. Notices cover a part of the screen."""
     async with hubbub_client.connect(data_dir=hub.data_dir, name=who, connect_timeout_s=1) as client:
-        app = HubbubApp(client, who, keep)
+        app = HubbubApp(client, who, max_rows)
         app.animation_level = "none"
         try:
             async with app.run_test(size=size, notifications=notices) as pilot:
                 yield Person(app, pilot)
         finally:
-            await app.release_all()
+            await app.release_claims()
 
 
 def demo() -> dict[str, Any]:

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from hubbub.v1 import server_pb2
-from hubbub_tui.screens.new_server import spec_of
+from hubbub_tui.screens.new_server import parse_spec
 
 from ..clients.conftest import Refusal, ScriptedHub, hub
 from .conftest import LIMIT_S, at_terminal
@@ -80,15 +80,15 @@ async def test_a_server_at_a_url_has_headers_and_a_program_has_variables(hub: Sc
         await ann.no_longer_sees("Command or URL")
     (asked,) = hub.requests("AddServer")
     assert dict(asked.spec.http.headers) == {"Authorization": "Bearer a:b", "x-team": "one"}
-    spec = spec_of("a", "npx x", "TOKEN = a=b\n")
+    spec = parse_spec("a", "npx x", "TOKEN = a=b\n")
     assert (spec.env, spec.headers) == ({"TOKEN": "a=b"}, None)
     with pytest.raises(ValueError, match="environment variables: line 2 is not NAME=VALUE"):
-        spec_of("a", "npx x", "A=\nB")
+        parse_spec("a", "npx x", "A=\nB")
 
 
 def test_a_server_is_a_url_or_a_command() -> None:
-    assert spec_of("a", "https://mcp.example.com/mcp").url == "https://mcp.example.com/mcp"
-    assert (spec_of("a", "npx -y 'a b'").command, spec_of("a", "npx -y 'a b'").args) == ("npx", ["-y", "a b"])
+    assert parse_spec("a", "https://mcp.example.com/mcp").url == "https://mcp.example.com/mcp"
+    assert (parse_spec("a", "npx -y 'a b'").command, parse_spec("a", "npx -y 'a b'").args) == ("npx", ["-y", "a b"])
     for name, reached, says in (("", "x", "a name"), ("a", "", "a command, or a URL"), ("a", "x 'y", "cannot be read")):
         with pytest.raises(ValueError, match=says):
-            spec_of(name, reached)
+            parse_spec(name, reached)

@@ -12,9 +12,9 @@ from hubbub_frontend.display import text
 from hubbub_frontend.display.questions import render_request
 from hubbub_frontend.display.records import call_title, question_text
 from hubbub_frontend.forms import fields, parse_value
-from hubbub_tui.boards import Boards, told
-from hubbub_tui.panes.calls import bar, call_text
-from hubbub_tui.screens.invocation import questions_of, request_of
+from hubbub_tui.boards import Boards, event_line
+from hubbub_tui.panes.calls import render_call, render_progress
+from hubbub_tui.screens.invocation import build_request, input_fields
 
 NOW = datetime.now(UTC)
 WORDS = """
@@ -61,14 +61,14 @@ def test_any_call_can_be_shown(method: str, params: Any, result: Any) -> None:
     )  # fmt: skip
     fit(text.line(call_title(call)))
     boards: Any = Boards(None)  # pyright: ignore[reportArgumentType] - none of its watches is started
-    fit(call_text(call, boards).plain)
+    fit(render_call(call, boards).plain)
 
 
 @given(st.sampled_from(("tool", "resource", "template", "prompt")), objects)
 def test_any_entry_of_a_catalog_can_be_used(kind: Any, entry: dict[str, Any]) -> None:
     record = CatalogEntry(server="s", kind=kind, object={**entry, "name": "n", "uri": "x://{y}"})
-    questions = questions_of(record)
-    request_of(record, {each.name: "1" for each in questions})
+    questions = input_fields(record)
+    build_request(record, {each.name: "1" for each in questions})
 
 
 @given(anything, st.text(alphabet=string.printable, max_size=10) | st.text(alphabet=string.digits, min_size=400))
@@ -85,9 +85,9 @@ def test_any_schema_has_questions_that_take_an_answer_or_say_why_not(schema: Any
 
 @given(st.sampled_from(("log", "stderr", "progress", "other")), anything)
 def test_any_event_can_be_told(kind: Any, params: Any) -> None:
-    fit(text.line(told(ServerEvent(server="s", kind=kind, params=params, method=None, call_id=None, at=NOW))))
+    fit(text.line(event_line(ServerEvent(server="s", kind=kind, params=params, method=None, call_id=None, at=NOW))))
 
 
 @given(st.floats(), st.none() | st.floats())
 def test_any_progress_has_a_bar(progress: float, total: float | None) -> None:
-    fit(bar(Progress(call_id="c", progress=progress, total=total, message=None)).plain)
+    fit(render_progress(Progress(call_id="c", progress=progress, total=total, message=None)).plain)

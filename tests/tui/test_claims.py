@@ -71,7 +71,7 @@ def test_the_open_request_that_ends_first_comes_first_and_then_the_oldest(monkey
         asks("later", "?", age_s=5, left_s=90),
         asks("soon", "?", age_s=0, left_s=30),
     ):
-        boards._request(conversion.read(PendingRequest, each))
+        boards._put_request(conversion.read(PendingRequest, each))
     monkeypatch.setattr(InboxPane, "boards", boards)
     assert [row.key for row in InboxPane().rows()] == ["soon", "later", "old", "young"]
 
@@ -110,7 +110,7 @@ async def test_what_json_does_not_have_is_said_and_kept_to_be_mended(hub: Script
 async def test_a_claim_is_taken_over_once_for_each_time_that_is_asked(
     hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer, "AGAIN_S", 0.01)
+    monkeypatch.setattr(answer, "RETRY_CLAIM_S", 0.01)
     script(hub, asks("r1", "Soup or pie?"))
     tries = Tries(elsewhere)
     hub.replies["ClaimPendingRequest"] = tries

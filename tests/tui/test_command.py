@@ -17,7 +17,7 @@ import pytest
 from textual.app import App
 
 import hubbub_client
-from hubbub_tui.app import HubbubApp, run, undisturbed
+from hubbub_tui.app import HubbubApp, mute_native_stderr, run
 
 from ..clients.conftest import ScriptedHub, hub
 from .conftest import LIMIT_S, demo
@@ -59,7 +59,7 @@ async def test_the_command_fills_the_terminal_and_leaves_it_as_it_was(start_hub:
 
 
 def test_what_libraries_log_does_not_run_over_the_screen(capfd: pytest.CaptureFixture[str]) -> None:
-    with undisturbed():
+    with mute_native_stderr():
         os.write(2, b"noise")
         print("drawn", file=sys.__stderr__)
     os.write(2, b"heard again")

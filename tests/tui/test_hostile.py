@@ -113,7 +113,7 @@ async def test_ten_thousand_questions_are_counted_and_do_not_freeze_the_screen(h
 async def test_hidden_questions_move_up_as_others_are_answered(hostile: RunningHub) -> None:
     await hostile.client.start_tool("hostile", "flood", {"count": 12})
     requests = await hostile.asked(12)
-    async with at_terminal(hostile, size=(80, 40), keep=10) as ann:
+    async with at_terminal(hostile, size=(80, 40), max_rows=10) as ann:
         await ann.sees("the oldest 10 of 12 open requests", "A question 9")
         for request in requests[:7]:
             await request.decline()

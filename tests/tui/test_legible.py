@@ -9,7 +9,7 @@ from textual.widgets import Static
 from hubbub.v1 import inbox_pb2, server_pb2
 from hubbub_shared.legible import NOT_LEGIBLE, is_clean
 from hubbub_tui.app import HubbubApp
-from hubbub_tui.output_filter import Legible
+from hubbub_tui.output_filter import CleanOutput
 
 from ..clients.conftest import ScriptedHub, hub
 from .conftest import Person, at_terminal
@@ -174,7 +174,7 @@ async def test_nothing_in_a_pasted_text_or_in_a_widget_of_any_kind_steers_the_sc
 
 def test_what_is_cleaned_last_is_as_wide_as_before() -> None:
     segments = [Segment("ab"), Segment(f"a{TRICK}b"), Segment("\u202e東京"), Segment("x", None, [(ControlType.BELL,)])]
-    shown = Legible().apply(segments, Color(0, 0, 0))
+    shown = CleanOutput().apply(segments, Color(0, 0, 0))
     assert [each.cell_length for each in shown] == [each.cell_length for each in segments]
     assert all(each.control or is_clean(each.text) for each in shown)
     assert shown[0] is segments[0]

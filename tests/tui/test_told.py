@@ -11,8 +11,8 @@ from hubbub_client.data import conversion
 from hubbub_client.data.records import Call, Moment, PendingRequest, Server
 from hubbub_frontend.display.questions import render_request
 from hubbub_tui.boards import Boards
-from hubbub_tui.panes.calls import call_text, standing
-from hubbub_tui.panes.inbox import holder
+from hubbub_tui.panes.calls import render_call, styled_call_state
+from hubbub_tui.panes.inbox import render_holder
 from hubbub_tui.panes.servers import ServersPane
 
 
@@ -53,7 +53,7 @@ def test_a_question_names_the_calls_of_which_one_has_led_to_it() -> None:
 
 def test_a_question_whose_call_is_over_says_so_in_the_list_and_above_it() -> None:
     over = question(cause_ended="its call was \x1bcancelled")
-    assert holder(over).plain == "call over"
+    assert render_holder(over).plain == "call over"
     shown = render_request(over).plain
     assert "its call was" in shown
     assert "an answer may come too late" in shown
@@ -72,30 +72,30 @@ def test_an_answer_that_came_too_late_is_not_said_to_be_delivered() -> None:
 
 def test_a_call_that_perhaps_waits_says_so_and_which_questions_count(boards: Boards) -> None:
     call = called(perhaps_pending_request_ids=["r1"])
-    assert standing(call).plain == "perhaps waiting"
-    assert standing(called()).plain == "in progress"
-    boards._request(question(candidate_call_ids=["c1", "c2"]))
-    assert boards.perhaps_of(call) == ["r1"]
-    assert boards.perhaps_of(called(state=call_pb2.CALL_STATE_COMPLETED)) == []
-    assert "one waits for an answer, perhaps for this call" in call_text(call, boards).plain
-    boards._request(question(candidate_call_ids=["c2", "c3"]))
-    assert boards.perhaps_of(called()) == []
-    assert boards.perhaps_of(called(state=call_pb2.CALL_STATE_COMPLETED)) == []
+    assert styled_call_state(call).plain == "perhaps waiting"
+    assert styled_call_state(called()).plain == "in progress"
+    boards._put_request(question(candidate_call_ids=["c1", "c2"]))
+    assert boards.candidate_requests(call) == ["r1"]
+    assert boards.candidate_requests(called(state=call_pb2.CALL_STATE_COMPLETED)) == []
+    assert "one waits for an answer, perhaps for this call" in render_call(call, boards).plain
+    boards._put_request(question(candidate_call_ids=["c2", "c3"]))
+    assert boards.candidate_requests(called()) == []
+    assert boards.candidate_requests(called(state=call_pb2.CALL_STATE_COMPLETED)) == []
 
 
 def test_what_cannot_be_shown_whole_is_marked(boards: Boards) -> None:
     call = called(defect="its params are no JSON")
-    boards._call(call)
-    boards._request(question(defect="its deadline is no time"))
+    boards._put_call_or_progress(call)
+    boards._put_request(question(defect="its deadline is no time"))
     assert boards.calls.rows["c1"].about.startswith("(not whole)")
     assert boards.open.rows["r1"].about == "(not whole) Well?"
-    assert "its params are no JSON" in call_text(call, boards).plain
+    assert "its params are no JSON" in render_call(call, boards).plain
     assert "its deadline is no time" in render_request(question(defect="its deadline is no time")).plain
 
 
 async def test_a_server_that_was_given_up_says_what_brings_it_back(boards: Boards) -> None:
     server = conversion.read(Server, server_pb2.Server(name="ext", gave_up=True, defect="no such port"))
-    boards._server(server)
+    boards._put_server(server)
     row = boards.servers.rows["ext"]
     shown = [column.cell(row) for column in ServersPane.COLUMNS]
     assert "gave up" in [getattr(each, "plain", each) for each in shown]
@@ -106,6 +106,6 @@ async def test_a_server_that_was_given_up_says_what_brings_it_back(boards: Board
 
 
 async def test_what_was_noted_about_a_server_stands_in_its_detail(boards: Boards) -> None:
-    boards._server(conversion.read(Server, server_pb2.Server(name="ext", notes=["a list leads in circles"])))
+    boards._put_server(conversion.read(Server, server_pb2.Server(name="ext", notes=["a list leads in circles"])))
     detail = (await ServersPane().detail(boards.servers.rows["ext"])).plain
     assert "Noted\na list leads in circles" in detail

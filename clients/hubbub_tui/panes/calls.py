@@ -19,105 +19,107 @@ from hubbub_frontend.display.records import (
     local_datetime,
     outcome,
     relative_time,
+    short_call_title,
 )
 from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.display.timeline import build_timeline
 from hubbub_frontend.error_help import help_hint
-from hubbub_tui.boards import Board, BoardRow, Boards, called
+from hubbub_tui.boards import Board, BoardRow, Boards
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.widgets.table import Column
 
-SPOKEN = frozenset(("tools/call", "resources/read", "prompts/get", "completion/complete"))
 BAR_WIDTH = 24
-MAX_ASKED = 200
+MAX_REQUESTS = 200
 
 
-async def call_in_full(hub: Hub, id_: str, boards: Boards) -> tuple[Call, Text]:
+async def fetch_call_text(hub: Hub, id_: str, boards: Boards) -> tuple[Call, Text]:
     """Fetch a call and render it in full. Raises HubbubError."""
     call = await hub.calls.get(id_)
-    asked = await hub.inbox.list(call_id=id_, limit=MAX_ASKED) if call.ended and call.pending_ids else ()
+    requests = await hub.inbox.list(call_id=id_, limit=MAX_REQUESTS) if call.ended and call.pending_ids else ()
     host = None if call.ended else await fetch_waiting_host(hub, id_)
-    return call, call_text(call, boards, asked, host)
+    return call, render_call(call, boards, requests, host)
 
 
-def call_text(
-    call: Call, boards: Boards, asked: Sequence[PendingRequest] = (), host: ConnectedHost | None = None
+def render_call(
+    call: Call, boards: Boards, requests: Sequence[PendingRequest] = (), host: ConnectedHost | None = None
 ) -> Text:
-    """Render a call in full; `asked` are the pending requests that it caused, once it has ended; `host` waits."""
-    page = DetailText().defect(call.defect).fact("state", standing(call))
+    """Render a call in full.
+
+    `requests` are the pending requests that it caused, once it has ended; `host` is the one that waits for it.
+    """
+    page = DetailText().defect(call.defect).fact("state", styled_call_state(call))
     progress = boards.progress.get(call.id)
     if progress is not None and not call.ended:
-        page.fact("progress", bar(progress))
+        page.fact("progress", render_progress(progress))
     if call.error:
         page.fact("error", f"{call.error.code} ({call.error.category})", "red").fact("says", call.error.message, "red")
         page.fact("help", help_hint(call.error.code, call.error.help_url))
-    _requests(page, call, boards)
-    _result(page, call)
-    page.heading("Call").fact("what", called(call)).fact("method", call.method).fact("server", call.server)
+    _add_requests(page, call, boards)
+    if call.result is not None:
+        _add_result(page, call)
+    page.heading("Call").fact("what", short_call_title(call)).fact("method", call.method).fact("server", call.server)
     page.fact("task", call.task_id).fact("host", host and name_and_version(host))
-    page.fact("came", local_datetime(call.created_at)).fact("took", _took(call, asked)).fact("id", call.id)
+    page.fact("came", local_datetime(call.created_at))
+    if call.completed_at is not None:
+        timeline = build_timeline(call, requests, call.completed_at)
+        page.fact("took", f"{format_duration(timeline.total_s)}: {timeline.summary}")
+    page.fact("id", call.id)
     if call.params:
         page.heading("Params").json(call.params)
     return page.text
 
 
-def waits_for(call: Call, boards: Boards) -> object:
+def waiting_version(call: Call, boards: Boards) -> object:
     """Return a value that changes with what a call waits for."""
-    asked = [request.state if (request := boards.request(id_)) else "" for id_ in call.pending_ids]
-    return boards.progress.get(call.id), asked, boards.perhaps_of(call)
+    states = [request.state if (request := boards.request(id_)) else "" for id_ in call.pending_ids]
+    return boards.progress.get(call.id), states, boards.candidate_requests(call)
 
 
-def standing(call: Call) -> Text:
+def styled_call_state(call: Call) -> Text:
     """Return the state of a call; one that may have caused an open pending request is perhaps waiting."""
     return text.styled_state(call_state(call))
 
 
-def bar(progress: Progress) -> Text:
+def render_progress(progress: Progress) -> Text:
     """Return progress, as a bar if there is a total."""
+    description = text.line(describe_progress(progress))
     if not progress.total or not math.isfinite(share := progress.progress / progress.total):
-        return Text(text.line(describe_progress(progress)))
+        return Text(description)
     done = round(BAR_WIDTH * min(max(share, 0), 1))
-    return Text.assemble(
-        ("━" * done, "cyan"), ("━" * (BAR_WIDTH - done), "dim"), f" {text.line(describe_progress(progress))}"
-    )
+    return Text.assemble(("━" * done, "cyan"), ("━" * (BAR_WIDTH - done), "dim"), f" {description}")
 
 
-def _requests(page: DetailText, call: Call, boards: Boards) -> None:
-    asked = len(boards.perhaps_of(call))
-    if asked:
-        wanted = "an answer" if asked == 1 else f"{asked} answers"
+def _add_requests(page: DetailText, call: Call, boards: Boards) -> None:
+    """List what the call asks, and say how to answer what it perhaps asks."""
+    candidates = len(boards.candidate_requests(call))
+    if candidates:
+        wanted = "an answer" if candidates == 1 else f"{candidates} answers"
         page.paragraph(
             f"{text.line(call.server)} waits for {wanted}, perhaps for this call: press a to answer", "yellow"
         )
-    if not call.pending_ids:
-        return
-    page.heading("Requests")
+    if call.pending_ids:
+        page.heading("Requests")
     for id_ in call.pending_ids:
-        request, row = boards.request(id_), boards.open.rows.get(id_) or boards.ended.rows.get(id_)
-        where = text.styled_state(outcome(request)) if request else Text("-")
-        by = f" by {text.line(request.answered_by)}" if request and request.answered_by else ""
-        page.paragraph(Text.assemble("• ", where, by, f"  {row.about if row else text.line(id_)}"))
-        if call.state == "waiting_input" and request and request.state == "open":
+        row = boards.request_row(id_)
+        if row is None:
+            page.paragraph(Text.assemble("• ", "-", f"  {text.line(id_)}"))
+            continue
+        request = row.record
+        by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
+        page.paragraph(Text.assemble("• ", text.styled_state(outcome(request)), by, f"  {row.about}"))
+        if call.state == "waiting_input" and request.state == "open":
             page.paragraph("  press a to answer it", "dim")
 
 
-def _result(page: DetailText, call: Call) -> None:
-    if call.result is None:
-        return
+def _add_result(page: DetailText, call: Call) -> None:
+    """Show the result as text where its method is known; as JSON otherwise, and if it is structured."""
     result = as_object(call.result)
     failed = bool(result.get("isError"))
     page.heading("Result, which the tool says is an error" if failed else "Result")
-    spoken = content.describe_result(call.method, result) if call.method in SPOKEN else ""
-    page.paragraph(spoken, "red" if failed else "")
-    if not spoken or "structuredContent" in result:
+    described = content.describe_result(call.method, result)
+    page.paragraph(described, "red" if failed else "")
+    if not described or "structuredContent" in result:
         page.json(result.get("structuredContent", call.result))
-
-
-def _took(call: Call, asked: Sequence[PendingRequest]) -> str | None:
-    if call.completed_at is None:
-        return None
-    line = build_timeline(call, asked, call.completed_at)
-    return f"{format_duration(line.total_s)}: {line.summary}"
 
 
 class CallsPane(ListPane):
@@ -135,7 +137,7 @@ class CallsPane(ListPane):
         Column("server", lambda row: row.record.server, 12),
         Column("call", lambda row: row.about),
         Column("asks", lambda row: str(len(row.record.pending_ids) or "-"), 4, wide=True),
-        Column("state", lambda row: standing(row.record), 15),
+        Column("state", lambda row: styled_call_state(row.record), 15),
     )
 
     @property
@@ -146,44 +148,39 @@ class CallsPane(ListPane):
         return sorted(self.board.rows.values(), key=lambda row: row.record.created_at, reverse=True)
 
     def summary(self) -> str:
-        board = self.board
-        going = sum(row.record.state not in CALL_ENDED for row in board.rows.values())
-        if not board.total:
+        if not self.board.total:
             return "No calls yet"
-        return f"{board.counted('call')} · {going} not ended"
+        going = sum(row.record.state not in CALL_ENDED for row in self.board.rows.values())
+        return f"{self.board.describe_count('call')} · {going} not ended"
 
-    def nothing(self) -> Text:
+    def empty_detail(self) -> Text:
         return DetailText().paragraph("5 shows what can be called; enter on a tool calls it.").text
 
-    def words(self, row: BoardRow[Any]) -> str:
-        return f"{super().words(row)} {row.record.state} {call_state(row.record)}"
+    def search_text(self, row: BoardRow[Any]) -> str:
+        return f"{super().search_text(row)} {row.record.state} {call_state(row.record)}"
 
     def open_row(self, row: BoardRow[Any]) -> None:
         self.hub_app.show_call(row.key)
 
-    def aspect(self, row: BoardRow[Any]) -> object:
-        return row, waits_for(row.record, self.boards)
+    def detail_version(self, row: BoardRow[Any]) -> object:
+        return row, waiting_version(row.record, self.boards)
 
     async def detail(self, row: BoardRow[Any]) -> Text:
-        return (await call_in_full(self.hub_app.hub, row.key, self.boards))[1]
+        return (await fetch_call_text(self.hub_app.hub, row.key, self.boards))[1]
 
     def action_answer(self) -> None:
-        """Open the pending request that the call waits for."""
         if (row := self.current) is not None:
-            self.hub_app.answer_for(row.record)
+            self.hub_app.open_request_of(row.record)
 
     def action_again(self) -> None:
-        """Open the form of what was called, filled in as before."""
         if (row := self.current) is not None:
             self.hub_app.call_again(row.key)
 
     def action_cancel(self) -> None:
-        """Cancel the call."""
         if (row := self.current) is not None:
             self.hub_app.cancel_call(row.record, row.about)
 
     def action_clear_queue(self) -> None:
-        """Cancel the queued calls of its server."""
         if (row := self.current) is not None:
             self.hub_app.clear_queue(row.record.server)
 

@@ -1,7 +1,6 @@
 """The pane of the catalog: what the servers offer, as a tree, and the way to use it."""
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, cast
 
 import anyio
@@ -21,14 +20,18 @@ from hubbub_frontend.display import text
 from hubbub_frontend.display.records import local_datetime
 from hubbub_frontend.display.text import DetailText
 from hubbub_tui.boards import MAX_ROWS
-from hubbub_tui.panes.pane import SETTLE_S, TICK_S, PaneFilter
+from hubbub_tui.panes.pane import CURSOR_REST_S, TICK_S, PaneFilter
 from hubbub_tui.widgets.part import UP_DOWN, Part, Scroll
 
 PLURALS = {"tool": "tools", "resource": "resources", "template": "templates", "prompt": "prompts"}
 KINDS = list(PLURALS)
+SHOWN_KEYS = frozenset(("name", "title", "description", "uri", "uriTemplate", "icons"))
 USES = {"tool": "call it", "resource": "read it", "template": "read one", "prompt": "get it"}
 # Up to so many tools are shown without being asked for.
-FEW = 100
+MAX_TOOLS_EXPANDED = 100
+
+# Lists that have been read, or never will be: an empty one is not shown.
+SETTLED_FRESHNESS = ("empty", "unknown", "fresh")
 
 Node = TreeNode[Any]
 
@@ -50,11 +53,12 @@ class CatalogPane(Part, Vertical):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: object = None
+        self._drawn_version: object = None
         self._detailed: object = self
+        # The nodes of servers by name, and those of lists by id.
         self._branches: dict[str, Node] = {}
         # By list: its state when its entries were fetched, the entries, and those that its branch shows.
-        self._asked: dict[str, CatalogList] = {}
+        self._fetched: dict[str, CatalogList] = {}
         self._entries: dict[str, Sequence[CatalogEntry]] = {}
         self._shown: dict[str, Sequence[CatalogEntry]] = {}
         self._summary = Static(classes="summary", markup=False)
@@ -72,61 +76,69 @@ class CatalogPane(Part, Vertical):
             yield self._detail
 
     def on_mount(self) -> None:
-        """Start following changes."""
         self.set_interval(TICK_S, self.refresh_lists)
 
     def focus_list(self) -> None:
-        """Focus the tree."""
         self._tree.focus()
 
     def refresh_lists(self) -> None:
         """Update the branches to the lists that exist, while the pane is visible."""
         boards = self.hub_app.boards
-        board, unknown = boards.lists, boards.unknown(boards.lists)
-        seen = (board.version, unknown, self._filter.words)
-        if seen == self._seen or not cast("Widget", self.parent).display:
+        board = boards.lists
+        version = (board.version, boards.loading_status(board), self._filter.words)
+        if version == self._drawn_version or not cast("Widget", self.parent).display:
             return
-        self._seen = seen
-        lists = sorted((row.record for row in board.rows.values()), key=lambda each: each.server)
-        tools = sum(each.count for each in lists if each.kind == "tool")
-        known = {each.id for each in lists}
-        for gone in self._asked.keys() - known:
-            del self._asked[gone]
-            self._entries.pop(gone, None)
-        for gone in [key for key, branch in self._branches.items() if branch.data is not None and key not in known]:
-            self._drop(gone)
-        for each in lists:
-            self._draw(each, show=each.kind == "tool" and tools <= FEW)
-        servers = len({each.server for each in lists})
-        entries = sum(each.count for each in lists)
-        said = f"{entries} entr{'y' if entries == 1 else 'ies'} of {servers} server{'' if servers == 1 else 's'}"
-        said = f"{said} · enter opens" if lists else unknown or "No server offers anything yet"
-        if words := self._filter.words:
-            said += f" · {sum(map(len, self._shown.values()))} with {text.line(' '.join(words))}"
-        self._summary.update(said)
+        self._drawn_version = version
+        lists = sorted((row.record for row in board.rows.values()), key=lambda entries: entries.server)
+        self._drop_all_but({entries.id for entries in lists})
+        tools = sum(entries.count for entries in lists if entries.kind == "tool")
+        for entries in lists:
+            self._draw(entries, expand=entries.kind == "tool" and tools <= MAX_TOOLS_EXPANDED)
+        self._summary.update(self._describe(lists))
         self.call_after_refresh(self._show_detail)
 
-    def _draw(self, entries: CatalogList, *, show: bool) -> None:
-        found, searched = self._entries.get(entries.id), bool(self._filter.words)
-        if searched:
-            if self._asked.get(entries.id) != entries:
-                self._ask(entries)
-            found = [each for each in found or () if self._filter.lets_through(_words(each))]
+    def _drop_all_but(self, list_ids: Collection[str]) -> None:
+        for gone in [id_ for id_ in self._fetched if id_ not in list_ids]:
+            del self._fetched[gone]
+            self._entries.pop(gone, None)
+        list_branches = [key for key, branch in self._branches.items() if branch.data is not None]
+        for key in list_branches:
+            if key not in list_ids:
+                self._drop(key)
+
+    def _describe(self, lists: Sequence[CatalogList]) -> str:
+        """Return the line above the tree."""
+        servers = len({entries.server for entries in lists})
+        count = sum(entries.count for entries in lists)
+        if lists:
+            summary = f"{count} entr{'y' if count == 1 else 'ies'} of {servers} server{'' if servers == 1 else 's'}"
+            summary += " · enter opens"
+        else:
+            boards = self.hub_app.boards
+            summary = boards.loading_status(boards.lists) or "No server offers anything yet"
+        if words := self._filter.words:
+            summary += f" · {sum(map(len, self._shown.values()))} with {text.line(' '.join(words))}"
+        return summary
+
+    def _draw(self, entries: CatalogList, *, expand: bool) -> None:
+        """Draw the branch of a list, `expand` it when it is new; with a filter, only a branch that has a match."""
+        found = self._entries.get(entries.id)
+        filtering = bool(self._filter.words)
+        if filtering:
+            if self._fetched.get(entries.id) != entries:
+                self._fetch(entries)
+            found = [entry for entry in found or () if self._filter.matches(_search_text(entry))]
             if not found:
                 self._drop(entries.id)
                 return
-        elif (
-            not entries.count
-            and entries.id not in self._branches
-            and entries.freshness in ("empty", "unknown", "fresh")
-        ):
+        elif entries.id not in self._branches and not entries.count and entries.freshness in SETTLED_FRESHNESS:
             return
         branch = self._branch(entries)
         shown = self._shown.get(entries.id)
-        if (searched and shown != found) or (show and shown is None):
+        if (filtering and shown != found) or (expand and shown is None):
             branch.expand()
-        if branch.is_expanded and self._asked.get(entries.id) != entries:
-            self._ask(entries)
+        if branch.is_expanded and self._fetched.get(entries.id) != entries:
+            self._fetch(entries)
         if found is not None and shown != found:
             self._shown[entries.id] = found
             branch.remove_children()
@@ -136,117 +148,114 @@ class CatalogPane(Part, Vertical):
                 branch.add_leaf(Text(f"… {len(found) - MAX_ROWS} more", style="dim"))
 
     def _branch(self, entries: CatalogList) -> Node:
+        """Return the branch of a list with its label as it is now; make it, and its server's, if need be."""
         tree = self._tree
-        server, label = self._branches.get(entries.server), text.line(entries.server)
+        server, server_label = self._branches.get(entries.server), text.line(entries.server)
         if server is None:
-            before = _place(tree.root, lambda other: str(other.label) > label)
-            server = tree.root.add(Text(label, style="bold"), expand=True, before=before)
+            before = _first_child_after(tree.root, lambda other: str(other.label) > server_label)
+            server = tree.root.add(Text(server_label, style="bold"), expand=True, before=before)
             self._branches[entries.server] = server
             if tree.cursor_node is None or tree.cursor_line < 0:
                 tree.cursor_line = 0
         branch = self._branches.get(entries.id)
         if branch is None:
-            before = _place(server, lambda other: _rank(other.data) > _rank(entries))
+            before = _first_child_after(server, lambda other: _kind_rank(other.data) > _kind_rank(entries))
             branch = self._branches[entries.id] = server.add("", expand=False, before=before)
         branch.data = entries
-        fresh = "" if entries.freshness == "fresh" else f" {entries.freshness}"
-        counted = Text(f"{PLURALS[entries.kind]} {entries.count}")
-        branch.set_label(counted.append(fresh, style=text.STYLES.get(entries.freshness, "dim")))
+        freshness = "" if entries.freshness == "fresh" else f" {entries.freshness}"
+        label = Text(f"{PLURALS[entries.kind]} {entries.count}")
+        branch.set_label(label.append(freshness, style=text.STYLES.get(entries.freshness, "dim")))
         return branch
 
-    def _drop(self, key: str) -> None:
+    def _drop(self, list_id: str) -> None:
         """Remove a branch, and its server's when it was the last one."""
-        branch = self._branches.pop(key, None)
-        self._shown.pop(key, None)
+        branch = self._branches.pop(list_id, None)
+        self._shown.pop(list_id, None)
         if branch is None or branch.parent is None:
             return
         server = branch.parent
         branch.remove()
         if not server.children:
-            self._branches = {key: each for key, each in self._branches.items() if each is not server}
+            self._branches = {key: node for key, node in self._branches.items() if node is not server}
             server.remove()
 
     @on(Tree.NodeExpanded)
-    def _opened(self, event: Tree.NodeExpanded[Any]) -> None:
+    def _fetch_expanded(self, event: Tree.NodeExpanded[Any]) -> None:
         entries = event.node.data
-        if isinstance(entries, CatalogList) and self._asked.get(entries.id) != entries:
-            self._ask(entries)
+        if isinstance(entries, CatalogList) and self._fetched.get(entries.id) != entries:
+            self._fetch(entries)
 
-    def _ask(self, entries: CatalogList) -> None:
-        self._asked[entries.id] = entries
+    def _fetch(self, entries: CatalogList) -> None:
+        self._fetched[entries.id] = entries
 
-        async def work() -> None:
+        async def fetch() -> None:
             try:
                 found, _ = await self.hub_app.hub.catalog.read(entries.kind, entries.server)
             except HubbubError as error:
-                self._asked.pop(entries.id, None)
-                self.hub_app.tell(error)
+                self._fetched.pop(entries.id, None)
+                self.hub_app.show_error(error)
                 return
             self._entries[entries.id] = found
-            self._seen = None
+            self._drawn_version = None
 
-        self.run_worker(work(), group=entries.id, exclusive=True)
+        self.run_worker(fetch(), group=entries.id, exclusive=True)
 
     def action_filter(self) -> None:
-        """Focus the filter."""
-        self._filter.ask()
+        self._filter.show_and_focus()
 
     def action_back(self) -> None:
-        """Show all entries again."""
-        self._filter.clear_words()
+        self._filter.clear_and_hide()
         self.focus_list()
 
     @on(Input.Submitted, ".filter")
-    def _filtered(self) -> None:
+    def _leave_filter(self) -> None:
         self.focus_list()
         # A node has a line only after it was drawn.
         self.call_after_refresh(self._go_to_first)
 
     def _go_to_first(self) -> None:
-        branch = next((each for each in self._branches.values() if each.data is not None), None)
+        branch = next((node for node in self._branches.values() if node.data is not None), None)
         if branch is not None and branch.children:
             self._tree.move_cursor(branch.children[0])
             self._show_detail()
 
     @on(Input.Changed, ".filter")
-    def _filtering(self) -> None:
+    def _apply_filter(self) -> None:
         self.refresh_lists()
 
     @on(Tree.NodeHighlighted)
-    def _moved(self) -> None:
-        self._show_detail()
-
     def _show_detail(self) -> None:
         # Textual does not report every change of the node under the cursor: a new node may have taken the old one's
         # line.
         node = self._tree.cursor_node
         data = node.data if node is not None else None
-        wanted = self._nothing() if data is None else data
-        if wanted is self._detailed or (data is None and wanted == self._detailed):
+        subject = self._empty_hint() if data is None else data
+        if subject is self._detailed or (data is None and subject == self._detailed):
             return
-        self._detailed = wanted
+        self._detailed = subject
 
-        async def work() -> None:
-            await anyio.sleep(SETTLE_S)
-            self._text.update(_described(wanted))
+        async def show() -> None:
+            await anyio.sleep(CURSOR_REST_S)
+            self._text.update(_render_detail(subject))
             self._detail.scroll_home(animate=False)
 
-        self.run_worker(work(), group="detail", exclusive=True)
+        self.run_worker(show(), group="detail", exclusive=True)
 
-    def _nothing(self) -> str:
-        """Return what the detail says while there is no entry."""
+    def _empty_hint(self) -> str:
+        """Return what the detail says while there is no entry under the cursor."""
         lists = self.hub_app.boards.lists
         if self._filter.words and not self._tree.root.children:
             return "Nothing that the servers offer has all these words; escape shows everything."
         if lists.rows:
             return "Open a branch to see what the server offers."
-        unknown = self.hub_app.boards.unknown(lists)
-        return "" if unknown else "What servers offer appears here. 2 shows the servers; there, a adds one."
+        if self.hub_app.boards.loading_status(lists):
+            return ""
+        return "What servers offer appears here. 2 shows the servers; there, a adds one."
 
     @on(Tree.NodeSelected)
-    def _chosen(self, event: Tree.NodeSelected[Any]) -> None:
+    def _invoke_selected(self, event: Tree.NodeSelected[Any]) -> None:
         if isinstance(event.node.data, CatalogEntry):
-            self.hub_app.use(event.node.data)
+            self.hub_app.invoke(event.node.data)
 
     def action_fetch(self) -> None:
         """Refresh the lists of the server under the cursor."""
@@ -255,42 +264,42 @@ class CatalogPane(Part, Vertical):
             node = node.children[0] if node.children else None
         if node is not None and node.data is not None:
             server = node.data.server
-            self.hub_app.do(self.hub_app.hub.catalog.refresh(server), f"the lists of {server} are fetched anew")
+            self.hub_app.start_action(
+                self.hub_app.hub.catalog.refresh(server), f"the lists of {server} are fetched anew"
+            )
 
 
-def _place(parent: Node, after: Callable[[Node], bool]) -> Node | None:
+def _first_child_after(parent: Node, is_after: Callable[[Node], bool]) -> Node | None:
     """Return the first child that sorts after another; None for the end."""
-    return next((child for child in parent.children if after(child)), None)
+    return next((child for child in parent.children if is_after(child)), None)
 
 
-def _rank(entries: CatalogList | None) -> int:
+def _kind_rank(entries: CatalogList | None) -> int:
     return KINDS.index(entries.kind) if entries is not None else len(KINDS)
 
 
-def _words(entry: CatalogEntry) -> str:
+def _search_text(entry: CatalogEntry) -> str:
     return f"{entry.server} {entry.kind} {entry.name} {entry.title or ''} {entry.uri or ''} {entry.description or ''}"
 
 
-def _described(what: object) -> Text:
+def _render_detail(subject: object) -> Text:
+    """Render a list, an entry, or a hint."""
     page = DetailText()
-    match what:
+    match subject:
         case CatalogList():
-            page.fact("server", what.server).fact("kind", what.kind).fact("entries", what.count)
-            page.fact("freshness", text.styled_state(what.freshness))
-            page.fact("fetched", local_datetime(what.fetched_at))
-            if what.error:
-                page.fact("error", f"{what.error.code}: {what.error.message}", "red")
+            page.fact("server", subject.server).fact("kind", subject.kind).fact("entries", subject.count)
+            page.fact("freshness", text.styled_state(subject.freshness))
+            page.fact("fetched", local_datetime(subject.fetched_at))
+            if subject.error:
+                page.fact("error", f"{subject.error.code}: {subject.error.message}", "red")
         case CatalogEntry():
-            page.paragraph(Text(text.line(what.title or what.name), style="bold"))
-            page.paragraph(f"enter to {USES.get(what.kind, 'use it')}", "dim")
-            page.fact("name", what.name if what.title else None).fact("server", what.server).fact("uri", what.uri)
-            page.paragraph(what.description)
-            rest = {key: value for key, value in as_object(what.object).items() if key not in SAID}
+            page.paragraph(Text(text.line(subject.title or subject.name), style="bold"))
+            page.paragraph(f"enter to {USES.get(subject.kind, 'use it')}", "dim")
+            page.fact("name", subject.name if subject.title else None).fact("server", subject.server)
+            page.fact("uri", subject.uri).paragraph(subject.description)
+            rest = {key: value for key, value in as_object(subject.object).items() if key not in SHOWN_KEYS}
             if rest:
-                page.heading("Definition").paragraph(json.dumps(rest, indent=2, ensure_ascii=False))
+                page.heading("Definition").json(rest)
         case _:
-            page.paragraph(str(what), "dim")
+            page.paragraph(str(subject), "dim")
     return page.text
-
-
-SAID = frozenset(("name", "title", "description", "uri", "uriTemplate", "icons"))

@@ -12,7 +12,7 @@ from hubbub_frontend.display.records import HUB, local_datetime
 from hubbub_frontend.display.text import DetailText
 from hubbub_tui.boards import BoardRow
 from hubbub_tui.panes.pane import ListPane
-from hubbub_tui.screens.dialogs import Choose
+from hubbub_tui.screens.dialogs import ChoicePrompt
 from hubbub_tui.widgets.table import Column
 
 STYLES = {"log": "cyan", "stderr": "yellow", "cancelled": "red", "config_problem": "red"}
@@ -58,16 +58,18 @@ class EventsPane(ListPane):
     def summary(self) -> str:
         boards = self.boards
         parts = [f"the last {len(boards.events)} of {boards.events_seen} events" if boards.events else "No events yet"]
-        parts += ["s, e and / choose which"] if boards.events and not (self._server or self._kind) else []
+        chosen = [text.line(choice) for choice in (self._server, self._kind) if choice]
+        if boards.events and not chosen:
+            parts.append("s, e and / choose which")
         if self._paused is not None:
             parts.append(f"PAUSED, {boards.events_seen - self._paused_at} more since")
         if boards.events_dropped:
             parts.append(f"{boards.events_dropped} lost on the way")
-        chosen = [text.line(each) for each in (self._server, self._kind) if each]
-        parts += [f"only {' '.join(chosen)}"] if chosen else []
+        if chosen:
+            parts.append(f"only {' '.join(chosen)}")
         return " · ".join(parts)
 
-    def nothing(self) -> Text:
+    def empty_detail(self) -> Text:
         if self.boards.events:
             return DetailText().paragraph("Nothing fits. s and e choose server and kind; escape clears the words.").text
         page = DetailText().paragraph(
@@ -75,7 +77,7 @@ class EventsPane(ListPane):
         )
         return page.paragraph("Events are not stored: those from before this screen was opened are gone.", "dim").text
 
-    def words(self, row: BoardRow[Any]) -> str:
+    def search_text(self, row: BoardRow[Any]) -> str:
         return f"{row.record.server or HUB} {row.record.kind} {row.about}"
 
     async def detail(self, row: BoardRow[Any]) -> Text:
@@ -87,31 +89,37 @@ class EventsPane(ListPane):
     def action_server(self) -> None:
         """Ask for the server whose events are shown."""
 
-        def chosen(server: str | None) -> None:
+        def choose(server: str | None) -> None:
             self._server = server
 
-        self._choose(
-            "Events of which server?", "of all servers", sorted(self.boards.servers.rows), self._server, chosen
-        )
+        self._ask("Events of which server?", "of all servers", sorted(self.boards.servers.rows), self._server, choose)
 
     def action_kind(self) -> None:
         """Ask for the kind of events that is shown."""
 
-        def chosen(kind: str | None) -> None:
+        def choose(kind: str | None) -> None:
             self._kind = kind
 
-        self._choose("Which events?", "of all kinds", list(get_args(EventKind)), self._kind, chosen)
+        self._ask("Which events?", "of all kinds", list(get_args(EventKind)), self._kind, choose)
 
-    def _choose(
-        self, question: str, every: str, values: Sequence[str], now: str | None, choose: Callable[[str | None], None]
+    def _ask(
+        self,
+        question: str,
+        any_label: str,
+        values: Sequence[str],
+        current: str | None,
+        choose: Callable[[str | None], None],
     ) -> None:
-        def decided(at: int | None) -> None:
-            if at is not None:
-                choose(values[at - 1] if at else None)
+        """Ask for one of the values; `choose` gets None for any of them, and is not called if the person leaves."""
+
+        def decide(index: int | None) -> None:
+            if index is not None:
+                choose(values[index - 1] if index else None)
                 self.refresh_rows(at_once=True)
 
-        shown = [every, *(text.line(each) for each in values)]
-        self.hub_app.push_screen(Choose(question, shown, values.index(now) + 1 if now in values else 0), decided)
+        labels = [any_label, *(text.line(value) for value in values)]
+        current_index = values.index(current) + 1 if current in values else 0
+        self.hub_app.push_screen(ChoicePrompt(question, labels, current_index), decide)
 
     def action_pause(self) -> None:
         """Pause the list, or go on."""
@@ -120,7 +128,6 @@ class EventsPane(ListPane):
         self.refresh_rows(at_once=True)
 
     def action_clear(self) -> None:
-        """Remove all events."""
         self.boards.events.clear()
         self._paused = [] if self._paused is not None else None
         self.refresh_rows(at_once=True)

@@ -1,7 +1,7 @@
 """The pane of hosts: who uses the hub as an MCP server, and what each waits for."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -45,40 +45,39 @@ class HostsPane(ListPane):
     def __init__(self) -> None:
         super().__init__()
         self._read_at = -REFRESH_S
-        self._all = False
+        self._with_gone = False
 
     @property
     def board(self) -> Board[Any]:
         return self.boards.hosts
 
     def version(self) -> object:
-        return self._all, self.board.version
+        return self._with_gone, self.board.version
 
     def rows(self) -> Sequence[BoardRow[ConnectedHost]]:
-        rows = self.board.rows.values()
-        return [row for row in rows if self._all or not row.record.gone]
+        return [row for row in self.board.rows.values() if self._with_gone or not row.record.gone]
 
     def refresh_rows(self, *, at_once: bool = False) -> None:
-        """Show the hosts; read them anew from time to time while the pane is visible."""
+        """Show the hosts; read them again from time to time while the pane is visible."""
         now = time.monotonic()
-        if self.shown and now >= self._read_at + REFRESH_S:
+        if self.is_shown and now >= self._read_at + REFRESH_S:
             self._read_at = now
-            self.run_worker(self.boards.read_hosts(), group="hosts", exclusive=True)
+            self.run_worker(self.boards.read_newest_hosts(), group="hosts", exclusive=True)
         super().refresh_rows(at_once=at_once)
 
     def summary(self) -> str:
-        board = self.board
-        gone = sum(row.record.gone for row in board.rows.values())
-        here = board.total - gone
-        which = "shown, too" if self._all else "h shows them"
-        and_gone = f" · {gone} probably gone: {which}" if gone else ""
-        if not here:
-            return "" if self.boards.hosts_refused else f"No host is connected{and_gone}"
-        some = f"{'of the newest: ' if self.boards.more_hosts else ''}{here} host{'' if here == 1 else 's'}"
-        waiting = sum(hosts.host_state(row.record) == "waiting_input" for row in board.rows.values())
-        return f"{some}{f' · {waiting} waiting for an answer' if waiting else ''}{and_gone}"
+        rows = self.board.rows.values()
+        gone = sum(row.record.gone for row in rows)
+        connected = self.board.total - gone
+        gone_note = f" · {gone} probably gone: {'shown, too' if self._with_gone else 'h shows them'}" if gone else ""
+        if not connected:
+            return "" if self.boards.hosts_refused else f"No host is connected{gone_note}"
+        newest = "of the newest: " if self.boards.more_hosts else ""
+        waiting = sum(hosts.host_state(row.record) == "waiting_input" for row in rows)
+        waiting_note = f" · {waiting} waiting for an answer" if waiting else ""
+        return f"{newest}{connected} host{'' if connected == 1 else 's'}{waiting_note}{gone_note}"
 
-    def nothing(self) -> Text:
+    def empty_detail(self) -> Text:
         if self.boards.hosts_refused:
             return DetailText().paragraph(hosts.REFUSED).text
         return (
@@ -89,81 +88,81 @@ class HostsPane(ListPane):
             .text
         )
 
-    def words(self, row: BoardRow[Any]) -> str:
+    def search_text(self, row: BoardRow[Any]) -> str:
         host: ConnectedHost = row.record
         names = f"{row.key} {hosts.name_and_version(host)} {host.principal} {hosts.endpoint_name(host)}"
         return f"{names} {host.transport} {hosts.host_state(host)}"
 
-    def aspect(self, row: BoardRow[Any]) -> object:
-        return row.record, [_about(each, self.boards) for each in row.record.requests]
+    def detail_version(self, row: BoardRow[Any]) -> object:
+        return row.record, [_describe_request(request, self.boards) for request in row.record.requests]
 
     async def detail(self, row: BoardRow[Any]) -> Text:
         host: ConnectedHost = row.record
         page = DetailText().fact("state", text.styled_state(hosts.host_state(host))).heading("What it waits for")
+        can_answer = False
         for request in host.requests:
-            page.paragraph(f"• {_about(request, self.boards)}, since {request.created_at.astimezone():%H:%M:%S}")
+            since = f"{request.created_at.astimezone():%H:%M:%S}"
+            page.paragraph(f"• {_describe_request(request, self.boards)}, since {since}")
             perhaps = "" if request.pending_request_ids else "perhaps: "
-            for id_ in _asked(request, self.boards):
-                asked = self.boards.open.rows.get(id_)
-                page.paragraph(f"  {perhaps}{asked.about if asked else text.line(id_)}", "yellow")
+            for id_ in _waiting_requests(request, self.boards):
+                can_answer = True
+                open_row = self.boards.open.rows.get(id_)
+                page.paragraph(f"  {perhaps}{open_row.about if open_row else text.line(id_)}", "yellow")
         if not host.requests:
             page.paragraph("nothing at the moment", "dim")
-        elif any(_asked(each, self.boards) for each in host.requests):
+        elif can_answer:
             page.paragraph("press a to answer", "dim")
         page.paragraph("A call that it was given a ticket or a task for goes on without it: 3 shows the calls.", "dim")
-        page.heading("Host").fact("name", hosts.name_and_version(host)).fact("for", host.principal).fact(
-            "sees", hosts.endpoint_name(host)
-        )
+        page.heading("Host").fact("name", hosts.name_and_version(host)).fact("for", host.principal)
+        page.fact("sees", hosts.endpoint_name(host))
         page.fact("over", hosts.transport_name(host)).fact("protocol", host.protocol_version)
         page.fact("connected" if host.has_session else "first seen", local_datetime(host.created_at))
-        page.fact("last seen", local_datetime(host.last_used_at)).fact("stream", hosts.stream_state(host)).fact(
-            "id", host.id
-        )
-        return page.text
+        page.fact("last seen", local_datetime(host.last_used_at)).fact("stream", hosts.stream_state(host))
+        return page.fact("id", host.id).text
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer only what makes sense for the list that is shown."""
-        return self._all == (action == "present") if action in ("gone", "present") else True
+        if action in ("gone", "present"):
+            return self._with_gone == (action == "present")
+        return True
 
     def action_gone(self) -> None:
         """Show also the hosts that have probably gone."""
-        self._turn(True)
+        self._switch(with_gone=True)
 
     def action_present(self) -> None:
         """Show only the hosts that are connected."""
-        self._turn(False)
+        self._switch(with_gone=False)
 
     def action_answer(self) -> None:
         """Open the first pending request that the host waits for."""
         if (row := self.current) is not None:
-            self.hub_app.answer_one_of([id_ for each in row.record.requests for id_ in _asked(each, self.boards)])
+            ids = [id_ for request in row.record.requests for id_ in _waiting_requests(request, self.boards)]
+            self.hub_app.open_first_open(ids)
 
-    def _turn(self, all_: bool) -> None:
-        self._all = all_
+    def _switch(self, *, with_gone: bool) -> None:
+        self._with_gone = with_gone
         self.refresh_rows(at_once=True)
         self.refresh_bindings()
 
     def action_call(self) -> None:
         """Show the oldest call that the host waits for."""
-        row = self.current
-        call = next(_calls(row.record), None) if row is not None else None
-        if call is not None:
-            self.hub_app.show("calls", call)
-        elif row is not None:
+        if (row := self.current) is None:
+            return
+        call_id = next((request.call_id for request in row.record.requests if request.call_id), None)
+        if call_id is None:
             self.notify("it waits for no call")
+        else:
+            self.hub_app.show("calls", call_id)
 
 
-def _calls(host: ConnectedHost) -> Iterator[str]:
-    return (each.call_id for each in host.requests if each.call_id)
-
-
-def _about(request: HostRequest, boards: Boards) -> str:
+def _describe_request(request: HostRequest, boards: Boards) -> str:
     """Return what a request is: the call in words, or its method."""
     call = boards.calls.rows.get(request.call_id or "")
     return f"{call.about} ({text.line(call.record.server)})" if call else text.line(request.method)
 
 
-def _asked(request: HostRequest, boards: Boards) -> Sequence[str]:
+def _waiting_requests(request: HostRequest, boards: Boards) -> Sequence[str]:
     """Return the pending requests that the call of a request waits for, or perhaps waits for."""
     call = boards.calls.rows.get(request.call_id or "")
-    return request.pending_request_ids or (boards.perhaps_of(call.record) if call else ())
+    return request.pending_request_ids or (boards.candidate_requests(call.record) if call else ())

@@ -1,6 +1,6 @@
 """The pane of the inbox: open pending requests, and their history."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -15,30 +15,29 @@ from hubbub_frontend.display.records import outcome, relative_time
 from hubbub_frontend.display.text import DetailText
 from hubbub_tui.boards import Board, BoardRow
 from hubbub_tui.panes.pane import ListPane
-from hubbub_tui.screens.dialogs import REFUSED
-from hubbub_tui.screens.question import in_full, kind
+from hubbub_tui.screens.dialogs import DEFAULT_REFUSAL
+from hubbub_tui.screens.question import render_request, styled_kind
 from hubbub_tui.widgets.table import Column
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
-def asks(row: BoardRow[PendingRequest]) -> Text:
+def render_question(row: BoardRow[PendingRequest]) -> Text:
     """Return the question in bold, after who is answering it or that its call is over."""
-    request = row.record
-    held = holder(request)
-    return Text.assemble(held, "  " if held else "", (text.line(row.about), "bold"))
+    holder = render_holder(row.record)
+    return Text.assemble(holder, "  " if holder else "", (text.line(row.about), "bold"))
 
 
-def holder(request: PendingRequest) -> Text:
+def render_holder(request: PendingRequest) -> Text:
     """Return who has claimed a pending request, or that its call is over; empty for neither."""
-    by = (request.claim.host or request.claim.by) if request.claim else None
-    if not by and request.cause_ended:
-        return Text("call over", style="red")
-    mark = "held for" if request.claim and request.claim.host else "✎"
-    return Text(f"{mark} {text.line(by, 20)}", style="magenta") if by else Text()
+    if request.claim and request.claim.host:
+        return Text(f"held for {text.line(request.claim.host, 20)}", style="magenta")
+    if request.claim and request.claim.by:
+        return Text(f"✎ {text.line(request.claim.by, 20)}", style="magenta")
+    return Text("call over", style="red") if request.cause_ended else Text()
 
 
-def left(request: PendingRequest) -> Text:
+def render_time(request: PendingRequest) -> Text:
     """Return the time that is left; without a deadline, how long ago it was asked."""
     if request.deadline is None:
         return Text(relative_time(request.created_at), style="dim")
@@ -46,14 +45,14 @@ def left(request: PendingRequest) -> Text:
 
 
 OPEN = (
-    Column("question", asks),
-    Column("kind", lambda row: kind(row.record), 8),
+    Column("question", render_question),
+    Column("kind", lambda row: styled_kind(row.record), 8),
     Column("server", lambda row: Text(text.line(row.record.server), style="dim"), 12),
-    Column("left", lambda row: left(row.record), 7, right=True),
+    Column("left", lambda row: render_time(row.record), 7, right=True),
 )
 HISTORY = (
     Column("question", lambda row: row.about),
-    Column("kind", lambda row: kind(row.record), 8, wide=True),
+    Column("kind", lambda row: styled_kind(row.record), 8, wide=True),
     Column("server", lambda row: Text(text.line(row.record.server), style="dim"), 12),
     Column("state", lambda row: text.styled_state(outcome(row.record)), 9),
     Column("by", lambda row: text.line(row.record.answered_by or "-"), 8),
@@ -93,9 +92,9 @@ class InboxPane(ListPane):
         board = self.board
         if not board.total:
             return "Nothing was asked yet" if self.history else "Nothing waits for you"
-        return board.counted("past request" if self.history else "open request")
+        return board.describe_count("past request" if self.history else "open request")
 
-    def nothing(self) -> Text:
+    def empty_detail(self) -> Text:
         if self.history:
             return DetailText().paragraph("What servers asked, and what was answered, is kept here.").text
         page = DetailText().paragraph("When a server asks something, it appears here at once.")
@@ -105,20 +104,23 @@ class InboxPane(ListPane):
     async def detail(self, row: BoardRow[Any]) -> Text:
         hub = self.hub_app.hub
         request = await hub.inbox.get(row.key)
-        host = await fetch_waiting_host(hub, request.call_id) if request.state == "open" and request.call_id else None
-        called = self.boards.calls.rows.get(request.call_id or "")
-        return in_full(request, called.about if called else "", await fetch_asking_call(hub, request), host)
+        host = None
+        if request.state == "open" and request.call_id:
+            host = await fetch_waiting_host(hub, request.call_id)
+        call_row = self.boards.calls.rows.get(request.call_id or "")
+        about = call_row.about if call_row else ""
+        return render_request(request, about, await fetch_asking_call(hub, request), host)
 
-    def aspect(self, row: BoardRow[Any]) -> object:
-        called = self.boards.calls.rows.get(row.record.call_id or "")
-        return row, bool(called and called.record.ended)
+    def detail_version(self, row: BoardRow[Any]) -> object:
+        call_row = self.boards.calls.rows.get(row.record.call_id or "")
+        return row, bool(call_row and call_row.record.ended)
 
-    def words(self, row: BoardRow[Any]) -> str:
+    def search_text(self, row: BoardRow[Any]) -> str:
         record = row.record
-        return f"{super().words(row)} {record.kind} {record.state} {outcome(record)} {record.answered_by or ''}"
+        return f"{super().search_text(row)} {record.kind} {record.state} {outcome(record)} {record.answered_by or ''}"
 
     def select(self, key: str) -> bool:
-        self._turn(key in self.boards.ended.rows)
+        self._switch(history=key in self.boards.ended.rows)
         return super().select(key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -128,31 +130,30 @@ class InboxPane(ListPane):
         return self.history if action == "open" else True
 
     def action_history(self) -> None:
-        """Show closed pending requests."""
-        self._turn(True)
+        self._switch(history=True)
 
     def action_open(self) -> None:
-        """Show open pending requests."""
-        self._turn(False)
+        self._switch(history=False)
 
     def action_decline(self) -> None:
         """Decline the elicitation under the cursor after a question; refuse another kind, for the usual reason."""
         if (row := self.current) is None:
             return
         about, server = text.line(row.about, 100), text.line(row.record.server)
-        if row.record.kind.startswith("elicitation"):
-            self.hub_app.confirm(f"Decline this question of {server}?\n\n{about}", lambda: self._give(row.key), "")
-        else:
-            words = f"Refuse this request of {server}? (Open it to give a reason.)\n\n{about}"
-            self.hub_app.confirm(words, lambda: self._give(row.key, REFUSED), "")
-
-    async def _give(self, id_: str, refusal: str | None = None) -> None:
         inbox = self.hub_app.hub.inbox
-        no = inbox.answer(id_, decline=True) if refusal is None else inbox.answer(id_, reject=refusal)
-        self.hub_app.show_outcome(await no)
+        if row.record.kind.startswith("elicitation"):
+            question = f"Decline this question of {server}?\n\n{about}"
+            self.hub_app.confirm(question, lambda: self._show_when_sent(inbox.answer(row.key, decline=True)), "")
+        else:
+            question = f"Refuse this request of {server}? (Open it to give a reason.)\n\n{about}"
+            self.hub_app.confirm(
+                question, lambda: self._show_when_sent(inbox.answer(row.key, reject=DEFAULT_REFUSAL)), ""
+            )
+
+    async def _show_when_sent(self, answering: Awaitable[PendingRequest]) -> None:
+        self.hub_app.show_outcome(await answering)
 
     def action_call(self) -> None:
-        """Show the call that caused it."""
         row = self.current
         if row is not None and row.record.call_id:
             self.hub_app.show("calls", row.record.call_id)
@@ -165,9 +166,9 @@ class InboxPane(ListPane):
         else:
             super().open_row(row)
 
-    def _turn(self, history: bool) -> None:
+    def _switch(self, *, history: bool) -> None:
         if history != self.history:
             self.history = history
-            self.table.use(HISTORY if history else OPEN)
+            self.table.set_columns(HISTORY if history else OPEN)
             self.refresh_rows(at_once=True)
             self.refresh_bindings()

@@ -21,10 +21,10 @@ from hubbub_tui.widgets.part import AbstractWidget, Part, Scroll
 from hubbub_tui.widgets.table import Column, RecordTable
 
 TICK_S = 0.2
-# Refreshing takes at most one part in so many of the time.
-SHARE = 5
+# After a refresh, so many times as long as it took pass before the next: refreshing takes a sixth of the time at most.
+PAUSE_PER_REFRESH = 5
 # Details are loaded only when the cursor has rested for so long, seconds.
-SETTLE_S = 0.08
+CURSOR_REST_S = 0.08
 
 
 class PaneFilter(Input):
@@ -41,18 +41,16 @@ class PaneFilter(Input):
         """Return the words, in lower case."""
         return self.value.lower().split()
 
-    def lets_through(self, text: str) -> bool:
+    def matches(self, text: str) -> bool:
         """Return whether a text has all the words."""
-        text = text.lower()
-        return all(word in text for word in self.words)
+        lower_text = text.lower()
+        return all(word in lower_text for word in self.words)
 
-    def ask(self) -> None:
-        """Show and focus the filter."""
+    def show_and_focus(self) -> None:
         self.display = True
         self.focus()
 
-    def clear_words(self) -> None:
-        """Clear and hide the filter."""
+    def clear_and_hide(self) -> None:
         self.value, self.display = "", False
 
 
@@ -68,10 +66,11 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: object = None
+        self._drawn_version: object = None
         self._next_at = 0.0
         self._was_whole = False
-        self._said = ""
+        self._drawn_summary = ""
+        # The key of the row whose detail is shown, and the version of that detail.
         self._detailed: tuple[str, object] = ("", "")
         self.table = RecordTable(self.COLUMNS, follows=self.FOLLOWS)
         self._summary = Static(classes="summary", markup=False)
@@ -81,16 +80,14 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
 
     @property
     def boards(self) -> Boards:
-        """Return the boards of the application."""
         return self.hub_app.boards
 
     @property
     def current(self) -> BoardRow[Any] | None:
-        """Return the row under the cursor."""
         return self.table.current
 
     @property
-    def shown(self) -> bool:
+    def is_shown(self) -> bool:
         """Return whether the pane is the visible one."""
         return self.is_attached and self.parent is not None and cast("Widget", self.parent).display
 
@@ -115,20 +112,20 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
     async def detail(self, row: BoardRow[Any]) -> Text:
         """Fetch and render a row in full. Raises HubbubError."""
 
-    def nothing(self) -> Text:
+    def empty_detail(self) -> Text:
         """Return what the detail says while there is no row."""
         return Text("")
 
     @property
-    def unknown(self) -> str:
-        """Return why it is not known what the hub has; empty while it is known, and none then means none."""
-        return self.boards.unknown(self.board)
+    def loading_status(self) -> str:
+        """Return why it is not known what the hub has; empty while it is known, so that no row means no record."""
+        return self.boards.loading_status(self.board)
 
-    def aspect(self, row: BoardRow[Any]) -> object:
+    def detail_version(self, row: BoardRow[Any]) -> object:
         """Return a value that changes with the detail."""
         return row
 
-    def words(self, row: BoardRow[Any]) -> str:
+    def search_text(self, row: BoardRow[Any]) -> str:
         """Return the text that the filter searches."""
         return f"{getattr(row.record, 'server', '')} {row.about} {row.key}"
 
@@ -140,36 +137,34 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
             yield self._detail
 
     def on_mount(self) -> None:
-        """Start following changes."""
         self.set_interval(TICK_S, self.refresh_rows)
 
     def refresh_rows(self, *, at_once: bool = False) -> None:
-        """Show changes, while the pane is visible and not too often."""
+        """Show changes, while the pane is visible; unless `at_once`, not too often and only if something changed."""
         now = time.monotonic()
         whole = self.board is None or self.board.synced
         # A snapshot after a restart of the hub is shown when it is complete.
-        if not self.shown or (now < self._next_at and not at_once) or (self._was_whole and not whole):
+        if not self.is_shown or (now < self._next_at and not at_once) or (self._was_whole and not whole):
             return
-        wanted = self._filter.words
-        seen = (self.version(), wanted, int(now))
-        if seen == self._seen and not at_once:
+        words = self._filter.words
+        version = (self.version(), words, int(now))  # ages of records change each second
+        if version == self._drawn_version and not at_once:
             return
-        self._seen = seen
+        self._drawn_version = version
         rows = self.rows()
-        summary = self.summary() if rows or not self.unknown else self.unknown
-        if wanted:
-            rows = [row for row in rows if self._filter.lets_through(self.words(row))]
+        summary = self.summary() if rows or not self.loading_status else self.loading_status
+        if words:
+            rows = [row for row in rows if self._filter.matches(self.search_text(row))]
+            summary += f" · {len(rows)} with {line(' '.join(words))}"
         self.table.show(rows, at_top=not self._was_whole)
         self._was_whole |= whole
-        filtered = f" · {len(rows)} with {line(' '.join(wanted))}" if wanted else ""
-        if (said := summary + filtered) != self._said:
-            self._said = said
-            self._summary.update(said, layout=False)
+        if summary != self._drawn_summary:
+            self._drawn_summary = summary
+            self._summary.update(summary, layout=False)
         self._show_detail()
-        self._next_at = now + SHARE * (time.monotonic() - now)
+        self._next_at = now + PAUSE_PER_REFRESH * (time.monotonic() - now)
 
     def focus_list(self) -> None:
-        """Focus the table."""
         self.remove_class("-full")
         self.table.focus()
 
@@ -180,8 +175,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         return self.table.go_to(key)
 
     def action_filter(self) -> None:
-        """Focus the filter."""
-        self._filter.ask()
+        self._filter.show_and_focus()
 
     def open_row(self, row: BoardRow[Any]) -> None:
         """Handle enter: give the whole pane to the detail."""
@@ -197,50 +191,44 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
             self.clear_filter()
 
     def clear_filter(self) -> None:
-        """Show all rows again."""
-        self._filter.clear_words()
+        self._filter.clear_and_hide()
         self.focus_list()
 
     @on(Input.Submitted, ".filter")
-    def _filtered(self) -> None:
+    def _leave_filter(self) -> None:
         self.focus_list()
 
     @on(Input.Changed, ".filter")
-    def _filtering(self) -> None:
+    def _apply_filter(self) -> None:
         self.refresh_rows(at_once=True)
 
-    @on(DataTable.RowHighlighted)
-    def _moved(self) -> None:
-        self._show_detail()
-
     @on(DataTable.RowSelected)
-    def _chosen(self) -> None:
+    def _open_selected(self) -> None:
         if (row := self.current) is not None:
             self.open_row(row)
 
+    @on(DataTable.RowHighlighted)
     def _show_detail(self) -> None:
         row = self.current
-        wanted = (row.key, self.aspect(row)) if row is not None else ("", self._empty().plain)
-        if wanted == self._detailed:
+        detailed = (row.key, self.detail_version(row)) if row is not None else ("", self._empty_hint().plain)
+        if detailed == self._detailed:
             return
-        fresh = wanted[0] != self._detailed[0]
-        self._detailed = wanted
-        self.run_worker(self._load(row, fresh), group="detail", exclusive=True)
+        old_key, _ = self._detailed
+        new_key, _ = detailed
+        self._detailed = detailed
+        self.run_worker(self._load_detail(row, scroll_home=new_key != old_key), group="detail", exclusive=True)
 
-    async def _load(self, row: BoardRow[Any] | None, fresh: bool) -> None:
-        await anyio.sleep(SETTLE_S)
+    async def _load_detail(self, row: BoardRow[Any] | None, *, scroll_home: bool) -> None:
+        await anyio.sleep(CURSOR_REST_S)
         try:
-            text = self._empty() if row is None else await self.detail(row)
+            text = self._empty_hint() if row is None else await self.detail(row)
         except HubbubError as error:
             text = Text(line(error.message), style="red")
-        self._show_text(text, fresh)
+        self._text.update(text)
+        if scroll_home:
+            self._detail.scroll_home(animate=False)
 
-    def _empty(self) -> Text:
+    def _empty_hint(self) -> Text:
         if self._filter.words:
             return Text("No row has all these words; escape shows all rows.")
-        return Text() if self.unknown else self.nothing()
-
-    def _show_text(self, text: Text, fresh: bool) -> None:
-        self._text.update(text)
-        if fresh:
-            self._detail.scroll_home(animate=False)
+        return Text() if self.loading_status else self.empty_detail()

@@ -18,19 +18,19 @@ from hubbub_tui.screens.new_server import AddServer
 from hubbub_tui.widgets.table import Column
 
 
-def _trouble(server: Server) -> Text:
+def _render_trouble(server: Server) -> Text:
+    """Return why a server is not connected and when it is tried again; its queue while nothing is wrong."""
+    code, message = (server.error.code, server.error.message or "") if server.error else ("", "")
     if server.gave_up:
-        again = "c connects again"
-        reason = f"{server.error.code} · {again}: {server.error.message or ''}" if server.error else again
+        reason = f"{code} · c connects again: {message}" if server.error else "c connects again"
         return Text(text.line(reason), style="red")
     if server.state == "error" or server.error:
         retry = f"next try {relative_time(server.next_retry_at)} · " if server.next_retry_at else ""
-        error = f"{server.error.code}: {server.error.message or ''}" if server.error else ""
-        return Text(text.line(retry + error), style="red")
+        return Text(text.line(f"{retry}{code}: {message}" if server.error else retry), style="red")
     return Text(describe_queue(server.queue), style="" if server.state == "connected" else "dim")
 
 
-def _state(server: Server) -> Text:
+def _styled_state(server: Server) -> Text:
     """Return the state of a connection; one that the hub gave up does not come back by itself."""
     return text.styled_state("gave_up" if server.gave_up else server.state)
 
@@ -46,10 +46,10 @@ class ServersPane(ListPane):
     ]
     COLUMNS = (
         Column("name", lambda row: text.line(row.record.name), 14),
-        Column("state", lambda row: _state(row.record), 13),
+        Column("state", lambda row: _styled_state(row.record), 13),
         Column("by", lambda row: row.record.transport or "-", 5),
         Column("protocol", lambda row: text.line(row.record.protocol_version or "-"), 10, wide=True),
-        Column("queue or trouble", lambda row: _trouble(row.record)),
+        Column("queue or trouble", lambda row: _render_trouble(row.record)),
     )
 
     @property
@@ -61,20 +61,24 @@ class ServersPane(ListPane):
 
     def summary(self) -> str:
         servers = [row.record for row in self.board.rows.values()]
+        if not servers:
+            return "No servers yet"
         connected = sum(server.state == "connected" for server in servers)
-        kept = f" (the newest {len(servers)} are shown)" if self.board.hidden else ""
-        return f"{connected} of {self.board.total} connected{kept}" if servers else "No servers yet"
+        shown = f" (the newest {len(servers)} are shown)" if self.board.hidden else ""
+        return f"{connected} of {self.board.total} connected{shown}"
 
-    def nothing(self) -> Text:
+    def empty_detail(self) -> Text:
         page = DetailText().paragraph("A server is a program that offers tools over MCP. a adds one.")
         return page.paragraph(with_hub_options("Those of your other programs: hubbub init"), "dim").text
 
-    def words(self, row: BoardRow[Any]) -> str:
+    def search_text(self, row: BoardRow[Any]) -> str:
         return f"{row.key} {row.record.state} {row.record.transport}"
 
     async def detail(self, row: BoardRow[Any]) -> Text:
         server: Server = row.record
-        page = DetailText().defect(server.defect).fact("state", _state(server)).fact("wanted", server.desired_state)
+        page = (
+            DetailText().defect(server.defect).fact("state", _styled_state(server)).fact("wanted", server.desired_state)
+        )
         if server.gave_up:
             page.paragraph("The hub does not try again by itself: press c", "red")
         page.fact("transport", server.transport).fact("protocol", server.protocol_version).fact("process", server.pid)
@@ -105,20 +109,18 @@ class ServersPane(ListPane):
     def action_add(self) -> None:
         """Ask for a server, and add it."""
 
-        def added(name: str | None) -> None:
+        def confirm_added(name: str | None) -> None:
             if name is not None:
                 self.notify(f"{text.line(name)} is added", markup=False)
                 self.clear_filter()
 
-        self.hub_app.push_screen(AddServer(), added)
+        self.hub_app.push_screen(AddServer(), confirm_added)
 
     def action_connect(self) -> None:
-        """Connect the server."""
         if (row := self.current) is not None:
-            self.hub_app.do(self.hub_app.hub.servers.connect(row.key), f"{row.key} is being connected")
+            self.hub_app.start_action(self.hub_app.hub.servers.connect(row.key), f"{row.key} is being connected")
 
     def action_disconnect(self) -> None:
-        """Disconnect the server."""
         if (row := self.current) is not None:
             question = f"Disconnect {text.line(row.key)}? Its calls fail, and its pending requests are withdrawn."
             self.hub_app.confirm(
@@ -126,6 +128,5 @@ class ServersPane(ListPane):
             )
 
     def action_clear_queue(self) -> None:
-        """Cancel its queued calls."""
         if (row := self.current) is not None:
             self.hub_app.clear_queue(row.key)

@@ -43,15 +43,16 @@ class TasksPane(ListPane):
         return sorted(self.board.rows.values(), key=lambda row: row.record.created_at, reverse=True)
 
     def summary(self) -> str:
-        board = self.board
-        going = sum(row.record.status not in ENDED for row in board.rows.values())
-        return f"{board.counted('task')} · {going} not ended" if board.total else "No tasks yet"
+        if not self.board.total:
+            return "No tasks yet"
+        going = sum(row.record.status not in ENDED for row in self.board.rows.values())
+        return f"{self.board.describe_count('task')} · {going} not ended"
 
-    def nothing(self) -> Text:
+    def empty_detail(self) -> Text:
         return DetailText().paragraph("Work that takes longer, and whose result is fetched later, is shown here.").text
 
-    def words(self, row: BoardRow[Any]) -> str:
-        return f"{super().words(row)} {row.record.role} {row.record.status} {row.record.method}"
+    def search_text(self, row: BoardRow[Any]) -> str:
+        return f"{super().search_text(row)} {row.record.role} {row.record.status} {row.record.method}"
 
     async def detail(self, row: BoardRow[Any]) -> Text:
         task: Task = row.record
@@ -75,12 +76,10 @@ class TasksPane(ListPane):
         return page.text
 
     def action_answer(self) -> None:
-        """Open the pending request that the task waits for."""
         if (row := self.current) is not None:
-            self.hub_app.answer_one_of(row.record.pending_ids)
+            self.hub_app.open_first_open(row.record.pending_ids)
 
     def action_cancel(self) -> None:
-        """Cancel the task."""
         row = self.current
         if row is None:
             return
@@ -91,7 +90,6 @@ class TasksPane(ListPane):
         self.hub_app.confirm(question, lambda: self.hub_app.hub.tasks.cancel(row.key), "cancellation asked for")
 
     def action_call(self) -> None:
-        """Show the call of the task."""
         row = self.current
         if row is not None and row.record.call_id:
             self.hub_app.show("calls", row.record.call_id)

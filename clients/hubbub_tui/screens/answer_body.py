@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from textual import on
 from textual.app import ComposeResult
@@ -21,6 +21,7 @@ from hubbub_frontend.forms import fields
 from hubbub_tui.screens.form import Form, Incomplete
 from hubbub_tui.screens.question import fits_title
 from hubbub_tui.widgets.part import AbstractWidget, Part
+from hubbub_tui.widgets.problem import Problem
 
 HUMAN = "human"
 # Pending requests of the hub itself, to be let in at a server; the answer may be the address where the browser ended.
@@ -34,6 +35,7 @@ class Body(Part, Vertical, metaclass=AbstractWidget):
         super().__init__(classes="body")
         self.request = request
         self.params = as_object(request.request)
+        self.problem = Problem()
 
     @property
     def verb(self) -> str:
@@ -45,51 +47,48 @@ class Body(Part, Vertical, metaclass=AbstractWidget):
         """Return the answer, as `inbox.answer` takes it. Raises Incomplete; the body shows the reason."""
 
     def show_violations(self, violations: Iterable[tuple[str, str]]) -> None:
-        """Show what the hub refused."""
-        self.complain("; ".join(f"{path}: {problem}" for path, problem in violations))
+        """Show what the hub refused, as pairs of a path and a problem."""
+        self.problem.set_problem("; ".join(f"{path}: {problem}" for path, problem in violations))
 
-    def complain(self, problem: str) -> None:
-        """Show a problem; an empty one clears it."""
-        said = self.query_children(".problem").only_one(Static)
-        said.update(f"✗ {text.safe_text(problem, 1000)}" if problem else "")
-        said.display = bool(problem)
+    def follow_up(self) -> str | None:
+        """Return what the person still has to do after the answer is accepted; None for nothing."""
+        return None
 
-    def _message(self) -> ComposeResult:
+    def reject_answer(self, problem: str) -> NoReturn:
+        """Show why there is no answer yet. Raises Incomplete."""
+        self.problem.set_problem(problem)
+        raise Incomplete
+
+    def compose_message(self) -> ComposeResult:
         """Yield the question, unless the headline has the whole of it."""
         if fits_title(self.request):
             yield Static(classes="gap")
         else:
             yield Static(text.safe_text(self.params.get("message", ""), 4000), classes="message", markup=False)
 
-    def accepted(self) -> str | None:
-        """Return what the person still has to do after the answer is accepted; None for nothing."""
-        return None
 
-
-def body_for(request: PendingRequest) -> Body:
+def create_body(request: PendingRequest) -> Body:
     """Return the body for a kind of pending request."""
     kinds = {"elicitation_form": FormBody, "elicitation_url": PageBody, "sampling": SamplingBody}
     return kinds.get(request.kind, RootsBody)(request)
 
 
-def _problem() -> Static:
-    problem = Static(classes="problem", markup=False)
-    problem.display = False
-    return problem
-
-
 class FormBody(Body):
     """A message, and a form below it."""
 
+    def __init__(self, request: PendingRequest) -> None:
+        super().__init__(request)
+        self._form = Form(fields(self.params.get("requestedSchema")))
+
     def compose(self) -> ComposeResult:
-        yield from self._message()
-        yield Form(fields(self.params.get("requestedSchema")))
+        yield from self.compose_message()
+        yield self._form
 
     def answer(self) -> dict[str, Any]:
-        return {"accept": self.query_one(Form).values()}
+        return {"accept": self._form.values()}
 
     def show_violations(self, violations: Iterable[tuple[str, str]]) -> None:
-        self.query_one(Form).show_violations(violations)
+        self._form.show_violations(violations)
 
 
 class Consent(Static, can_focus=True):
@@ -97,34 +96,36 @@ class Consent(Static, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("space,enter", "tick", "Agree/Not")]
 
-    given = reactive(False)
+    agreed = reactive(False)
 
     class Changed(Message):
         """The box was ticked or cleared."""
 
-    def __init__(self, words: str, **how: Any) -> None:
-        super().__init__(markup=False, **how)
-        self._words = words
+    def __init__(self, sentence: str, **options: Any) -> None:
+        super().__init__(markup=False, **options)
+        self._sentence = sentence
 
     def render(self) -> str:
-        """Render the sentence with its box."""
-        return f"[{'x' if self.given else ' '}] {self._words}"
+        return f"[{'x' if self.agreed else ' '}] {self._sentence}"
 
     def on_click(self) -> None:
-        """Tick or clear the box."""
         self.action_tick()
 
     def action_tick(self) -> None:
-        """Tick or clear the box."""
-        self.given = not self.given
+        self.agreed = not self.agreed
         self.post_message(self.Changed())
 
 
 class PageBody(Body):
     """A page to visit: the whole url, and consent. The page is never opened from here."""
 
+    def __init__(self, request: PendingRequest) -> None:
+        super().__init__(request)
+        self._url = str(self.params.get("url", ""))
+        self._is_authorization = str(self.params.get("elicitationId", "")).startswith(AUTHORIZATION)
+
     def compose(self) -> ComposeResult:
-        yield from self._message()
+        yield from self.compose_message()
         yield Static(text.render_url(self._url), classes="location", markup=False)
         yield Button("Copy the address", id="copy", compact=True)
         if self._is_authorization:
@@ -134,38 +135,30 @@ class PageBody(Body):
             yield Input(id="redirect", compact=True)
         else:
             yield Consent("I have read where this leads, and agree to visit it", id="consent")
-        yield _problem()
+        yield self.problem
 
     def answer(self) -> dict[str, Any]:
         if self._is_authorization:
-            redirect = self.query_one("#redirect", Input).value.strip()
-            if not redirect:
-                self.complain("open the address; if the browser ends at a page that does not load, paste its address")
-                raise Incomplete
-            return {"accept": {"redirect_url": redirect}}
-        if not self.query_one(Consent).given:
-            self.complain("agree to it first, or decline")
-            raise Incomplete
+            redirect_url = self.query_one("#redirect", Input).value.strip()
+            if not redirect_url:
+                self.reject_answer(
+                    "open the address; if the browser ends at a page that does not load, paste its address"
+                )
+            return {"accept": {"redirect_url": redirect_url}}
+        if not self.query_one(Consent).agreed:
+            self.reject_answer("agree to it first, or decline")
         return {"accept": True}
 
     @property
     def verb(self) -> str:
         return "Send" if self._is_authorization else "Agree"
 
-    def accepted(self) -> str | None:
+    def follow_up(self) -> str | None:
         return None if self._is_authorization else "You agreed to visit the page: now open its address yourself."
 
-    @property
-    def _url(self) -> str:
-        return str(self.params.get("url", ""))
-
-    @property
-    def _is_authorization(self) -> bool:
-        return str(self.params.get("elicitationId", "")).startswith(AUTHORIZATION)
-
     @on(Consent.Changed)
-    def _agreed(self) -> None:
-        self.complain("")
+    def _clear_problem(self) -> None:
+        self.problem.set_problem("")
 
     @on(Button.Pressed, "#copy")
     def _copy(self, event: Button.Pressed) -> None:
@@ -185,13 +178,12 @@ class SamplingBody(Body):
         yield TextArea("", id="reply", tab_behavior="focus", compact=True)
         yield Static("Written by (the model's name)", classes="title", markup=False)
         yield Input(HUMAN, id="model", compact=True)
-        yield _problem()
+        yield self.problem
 
     def answer(self) -> dict[str, Any]:
         reply, model = self.query_one("#reply", TextArea).text, self.query_one("#model", Input).value.strip()
         if not reply:
-            self.complain("write a reply, or refuse")
-            raise Incomplete
+            self.reject_answer("write a reply, or refuse")
         if model in ("", HUMAN):
             return {"text": reply}
         content = {"type": "text", "text": reply}
@@ -204,8 +196,8 @@ class RootsBody(Body):
     def compose(self) -> ComposeResult:
         yield Static("One file:// address to each line.", classes="message", markup=False)
         yield TextArea("", id="roots", tab_behavior="focus", compact=True)
-        yield _problem()
+        yield self.problem
 
     def answer(self) -> dict[str, Any]:
         lines = self.query_one("#roots", TextArea).text.split("\n")
-        return {"result": {"roots": [{"uri": each.strip()} for each in lines if each.strip()]}}
+        return {"result": {"roots": [{"uri": line.strip()} for line in lines if line.strip()]}}

@@ -13,7 +13,7 @@ from textual.widgets import Button, Input, OptionList, Static
 
 from hubbub_tui.widgets.part import UP_DOWN, Scroll
 
-REFUSED = "refused by a person"
+DEFAULT_REFUSAL = "refused by a person"
 KEYS = """\
 Everywhere
   1 to 7      a pane, by the number in its tab
@@ -94,19 +94,17 @@ class Confirm(ModalScreen[bool]):
             self.dismiss(False)
 
     @on(Button.Pressed)
-    def _pressed(self, event: Button.Pressed) -> None:
+    def _dismiss_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.id == "yes")
 
     def action_yes(self) -> None:
-        """Answer yes."""
         self.dismiss(True)
 
     def action_no(self) -> None:
-        """Answer no."""
         self.dismiss(False)
 
 
-class Ask(ModalScreen[str | None]):
+class TextPrompt(ModalScreen[str | None]):
     """Asks for a line of text; None when dismissed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
@@ -123,11 +121,10 @@ class Ask(ModalScreen[str | None]):
             yield Static("enter sends it, escape goes back", classes="note", markup=False)
 
     @on(Input.Submitted)
-    def _given(self, event: Input.Submitted) -> None:
+    def _filled_in(self, event: Input.Submitted) -> None:
         self.dismiss(event.value)
 
     def action_leave(self) -> None:
-        """Dismiss without a text."""
         self.dismiss(None)
 
 
@@ -137,16 +134,16 @@ class Options(OptionList):
     BINDINGS: ClassVar[list[BindingType]] = [*UP_DOWN]
 
 
-class Choose(ModalScreen[int | None]):
+class ChoicePrompt(ModalScreen[int | None]):
     """Asks for one of several; returns its index, None when dismissed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
 
-    def __init__(self, question: str, choices: Sequence[str], now: int) -> None:
+    def __init__(self, question: str, choices: Sequence[str], current: int) -> None:
         super().__init__()
         self._question = question
         self._list = Options(*choices, markup=False, compact=True)
-        self._list.highlighted = now
+        self._list.highlighted = current
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
@@ -154,15 +151,13 @@ class Choose(ModalScreen[int | None]):
             yield self._list
 
     def on_mount(self) -> None:
-        """Focus the list."""
         self._list.focus()
 
     @on(OptionList.OptionSelected)
-    def _chosen(self, event: OptionList.OptionSelected) -> None:
+    def _select(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option_index)
 
     def action_leave(self) -> None:
-        """Dismiss without a choice."""
         self.dismiss(None)
 
 
@@ -176,5 +171,4 @@ class Help(ModalScreen[None]):
             yield Static(KEYS, markup=False)
 
     def action_leave(self) -> None:
-        """Go back."""
         self.dismiss(None)

@@ -18,20 +18,21 @@ from hubbub_frontend.display.text import editable_json, line, safe_text
 from hubbub_frontend.forms import Field, check_bounds, parse_value, typed_text
 from hubbub_shared.legible import is_clean
 from hubbub_tui.widgets.part import UP_DOWN
+from hubbub_tui.widgets.problem import Problem
 
 # A form with more fields is answered as JSON, and a field with more choices is typed.
 MAX_FIELDS = 60
 MAX_CHOICES = 200
 SHOWN_CHOICES = 6
 MAX_DESCRIPTION_CHARS = 600
-NOTHING: Any = object()
+LEFT_OUT: Any = object()
 
 
 class Incomplete(Exception):
     """The content cannot be sent; the fields say why."""
 
 
-class Several(SelectionList[str]):
+class ChoiceList(SelectionList[str]):
     """Choices to tick, with the keys of the lists."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*UP_DOWN]
@@ -43,7 +44,8 @@ class Question(Vertical):
     def __init__(self, field: Field) -> None:
         super().__init__(classes="question")
         self.field = field
-        self._control = _control(field)
+        self._control = _make_control(field)
+        self._problem = Problem()
 
     def compose(self) -> ComposeResult:
         field = self.field
@@ -54,205 +56,193 @@ class Question(Vertical):
         if field.description:
             yield Static(Content.styled(safe_text(field.description, MAX_DESCRIPTION_CHARS), "dim"))
         yield self._control
-        problem = Static(classes="problem", markup=False)
-        problem.display = False
-        yield problem
+        yield self._problem
 
     def value(self) -> Any:
-        """Return the value, NOTHING if it was left out. Raises ValueError."""
+        """Return the value, LEFT_OUT if there is none. Raises ValueError."""
+        value = self._control_value()
+        if value is LEFT_OUT and self.field.required:
+            raise ValueError("is required")
+        return value
+
+    def _control_value(self) -> Any:
         control = self._control
         match control:
             case Input():
-                given: Any = self._typed(control.value)
+                return self._parse(control.value)
             case SelectionList():
-                chosen = cast("set[str]", set(cast("Any", control).selected))
-                given = [value for value, _ in self.field.choices if value in chosen] or NOTHING
-                if given is not NOTHING:
-                    check_bounds(self.field, given)
+                selected = cast("set[str]", set(cast("Any", control).selected))
+                values = [value for value, _ in self.field.choices if value in selected]
+                if not values:
+                    return LEFT_OUT
+                check_bounds(self.field, values)
+                return values
             case _:
-                chosen = cast("Any", control).value
-                given = NOTHING if chosen is Select.NULL else chosen
-        if given is NOTHING and self.field.required:
-            raise ValueError("is required")
-        return given
+                value = cast("Any", control).value
+                return LEFT_OUT if value is Select.NULL else value
 
-    def complain(self, problem: str) -> None:
+    def show_problem(self, problem: str) -> None:
         """Show a problem; an empty one clears it."""
-        said = self.query_one(".problem", Static)
-        said.update(f"✗ {safe_text(problem, 200)}" if problem else "")
-        said.display = bool(problem)
+        self._problem.set_problem(problem, limit=200)
         self.set_class(bool(problem), "wrong")
 
     def focus_control(self) -> None:
-        """Focus the control."""
         self._control.focus()
 
-    def _typed(self, typed: str) -> Any:
-        if not typed:
-            return NOTHING
-        return parse_value(self.field, typed if self.field.kind == "string" else typed.strip())
+    def _parse(self, text: str) -> Any:
+        """Return the value that a text stands for; LEFT_OUT for none. Raises ValueError."""
+        if not text:
+            return LEFT_OUT
+        return parse_value(self.field, text if self.field.kind == "string" else text.strip())
 
     @on(Input.Blurred)
-    def _left(self, event: Input.Blurred) -> None:
+    def _check(self, event: Input.Blurred) -> None:
         try:
-            self._typed(event.value)
+            self._parse(event.value)
         except ValueError as error:
-            self.complain(str(error))
+            self.show_problem(str(error))
         else:
-            self.complain("")
+            self.show_problem("")
 
     @on(Select.Changed)
     @on(SelectionList.SelectedChanged)
-    def _chosen(self) -> None:
-        self.complain("")
+    def _clear_problem(self) -> None:
+        self.show_problem("")
 
 
 class Form(Vertical):
-    """All fields of a form. With `given`, it is filled in with these values: as JSON, where fields cannot show them."""
+    """All fields of a form. With `values`, it is filled in with these: as JSON, where fields cannot show them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+e", "raw", "As JSON/Form", priority=True)]
 
-    def __init__(self, fields: Sequence[Field], given: dict[str, Any] | None = None) -> None:
+    def __init__(self, fields: Sequence[Field], values: dict[str, Any] | None = None) -> None:
         super().__init__(classes="form")
-        self._given = given
-        if given is not None:
-            fields = [replace(field, default=given.get(field.name)) for field in fields]
-        self._fields = fields[:MAX_FIELDS]
+        self._filled_in = values
+        if values is not None:
+            fields = [replace(field, default=values.get(field.name)) for field in fields]
+        self._questions = [Question(field) for field in fields] if len(fields) <= MAX_FIELDS else []
         self._too_many = len(fields) > MAX_FIELDS
-        self._raw = self._too_many
+        self._as_json = self._too_many
+        self._editor = TextArea(editable_json(values or {}), classes="raw", tab_behavior="focus", compact=True)
+        self._editor.display = self._as_json
+        self._problem = Problem()
 
     def compose(self) -> ComposeResult:
         if self._too_many:
             yield Static("This form is too large to be shown; answer it as JSON.", classes="note", markup=False)
-        else:
-            for field in self._fields:
-                yield Question(field)
-        editor = TextArea(editable_json(self._given or {}), classes="raw", tab_behavior="focus", compact=True)
-        editor.display = self._raw
-        yield editor
-        problem = Static(classes="problem", markup=False)
-        problem.display = False
-        yield problem
+        yield from self._questions
+        yield self._editor
+        yield self._problem
 
     def on_mount(self) -> None:
-        """Show as JSON what the fields would change or leave out."""
-        if self._given and not self._raw and (self._lenient() != self._given or _has_lines(self._given)):
-            self._turn()
-            self.query_one(".raw", TextArea).load_text(editable_json(self._given))
+        """Show as JSON what the fields would change or leave out: a field has one line."""
+        values = self._filled_in
+        if not values or self._as_json:
+            return
+        has_several_lines = any(isinstance(value, str) and "\n" in value for value in values.values())
+        if has_several_lines or self._valid_values() != values:
+            self._switch()
+            self._editor.load_text(editable_json(values))
 
     def focus_first(self) -> bool:
         """Focus the first field, or the JSON that takes the place of the fields; return whether there is either."""
-        if self._raw:
-            self.query_one(".raw", TextArea).focus()
+        if self._as_json:
+            self._editor.focus()
         elif self._questions:
             self._questions[0].focus_control()
-        return self._raw or bool(self._questions)
+        return self._as_json or bool(self._questions)
 
     def values(self) -> dict[str, Any]:
-        """Return the values of all fields. Raises Incomplete."""
-        self._complain("")
-        if self._raw:
-            return self._typed()
-        found: dict[str, Any] = {}
+        """Return the values of all fields. Raises Incomplete; the fields show why."""
+        self._problem.set_problem("")
+        if self._as_json:
+            return self._parse_json()
+        values: dict[str, Any] = {}
         wrong: list[Question] = []
         for question in self._questions:
-            question.complain("")
+            question.show_problem("")
             try:
                 value = question.value()
             except ValueError as error:
-                question.complain(str(error))
+                question.show_problem(str(error))
                 wrong.append(question)
             else:
-                if value is not NOTHING:
-                    found[question.field.name] = value
+                if value is not LEFT_OUT:
+                    values[question.field.name] = value
         if wrong:
             wrong[0].focus_control()
             raise Incomplete
-        return found
+        return values
 
     def show_violations(self, violations: Iterable[tuple[str, str]]) -> None:
         """Show each problem at its field, and those of no field below the form."""
-        questions = {question.field.name: question for question in self._questions} if not self._raw else {}
-        rest: list[str] = []
-        first: Question | None = None
+        questions = {} if self._as_json else {question.field.name: question for question in self._questions}
+        elsewhere: list[str] = []
+        first_wrong: Question | None = None
         for path, problem in violations:
-            question = questions.get(_field_of(path, questions))
+            question = questions.get(_violated_field(path, questions))
             if question is None:
-                rest.append(f"{path}: {problem}")
+                elsewhere.append(f"{path}: {problem}")
             else:
-                question.complain(problem)
-                first = first or question
-        self._complain("; ".join(rest))
-        if first is not None:
-            first.focus_control()
+                question.show_problem(problem)
+                first_wrong = first_wrong or question
+        self._problem.set_problem("; ".join(elsewhere))
+        if first_wrong is not None:
+            first_wrong.focus_control()
 
     def action_raw(self) -> None:
         """Switch between the fields and their content as JSON."""
         if self._too_many:
             return
-        editor = self.query_one(".raw", TextArea)
-        if not self._raw:
-            editor.load_text(editable_json(self._lenient()))
-        self._turn()
+        if not self._as_json:
+            self._editor.load_text(editable_json(self._valid_values()))
+        self._switch()
         self.focus_first()
 
     @on(Input.Submitted)
-    def _next(self, event: Input.Submitted) -> None:
+    def _go_to_next(self, event: Input.Submitted) -> None:
         """Go to the next field. The last one does not lead to the button that sends: Enter, pressed again, would."""
         questions = self._questions
-        at = next((number for number, each in enumerate(questions) if event.input in each.children), len(questions))
-        if at + 1 < len(questions):
-            questions[at + 1].focus_control()
+        index = next((index for index, each in enumerate(questions) if event.input in each.children), len(questions))
+        if index + 1 < len(questions):
+            questions[index + 1].focus_control()
         else:
             self.notify("ctrl+s sends it")
 
-    def _turn(self) -> None:
-        self._raw = not self._raw
-        self.query_one(".raw", TextArea).display = self._raw
+    def _switch(self) -> None:
+        self._as_json = not self._as_json
+        self._editor.display = self._as_json
         for question in self._questions:
-            question.display = not self._raw
+            question.display = not self._as_json
 
-    @property
-    def _questions(self) -> list[Question]:
-        return list(self.query(Question))
-
-    def _lenient(self) -> Mapping[str, Any]:
+    def _valid_values(self) -> Mapping[str, Any]:
         """Return the valid values so far."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for question in self._questions:
             try:
                 value = question.value()
             except ValueError:
                 continue
-            if value is not NOTHING:
-                found[question.field.name] = value
-        return found
+            if value is not LEFT_OUT:
+                values[question.field.name] = value
+        return values
 
-    def _typed(self) -> dict[str, Any]:
+    def _parse_json(self) -> dict[str, Any]:
+        """Return the object in the editor. Raises Incomplete."""
         try:
-            value = payload.loads(self.query_one(".raw", TextArea).text.encode())
+            value = payload.loads(self._editor.text.encode())
             payload.dumps(value)  # NaN is read and cannot be sent
         except (ValueError, RecursionError) as error:
-            self._complain(f"this is not JSON: {error}")
+            self._problem.set_problem(f"this is not JSON: {error}")
             raise Incomplete from None
         if not isinstance(value, dict):
-            self._complain("a JSON object is needed")
+            self._problem.set_problem("a JSON object is needed")
             raise Incomplete
         return cast("dict[str, Any]", value)
 
-    def _complain(self, problem: str) -> None:
-        said = self.query_children(".problem").only_one(Static)
-        said.update(f"✗ {safe_text(problem, 1000)}" if problem else "")
-        said.display = bool(problem)
 
-
-def _has_lines(given: Mapping[str, Any]) -> bool:
-    """Return whether a text has several lines: a field has one."""
-    return any(isinstance(each, str) and "\n" in each for each in given.values())
-
-
-def _field_of(path: str, names: Mapping[str, object]) -> str:
-    """Return the field of a violation, of a path such as `content.age`, `content.tags.0` or `age`."""
+def _violated_field(path: str, names: Iterable[str]) -> str:
+    """Return the field of a violation, by a path such as `content.age`, `content.tags.0` or `age`; empty for none."""
     for start in (path, path.partition(".")[2]):
         for name in names:
             if start == name or start.startswith(f"{name}."):
@@ -260,28 +250,25 @@ def _field_of(path: str, names: Mapping[str, object]) -> str:
     return ""
 
 
-def _control(field: Field) -> Widget:
+def _make_control(field: Field) -> Widget:
     default = field.default
+    prompt = "choose" if field.required else "left out"
     match field.kind:
         case "boolean":
-            given = default if isinstance(default, bool) else Select.NULL
-            return Select([("yes", True), ("no", False)], prompt=_prompt(field), value=given, compact=True)
+            value = default if isinstance(default, bool) else Select.NULL
+            return Select([("yes", True), ("no", False)], prompt=prompt, value=value, compact=True)
         case "choice" if len(field.choices) <= MAX_CHOICES:
             options = [(Content(line(title, 100)), value) for value, title in field.choices]
-            known = isinstance(default, str) and default in dict(field.choices)
-            return Select(options, prompt=_prompt(field), value=default if known else Select.NULL, compact=True)
+            is_known = isinstance(default, str) and default in dict(field.choices)
+            return Select(options, prompt=prompt, value=default if is_known else Select.NULL, compact=True)
         case "choices" if len(field.choices) <= MAX_CHOICES:
-            given = {str(each) for each in as_list(default)}
-            chosen = [(Content(line(title, 100)), value, value in given) for value, title in field.choices]
-            several = Several(*chosen, compact=True)
-            several.styles.height = min(len(chosen), SHOWN_CHOICES)
-            return several
+            selected = {str(each) for each in as_list(default)}
+            options = [(Content(line(title, 100)), value, value in selected) for value, title in field.choices]
+            choices = ChoiceList(*options, compact=True)
+            choices.styles.height = min(len(options), SHOWN_CHOICES)
+            return choices
         case _:
-            given = "" if default is None else typed_text(default)
-            if not is_clean(given):
+            text = "" if default is None else typed_text(default)
+            if not is_clean(text):
                 return Input(placeholder="has a default that cannot be shown; leave it out to take it", compact=True)
-            return Input(given, compact=True, select_on_focus=False)
-
-
-def _prompt(field: Field) -> str:
-    return "choose" if field.required else "left out"
+            return Input(text, compact=True, select_on_focus=False)

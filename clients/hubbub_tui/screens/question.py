@@ -18,56 +18,54 @@ from hubbub_frontend.display.questions import (
 )
 from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.forms import Field, fields, value_label
-from hubbub_tui.boards import called
 
 # A short word and a colour per kind.
 KINDS = {"elicitation_form": "form", "elicitation_url": "page", "sampling": "sampling", "roots": "roots"}
 STYLES = {"elicitation_form": "cyan", "elicitation_url": "magenta", "sampling": "yellow", "roots": "blue"}
-SPOKEN = frozenset(("tools/call", "resources/read", "prompts/get", "completion/complete"))
 # A longer question is shown whole below its headline.
 MAX_TITLE_CHARS = 220
 MAX_RESULT_CHARS = 300
 
 
-def kind(request: PendingRequest) -> Text:
+def styled_kind(request: PendingRequest) -> Text:
     """Return the kind as a short word in its colour."""
     return Text(KINDS.get(request.kind, "-"), style=STYLES.get(request.kind, ""))
 
 
-def words(request: PendingRequest) -> str:
+def question_words(request: PendingRequest) -> str:
     """Return what is asked, without the address of a page; never empty."""
-    asked = as_object(request.request).get("message") if request.kind.startswith("elicitation") else None
     if request.kind == "roots":
         return "Which directories may it use?"
-    said = str(asked or "") if asked is not None else records.question_text(request)
-    return said if said.strip() else f"{request.server} asks without a word"
+    message = as_object(request.request).get("message") if request.kind.startswith("elicitation") else None
+    question = records.question_text(request) if message is None else str(message)
+    return question if question.strip() else f"{request.server} asks without a word"
 
 
-def title(request: PendingRequest) -> Text:
+def headline_text(request: PendingRequest) -> Text:
     """Return what is asked, in one bold line."""
-    return Text.assemble((text.line(words(request), MAX_TITLE_CHARS), "bold"))
+    return Text(text.line(question_words(request), MAX_TITLE_CHARS), style="bold")
 
 
 def fits_title(request: PendingRequest) -> bool:
     """Return whether the headline has the whole question."""
-    return text.line(words(request), MAX_TITLE_CHARS) == words(request).strip()
+    return text.line(question_words(request), MAX_TITLE_CHARS) == question_words(request).strip()
 
 
-def in_full(request: PendingRequest, about: str, call: Call | None, host: ConnectedHost | None) -> Text:
+def render_request(request: PendingRequest, about: str, call: Call | None, host: ConnectedHost | None) -> Text:
     """Render a pending request; `about` names its call, `call` is that call, if it is known, `host` waits for it."""
     page = DetailText()
-    first, _, rest = text.safe_text(words(request)).strip().partition("\n")
-    page.paragraph(Text(first, style="bold")).paragraph(rest)
-    because = f" · for {text.line(about)}" if about else ""
-    page.paragraph(Text.assemble(kind(request), (f" · {text.line(request.server)}{because}", "dim")))
+    first_line, _, rest = text.safe_text(question_words(request)).strip().partition("\n")
+    page.paragraph(Text(first_line, style="bold")).paragraph(rest)
+    for_call = f" · for {text.line(about)}" if about else ""
+    page.paragraph(Text.assemble(styled_kind(request), (f" · {text.line(request.server)}{for_call}", "dim")))
     page.defect(request.defect).paragraph(call_over_warning(request), "red")
-    if request.state == "open" and request.claim:
-        page.paragraph(text.line(records.describe_claim(request.claim)), "magenta")
     if request.state == "open":
+        if request.claim:
+            page.paragraph(text.line(records.describe_claim(request.claim)), "magenta")
         page.paragraph("enter answers it", "dim")
     else:
-        _end(page, request, call)
-    _asked(page, request)
+        _add_outcome(page, request, call)
+    _add_question(page, request)
     add_arguments(page, call)
     page.heading("Why")
     add_cause(page, request, host)
@@ -75,45 +73,44 @@ def in_full(request: PendingRequest, about: str, call: Call | None, host: Connec
     return page.text
 
 
-def wrong(call: Call) -> bool:
+def has_failed(call: Call) -> bool:
     """Return whether an ended call failed, or its tool says so."""
     return call.error is not None or records.call_state(call) == records.TOOL_ERROR
 
 
-def returned(call: Call) -> str:
+def describe_return(call: Call) -> str:
     """Return in one line what an ended call returned, or why it failed."""
-    name = text.line(called(call), 60)
+    name = text.line(records.short_call_title(call), 60)
     if call.state == "cancelled" and call.error is not None:
         return f"{name} was cancelled: {text.line(call.error.message or '', MAX_RESULT_CHARS)}"
     if call.error is not None:
         return f"{name} failed: {text.line(records.describe_fault(call.error), MAX_RESULT_CHARS)}"
-    said = describe_result(call.method, call.result) if call.method in SPOKEN else ""
-    failed = as_object(call.result).get("isError")
-    verb = "says that it failed" if failed else "returned"
-    return f"{name} {verb}: {text.line(said, MAX_RESULT_CHARS) or 'nothing that is text'}"
+    result = describe_result(call.method, call.result)
+    verb = "says that it failed" if as_object(call.result).get("isError") else "returned"
+    return f"{name} {verb}: {text.line(result, MAX_RESULT_CHARS) or 'nothing that is text'}"
 
 
-def _end(page: DetailText, request: PendingRequest, call: Call | None) -> None:
+def _add_outcome(page: DetailText, request: PendingRequest, call: Call | None) -> None:
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
     page.heading("Answer").fact("state", Text.assemble(text.styled_state(records.outcome(request)), by))
-    # What a server got when a question expired, nobody gave.
-    for name, value in answer_pairs(request) if request.state == "answered" else ():
-        page.fact(name, value)
+    if request.state == "answered":  # what a server gets when a question expires, nobody has answered
+        for name, value in answer_pairs(request):
+            page.fact(name, value)
     page.fact("when", records.local_datetime(request.answered_at)).fact("reason", request.reason)
     late = ": the call that asked was over already" if request.delivery == "late" else ""
     page.fact("delivery", text.styled_state(request.delivery).append(late))
     if call is not None and call.ended and request.call_id:
-        page.paragraph(returned(call), "red" if wrong(call) else "")
+        page.paragraph(describe_return(call), "red" if has_failed(call) else "")
 
 
-def _asked(page: DetailText, request: PendingRequest) -> None:
+def _add_question(page: DetailText, request: PendingRequest) -> None:
     params = as_object(request.request)
     match request.kind:
         case "elicitation_form":
             page.heading("Form")
             form = fields(params.get("requestedSchema"))
             for field in form[:MAX_FIELDS]:
-                page.paragraph(_field(field))
+                page.paragraph(_render_field(field))
             if len(form) > MAX_FIELDS:
                 page.paragraph(f"and {len(form) - MAX_FIELDS} more", "dim")
         case "elicitation_url":
@@ -125,12 +122,12 @@ def _asked(page: DetailText, request: PendingRequest) -> None:
             pass
 
 
-def _field(field: Field) -> Text:
+def _render_field(field: Field) -> Text:
     """Render a field as the form shows it: by titles, since nothing is typed by its key."""
-    words = Text.assemble("• ", text.line(field.title, 100), ("*" if field.required else "", "red"))
+    row = Text.assemble("• ", text.line(field.title, 100), ("*" if field.required else "", "red"))
     titles = " / ".join(text.line(title, 40) for _, title in field.choices[:MAX_CHOICES])
-    left = len(field.choices) - MAX_CHOICES
+    hidden = len(field.choices) - MAX_CHOICES
     default = f"default: {text.line(value_label(field, field.default), 60)}" if field.default is not None else ""
-    for part in (titles, f"and {left} more" if left > 0 else "", field.hint, default):
-        words.append(f"  {part}" if part else "", style="dim")
-    return words
+    for detail in (titles, f"and {hidden} more" if hidden > 0 else "", field.hint, default):
+        row.append(f"  {detail}" if detail else "", style="dim")
+    return row

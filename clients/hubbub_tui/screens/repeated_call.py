@@ -2,45 +2,46 @@
 
 from typing import Any
 
-from hubbub_client.data.records import Call, CatalogEntry, CatalogKind
+from hubbub_client.data.records import CatalogEntry, CatalogKind
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_frontend.display.text import line
 
 # What each method uses, and the param that names it.
-USED: dict[str, tuple[CatalogKind, str]] = {
+USED_BY_METHOD: dict[str, tuple[CatalogKind, str]] = {
     "tools/call": ("tool", "name"),
     "resources/read": ("resource", "uri"),
     "prompts/get": ("prompt", "name"),
 }
 
 
-class NotAgain(Exception):
+class NotRepeatable(Exception):
     """A call cannot be made again; the words say why."""
 
 
-async def made_again(hub: Hub, id_: str) -> tuple[CatalogEntry, dict[str, Any]]:
-    """Return what a call used, and the arguments that it was sent with. Raises NotAgain and HubbubError."""
+async def find_repeated_call(hub: Hub, id_: str) -> tuple[CatalogEntry, dict[str, Any]]:
+    """Return what a call used, and the arguments that it was sent with. Raises NotRepeatable and HubbubError."""
     call = await hub.calls.get(id_)
     params = as_object(call.params)
-    kind, naming = USED.get(call.method, (None, ""))
-    named = params.get(naming)
+    kind, name_param = USED_BY_METHOD.get(call.method, (None, ""))
+    name = params.get(name_param)
     if not call.ended:
-        raise NotAgain("this call has not ended")
-    if kind is None or not isinstance(named, str):
-        raise NotAgain("such a call cannot be made again here")
-    found = await _offered(hub, call, kind, named)
-    if found is not None:
-        return found, dict(as_object(params.get("arguments")))
+        raise NotRepeatable("this call has not ended")
+    if kind is None or not isinstance(name, str):
+        raise NotRepeatable("such a call cannot be made again here")
+    entry = await _find_entry(hub, call.server, kind, name)
+    if entry is not None:
+        return entry, dict(as_object(params.get("arguments")))
     if kind == "resource":  # it was read by a template, so no list has it
-        return CatalogEntry(server=call.server, kind=kind, object={"uri": named, "name": named}), {}
-    raise NotAgain(f"{line(call.server)} does not offer {line(named)}, or not any more")
+        return CatalogEntry(server=call.server, kind=kind, object={"uri": name, "name": name}), {}
+    raise NotRepeatable(f"{line(call.server)} does not offer {line(name)}, or not any more")
 
 
-async def _offered(hub: Hub, call: Call, kind: CatalogKind, named: str) -> CatalogEntry | None:
+async def _find_entry(hub: Hub, server: str, kind: CatalogKind, name: str) -> CatalogEntry | None:
+    """Return the entry with a name, or with a URI for a resource. Raises NotRepeatable."""
     try:
-        entries, _ = await hub.catalog.read(kind, call.server)
+        entries, _ = await hub.catalog.read(kind, server)
     except HubbubError as error:
-        raise NotAgain(error.message) from None
-    return next((each for each in entries if named == (each.uri if kind == "resource" else each.name)), None)
+        raise NotRepeatable(error.message) from None
+    return next((entry for entry in entries if name == (entry.uri if kind == "resource" else entry.name)), None)

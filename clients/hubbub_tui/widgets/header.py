@@ -8,7 +8,7 @@ from hubbub_tui.widgets.part import Part
 
 LOOK_S = 0.3
 # From this width on there is room for words.
-ROOMY = 100
+MIN_ROOMY_WIDTH = 100
 NOUNS = {"elicitation_form": "form", "elicitation_url": "page", "sampling": "sampling", "roots": "roots"}
 
 
@@ -20,15 +20,13 @@ class Header(Part, Static):
         self._shown = Text()
 
     def on_mount(self) -> None:
-        """Start following changes."""
-        self.set_interval(LOOK_S, self.look)
-        self.look()
+        self.set_interval(LOOK_S, self.refresh_line)
+        self.refresh_line()
 
-    def look(self) -> None:
-        """Update the line."""
+    def refresh_line(self) -> None:
         app = self.hub_app
         text = Text(no_wrap=True, overflow="ellipsis")
-        roomy = self.size.width >= ROOMY
+        roomy = self.size.width >= MIN_ROOMY_WIDTH
         text.append(" Hubbub ", style="bold reverse").append(f" {line(app.hub.address, 40)} ")
         if roomy and len(app.hub.addresses) > 1:
             text.append(f"(one of {len(app.hub.addresses)}) ")
@@ -40,18 +38,18 @@ class Header(Part, Static):
             text.append("● live" if roomy else "●", style="green")
         if app.who:
             text.append(f" · as {line(app.who, 20)}")
-        kinds = app.boards.open_kinds()
-        if not app.hub.connected and not roomy:
-            pass  # there is no room for it, and the inbox's tab has the count
-        elif kinds:
-            parts = ", ".join(_counted(count, NOUNS.get(kind, kind)) for kind, count in sorted(kinds.items()))
-            text.append(" · waiting: " if roomy else " · ").append(parts, style="bold")
-        elif not app.boards.unknown(app.boards.open):
-            text.append(" · nothing waits", style="dim")
+        kinds = app.boards.count_open_kinds()
+        # Without a connection a narrow line has no room for the counts; the inbox's tab has one.
+        if app.hub.connected or roomy:
+            if kinds:
+                counts = ", ".join(_count_text(count, NOUNS.get(kind, kind)) for kind, count in sorted(kinds.items()))
+                text.append(" · waiting: " if roomy else " · ").append(counts, style="bold")
+            elif not app.boards.loading_status(app.boards.open):
+                text.append(" · nothing waits", style="dim")
         if text != self._shown or text.spans != self._shown.spans:
             self._shown = text
             self.update(text, layout=False)
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_text(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 or noun.endswith('s') else 's'}"

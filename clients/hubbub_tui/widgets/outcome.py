@@ -6,10 +6,10 @@ from textual.widgets import Static
 from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.errors import HubbubError
 from hubbub_frontend.display.answers import answer_line
-from hubbub_frontend.display.records import outcome
+from hubbub_frontend.display.records import outcome, short_call_title
 from hubbub_frontend.display.text import STYLES, line
-from hubbub_tui.boards import BoardRow, called
-from hubbub_tui.screens.question import returned, words, wrong
+from hubbub_tui.boards import BoardRow
+from hubbub_tui.screens.question import describe_return, has_failed, question_words
 from hubbub_tui.widgets.part import Part
 
 LOOK_S = 0.2
@@ -21,61 +21,67 @@ class Outcome(Part, Static):
 
     def __init__(self) -> None:
         super().__init__(id="outcome", markup=False)
-        # The call that asked; or those of which one did.
-        self._calls: tuple[str, ...] = ()
+        # The call that asked, if that is certain; else those of which one did.
+        self._call_ids: tuple[str, ...] = ()
         self._certain = True
-        self._seen: object = None
+        self._shown_row: object = None
         self._sent = Text()
         self.display = False
 
     def on_mount(self) -> None:
-        """Start following the call."""
-        self.set_interval(LOOK_S, self._look)
+        self.set_interval(LOOK_S, self._refresh)
 
     def show_answer(self, request: PendingRequest) -> None:
-        """Show an answer that was accepted."""
-        self._calls = (request.call_id,) if request.call_id else request.candidate_call_ids
-        self._certain, self._seen = request.call_id is not None, None
-        ended = {id_ for id_ in self._calls if (row := self._row(id_)) and row.record.ended}
-        self._calls = tuple(id_ for id_ in self._calls if self._certain or id_ not in ended)
-        question, answer = line(words(request), MAX_QUESTION_CHARS), answer_line(request)
+        """Show an answer that was accepted, and follow its call; of candidates only those that have not ended."""
+        self._certain, self._shown_row = request.call_id is not None, None
+        if request.call_id:
+            self._call_ids = (request.call_id,)
+        else:
+            rows = {id_: self._row(id_) for id_ in request.candidate_call_ids}
+            self._call_ids = tuple(id_ for id_, row in rows.items() if row is None or not row.record.ended)
+        question, answer = line(question_words(request), MAX_QUESTION_CHARS), answer_line(request)
         style = STYLES.get(outcome(request), "")
         self._sent = Text.assemble(("✓ Sent", f"bold {style}"), f": {question} ", (answer, "bold"))
-        self._say("")
-        self._look()
+        self._show_text("")
+        self._refresh()
 
     def hide(self) -> None:
-        """Show nothing, and follow nothing."""
-        self._calls, self.display = (), False
+        self._call_ids, self.display = (), False
 
     def _row(self, id_: str) -> BoardRow[Call] | None:
         return self.hub_app.boards.calls.rows.get(id_)
 
-    def _look(self) -> None:
-        rows = [row for id_ in self._calls if (row := self._row(id_)) is not None]
-        row = next((each for each in rows if each.record.ended), rows[0] if self._certain and rows else None)
-        if row is None or row is self._seen:
+    def _refresh(self) -> None:
+        """Show how the call goes on. Of candidates, the first that ends counts as the one that asked."""
+        rows = [row for id_ in self._call_ids if (row := self._row(id_)) is not None]
+        row = next((row for row in rows if row.record.ended), None)
+        if row is None and self._certain and rows:
+            row = rows[0]
+        if row is None or row is self._shown_row:
             return
-        self._seen = row
-        if row.record.ended:
-            self.run_worker(self._fetch(row.key), group="outcome", exclusive=True)
-        elif row.record.state == "waiting_input" and row.record.pending_ids:
-            open_ = [id_ for id_ in row.record.pending_ids if id_ in self.hub_app.boards.open.rows]
-            self._say(f"{line(called(row.record))} asks something else: it is in the inbox" if open_ else "")
+        self._shown_row = row
+        call = row.record
+        if call.ended:
+            self.run_worker(self._show_return(row.key), group="outcome", exclusive=True)
+        elif call.state == "waiting_input" and call.pending_ids:
+            asks_more = any(id_ in self.hub_app.boards.open.rows for id_ in call.pending_ids)
+            title = line(short_call_title(call))
+            self._show_text(f"{title} asks something else: it is in the inbox" if asks_more else "")
         else:
-            self._say(f"{line(called(row.record))} goes on; what it returns is shown here")
+            self._show_text(f"{line(short_call_title(call))} goes on; what it returns is shown here")
 
-    async def _fetch(self, id_: str) -> None:
+    async def _show_return(self, id_: str) -> None:
         try:
             call = await self.hub_app.hub.calls.get(id_)
         except HubbubError as error:
-            self._say(line(error.message))
+            self._show_text(line(error.message))
             return
-        if id_ in self._calls:
-            self._calls = ()
+        if id_ in self._call_ids:
+            self._call_ids = ()
             perhaps = "" if self._certain else "Perhaps because of it: "
-            self._say(f"{perhaps}{returned(call)}", "red" if wrong(call) else "")
+            self._show_text(f"{perhaps}{describe_return(call)}", "red" if has_failed(call) else "")
 
-    def _say(self, then: str, style: str = "") -> None:
+    def _show_text(self, text: str, style: str = "") -> None:
+        """Show a line below the one about what was sent; an empty text for none."""
         self.display = True
-        self.update(Text.assemble(self._sent, ("\n  " if then else ""), (then, style)))
+        self.update(Text.assemble(self._sent, ("\n  " if text else ""), (text, style)))

@@ -14,8 +14,8 @@ from hubbub_tui.boards import BoardRow
 from hubbub_tui.widgets.part import UP_DOWN
 
 # From this width on there is room for columns that are `wide`.
-WIDE = 100
-LEAST_WIDTH = 12
+MIN_WIDE_WIDTH = 100
+MIN_COLUMN_WIDTH = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,90 +41,94 @@ class RecordTable(DataTable[Text]):
         super().__init__(cursor_type="row", zebra_stripes=False, cell_padding=1)
         self._all_columns = columns
         self._follows = follows
-        self._now_columns: tuple[Column, ...] = ()
+        self._shown_columns: tuple[Column, ...] = ()
         self._widths: tuple[int, ...] = ()
-        self._rows_shown: list[BoardRow[Any]] = []
+        self._shown_rows: list[BoardRow[Any]] = []
         self._cells: dict[str, tuple[Text, ...]] = {}
 
     @property
     def current(self) -> BoardRow[Any] | None:
-        """Return the row under the cursor."""
-        return self._rows_shown[self.cursor_row] if 0 <= self.cursor_row < len(self._rows_shown) else None
+        return self._shown_rows[self.cursor_row] if 0 <= self.cursor_row < len(self._shown_rows) else None
 
-    def use(self, columns: Sequence[Column]) -> None:
-        """Show other columns."""
+    def set_columns(self, columns: Sequence[Column]) -> None:
         self._all_columns = columns
         self._lay_out()
 
     def show(self, rows: Sequence[BoardRow[Any]], *, at_top: bool = False) -> None:
         """Replace the rows; the cursor stays on its row, or moves to the top."""
-        if not self._now_columns:
-            self._rows_shown = [*rows]
+        if not self._shown_columns:
+            self._shown_rows = [*rows]
             self._lay_out()
             return
-        if [row.key for row in rows] == [row.key for row in self._rows_shown] and self.row_count == len(rows):
-            self._rows_shown = [*rows]
-            self._update()
+        if [row.key for row in rows] == [row.key for row in self._shown_rows] and self.row_count == len(rows):
+            self._shown_rows = [*rows]
+            self._update_cells()
         else:
             self._rebuild(rows, at_top=at_top)
 
     def go_to(self, key: str) -> bool:
         """Move the cursor to a row; return whether the row exists."""
-        for index, row in enumerate(self._rows_shown):
+        for index, row in enumerate(self._shown_rows):
             if row.key == key:
                 self.move_cursor(row=index)
                 return True
         return False
 
     def on_resize(self, _: events.Resize) -> None:
-        """Fit the columns to the width."""
         self._lay_out()
 
     def _lay_out(self) -> None:
+        """Choose the columns that fit, and their widths."""
         # Until it has a size of its own, the screen's will do: the rows must be there for the next key.
-        room = self.size.width or self.screen.size.width
-        if not room:
+        table_width = self.size.width or self.screen.size.width
+        if not table_width:
             return
-        self._now_columns = tuple(each for each in self._all_columns if room >= WIDE or not each.wide)
-        padding = 2 * self.cell_padding * len(self._now_columns)
-        fixed = sum(each.width or 0 for each in self._now_columns)
-        rest = max(room - fixed - padding - self.scrollbar_size_vertical, LEAST_WIDTH)
-        self._widths = tuple(each.width or rest for each in self._now_columns)
-        self._rebuild(self._rows_shown, columns=True)
+        self._shown_columns = tuple(
+            column for column in self._all_columns if table_width >= MIN_WIDE_WIDTH or not column.wide
+        )
+        padding = 2 * self.cell_padding * len(self._shown_columns)
+        fixed = sum(column.width or 0 for column in self._shown_columns)
+        rest = max(table_width - fixed - padding - self.scrollbar_size_vertical, MIN_COLUMN_WIDTH)
+        self._widths = tuple(column.width or rest for column in self._shown_columns)
+        self._rebuild(self._shown_rows, columns=True)
 
     def _rebuild(self, rows: Sequence[BoardRow[Any]], *, at_top: bool = False, columns: bool = False) -> None:
-        before, index = self.current, self.cursor_row  # clearing moves the cursor to the top
-        scroll = self.scroll_y
-        self._rows_shown = [*rows]
+        """Draw all rows again; with `columns`, the columns, too."""
+        old_row, old_index = self.current, self.cursor_row  # clearing moves the cursor to the top
+        old_scroll = self.scroll_y
+        self._shown_rows = [*rows]
         self.clear(columns=columns)
         if columns:
-            for number, (each, width) in enumerate(zip(self._now_columns, self._widths, strict=True)):
-                title = Text(each.title.rjust(width) if each.right else each.title)
+            for number, (column, width) in enumerate(zip(self._shown_columns, self._widths, strict=True)):
+                title = Text(column.title.rjust(width) if column.right else column.title)
                 self.add_column(title, width=width, key=str(number))
-        self._cells = {row.key: self._made(row) for row in rows}
+        self._cells = {row.key: self._render_cells(row) for row in rows}
         for row in rows:
             self.add_row(*self._cells[row.key], key=row.key)
         if not rows:
             return
-        kept = next((at for at, row in enumerate(rows) if before is not None and row.key == before.key), None)
-        at_top |= self._follows and index == 0
-        target = 0 if at_top else min(index, len(rows) - 1) if kept is None else kept
-        self.scroll_to(y=scroll + (target - index if scroll else 0), animate=False, immediate=True)
-        self.move_cursor(row=target)
+        index = min(old_index, len(rows) - 1)
+        if old_row is not None:
+            index = next((new_index for new_index, row in enumerate(rows) if row.key == old_row.key), index)
+        if at_top or (self._follows and old_index == 0):
+            index = 0
+        self.scroll_to(y=old_scroll + (index - old_index if old_scroll else 0), animate=False, immediate=True)
+        self.move_cursor(row=index)
 
-    def _update(self) -> None:
-        for row in self._rows_shown:
-            now, before = self._made(row), self._cells[row.key]
-            for number, (new, old) in enumerate(zip(now, before, strict=True)):
-                if new != old or new.style != old.style:
-                    self.update_cell(row.key, str(number), new)
-            self._cells[row.key] = now
+    def _update_cells(self) -> None:
+        """Draw the cells that have changed."""
+        for row in self._shown_rows:
+            cells, old_cells = self._render_cells(row), self._cells[row.key]
+            for number, (cell, old_cell) in enumerate(zip(cells, old_cells, strict=True)):
+                if cell != old_cell or cell.style != old_cell.style:
+                    self.update_cell(row.key, str(number), cell)
+            self._cells[row.key] = cells
 
-    def _made(self, row: BoardRow[Any]) -> tuple[Text, ...]:
-        return tuple(_one_line(each.cell(row), right=each.right) for each in self._now_columns)
+    def _render_cells(self, row: BoardRow[Any]) -> tuple[Text, ...]:
+        return tuple(_single_line(column.cell(row), right=column.right) for column in self._shown_columns)
 
 
-def _one_line(cell: Text | str, *, right: bool) -> Text:
+def _single_line(cell: Text | str, *, right: bool) -> Text:
     text = Text(line(cell)) if isinstance(cell, str) else cell
     text.no_wrap, text.overflow = True, "ellipsis"
     text.justify = "right" if right else None
