@@ -4,7 +4,7 @@ import json
 import statistics
 import time
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -12,8 +12,8 @@ from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
-from measure import TEXT, in_turns
-from processes import HubProcess, hub, stdio_server
+from measure import TEXT, run_in_turns
+from processes import HubProcess, start_hub, stdio_server
 
 import hubbub_client
 from hubbub_frontend.certs import Authority
@@ -23,7 +23,7 @@ AUDIENCE = "bench"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class AccessCost:
     """One row: how calls come in, and what they cost against the local token without TLS, in the same rounds."""
 
     way: str
@@ -32,31 +32,27 @@ class Way:
     rate: float
     ratio: float
 
-    def to_json(self) -> dict[str, Any]:
-        """All figures."""
-        return asdict(self)
 
-
-async def ways(directory: Path, *, rounds: int, calls: int) -> list[Way]:
+async def compare_access(directory: Path, *, rounds: int, calls: int) -> list[AccessCost]:
     """A row for each way and number of calls in flight; the ratio is of calls per second, the middle of all rounds."""
     async with AsyncExitStack() as open_:
-        clients = await _clients(directory, open_)
-        works = [_echo(client) for client in clients.values()]
-        rows: list[Way] = []
+        clients = await _connect_clients(directory, open_)
+        works = [_call_echo(client) for client in clients.values()]
+        rows: list[AccessCost] = []
         for in_flight in IN_FLIGHT:
-            series = await in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight)
+            series = await run_in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight)
             base = series[0].rates
             for way, one in zip(clients, series, strict=True):
                 ratio = statistics.median(rate / plain for rate, plain in zip(one.rates, base, strict=True))
-                rows.append(Way(way, in_flight, one.median_ms, one.rate, ratio))
+                rows.append(AccessCost(way, in_flight, one.median_ms, one.rate, ratio))
     return rows
 
 
-def _echo(client: hubbub_client.Hub) -> Any:
+def _call_echo(client: hubbub_client.Hub) -> Any:
     return lambda: client.call_tool("light", "echo", {"text": TEXT})
 
 
-async def _clients(directory: Path, open_: AsyncExitStack) -> dict[str, hubbub_client.Hub]:
+async def _connect_clients(directory: Path, open_: AsyncExitStack) -> dict[str, hubbub_client.Hub]:
     authority = Authority.open(directory / "certs")
     server, shown = authority.issue_server(), authority.issue_client("ada")
     key = rsa.generate_private_key(65537, 2048)
@@ -72,7 +68,7 @@ async def _clients(directory: Path, open_: AsyncExitStack) -> dict[str, hubbub_c
     for name, chosen in settings.items():
         (directory / name).mkdir()
         servers = {"light": stdio_server("light_stdio.py") | {"max_in_flight": 32}}
-        hubs[name] = await open_.enter_async_context(hub(servers, directory / name, settings=chosen))
+        hubs[name] = await open_.enter_async_context(start_hub(servers, directory / name, settings=chosen))
 
     async def made(name: str) -> str:
         created = await hubs[name].client.tokens.create(

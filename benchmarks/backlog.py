@@ -2,14 +2,14 @@
 
 import json
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 
 import anyio
 from grpc import aio
-from processes import HubProcess, hub, stdio_server
+from processes import HubProcess, start_hub, stdio_server
 
 from hubbub.v1 import inbox_pb2
 
@@ -27,34 +27,30 @@ class Backlog:
     answer_ms: float
     answer_cpu_ms: float
 
-    def to_json(self) -> dict[str, Any]:
-        """All figures."""
-        return asdict(self)
 
-
-async def backlog(directory: Path, *, most: int, answers: int) -> list[Backlog]:
+async def measure_backlog(directory: Path, *, most: int, answers: int) -> list[Backlog]:
     """A row with few and one with many open questions, of the same hub."""
     names = [f"light{number}" for number in range(SERVERS)]
     servers = {name: stdio_server("light_stdio.py") for name in (*names, "answered")}
     rows: list[Backlog] = []
-    async with hub(servers, directory, settings={"open_requests_per_server": 1024}) as running:
+    async with start_hub(servers, directory, settings={"open_requests_per_server": 1024}) as running:
         for count in (FEW, most):
-            there = await _open(running)
+            there = await _count_open(running)
             for name in names:
                 await running.client.call_tool(name, "ask_all", {"count": (count - there) // SERVERS})
             await running.client.call_tool("answered", "ask_all", {"count": answers})
             with anyio.fail_after(LIMIT_S):
-                while await _open(running) < there + (count - there) // SERVERS * SERVERS + answers:
+                while await _count_open(running) < there + (count - there) // SERVERS * SERVERS + answers:
                     await anyio.sleep(0.1)
-            rows.append(await _row(running, count, answers))
+            rows.append(await _measure_row(running, count, answers))
     return rows
 
 
-async def _open(running: HubProcess) -> int:
+async def _count_open(running: HubProcess) -> int:
     return sum(each.count for each in (await running.client.admin.status()).open_requests)
 
 
-async def _row(running: HubProcess, count: int, answers: int) -> Backlog:
+async def _measure_row(running: HubProcess, count: int, answers: int) -> Backlog:
     inbox, waits = running.client.inbox, list[float]()
     asked = await inbox.list(states=["open"], limit=answers)
     before_s = running.cpu_s()
@@ -65,13 +61,13 @@ async def _row(running: HubProcess, count: int, answers: int) -> Backlog:
     spent_s = running.cpu_s() - before_s
     return Backlog(
         open=count,
-        snapshot_ms=statistics.median([await _snapshot(running) for _ in range(5)]) * 1000,
+        snapshot_ms=statistics.median([await _time_snapshot(running) for _ in range(5)]) * 1000,
         answer_ms=statistics.median(waits) * 1000,
         answer_cpu_ms=spent_s / answers * 1000,
     )
 
 
-async def _snapshot(running: HubProcess) -> float:
+async def _time_snapshot(running: HubProcess) -> float:
     """How many seconds a new watcher waits for the end of its snapshot."""
     token = json.loads((running.data_dir / "client.json").read_text())["token"]
     open_ones = inbox_pb2.PendingRequestFilter(states=[inbox_pb2.PENDING_REQUEST_STATE_OPEN])
@@ -81,11 +77,11 @@ async def _snapshot(running: HubProcess) -> float:
         method = cast("Any", channel).unary_stream("/hubbub.v1.InboxService/WatchPendingRequests")
         began = perf_counter()
         stream = method(request, metadata=[("authorization", f"Bearer {token}")])
-        while not _is_last(inbox_pb2.WatchPendingRequestsResponse.FromString(await stream.read())):
+        while not _ends_snapshot(inbox_pb2.WatchPendingRequestsResponse.FromString(await stream.read())):
             pass
         return perf_counter() - began
 
 
-def _is_last(response: inbox_pb2.WatchPendingRequestsResponse) -> bool:
+def _ends_snapshot(response: inbox_pb2.WatchPendingRequestsResponse) -> bool:
     """Whether the snapshot ends with it."""
     return any(step.HasField("synced") for step in (response, *response.batch))

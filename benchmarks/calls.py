@@ -11,8 +11,8 @@ import grpc
 import mcp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from mcp.client.stdio import StdioServerParameters
-from measure import TEXT, Series, in_turns
-from processes import HubProcess, http_server, hub, stdio_server
+from measure import TEXT, Series, run_in_turns
+from processes import HubProcess, start_http_server, start_hub, stdio_server
 
 MAX_IN_FLIGHT = 64
 
@@ -44,38 +44,41 @@ class Compared:
         return self.hub_median_ms - self.direct_median_ms
 
     def to_json(self) -> dict[str, Any]:
-        """All figures."""
         return asdict(self) | {"added_ms": self.added_ms}
 
 
 @asynccontextmanager
-async def _servers() -> AsyncGenerator[dict[str, dict[str, Any]]]:
-    async with http_server("light_http.py") as light:
+async def _start_servers() -> AsyncGenerator[dict[str, dict[str, Any]]]:
+    async with start_http_server("light_http.py") as light:
         found = {"stdio-light": stdio_server("light_stdio.py"), "http-light": {"url": light}}
         yield {name: {**options, "max_in_flight": MAX_IN_FLIGHT} for name, options in found.items()}
 
 
-async def compare(directory: Path, *, only: str, rounds: int, calls: int) -> list[Compared]:
+async def compare_calls(directory: Path, *, only: str, rounds: int, calls: int) -> list[Compared]:
     """A row for each server whose name contains `only`, with 1 and with 32 calls in flight."""
     rows: list[Compared] = []
-    async with _servers() as servers, hub(servers, directory) as running:
+    async with _start_servers() as servers, start_hub(servers, directory) as running:
         for name, options in servers.items():
             if only in name:
                 async with AsyncExitStack() as stack:
-                    direct = await stack.enter_async_context(mcp.Client(_direct(options)))
-                    rows += [await _row(running, direct, name, in_flight, rounds, calls) for in_flight in (1, 32)]
+                    direct = await stack.enter_async_context(mcp.Client(_direct_target(options)))
+                    rows += [
+                        await _compare_server(running, direct, name, in_flight, rounds, calls) for in_flight in (1, 32)
+                    ]
     return rows
 
 
-def _direct(options: Mapping[str, Any]) -> StdioServerParameters | str:
-    return options["url"] if "url" in options else StdioServerParameters(**_command(options))
+def _direct_target(options: Mapping[str, Any]) -> StdioServerParameters | str:
+    return options["url"] if "url" in options else StdioServerParameters(**_hub_options(options))
 
 
-def _command(options: Mapping[str, Any]) -> dict[str, Any]:
+def _hub_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in ("command", "args")}
 
 
-async def _row(running: HubProcess, direct: mcp.Client, name: str, in_flight: int, rounds: int, calls: int) -> Compared:
+async def _compare_server(
+    running: HubProcess, direct: mcp.Client, name: str, in_flight: int, rounds: int, calls: int
+) -> Compared:
     async def straight() -> None:
         result = await direct.call_tool("echo", {"text": TEXT})
         assert not result.is_error
@@ -90,7 +93,7 @@ async def _row(running: HubProcess, direct: mcp.Client, name: str, in_flight: in
     async with grpc.aio.insecure_channel(running.address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         works, clock = [straight, through, empty], running.cpu_s
-        one, other, bare = await in_turns(
+        one, other, bare = await run_in_turns(
             works, rounds=rounds, calls=calls, in_flight=in_flight, clocks=[clock] * len(works)
         )
     return Compared(
@@ -103,11 +106,11 @@ async def _row(running: HubProcess, direct: mcp.Client, name: str, in_flight: in
         hub_p95_ms=other.p95_ms,
         direct_rate=one.rate,
         hub_rate=other.rate,
-        rate_ratio=_ratio(one, other),
+        rate_ratio=_median_rate_ratio(one, other),
         best_ratio=max(other.rates) / max(one.rates),
         hub_cpu_ms=other.cpu_ms,
     )
 
 
-def _ratio(direct: Series, through: Series) -> float:
+def _median_rate_ratio(direct: Series, through: Series) -> float:
     return statistics.median(b / a for a, b in zip(direct.rates, through.rates, strict=True))

@@ -24,7 +24,7 @@ ROOMS = ("hubbubd.downstream", "hubbubd.rpc.mcp", "hubbubd.runtime.inbox.reserva
 plain_serve = hubbubd.program.app.serve
 
 
-def counts() -> dict[str, int]:
+def count_objects() -> dict[str, int]:
     """How many objects there are of each class, by its full name."""
     gc.collect()
     kinds = map(type, gc.get_objects())
@@ -33,26 +33,26 @@ def counts() -> dict[str, int]:
     )
 
 
-async def count_when_told() -> None:
+async def write_counts_at_signal() -> None:
     """Writes the counts at each signal; the file is there once it is whole."""
     path = Path(os.environ["HUBBUB_COUNTS"])
     with anyio.open_signal_receiver(signal.SIGUSR1) as signals:
         async for _ in signals:
             fresh = path.with_suffix(".new")
-            fresh.write_text(json.dumps(counts()))
+            fresh.write_text(json.dumps(count_objects()))
             fresh.replace(path)
 
 
 @asynccontextmanager
-async def serve(*args: Any, **options: Any) -> AsyncGenerator[str]:
+async def serve_counted(*args: Any, **options: Any) -> AsyncGenerator[str]:
     """As the product's, counted."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(count_when_told)
+        tasks.start_soon(write_counts_at_signal)
         async with plain_serve(*args, **options) as address:
             yield address
         tasks.cancel_scope.cancel()
 
 
 if __name__ == "__main__":
-    hubbubd.program.app.serve = serve
+    hubbubd.program.app.serve = serve_counted
     sys.exit(hubbubd.program.app.run(sys.argv[1:]))

@@ -7,13 +7,12 @@ import mcp
 
 
 async def main(urls: list[str]) -> None:
-    """All at once."""
     async with anyio.create_task_group() as tasks:
         for url in urls:
-            tasks.start_soon(_call, url)
+            tasks.start_soon(_call_server, url)
 
 
-async def _call(url: str) -> None:
+async def _call_server(url: str) -> None:
     async with mcp.Client(url) as client:
         assert not (await client.call_tool("echo", {"text": "x"})).is_error
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from measure import TEXT, Figure, Series, in_turns, paced
-from processes import HERE, START_LIMIT_S, HubProcess, ended_after, http_server, hub
+from measure import TEXT, Figure, Series, run_in_turns, run_paced
+from processes import HERE, START_LIMIT_S, HubProcess, end_after, start_http_server, start_hub
 
 import hubbub_client
 from hubbub_frontend.certs import Authority
@@ -32,20 +32,20 @@ SETTLED_S = 0.3
 """Seconds after which all records of calls that have ended are everywhere."""
 
 
-async def forwards(directory: Path, *, rounds: int, calls: int) -> Sequence[Figure]:
+async def measure_forwarding(directory: Path, *, rounds: int, calls: int) -> Sequence[Figure]:
     """Unary calls at the owner and at the other member, in turns."""
     Authority.open(directory)
     async with AsyncExitStack() as open_:
-        owner = await open_.enter_async_context(_member("owner", directory))
-        other = await open_.enter_async_context(_member("other", directory, owner["forward"]))
+        owner = await open_.enter_async_context(_start_member("owner", directory))
+        other = await open_.enter_async_context(_start_member("other", directory, owner["forward"]))
         clients = [
             await open_.enter_async_context(hubbub_client.connect(each["grpc"], token="bench"))
             for each in (owner, other)
         ]
         found: list[Figure] = []
         for in_flight in (1, IN_FLIGHT):
-            works = [_echo(client) for client in clients]
-            here, there = await in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight)
+            works = [_call_echo(client) for client in clients]
+            here, there = await run_in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight)
             more = statistics.median(b.median_ms - a.median_ms for a, b in zip(here.rounds, there.rounds, strict=True))
             about = f"{in_flight} in flight"
             found += [
@@ -56,7 +56,7 @@ async def forwards(directory: Path, *, rounds: int, calls: int) -> Sequence[Figu
     return found
 
 
-async def hearing(directory: Path, *, calls: int) -> Sequence[Figure]:
+async def measure_listening(directory: Path, *, calls: int) -> Sequence[Figure]:
     """Processor time of a member that makes calls, and of one that hears of them, over one PostgreSQL.
 
     Calls are made at a steady rate, and as many as go. What both do at rest counts as well.
@@ -70,7 +70,7 @@ async def hearing(directory: Path, *, calls: int) -> Sequence[Figure]:
     key.write_text("A" * 43 + "=\n")
     async with AsyncExitStack() as open_:
         database = open_.enter_context(running())
-        light = await open_.enter_async_context(http_server("light_http.py"))
+        light = await open_.enter_async_context(start_http_server("light_http.py"))
         members: list[HubProcess] = []
         for name, servers in (("owner", {"light": {"url": light}}), ("other", {})):
             (own := directory / f"member-{name}").mkdir()
@@ -79,12 +79,12 @@ async def hearing(directory: Path, *, calls: int) -> Sequence[Figure]:
             fleet |= {"CA": authority.file, "CERT": pair.cert, "KEY": pair.key}
             environ = {f"HUBBUBD_FLEET__{setting}": str(value) for setting, value in fleet.items()}
             environ["HUBBUBD_STORE__URL"] = database.url
-            members.append(await open_.enter_async_context(hub(servers, own, environ=environ)))
+            members.append(await open_.enter_async_context(start_hub(servers, own, environ=environ)))
         owner, other = members
-        work = _echo(owner.client)
+        work = _call_echo(owner.client)
         found: list[Figure] = []
         for about, made in (
-            (f"{RATE} calls/s", lambda: paced(work, rate=RATE, calls=calls)),
+            (f"{RATE} calls/s", lambda: run_paced(work, rate=RATE, calls=calls)),
             (f"{IN_FLIGHT} in flight", lambda: Series().round(work, calls, IN_FLIGHT)),
         ):
             await Series().round(work, max(calls // 4, 1), IN_FLIGHT)
@@ -101,16 +101,16 @@ async def hearing(directory: Path, *, calls: int) -> Sequence[Figure]:
     return found
 
 
-def _echo(client: hubbub_client.Hub) -> Any:
+def _call_echo(client: hubbub_client.Hub) -> Any:
     return lambda: client.call_tool("light", "echo", {"text": TEXT})
 
 
 @asynccontextmanager
-async def _member(name: str, directory: Path, *owner: str) -> AsyncGenerator[dict[str, str]]:
+async def _start_member(name: str, directory: Path, *owner: str) -> AsyncGenerator[dict[str, str]]:
     """A member, and where it is reached."""
     command = [sys.executable, str(HERE / "member.py"), name, str(directory), *owner]
     process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None)
-    async with ended_after(process):
+    async with end_after(process):
         assert process.stdout is not None
         with anyio.fail_after(START_LIMIT_S):
             ready = json.loads(await process.stdout.receive())

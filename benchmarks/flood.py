@@ -2,13 +2,12 @@
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import anyio
 from measure import Series
-from processes import hub, stdio_server
+from processes import start_hub, stdio_server
 
 IN_FLIGHT = 8
 MINUTE_S = 60.0
@@ -17,23 +16,19 @@ FLOODS: Mapping[str, tuple[int, int]] = {"20,000 messages": (20_000, 100), "200 
 
 
 @dataclass(frozen=True, slots=True)
-class Flooded:
+class FloodRate:
     """One row: calls per second of one server while another is quiet, or floods. `ratio` is to the quiet round."""
 
     flood: str
     rate: float
     ratio: float
 
-    def to_json(self) -> dict[str, Any]:
-        """All figures."""
-        return asdict(self)
 
-
-async def flooded(directory: Path, *, rounds: int, seconds: float) -> list[Flooded]:
+async def measure_floods(directory: Path, *, rounds: int, seconds: float) -> list[FloodRate]:
     """A row without and one with each flood, at its rate per minute. They take turns."""
     rates: dict[str, list[float]] = {name: [] for name in ("none", *FLOODS)}
     servers = {name: stdio_server("light_stdio.py") for name in ("calm", "loud")}
-    async with hub(servers, directory) as running:
+    async with start_hub(servers, directory) as running:
 
         async def call() -> None:
             await running.client.call_tool("calm", "echo", {"text": "x"})
@@ -51,6 +46,6 @@ async def flooded(directory: Path, *, rounds: int, seconds: float) -> list[Flood
                 found.append(statistics.mean(series.rates))
                 await anyio.sleep(seconds / 10)  # what is late
     return [
-        Flooded(name, statistics.median(found), statistics.median(map(float.__truediv__, found, rates["none"])))
+        FloodRate(name, statistics.median(found), statistics.median(map(float.__truediv__, found, rates["none"])))
         for name, found in rates.items()
     ]

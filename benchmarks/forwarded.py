@@ -11,7 +11,7 @@ import anyio
 import orjson
 from grpc import aio
 from measure import TEXT
-from processes import HERE, START_LIMIT_S, Process, ended_after
+from processes import HERE, START_LIMIT_S, Process, end_after
 from servers.forward_calls import METHOD
 
 FORWARDED = "only forwarded"
@@ -26,7 +26,7 @@ FIELDS = {
 }
 
 
-class Forwarded:
+class Forwarder:
     """A stream to a process that forwards; `process` is that one."""
 
     def __init__(self, process: Process, stream: Any, before: bytes) -> None:
@@ -56,20 +56,20 @@ class Forwarded:
 
 
 @asynccontextmanager
-async def forwarded(options: Mapping[str, Any]) -> AsyncGenerator[Forwarded]:
+async def open_forwarder(options: Mapping[str, Any]) -> AsyncGenerator[Forwarder]:
     """A process that forwards to a server, and a stream to it."""
     url = options.get("url")
     words = [url] if url else [options["command"], *options["args"]]
     command = [sys.executable, HERE / "servers" / "forward_calls.py", *words]
     process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None)
     before = "; ".join(f"{name}: {value}" for name, value in FIELDS.items()).encode() + b"\n" if url else b""
-    async with ended_after(process):
+    async with end_after(process):
         assert process.stdout is not None
         with anyio.fail_after(START_LIMIT_S):
             port = int(await process.stdout.receive())
         async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             stream = channel.stream_stream(METHOD)()
-            found = Forwarded(Process(process.pid), stream, before)
+            found = Forwarder(Process(process.pid), stream, before)
             reading = asyncio.create_task(found.read())
             try:
                 yield found

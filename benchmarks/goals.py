@@ -14,10 +14,10 @@ import anyio
 import mcp
 import mcp_types
 import rivals
-from forwarded import FORWARDED, forwarded
+from forwarded import FORWARDED, open_forwarder
 from mcp.client.stdio import StdioServerParameters
-from measure import TEXT, Clocks, Figure, Round, Series, Work, in_turns
-from processes import Process, http_server, hub, stdio_server
+from measure import TEXT, Clocks, Figure, Round, Series, Work, run_in_turns
+from processes import Process, start_http_server, start_hub, stdio_server
 
 DIRECT, HUBBUB, BASE = "direct", "Hubbub", "base"
 ASKING = "2025-11-25"
@@ -68,7 +68,6 @@ class Compared:
         return None if goal is None or found is None else Figure(self.what, found, "", goal, self.what == RATE)
 
     def to_json(self) -> dict[str, Any]:
-        """All figures."""
         goal = self.goal
         return {**asdict(self), "goal": goal and goal.goal, "met": goal and goal.met}
 
@@ -97,56 +96,64 @@ async def compare(
     `against` are rivals, and `base` is another checkout of the hub.
     """
     rows: list[Compared] = []
-    async with http_server("sdk.py", "http") as url:
+    async with start_http_server("sdk.py", "http") as url:
         servers = {"stdio": stdio_server("sdk.py", "stdio"), "HTTP": {"url": url}}
         for transport, options in servers.items():
             folder = directory / transport
             async with AsyncExitStack() as open_:
                 ways = [
-                    await open_.enter_async_context(direct(options)),
-                    await open_.enter_async_context(_hub(HUBBUB, options, folder / HUBBUB, {})),
+                    await open_.enter_async_context(open_direct(options)),
+                    await open_.enter_async_context(_open_hub_way(HUBBUB, options, folder / HUBBUB, {})),
                 ]
-                shortest = await open_.enter_async_context(forwarded(options))
+                shortest = await open_.enter_async_context(open_forwarder(options))
                 ways.append(Way(FORWARDED, shortest.echo, None, shortest.process))
                 if base:
-                    ways.append(await open_.enter_async_context(_hub(BASE, options, folder / BASE, of_base(base))))
+                    ways.append(
+                        await open_.enter_async_context(
+                            _open_hub_way(BASE, options, folder / BASE, base_environment(base))
+                        )
+                    )
                 for name in against:
                     try:
-                        ways.append(await open_.enter_async_context(rival(name, options, folder / name)))
+                        ways.append(await open_.enter_async_context(open_rival(name, options, folder / name)))
                     except rivals.MissingError as exc:
                         rows += [Compared(transport, what, name, note=str(exc)) for what in FIGURES]
                     except Exception:
                         rows += [Compared(transport, what, name, note="does not start") for what in FIGURES]
-                rows += await measured_ways(transport, ways, rounds, calls, most_s)
+                rows += await measure_ways(transport, ways, rounds, calls, most_s)
     return rows
 
 
-def of_base(checkout: Path) -> dict[str, str]:
+def base_environment(checkout: Path) -> dict[str, str]:
     """The environment in which Python imports the hub of another checkout."""
     return {"PYTHONPATH": ":".join(str(checkout / root) for root in ("hub", "clients", "protos"))}
 
 
-async def measured_ways(transport: str, ways: Sequence[Way], rounds: int, calls: int, most_s: float) -> list[Compared]:
+async def measure_ways(transport: str, ways: Sequence[Way], rounds: int, calls: int, most_s: float) -> list[Compared]:
     """The figures of each way; the first is what the others are compared with."""
 
     async def measured(works: Sequence[Work], calls: int, in_flight: int, clocks: Clocks | None = None) -> list[Series]:
-        return await in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight, clocks=clocks, most_s=most_s)
+        return await run_in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight, clocks=clocks, most_s=most_s)
 
     clocks, echoes = [way.clock for way in ways], [way.echo for way in ways]
     one = await measured(echoes, calls, 1, clocks)
     many = await measured(echoes, calls * 2, 32, clocks)
-    asking = {way.name: way.ask for way in ways if way.ask and (way.name not in rivals.RIVALS or await _asks(way.ask))}
+    asking = {
+        way.name: way.ask
+        for way in ways
+        if way.ask and (way.name not in rivals.RIVALS or await _relays_questions(way.ask))
+    }
     answers = await measured([*asking.values()], calls // 2, 1)
     asked = dict(zip(asking, answers, strict=True))
     rows: list[Compared] = []
     for way, single, crowd in zip(ways, one, many, strict=True):
         rows += [
-            _against(transport, MEDIAN, way, single, one[0], lambda each: each.median_ms),
-            _against(transport, P99, way, single, one[0], lambda each: each.p99_ms),
-            _against(transport, RATE, way, crowd, many[0], lambda each: each.rate),
+            _ratio_to_direct(transport, MEDIAN, way, single, one[0], lambda each: each.median_ms),
+            _ratio_to_direct(transport, P99, way, single, one[0], lambda each: each.p99_ms),
+            _ratio_to_direct(transport, RATE, way, crowd, many[0], lambda each: each.rate),
             Compared(transport, ASK, way.name, note="not relayed")
             if way.name not in asked
-            else _against(transport, ASK, way, asked[way.name], asked[DIRECT], lambda each: each.median_ms),
+            else _ratio_to_direct(transport, ASK, way, asked[way.name], asked[DIRECT], lambda each: each.median_ms),
         ]
         if way.process:
             rows += [
@@ -157,7 +164,7 @@ async def measured_ways(transport: str, ways: Sequence[Way], rounds: int, calls:
     return rows
 
 
-def _against(
+def _ratio_to_direct(
     transport: str, what: str, way: Way, ours: Series, direct: Series, of: Callable[[Round], float]
 ) -> Compared:
     value = statistics.median(of(each) for each in ours.rounds)
@@ -165,7 +172,7 @@ def _against(
     return Compared(transport, what, way.name, value, "/s" if what == RATE else "ms", ratio)
 
 
-async def _asks(ask: Callable[[], Awaitable[float]]) -> bool:
+async def _relays_questions(ask: Callable[[], Awaitable[float]]) -> bool:
     """Whether a rival relays questions of servers; what is raised when not is different for each."""
     try:
         with anyio.fail_after(ASK_LIMIT_S):
@@ -177,27 +184,27 @@ async def _asks(ask: Callable[[], Awaitable[float]]) -> bool:
 
 
 @asynccontextmanager
-async def direct(options: Mapping[str, Any]) -> AsyncGenerator[Way]:
+async def open_direct(options: Mapping[str, Any]) -> AsyncGenerator[Way]:
     """Calls of a client of the SDK that is connected to the server itself."""
     url = options.get("url")
     command = {"command": options["command"], "args": options["args"]} if url is None else {}
-    async with through_client(DIRECT, lambda: url or StdioServerParameters(**command), None) as way:
+    async with open_client_way(DIRECT, lambda: url or StdioServerParameters(**command), None) as way:
         yield way
 
 
 @asynccontextmanager
-async def rival(name: str, options: Mapping[str, Any], directory: Path) -> AsyncGenerator[Way]:
+async def open_rival(name: str, options: Mapping[str, Any], directory: Path) -> AsyncGenerator[Way]:
     """Calls of a client of the SDK through a rival. Raises rivals.MissingError."""
     directory.mkdir(parents=True)
     async with (
-        rivals.running(name, options, directory) as (url, process),
-        through_client(name, lambda: url, process) as way,
+        rivals.start_rival(name, options, directory) as (url, process),
+        open_client_way(name, lambda: url, process) as way,
     ):
         yield way
 
 
 @asynccontextmanager
-async def through_client(
+async def open_client_way(
     name: str, target: Target, process: Process | None, asking: Target | None = None
 ) -> AsyncGenerator[Way]:
     """Calls of a client of the SDK; `asking` is where a server of a revision with a handshake is, if not there, too."""
@@ -212,27 +219,27 @@ async def through_client(
 
         async def echo() -> None:
             result = await client.call_tool("echo", {"text": TEXT})
-            assert _text(result) == TEXT
+            assert _result_text(result) == TEXT
 
         async def ask() -> float:
-            return float(_text(await answers.call_tool("ask", {})))
+            return float(_result_text(await answers.call_tool("ask", {})))
 
         yield Way(name, echo, ask, process)
 
 
-def _text(result: mcp_types.CallToolResult) -> str:
+def _result_text(result: mcp_types.CallToolResult) -> str:
     (content,) = result.content
     assert isinstance(content, mcp_types.TextContent)
     return content.text
 
 
 @asynccontextmanager
-async def _hub(
+async def _open_hub_way(
     name: str, options: Mapping[str, Any], directory: Path, environ: Mapping[str, str]
 ) -> AsyncGenerator[Way]:
     directory.mkdir(parents=True)
     servers = {"echo": {**options, "max_in_flight": MAX_IN_FLIGHT}, "ask": {**options, "protocol": ASKING}}
-    async with hub(servers, directory, environ=environ) as running:
+    async with start_hub(servers, directory, environ=environ) as running:
 
         async def echo() -> None:
             result = await running.client.call_tool("echo", "echo", {"text": TEXT})

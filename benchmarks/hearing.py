@@ -25,7 +25,7 @@ LEASE_S = 300.0
 
 
 @dataclass(frozen=True)
-class Said:
+class StoredRecord:
     """A record, and when its commit was called."""
 
     id: str
@@ -34,15 +34,15 @@ class Said:
 
 
 @dataclass(frozen=True)
-class All:
+class EveryRecord:
     """Lets every record through."""
 
     scope: Scope = EVERYTHING
 
-    def reaches(self, record: Said, /) -> bool:
+    def reaches(self, record: StoredRecord, /) -> bool:
         return True
 
-    def matches(self, record: Said, /) -> bool:
+    def matches(self, record: StoredRecord, /) -> bool:
         return True
 
 
@@ -51,11 +51,11 @@ async def main(url: str, schema: str, directory: Path, count: int) -> None:
     member = Entrant(NAME, LEASE_S)
     store = await PostgresStore.open(url, schema=schema, directory=directory, patience_s=60, member=member)
     stored = await Stored.read(store, WatcherLimit(1))
-    table = Table(stored, NOUN, Said)
+    table = Table(stored, NOUN, StoredRecord)
     ledger = Ledger(store, [table], stored)
     late_s: list[float] = []
     console.ready({"revision": store.revision})
-    async for event in table.feed.watch(All()):
+    async for event in table.feed.watch(EveryRecord()):
         if event.record is not None:
             late_s.append(perf_counter() - event.record.at)
         if len(late_s) == count:

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter
 
-from measure import Figure, Series, Work, in_turns
-from processes import HubProcess, hub
+from measure import Figure, Series, Work, run_in_turns
+from processes import HubProcess, start_hub
 from stream import SERVER, streamed
 
 IN_FLIGHT = 64
@@ -23,12 +23,12 @@ LIMIT_S = 300.0
 """After this, no further step is begun; the figures say how many calls there were."""
 
 
-async def history(directory: Path, *, calls: int, say: Callable[[str], None] = lambda _: None) -> list[Figure]:
+async def measure_history(directory: Path, *, calls: int, say: Callable[[str], None] = lambda _: None) -> list[Figure]:
     """Figures after so many calls over one stream, or as many as there is time for. `say` is told how far it is."""
     (directory / "old").mkdir()
     (directory / "new").mkdir()
     made, began = 0, perf_counter()
-    async with _hub(directory / "old", calls) as (old, of_old):
+    async with _start_hub(directory / "old", calls) as (old, of_old):
         await Series().round(of_old, IN_FLIGHT, IN_FLIGHT)
         before_mib, filled = old.rss_mib(), Series()
         while made < calls and perf_counter() - began < LIMIT_S:
@@ -36,9 +36,9 @@ async def history(directory: Path, *, calls: int, say: Callable[[str], None] = l
             await filled.round(of_old, max(calls // STEPS, IN_FLIGHT), IN_FLIGHT)
             made += max(calls // STEPS, IN_FLIGHT)
         after_mib = old.rss_mib()
-        async with _hub(directory / "new", calls) as (new, of_new):
+        async with _start_hub(directory / "new", calls) as (new, of_new):
             works, clocks, each = [of_old, of_new], [old.cpu_s, new.cpu_s], min(ROUND, calls // STEPS)
-            full, empty = await in_turns(works, rounds=ROUNDS, calls=each, in_flight=IN_FLIGHT, clocks=clocks)
+            full, empty = await run_in_turns(works, rounds=ROUNDS, calls=each, in_flight=IN_FLIGHT, clocks=clocks)
     ratio = statistics.median(a.cpu_ms / b.cpu_ms for a, b in zip(full.rounds, empty.rounds, strict=True))
     return [
         Figure(f"processor per call, with {made:,} calls in history", full.cpu_ms, "ms"),
@@ -53,8 +53,8 @@ async def history(directory: Path, *, calls: int, say: Callable[[str], None] = l
 
 
 @asynccontextmanager
-async def _hub(directory: Path, calls: int) -> AsyncGenerator[tuple[HubProcess, Work]]:
+async def _start_hub(directory: Path, calls: int) -> AsyncGenerator[tuple[HubProcess, Work]]:
     kept = {"call_history_count": calls * 2}
     servers = {name: {**options, **kept} for name, options in SERVER.items()}
-    async with hub(servers, directory, settings=kept) as running, streamed(running, TEXT) as call:
+    async with start_hub(servers, directory, settings=kept) as running, streamed(running, TEXT) as call:
         yield running, lambda: call("")

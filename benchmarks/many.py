@@ -18,7 +18,7 @@ from time import perf_counter
 import anyio
 from anyio import to_thread
 from measure import Figure, percentile
-from processes import HERE, HubProcess, free_port, hub
+from processes import HERE, HubProcess, find_free_port, start_hub
 
 import hubbub_client
 
@@ -30,11 +30,11 @@ IDLE_S = 20.0
 COMMAND = [sys.executable, "-c", "from hubbub_cli import main; main()"]
 
 
-class Played:
+class ServerProcess:
     """The servers, in a process that can be killed and started again at the same port."""
 
     def __init__(self, count: int) -> None:
-        self._port = free_port()
+        self._port = find_free_port()
         self.urls = [f"http://127.0.0.1:{self._port}/{number}" for number in range(count)]
         self.servers = {f"s{number}": {"url": url} for number, url in enumerate(self.urls)}
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,23 +67,23 @@ class Played:
             self._process = None
 
 
-async def many(directory: Path, *, rounds: int, less: int) -> list[Figure]:
+async def measure_many(directory: Path, *, rounds: int, less: int) -> list[Figure]:
     """A row for each figure. `less` divides servers and seconds; then there are no goals."""
     few, many, most = (max(count // less, 1) for count in (FEW, MANY, MOST))
     parts = [
-        _memory(directory / "memory", few, many),
-        _back(directory / "back", few),
-        _started(directory / "start", few, many, rounds),
-        _storm(directory / "storm", most, IDLE_S / less),
+        _measure_memory(directory / "memory", few, many),
+        _measure_recovery(directory / "back", few),
+        _measure_start(directory / "start", few, many, rounds),
+        _measure_reconnects(directory / "storm", most, IDLE_S / less),
     ]
     figures = [figure for part in parts async for figure in part]
     return figures if less == 1 else [replace(figure, goal=None) for figure in figures]
 
 
-async def _memory(directory: Path, few: int, many: int) -> AsyncGenerator[Figure]:
+async def _measure_memory(directory: Path, few: int, many: int) -> AsyncGenerator[Figure]:
     empty = 0.0
     for count, goal in ((0, 70.0), (few, 20.0), (many, 75.0)):
-        async with _playing(count) as played, _hub(played, directory / str(count)) as running:
+        async with _start_servers(count) as played, _start_hub(played, directory / str(count)) as running:
             await played.wait_open()
             await anyio.sleep(SETTLE_S)
             size = running.rss_mib()
@@ -92,19 +92,19 @@ async def _memory(directory: Path, few: int, many: int) -> AsyncGenerator[Figure
         empty = empty or size
 
 
-async def _started(directory: Path, few: int, many: int, rounds: int) -> AsyncGenerator[Figure]:
+async def _measure_start(directory: Path, few: int, many: int, rounds: int) -> AsyncGenerator[Figure]:
     """The time from the start of a hub until each server has been called, against a client of the SDK."""
     for count, goal in ((few, 1.2), (many, 0.5)):
-        ratio = await _ratio(directory / str(count), count, rounds)
+        ratio = await _start_ratio(directory / str(count), count, rounds)
         yield Figure(f"start until {count} servers were called, to the SDK's client", ratio, "x", goal)
 
 
-async def _ratio(directory: Path, count: int, rounds: int) -> float:
-    async with _playing(count) as played:
+async def _start_ratio(directory: Path, count: int, rounds: int) -> float:
+    async with _start_servers(count) as played:
         ratios: list[float] = []
         for number in range(rounds):
             ours = perf_counter()
-            async with _hub(played, directory / str(number)) as running:
+            async with _start_hub(played, directory / str(number)) as running:
                 await _call_each(running.client, played.servers)
                 ours = perf_counter() - ours
             theirs = perf_counter()
@@ -113,15 +113,15 @@ async def _ratio(directory: Path, count: int, rounds: int) -> float:
     return statistics.median(ratios)
 
 
-async def _back(directory: Path, few: int) -> AsyncGenerator[Figure]:
+async def _measure_recovery(directory: Path, few: int) -> AsyncGenerator[Figure]:
     """Servers are killed and started again: when has each answered, and what became of calls meanwhile."""
     failed: list[hubbub_client.HubbubError] = []
     took_s = 0.0
-    async with _playing(few) as played, _hub(played, directory) as running:
+    async with _start_servers(few) as played, _start_hub(played, directory) as running:
         await played.wait_open()
         async with anyio.create_task_group() as calling:
             for name in played.servers:
-                calling.start_soon(_called_all_the_time, running.client, name, failed)
+                calling.start_soon(_call_until_cancelled, running.client, name, failed)
             await anyio.sleep(1)
             await to_thread.run_sync(played.kill)
             await to_thread.run_sync(played.start)
@@ -138,7 +138,7 @@ def _was_sent(error: hubbub_client.HubbubError) -> bool:
     return error.reason == "CONNECTION_LOST"
 
 
-async def _called_all_the_time(client: hubbub_client.Hub, name: str, failed: list[hubbub_client.HubbubError]) -> None:
+async def _call_until_cancelled(client: hubbub_client.Hub, name: str, failed: list[hubbub_client.HubbubError]) -> None:
     while True:
         try:
             await client.call_tool(name, "echo", {"text": "x"})
@@ -147,11 +147,11 @@ async def _called_all_the_time(client: hubbub_client.Hub, name: str, failed: lis
         await anyio.sleep(0.2)
 
 
-async def _storm(directory: Path, count: int, idle_s: float) -> AsyncGenerator[Figure]:
+async def _measure_reconnects(directory: Path, count: int, idle_s: float) -> AsyncGenerator[Figure]:
     """All connections are cut at once and all servers are back; then nobody does anything."""
     probe = directory / "probe.json"
-    async with _playing(count) as played:
-        async with _hub(played, directory, probe=probe) as running:
+    async with _start_servers(count) as played:
+        async with _start_hub(played, directory, probe=probe) as running:
             await played.wait_open()
             os.kill(running.pid, signal.SIGUSR1)
             await to_thread.run_sync(played.kill)
@@ -161,19 +161,19 @@ async def _storm(directory: Path, count: int, idle_s: float) -> AsyncGenerator[F
             yield Figure(f"storm of {count} servers", perf_counter() - began, "s", 30)
         late_s: list[float] = json.loads(probe.read_text())["late_s"]
         yield Figure("loop late meanwhile, p99", percentile(late_s, 0.99) * 1000, "ms", 100)
-        yield Figure("loop late for a hundredth of that time", _for_one_hundredth(late_s) * 1000, "ms", 100)
+        yield Figure("loop late for a hundredth of that time", _worst_hundredth(late_s) * 1000, "ms", 100)
     # Others, that have no streams of the hub before.
-    async with _playing(count) as played, _hub(played, directory / "idle") as running:
+    async with _start_servers(count) as played, _start_hub(played, directory / "idle") as running:
         await played.wait_open()
         await anyio.sleep(SETTLE_S)
         before_s = running.cpu_s()
         await anyio.sleep(idle_s)
         yield Figure(f"processor for {count} idle servers", (running.cpu_s() - before_s) / idle_s * 100, "%", 5)
-        async for figure in _listed(running, count):
+        async for figure in _measure_lists(running, count):
             yield figure
 
 
-async def _listed(running: HubProcess, count: int) -> AsyncGenerator[Figure]:
+async def _measure_lists(running: HubProcess, count: int) -> AsyncGenerator[Figure]:
     """The time of a list of all servers, by the library and by the command."""
     rpc_s: list[float] = []
     command_s: list[float] = []
@@ -189,7 +189,7 @@ async def _listed(running: HubProcess, count: int) -> AsyncGenerator[Figure]:
     yield Figure(f"list of {count} servers, by the command", statistics.median(command_s) * 1000, "ms", 150)
 
 
-def _for_one_hundredth(late_s: Sequence[float]) -> float:
+def _worst_hundredth(late_s: Sequence[float]) -> float:
     """The least that the loop was late in the worst hundredth of the time; being late for long counts for long."""
     left_s = sum(late_s) / 100
     for each in sorted(late_s, reverse=True):
@@ -206,8 +206,8 @@ async def _call_each(client: hubbub_client.Hub, names: Iterable[str]) -> None:
 
 
 @asynccontextmanager
-async def _playing(count: int) -> AsyncGenerator[Played]:
-    played = Played(count)
+async def _start_servers(count: int) -> AsyncGenerator[ServerProcess]:
+    played = ServerProcess(count)
     played.start()
     try:
         yield played
@@ -216,9 +216,11 @@ async def _playing(count: int) -> AsyncGenerator[Played]:
 
 
 @asynccontextmanager
-async def _hub(played: Played, directory: Path, *, probe: Path | None = None) -> AsyncGenerator[HubProcess]:
+async def _start_hub(
+    played: ServerProcess, directory: Path, *, probe: Path | None = None
+) -> AsyncGenerator[HubProcess]:
     directory.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, HERE / "probed_hub.py"] if probe is not None else None
     environ = {"HUBBUBD_LOG_LEVEL": "error"} | ({"HUBBUB_PROBE": str(probe)} if probe is not None else {})
-    async with hub(played.servers, directory, command, environ=environ, connected=False) as running:
+    async with start_hub(played.servers, directory, command, environ=environ, connected=False) as running:
         yield running

@@ -36,7 +36,6 @@ class Figure:
         return self.value >= self.goal if self.at_least else self.value <= self.goal
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
         return {**asdict(self), "met": self.met}
 
 
@@ -73,7 +72,6 @@ class Series:
 
     @property
     def latencies_s(self) -> list[float]:
-        """Those of all rounds."""
         return [latency for one in self.rounds for latency in one.latencies_s]
 
     @property
@@ -122,7 +120,7 @@ class Series:
         self.rounds.append(Round(latencies_s, rate, self.clock() - cpu_s))
 
 
-async def paced(work: Work, *, rate: float, calls: int) -> list[float]:
+async def run_paced(work: Work, *, rate: float, calls: int) -> list[float]:
     """Do the work so many times, at this rate, whether or not that before has ended; return how long each took."""
     took_s: list[float] = []
 
@@ -144,7 +142,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[math.ceil(len(values) * share) - 1]
 
 
-async def in_turns(
+async def run_in_turns(
     works: Sequence[Work],
     *,
     rounds: int,

@@ -13,8 +13,8 @@ import anyio
 import orjson
 from anyio.streams.buffered import BufferedByteReceiveStream
 from hearing import NOUN
-from measure import Figure, in_turns, paced, percentile
-from processes import HERE, START_LIMIT_S, ended_after
+from measure import Figure, percentile, run_in_turns, run_paced
+from processes import HERE, START_LIMIT_S, end_after
 
 from hubbubd.store import Store, Write
 from hubbubd.store.postgres.identity import Entrant
@@ -45,7 +45,7 @@ TEXT = "x" * (len(VALUE) - 60)
 LINE_BYTES = 1 << 20
 
 
-async def stores(directory: Path, *, rounds: int, commits: int) -> list[Figure]:
+async def compare_stores(directory: Path, *, rounds: int, commits: int) -> list[Figure]:
     """Commits per second of a file, of a database alone, and of a member while another one hears of them."""
     sys.path.append(str(Path(__file__).parents[1]))
     from tests.postgres import running
@@ -67,16 +67,16 @@ async def stores(directory: Path, *, rounds: int, commits: int) -> list[Figure]:
             one, other = await postgres(SCHEMA, "a"), await postgres(SCHEMA, "b")
             other.listen(lambda _: None)
             ways: dict[str, Store] = {"a file": file, "PostgreSQL": await postgres("alone"), "a member of two": one}
-            rates = await _rates(ways, rounds, commits)
+            rates = await _measure_rates(ways, rounds, commits)
             await other.close()
-            return [*rates, *await _heard(one, server.url, directory / "hearing", commits * HEARD)]
+            return [*rates, *await _measure_listening(one, server.url, directory / "hearing", commits * HEARD)]
 
 
-async def _rates(ways: dict[str, Store], rounds: int, commits: int) -> list[Figure]:
+async def _measure_rates(ways: dict[str, Store], rounds: int, commits: int) -> list[Figure]:
     found: list[Figure] = []
     for callers in CALLERS:
-        works = [_commits(store) for store in ways.values()]
-        series = await in_turns(works, rounds=rounds, calls=commits * min(callers, 8), in_flight=callers)
+        works = [_make_commit(store) for store in ways.values()]
+        series = await run_in_turns(works, rounds=rounds, calls=commits * min(callers, 8), in_flight=callers)
         for way, one in zip(ways, series, strict=True):
             ratio = statistics.median(rate / base for rate, base in zip(one.rates, series[0].rates, strict=True))
             found += [
@@ -86,12 +86,12 @@ async def _rates(ways: dict[str, Store], rounds: int, commits: int) -> list[Figu
     return found
 
 
-def _commits(store: Store) -> Callable[[], Awaitable[object]]:
+def _make_commit(store: Store) -> Callable[[], Awaitable[object]]:
     numbers = count()
     return lambda: store.commit([Write(f"call/{next(numbers) % KEYS}", VALUE)])
 
 
-async def _heard(store: PostgresStore, url: str, directory: Path, commits: int) -> list[Figure]:
+async def _measure_listening(store: PostgresStore, url: str, directory: Path, commits: int) -> list[Figure]:
     """From the call of a commit at one member until it returns, and until a watcher in the process of another has it.
 
     Commits are called at a steady rate, whether or not those before have ended.
@@ -106,12 +106,12 @@ async def _heard(store: PostgresStore, url: str, directory: Path, commits: int) 
     directory.mkdir()
     command = [sys.executable, HERE / "hearing.py", url, SCHEMA, directory, str(commits)]
     process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None)
-    async with ended_after(process):
+    async with end_after(process):
         assert process.stdout is not None
         said = BufferedByteReceiveStream(process.stdout)
         with anyio.fail_after(START_LIMIT_S):
             await said.receive_until(b"\n", LINE_BYTES)
-        made_s = await paced(commit, rate=RATE, calls=commits)
+        made_s = await run_paced(commit, rate=RATE, calls=commits)
         with anyio.fail_after(START_LIMIT_S):
             late_s = orjson.loads(await said.receive_until(b"\n", LINE_BYTES))["late_s"]
     about = f"{RATE} commits/s"

@@ -58,7 +58,7 @@ class Probe:
 
 
 @asynccontextmanager
-async def serve(*args: Any, **options: Any) -> AsyncGenerator[str]:
+async def serve_probed(*args: Any, **options: Any) -> AsyncGenerator[str]:
     """As the product's, watched."""
     probe = Probe()
     async with anyio.create_task_group() as tasks:
@@ -71,5 +71,5 @@ async def serve(*args: Any, **options: Any) -> AsyncGenerator[str]:
 
 
 if __name__ == "__main__":
-    hubbubd.program.app.serve = serve
+    hubbubd.program.app.serve = serve_probed
     sys.exit(hubbubd.program.app.run(sys.argv[1:]))

@@ -66,12 +66,12 @@ def rss_mib(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
-def descendants(pid: int) -> list[int]:
+def find_descendants(pid: int) -> list[int]:
     """The processes below a process, at any depth."""
     found: list[int] = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         for each in children.read_text().split():
-            found += [int(each), *descendants(int(each))]
+            found += [int(each), *find_descendants(int(each))]
     return found
 
 
@@ -81,14 +81,14 @@ def stdio_server(name: str, *args: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def http_server(name: str, *args: str, python: str = sys.executable) -> AsyncGenerator[str]:
+async def start_http_server(name: str, *args: str, python: str = sys.executable) -> AsyncGenerator[str]:
     """One of our servers over HTTP, or the script at a path of its own, running; its URL."""
-    port = free_port()
-    async with listening([python, HERE / "servers" / name, *args], port):
+    port = find_free_port()
+    async with start_listening([python, HERE / "servers" / name, *args], port):
         yield f"http://127.0.0.1:{port}/mcp"
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     """A port of this machine at which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -96,14 +96,16 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def listening(command: Sequence[str | Path], port: int, log: IO[bytes] | None = None) -> AsyncGenerator[Process]:
+async def start_listening(
+    command: Sequence[str | Path], port: int, log: IO[bytes] | None = None
+) -> AsyncGenerator[Process]:
     """A process that is told PORT and listens there. What it says goes to the log, or to our own output."""
     process = await anyio.open_process(
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | {"PORT": str(port)}
     )
-    async with ended_after(process):
+    async with end_after(process):
         with anyio.fail_after(START_LIMIT_S):
-            while not await _listens(port):
+            while not await _is_listening(port):
                 if process.returncode is not None:
                     raise ChildProcessError(f"{command[0]} ended with {process.returncode} instead of listening")
                 await anyio.sleep(0.05)
@@ -111,7 +113,7 @@ async def listening(command: Sequence[str | Path], port: int, log: IO[bytes] | N
 
 
 @asynccontextmanager
-async def hub(
+async def start_hub(
     servers: Mapping[str, Mapping[str, Any]],
     directory: Path,
     command: Sequence[str | Path] | None = None,
@@ -135,7 +137,7 @@ async def hub(
         stderr=None,
         env=os.environ | {"HUBBUBD_LOG_LEVEL": "warning"} | dict(environ or {}),
     )
-    async with ended_after(process):
+    async with end_after(process):
         assert process.stdout is not None
         with anyio.fail_after(START_LIMIT_S):
             ready = json.loads(await process.stdout.receive())
@@ -147,7 +149,7 @@ async def hub(
 
 
 @asynccontextmanager
-async def ended_after(process: anyio.abc.Process) -> AsyncGenerator[None]:
+async def end_after(process: anyio.abc.Process) -> AsyncGenerator[None]:
     """Ends the process on every way out."""
     try:
         yield
@@ -162,7 +164,7 @@ async def ended_after(process: anyio.abc.Process) -> AsyncGenerator[None]:
             await process.aclose()
 
 
-async def _listens(port: int) -> bool:
+async def _is_listening(port: int) -> bool:
     try:
         async with await anyio.connect_tcp("127.0.0.1", port):
             return True

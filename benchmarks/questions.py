@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,7 +15,7 @@ import mcp
 import mcp_types
 from mcp.client.stdio import StdioServerParameters
 from measure import percentile
-from processes import HERE, HubProcess, http_server, hub, stdio_server
+from processes import HERE, HubProcess, start_http_server, start_hub, stdio_server
 
 import hubbub_client
 
@@ -30,7 +30,7 @@ Call = Callable[[], Awaitable[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionTime:
     """One row: from the server's question to the end of its call, as the caller sees it.
 
     `ratio` to the direct client is the middle one of the rounds' own, which compare their medians.
@@ -42,10 +42,6 @@ class Asked:
     p95_ms: float
     ratio: float
     hub_cpu_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """All figures."""
-        return asdict(self)
 
 
 @dataclass(slots=True)
@@ -69,11 +65,11 @@ class _Way:
             self.cpu_s += running.cpu_s() - before_s
         self.rounds.append(waits)
 
-    def row(self, server: str, direct: "_Way") -> Asked:
+    def row(self, server: str, direct: "_Way") -> QuestionTime:
         """What came out."""
         waits = [wait for found in self.rounds for wait in found]
         pairs = zip(self.rounds, direct.rounds, strict=True)
-        return Asked(
+        return QuestionTime(
             server=server,
             way=self.name,
             median_ms=statistics.median(waits) * 1000,
@@ -83,25 +79,25 @@ class _Way:
         )
 
 
-async def ask(directory: Path, *, rounds: int, questions: int, only: str = "") -> list[Asked]:
+async def measure_questions(directory: Path, *, rounds: int, questions: int, only: str = "") -> list[QuestionTime]:
     """Rows for each server whose name contains `only`: a direct client, and the ways through the hub, in turns."""
-    rows: list[Asked] = []
-    async with http_server("sdk.py", "http") as url:
+    rows: list[QuestionTime] = []
+    async with start_http_server("sdk.py", "http") as url:
         servers: dict[str, dict[str, Any]] = {
             "stdio-light": stdio_server("light_stdio.py"),
             "stdio-sdk": stdio_server("sdk.py", "stdio"),
             "http-sdk": {"url": url},
         }
         chosen = {name: {**options, "protocol": REVISION} for name, options in servers.items() if only in name}
-        async with hub(chosen, directory) as running:
+        async with start_hub(chosen, directory) as running:
             for name, options in chosen.items():
-                rows += await _compared(running, name, options, rounds, questions)
+                rows += await _compare_server(running, name, options, rounds, questions)
     return rows
 
 
-async def _compared(
+async def _compare_server(
     running: HubProcess, name: str, options: dict[str, Any], rounds: int, questions: int
-) -> list[Asked]:
+) -> list[QuestionTime]:
     hub_ = running.client
 
     async def straight() -> float:
@@ -118,7 +114,7 @@ async def _compared(
 
     @asynccontextmanager
     async def crowded() -> AsyncGenerator[None]:
-        async with _watching(running, WATCHERS), _answering(hub_):
+        async with _add_watchers(running, WATCHERS), _answer_watched(hub_):
             yield
 
     async with AsyncExitStack() as stack:
@@ -127,10 +123,10 @@ async def _compared(
             if "url" in options
             else StdioServerParameters(command=options["command"], args=options["args"])
         )
-        direct = await stack.enter_async_context(mcp.Client(target, mode="legacy", elicitation_callback=_answer))
+        direct = await stack.enter_async_context(mcp.Client(target, mode="legacy", elicitation_callback=_answer_form))
         ways = [
             _Way("direct", straight, nullcontext),
-            _Way("watch", watched, lambda: _answering(hub_)),
+            _Way("watch", watched, lambda: _answer_watched(hub_)),
             _Way("callback", called_back, nullcontext),
             _Way(f"watch, {WATCHERS} more", watched, crowded),
         ]
@@ -140,13 +136,13 @@ async def _compared(
     return [way.row(name, ways[0]) for way in ways]
 
 
-async def _answer(context: object, params: object) -> mcp_types.ElicitResult:
+async def _answer_form(context: object, params: object) -> mcp_types.ElicitResult:
     del context, params
     return mcp_types.ElicitResult(action="accept", content={**ANSWER})
 
 
 @asynccontextmanager
-async def _answering(client: hubbub_client.Hub) -> AsyncGenerator[None]:
+async def _answer_watched(client: hubbub_client.Hub) -> AsyncGenerator[None]:
     """Answers every question as soon as the watch shows it."""
 
     async def answer(*, task_status: anyio.abc.TaskStatus[None]) -> None:
@@ -167,7 +163,7 @@ async def _answering(client: hubbub_client.Hub) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _watching(running: HubProcess, count: int) -> AsyncGenerator[None]:
+async def _add_watchers(running: HubProcess, count: int) -> AsyncGenerator[None]:
     command = [sys.executable, str(HERE / "crowd.py"), str(running.data_dir), str(count)]
     async with await anyio.open_process(command, stdin=subprocess.PIPE, stderr=None) as process:
         assert process.stdout is not None

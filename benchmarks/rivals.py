@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from processes import HERE, Process, free_port, listening
+from processes import HERE, Process, find_free_port, start_listening
 
 PEERS = Path(os.environ.get("HUBBUB_PEERS") or HERE.parent / ".peers")
 EXTENSION = "type.googleapis.com/envoy.extensions.filters"
@@ -26,35 +26,35 @@ class MissingError(Exception):
 
 
 @asynccontextmanager
-async def running(name: str, options: Options, directory: Path) -> AsyncGenerator[tuple[str, Process]]:
+async def start_rival(name: str, options: Options, directory: Path) -> AsyncGenerator[tuple[str, Process]]:
     """A rival in front of this server: the URL for clients, and its process.
 
     Raises MissingError, which says why: it does not serve this transport, or is not installed.
     """
-    port, place = free_port(), PEERS / name
+    port, place = find_free_port(), PEERS / name
     command = RIVALS[name](place / "bin", options, port, directory)
     if command is None:
         raise MissingError("none")
     if not (place / "stamp").exists():
         raise MissingError("not installed")
     with (directory / f"{name}.log").open("wb") as log:
-        async with listening(command, port, log) as process:
+        async with start_listening(command, port, log) as process:
             yield f"http://127.0.0.1:{port}/mcp", process
 
 
-def _fastmcp(programs: Path, options: Options, _port: int, _directory: Path) -> list[str]:
+def _fastmcp_command(programs: Path, options: Options, _port: int, _directory: Path) -> list[str]:
     target = {key: options[key] for key in ("command", "args", "url") if key in options}
     return [str(programs / "python"), str(HERE / "rivals" / "fastmcp_proxy.py"), json.dumps(target)]
 
 
-def _mcp_proxy(programs: Path, options: Options, port: int, _directory: Path) -> list[str] | None:
+def _mcp_proxy_command(programs: Path, options: Options, port: int, _directory: Path) -> list[str] | None:
     if "url" in options:  # it serves these over stdio alone, to one client
         return None
     own = ["--port", str(port), "--pass-environment", "--log-level", "ERROR"]
     return [str(programs / "mcp-proxy"), *own, "--", options["command"], *options["args"]]
 
 
-def _envoy(programs: Path, options: Options, port: int, directory: Path) -> list[str] | None:
+def _envoy_command(programs: Path, options: Options, port: int, directory: Path) -> list[str] | None:
     if "url" not in options:
         return None
     config = directory / "envoy.json"
@@ -88,8 +88,8 @@ def _envoy_config(port: int, upstream: Any) -> dict[str, Any]:
 
 
 RIVALS: Mapping[str, Callable[[Path, Options, int, Path], list[str] | None]] = {
-    "fastmcp": _fastmcp,
-    "mcp-proxy": _mcp_proxy,
-    "envoy": _envoy,
+    "fastmcp": _fastmcp_command,
+    "mcp-proxy": _mcp_proxy_command,
+    "envoy": _envoy_command,
 }
 """The command of each, from its folder of programs, the server, the port and a folder; None if it has no such way."""

@@ -13,10 +13,10 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 import access
 import anyio
@@ -71,15 +71,23 @@ class Run:
         return 1 if self.options.less == LEAST else whole
 
 
-class Row(Protocol):
-    """One row of a table."""
+@runtime_checkable
+class RowWithDerivedFigures(Protocol):
+    """A row of a table that has more than its fields."""
 
-    def to_json(self) -> dict[str, Any]:
-        """All figures."""
-        ...
+    def to_json(self) -> dict[str, Any]: ...
 
 
-async def _goals(run: Run) -> Sequence[Row]:
+Row = Any
+"""A row of a table: a dataclass of figures, perhaps a RowWithDerivedFigures."""
+
+
+def row_json(row: Row) -> dict[str, Any]:
+    """All figures of a row."""
+    return row.to_json() if isinstance(row, RowWithDerivedFigures) else asdict(row)
+
+
+async def _run_goals(run: Run) -> Sequence[Row]:
     options = run.options
     against = [*rivals.RIVALS] if options.rivals else []
     rounds, calls, most_s = run.rounds(4), run.some(400), 4 / options.less
@@ -88,103 +96,103 @@ async def _goals(run: Run) -> Sequence[Row]:
     )
 
 
-async def _hosts(run: Run) -> Sequence[Row]:
+async def _run_hosts(run: Run) -> Sequence[Row]:
     options = run.options
     against = [*rivals.RIVALS] if options.rivals else []
     rounds, calls, most_s = run.rounds(4), run.some(400), 4 / options.less
-    return await hosts.compare(run.directory, rounds=rounds, calls=calls, most_s=most_s, against=against)
+    return await hosts.compare_hosts(run.directory, rounds=rounds, calls=calls, most_s=most_s, against=against)
 
 
-async def _crowds(run: Run) -> Sequence[Row]:
-    return await hosts.crowds(run.directory, sessions=run.some(100), lists=run.some(200))
+async def _run_crowds(run: Run) -> Sequence[Row]:
+    return await hosts.measure_crowds(run.directory, sessions=run.some(100), lists=run.some(200))
 
 
-async def _start(run: Run) -> Sequence[Row]:
+async def _run_start(run: Run) -> Sequence[Row]:
     return await start.start(run.directory, rounds=run.some(12))
 
 
-async def _calls(run: Run) -> Sequence[Row]:
-    return await calls.compare(run.directory, only=run.options.servers, rounds=run.rounds(8), calls=run.some(400))
+async def _run_calls(run: Run) -> Sequence[Row]:
+    return await calls.compare_calls(run.directory, only=run.options.servers, rounds=run.rounds(8), calls=run.some(400))
 
 
-async def _stream(run: Run) -> Sequence[Row]:
+async def _run_stream(run: Run) -> Sequence[Row]:
     return await stream.ways(run.directory, rounds=run.rounds(4), calls=run.some(1000))
 
 
-async def _fleet(run: Run) -> Sequence[Row]:
-    forwarded = await fleet.forwards(run.directory, rounds=run.rounds(8), calls=run.some(400))
-    return [*forwarded, *await fleet.hearing(run.directory, calls=run.some(2000))]
+async def _run_fleet(run: Run) -> Sequence[Row]:
+    forwarded = await fleet.measure_forwarding(run.directory, rounds=run.rounds(8), calls=run.some(400))
+    return [*forwarded, *await fleet.measure_listening(run.directory, calls=run.some(2000))]
 
 
-async def _access(run: Run) -> Sequence[Row]:
-    return await access.ways(run.directory, rounds=run.rounds(8), calls=run.some(400))
+async def _run_access(run: Run) -> Sequence[Row]:
+    return await access.compare_access(run.directory, rounds=run.rounds(8), calls=run.some(400))
 
 
-async def _telemetry(run: Run) -> Sequence[Row]:
+async def _run_telemetry(run: Run) -> Sequence[Row]:
     return await telemetry.compare(run.directory, rounds=run.rounds(6), calls=run.some(200), base=run.options.base)
 
 
-async def _questions(run: Run) -> Sequence[Row]:
-    return await questions.ask(run.directory, rounds=run.rounds(3), questions=run.some(100))
+async def _run_questions(run: Run) -> Sequence[Row]:
+    return await questions.measure_questions(run.directory, rounds=run.rounds(3), questions=run.some(100))
 
 
-async def _watchers(run: Run) -> Sequence[Row]:
+async def _run_watchers(run: Run) -> Sequence[Row]:
     return await watchers.tell(run.directory, rounds=run.rounds(4), changes=run.some(100))
 
 
-async def _backlog(run: Run) -> Sequence[Row]:
-    return await backlog.backlog(run.directory, most=run.some(10_000), answers=run.some(200))
+async def _run_backlog(run: Run) -> Sequence[Row]:
+    return await backlog.measure_backlog(run.directory, most=run.some(10_000), answers=run.some(200))
 
 
-async def _flood(run: Run) -> Sequence[Row]:
-    return await flood.flooded(run.directory, rounds=run.some(3), seconds=max(10 / run.options.less, 2))
+async def _run_flood(run: Run) -> Sequence[Row]:
+    return await flood.measure_floods(run.directory, rounds=run.some(3), seconds=max(10 / run.options.less, 2))
 
 
-async def _many(run: Run) -> Sequence[Row]:
-    return await many.many(run.directory, rounds=run.some(3), less=run.options.less)
+async def _run_many(run: Run) -> Sequence[Row]:
+    return await many.measure_many(run.directory, rounds=run.some(3), less=run.options.less)
 
 
-async def _stalled(run: Run) -> Sequence[Row]:
+async def _run_stalled(run: Run) -> Sequence[Row]:
     return await stalled.late(run.directory, rounds=run.some(3), changes=run.some(40))
 
 
-async def _loop(run: Run) -> Sequence[Row]:
+async def _run_loop(run: Run) -> Sequence[Row]:
     return await upkeep.loop(run.directory, calls=run.some(8000), idle_s=20 / run.options.less)
 
 
-async def _store(run: Run) -> Sequence[Row]:
+async def _run_store(run: Run) -> Sequence[Row]:
     return await upkeep.store(run.directory, commits=run.some(200), calls=run.some(10_000))
 
 
-async def _postgres(run: Run) -> Sequence[Row]:
-    return await postgres.stores(run.directory, rounds=run.rounds(4), commits=run.some(400))
+async def _run_postgres(run: Run) -> Sequence[Row]:
+    return await postgres.compare_stores(run.directory, rounds=run.rounds(4), commits=run.some(400))
 
 
-async def _history(run: Run) -> Sequence[Row]:
+async def _run_history(run: Run) -> Sequence[Row]:
     count = 1_000_000 if run.options.less == WHOLE else run.some(80_000)
-    return await history.history(run.directory, calls=count, say=run.say)
+    return await history.measure_history(run.directory, calls=count, say=run.say)
 
 
 PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
-    "goals": ("Through the hub, and directly", _goals),
-    "hosts": ("Through the endpoint for hosts, and directly", _hosts),
-    "crowds": ("Many hosts, and long lists", _crowds),
-    "start": ("Processor time of a start", _start),
-    "calls": ("Calls of servers that only answer", _calls),
-    "stream": ("Calls by how they are made", _stream),
-    "access": ("Calls by who makes them", _access),
-    "fleet": ("Calls at another member of a fleet", _fleet),
-    "telemetry": ("Calls through hubs with telemetry", _telemetry),
-    "questions": ("From a server's question to the end of its call", _questions),
-    "watchers": (f"From a change to {watchers.WATCHERS} watchers", _watchers),
-    "backlog": ("With many open questions", _backlog),
-    "flood": ("Calls of one server while another floods", _flood),
-    "stalled": (f"From the end of a call to {stalled.READING} watchers who read", _stalled),
-    "many": ("Many servers", _many),
-    "loop": ("The loop", _loop),
-    "store": ("The store", _store),
-    "postgres": ("The store in PostgreSQL, and at two members", _postgres),
-    "history": ("With the calls that there have been", _history),
+    "goals": ("Through the hub, and directly", _run_goals),
+    "hosts": ("Through the endpoint for hosts, and directly", _run_hosts),
+    "crowds": ("Many hosts, and long lists", _run_crowds),
+    "start": ("Processor time of a start", _run_start),
+    "calls": ("Calls of servers that only answer", _run_calls),
+    "stream": ("Calls by how they are made", _run_stream),
+    "access": ("Calls by who makes them", _run_access),
+    "fleet": ("Calls at another member of a fleet", _run_fleet),
+    "telemetry": ("Calls through hubs with telemetry", _run_telemetry),
+    "questions": ("From a server's question to the end of its call", _run_questions),
+    "watchers": (f"From a change to {watchers.WATCHERS} watchers", _run_watchers),
+    "backlog": ("With many open questions", _run_backlog),
+    "flood": ("Calls of one server while another floods", _run_flood),
+    "stalled": (f"From the end of a call to {stalled.READING} watchers who read", _run_stalled),
+    "many": ("Many servers", _run_many),
+    "loop": ("The loop", _run_loop),
+    "store": ("The store", _run_store),
+    "postgres": ("The store in PostgreSQL, and at two members", _run_postgres),
+    "history": ("With the calls that there have been", _run_history),
 }
 """The title of each, and what measures it. Rows are figures, or have a field for each column."""
 
@@ -196,7 +204,7 @@ async def main(options: argparse.Namespace) -> int:
     """
     logging.getLogger("mcp").setLevel(logging.ERROR)  # not each session can be ended through each rival
     parts = options.parts or [*PARTS]
-    of = machine()
+    of = describe_machine()
     found: dict[str, Any] = {"machine": of}
     console.print(f"{of['processors']} processors, Python {of['python']}, a load of {of['load']:.1f} from other work\n")
     began = monotonic()
@@ -205,26 +213,26 @@ async def main(options: argparse.Namespace) -> int:
             directory = Path(folder) / part
             directory.mkdir()
             try:
-                rows = await _measured(part, f"{part}, {number + 1} of {len(parts)}", directory, options)
+                rows = await _measure_part(part, f"{part}, {number + 1} of {len(parts)}", directory, options)
             except Exception:
                 traceback.print_exc()
                 console.print(f"{part} has FAILED\n")
                 continue
-            show(PARTS[part][0], rows)
+            show_table(PARTS[part][0], rows)
             console.print(f"{part}: {monotonic() - began:.0f} s so far\n", style="dim")
-            found[part] = [row.to_json() for row in rows]
+            found[part] = [row_json(row) for row in rows]
             if options.json:
                 options.json.write_text(json.dumps(found, indent=2) + "\n")
     return 0 if all(part in found for part in parts) else 1
 
 
-async def _measured(part: str, place: str, directory: Path, options: argparse.Namespace) -> Sequence[Row]:
+async def _measure_part(part: str, place: str, directory: Path, options: argparse.Namespace) -> Sequence[Row]:
     """The rows of a part. Its place is shown on a terminal until then, so that it does not mix with the tables."""
     with Console(stderr=True).status(place) as status, anyio.fail_after(PART_LIMIT_S):
         return await PARTS[part][1](Run(directory, options, lambda far: status.update(f"{place}: {far}")))
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """Where the figures are from."""
     return {
         "processors": os.cpu_count(),
@@ -234,27 +242,27 @@ def machine() -> dict[str, Any]:
     }
 
 
-def show(title: str, rows: Sequence[Row]) -> None:
+def show_table(title: str, rows: Sequence[Row]) -> None:
     """Prints the table of a part."""
     if all(isinstance(row, goals.Compared) for row in rows):
         _show_goals(title, cast("Sequence[goals.Compared]", rows))
     elif all(isinstance(row, Figure) for row in rows):
         _show_figures(title, cast("Sequence[Figure]", rows))
     else:
-        fields = [row.to_json() for row in rows]
-        table = _table(title, *(_heading(name) for name in fields[0]))
+        fields = [row_json(row) for row in rows]
+        table = _create_table(title, *(_column_heading(name) for name in fields[0]))
         for values in fields:
-            table.add_row(*(_cell(name, value) for name, value in values.items()))
+            table.add_row(*(_format_cell(name, value) for name, value in values.items()))
         console.print(table)
 
 
-def _heading(name: str) -> str:
+def _column_heading(name: str) -> str:
     """`hub_median_ms` is "hub median"."""
     words = name.split("_")
     return " ".join(words[:-1] if len(words) > 1 and words[-1] in ("ms", "us") else words)
 
 
-def _cell(name: str, value: object) -> str:
+def _format_cell(name: str, value: object) -> str:
     unit = UNITS.get(name.rpartition("_")[2], "")
     if isinstance(value, float):
         return f"{value:.0f} {unit}" if abs(value) >= 100 else f"{value:.2f} {unit}"
@@ -262,14 +270,14 @@ def _cell(name: str, value: object) -> str:
 
 
 def _show_goals(title: str, rows: Sequence[goals.Compared]) -> None:
-    ways = list(dict.fromkeys(row.way for row in sorted(rows, key=_place)))
-    table = _table(title, "what", "goal", "", *ways)
+    ways = list(dict.fromkeys(row.way for row in sorted(rows, key=_sort_key)))
+    table = _create_table(title, "what", "goal", "", *ways)
     cells = {(row.transport, row.what, row.way): row for row in rows}
     for transport, what in dict.fromkeys((row.transport, row.what) for row in rows):
         found = [cells.get((transport, what, way)) for way in ways]
         held = next((row for row in found if row is not None and row.goal is not None), None)
-        goal = _goal(held and held.goal, "ms" if held is None or held.ratio is None else "x")
-        table.add_row(f"{transport}, {what}", *goal, *map(_compared, found))
+        goal = _format_goal(held and held.goal, "ms" if held is None or held.ratio is None else "x")
+        table.add_row(f"{transport}, {what}", *goal, *map(_format_ratio, found))
     console.print(table)
 
 
@@ -277,18 +285,18 @@ _WAYS: Final = (goals.DIRECT, goals.HUBBUB, goals.ENDPOINT, goals.BRIDGE, goals.
 """In the order of their columns."""
 
 
-def _place(row: goals.Compared) -> int:
+def _sort_key(row: goals.Compared) -> int:
     return _WAYS.index(row.way)
 
 
-def _compared(row: goals.Compared | None) -> str:
+def _format_ratio(row: goals.Compared | None) -> str:
     if row is None or row.value is None:
         return "" if row is None else row.note
     value = f"{row.value:.0f} {row.unit}" if row.value >= 100 else f"{row.value:.2f} {row.unit}"
     return value if row.ratio is None or row.way == goals.DIRECT else f"{row.ratio:.2f} x, {value}"
 
 
-def _goal(figure: Figure | None, unit: str) -> tuple[str, str]:
+def _format_goal(figure: Figure | None, unit: str) -> tuple[str, str]:
     if figure is None or figure.goal is None:
         return "", ""
     return f"{'≥' if figure.at_least else '≤'} {figure.goal:g} {unit}", "met" if figure.met else "NOT met"
@@ -296,14 +304,14 @@ def _goal(figure: Figure | None, unit: str) -> tuple[str, str]:
 
 def _show_figures(title: str, rows: Sequence[Figure]) -> None:
     with_goals = any(row.goal is not None for row in rows)
-    table = _table(title, "what", "figure", *(("goal", "") if with_goals else ()))
+    table = _create_table(title, "what", "figure", *(("goal", "") if with_goals else ()))
     for row in rows:
-        goal = _goal(row, row.unit) if with_goals else ()
+        goal = _format_goal(row, row.unit) if with_goals else ()
         table.add_row(row.name, f"{row.value:.2f} {row.unit}", *goal)
     console.print(table)
 
 
-def _table(title: str, first: str, *columns: str) -> Table:
+def _create_table(title: str, first: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.MARKDOWN)
     table.add_column(first)
     for column in columns:
@@ -311,7 +319,7 @@ def _table(title: str, first: str, *columns: str) -> Table:
     return table
 
 
-def _options() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measures what the hub costs.")
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to measure; everything if none is named")
     parser.add_argument("--servers", default="", metavar="PART", help="`calls`: only servers whose name contains this")
@@ -332,18 +340,18 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def command() -> int:
+def run_command() -> int:
     """Does what the command line says. SIGTERM ends it as Ctrl-C does, and with it all processes."""
-    signal.signal(signal.SIGTERM, _interrupted)
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return anyio.run(main, _options())
+        return anyio.run(main, _parse_options())
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
 
-def _interrupted(_signal: int, _frame: object) -> None:
+def _interrupt(_signal: int, _frame: object) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
 if __name__ == "__main__":
-    sys.exit(command())
+    sys.exit(run_command())

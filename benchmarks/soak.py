@@ -30,7 +30,7 @@ from time import monotonic
 from typing import Any
 
 import anyio
-from processes import HERE, HubProcess, cpu_s, descendants, http_server, hub, rss_mib, stdio_server
+from processes import HERE, HubProcess, cpu_s, find_descendants, rss_mib, start_http_server, start_hub, stdio_server
 from rich.console import Console
 from soak_bridges import OverBridges
 from soak_hosts import ASKS, PROFILES, SETTINGS, Account, OverHttp, person
@@ -177,7 +177,7 @@ class Observer:
 
     async def look(self) -> Sample:
         """What there is now."""
-        process, below = Path(f"/proc/{self.hub.pid}"), descendants(os.getpid())
+        process, below = Path(f"/proc/{self.hub.pid}"), find_descendants(os.getpid())
         status = await self.hub.client.admin.status()
         own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         staying = self.bridges.staying
@@ -185,13 +185,13 @@ class Observer:
             at_s=monotonic() - self.begun,
             cpu_s=sum(each.ru_utime + each.ru_stime for each in own) + sum(map(_cpu_s, below)),
             rss_mib=self.hub.rss_mib(),
-            files=_entries(process / "fd"),
-            threads=_entries(process / "task"),
+            files=_count_entries(process / "fd"),
+            threads=_count_entries(process / "task"),
             loop_tasks=status.loop_tasks,
             sessions=await self._sessions(),
             store_mib=sum(file.stat().st_size for file in self.hub.data_dir.glob("hubbub.db*")) / 2**20,
             bridge_mib=max(map(rss_mib, staying)),
-            bridge_files=max(_entries(Path(f"/proc/{pid}/fd")) for pid in staying),
+            bridge_files=max(_count_entries(Path(f"/proc/{pid}/fd")) for pid in staying),
             bridges=sum(map(_is_bridge, below)),
             done=sum(self.account.done.values()),
         )
@@ -220,7 +220,7 @@ class Observer:
         return sum(host.has_session for host in await self.hub.client.hosts.list())
 
 
-def _entries(directory: Path) -> int:
+def _count_entries(directory: Path) -> int:
     return sum(1 for _ in directory.iterdir())
 
 
@@ -238,44 +238,46 @@ def _is_bridge(pid: int) -> bool:
         return False
 
 
-async def soak(directory: Path, minutes: float, pace: float, python: str) -> int:
+async def run_soak(directory: Path, minutes: float, pace: float, python: str) -> int:
     """Runs it all and says what was found; the exit status."""
     counts = directory / "counts.json"
     command, environ = [sys.executable, HERE / "counted_hub.py"], {"HUBBUB_COUNTS": str(counts)}
     async with AsyncExitStack() as open_:
-        servers = await open_.enter_async_context(_servers(python))
-        running = await open_.enter_async_context(hub(servers, directory, command, LEAN, environ, profiles=PROFILES))
+        servers = await open_.enter_async_context(_start_servers(python))
+        running = await open_.enter_async_context(
+            start_hub(servers, directory, command, LEAN, environ, profiles=PROFILES)
+        )
         people = await open_.enter_async_context(anyio.create_task_group())
         people.start_soon(person, running, Account())
         account = Account()
         bridges = OverBridges(running, account)
         await open_.enter_async_context(bridges.stay())
         observer = Observer(running, bridges, account, counts, monotonic())
-        before, samples, after, left = await _soaked(observer, servers, minutes, pace)
+        before, samples, after, left = await _soak_hub(observer, servers, minutes, pace)
         people.cancel_scope.cancel()
     console.print(", ".join(f"{count} {what}" for what, count in sorted(account.done.items())))
-    return _verdict(before, samples, after, [*account.wrong, *left])
+    return _judge(before, samples, after, [*account.wrong, *left])
 
 
-async def _soaked(
+async def _soak_hub(
     observer: Observer, servers: Mapping[str, Any], minutes: float, pace: float
 ) -> tuple[Sample, list[Sample], Sample, list[str]]:
     """What was seen before the load, under it and after it; and the objects that stayed behind."""
-    await _at_work(observer, servers, WARM_UP_S, pace / HASTE)  # opens what is kept open from then on
+    await _run_load(observer, servers, WARM_UP_S, pace / HASTE)  # opens what is kept open from then on
     await observer.quiet()
     before, held = await observer.look(), await observer.held()
-    _row(*COLUMNS)
-    _row(*("---:" for _ in COLUMNS))
-    _show("before", before)
-    samples = await _at_work(observer, servers, minutes * 60, pace, rows=ROWS)
+    _print_row(*COLUMNS)
+    _print_row(*("---:" for _ in COLUMNS))
+    _print_sample("before", before)
+    samples = await _run_load(observer, servers, minutes * 60, pace, rows=ROWS)
     await observer.quiet()
     after, now = await observer.look(), await observer.held()
-    _show("after", after)
+    _print_sample("after", after)
     left = [f"{name}: {held.get(name, 0)} before, {now[name]} after" for name in now if now[name] > held.get(name, 0)]
     return before, samples, after, left
 
 
-async def _at_work(
+async def _run_load(
     observer: Observer, servers: Mapping[str, Any], seconds: float, pace: float, rows: int = 0
 ) -> list[Sample]:
     """Has everybody at work for so long, and looks; shows so many of the samples."""
@@ -291,12 +293,12 @@ async def _at_work(
             await anyio.sleep(SAMPLE_S)
             samples.append(await observer.look())
             if len(samples) % every == 0:
-                _show(f"{monotonic() - begun:.0f} s", samples[-1])
+                _print_sample(f"{monotonic() - begun:.0f} s", samples[-1])
         tasks.cancel_scope.cancel()
     return samples
 
 
-def _verdict(before: Sample, samples: list[Sample], after: Sample, wrong: list[str]) -> int:
+def _judge(before: Sample, samples: list[Sample], after: Sample, wrong: list[str]) -> int:
     quarter = max(len(samples) // 4, 1)
     last, earlier = samples[-quarter:], samples[-2 * quarter : -quarter] or samples[:1]
     found = list(wrong)
@@ -319,7 +321,7 @@ def _verdict(before: Sample, samples: list[Sample], after: Sample, wrong: list[s
 
 
 @asynccontextmanager
-async def _servers(python: str) -> AsyncGenerator[dict[str, Any]]:
+async def _start_servers(python: str) -> AsyncGenerator[dict[str, Any]]:
     peers: dict[str, tuple[str | Path, ...]] = {
         "plain": (PEERS / "asking_server.py", "http"),
         "mrtr": (PEERS / "mrtr_server.py", "http"),
@@ -330,11 +332,11 @@ async def _servers(python: str) -> AsyncGenerator[dict[str, Any]]:
     }
     async with AsyncExitStack() as stack:
         urls = {
-            name: await stack.enter_async_context(http_server(str(script), *map(str, args)))
+            name: await stack.enter_async_context(start_http_server(str(script), *map(str, args)))
             for name, (script, *args) in peers.items()
         }
         urls["tasks"] = await stack.enter_async_context(
-            http_server(str(PEERS / "tasks_server.py"), "http", python=python)
+            start_http_server(str(PEERS / "tasks_server.py"), "http", python=python)
         )
         legacy = {"protocol": "2025-11-25"}
         found: dict[str, Any] = {
@@ -350,18 +352,17 @@ COLUMNS = (
 )
 
 
-def _row(*cells: object) -> None:
+def _print_row(*cells: object) -> None:
     """Prints a row of the table as soon as it is known: a run may take hours."""
     print("| " + " | ".join(f"{cell:>10}" for cell in cells) + " |", flush=True)
 
 
-def _show(when: str, it: Sample) -> None:
+def _print_sample(when: str, it: Sample) -> None:
     sizes = (f"{it.rss_mib:.1f} MiB", it.files, it.threads, it.loop_tasks, it.sessions, f"{it.store_mib:.1f} MiB")
-    _row(when, *sizes, f"{it.bridge_mib:.1f} MiB", it.bridge_files, it.bridges, it.done)
+    _print_row(when, *sizes, f"{it.bridge_mib:.1f} MiB", it.bridge_files, it.bridges, it.done)
 
 
 def main() -> int:
-    """The command."""
     parser = argparse.ArgumentParser(description="Runs a hub at a steady load and looks whether anything grows.")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--pace", type=float, default=1, help="how many times as long the pauses are")
@@ -369,7 +370,7 @@ def main() -> int:
     peers = Path(os.environ.get("HUBBUB_PEERS") or HERE.parent / ".peers")
     with tempfile.TemporaryDirectory(prefix="hubbub-soak-") as folder:
         python = str(peers / "mcp1/bin/python")
-        return anyio.run(soak, Path(folder), options.minutes, options.pace, python)
+        return anyio.run(run_soak, Path(folder), options.minutes, options.pace, python)
 
 
 if __name__ == "__main__":

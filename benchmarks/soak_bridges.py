@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
-from processes import HubProcess, ended_after
+from processes import HubProcess, end_after
 from soak_hosts import ABLE, ASKS, NEW, OLD, Account, called, envelope, handshake, request, thought
 
 PAUSE_S, CALL_PAUSE_S = 12.0, 1.0
@@ -112,7 +112,7 @@ class OverBridges:
         process = await anyio.open_process(
             [HUBBUB, "--data-dir", self._hub.data_dir, "mcp"], stdin=subprocess.PIPE, stderr=None
         )
-        async with ended_after(process):
+        async with end_after(process):
             host = Bridged(process, revision, self._account)
             await host.begin()
             yield host

@@ -4,14 +4,13 @@ import json
 import statistics
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 from measure import percentile
-from processes import HERE, HubProcess, hub, stdio_server
+from processes import HERE, HubProcess, start_hub, stdio_server
 
 READING, STALLED = 180, 20
 FLOOD = 100
@@ -31,15 +30,11 @@ class Late:
     median_ratio: float
     p99_ratio: float
 
-    def to_json(self) -> dict[str, Any]:
-        """All figures."""
-        return asdict(self)
-
 
 async def late(directory: Path, *, rounds: int, changes: int) -> list[Late]:
     """A row without and one with watchers that stall; they take turns."""
     waits: dict[int, list[float]] = {0: [], STALLED: []}
-    async with hub({"light": stdio_server("light_stdio.py")}, directory) as running:
+    async with start_hub({"light": stdio_server("light_stdio.py")}, directory) as running:
         for _ in range(rounds):
             for stalled, found in waits.items():
                 found += await _round(running, stalled, changes)

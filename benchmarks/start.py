@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 from anyio import to_thread
-from processes import hub, stdio_server
+from processes import start_hub, stdio_server
 
 PYTHON, MCP, GRPC = "python", "import mcp", "import grpc"
 BESIDE = {PYTHON: "pass", MCP: MCP, GRPC: GRPC}
@@ -37,13 +37,12 @@ class Started:
         return self.cpu_ms / self.beside_cpu_ms
 
     def to_json(self) -> dict[str, Any]:
-        """All figures."""
         return {**asdict(self), "ratio": self.ratio}
 
 
 async def start(directory: Path, *, rounds: int) -> list[Started]:
     """A row for the daemon, and for each command. The inbox has one pending request."""
-    async with hub({"light": stdio_server("light_stdio.py")}, directory) as running:
+    async with start_hub({"light": stdio_server("light_stdio.py")}, directory) as running:
         await running.client.start_tool("light", "ask")
         with anyio.fail_after(10):
             while not await running.client.inbox.list(states=["open"]):

@@ -18,9 +18,9 @@ from statistics import median
 
 import anyio
 import mcp
-from hosts import at_endpoint, authorized
+from hosts import connect_to_endpoint, open_authorized_client
 from measure import TEXT
-from processes import HERE, HubProcess, hub, stdio_server
+from processes import HERE, HubProcess, start_hub, stdio_server
 from rich.console import Console
 from rich.table import Table
 
@@ -55,9 +55,9 @@ async def traced(directory: Path, runs: int) -> dict[str, list[list[Step]]]:
     command, environ = [sys.executable, HERE / "traced_hub.py"], {"HUBBUB_STEPS": str(path)}
     settings = {"mcp_listen": "127.0.0.1:0"}
     async with (
-        hub(servers, directory, command, settings, environ) as running,
-        authorized(running) as http,
-        mcp.Client(at_endpoint(running, http, "light"), mode="legacy") as host,
+        start_hub(servers, directory, command, settings, environ) as running,
+        open_authorized_client(running) as http,
+        mcp.Client(connect_to_endpoint(running, http, "light"), mode="legacy") as host,
         answering(running),
     ):
         names = count()

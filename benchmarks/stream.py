@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import grpc
 from measure import TEXT, Series, Work
-from processes import HubProcess, hub, stdio_server
+from processes import HubProcess, start_hub, stdio_server
 
 from hubbub.v1 import call_pb2 as pb
 from hubbub.v1 import call_pb2_grpc
@@ -35,15 +35,11 @@ class Made:
     hub_cpu_ms: float
     client_cpu_ms: float
 
-    def to_json(self) -> dict[str, Any]:
-        """All figures."""
-        return asdict(self)
-
 
 async def ways(directory: Path, *, rounds: int, calls: int) -> list[Made]:
     """A row for each way, for new and repeated calls, with 1 and with 32 in flight."""
     rows: list[Made] = []
-    async with hub(SERVER, directory) as running, _rpc(running) as alone, streamed(running) as over:
+    async with start_hub(SERVER, directory) as running, _rpc(running) as alone, streamed(running) as over:
 
         async def library(call_id: str) -> None:
             await running.client.call_tool("light", "echo", {"text": TEXT}, call_id=call_id or None)

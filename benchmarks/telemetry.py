@@ -2,13 +2,12 @@
 
 import statistics
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from goals import of_base
-from measure import TEXT, Series, Work, in_turns
-from processes import HubProcess, http_server, hub, stdio_server
+from goals import base_environment
+from measure import TEXT, Series, Work, run_in_turns
+from processes import HubProcess, start_http_server, start_hub, stdio_server
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,24 +20,20 @@ class Observed:
     ratio: float
     hub_cpu_ms: float
 
-    def to_json(self) -> dict[str, Any]:
-        """All figures."""
-        return asdict(self)
-
 
 async def compare(directory: Path, *, rounds: int, calls: int, base: Path | None = None) -> list[Observed]:
     """A row for each hub and number of calls in flight; with `base`, also for the hub of that checkout."""
     rows: list[Observed] = []
     async with AsyncExitStack() as open_:
-        collector = (await open_.enter_async_context(http_server("otlp.py"))).removesuffix("/mcp")
+        collector = (await open_.enter_async_context(start_http_server("otlp.py"))).removesuffix("/mcp")
         hubs: dict[str, HubProcess] = {}
         for name, environ in _environments(collector, base).items():
             servers = {"light": {**stdio_server("light_stdio.py"), "max_in_flight": 64}}
             (directory / name).mkdir()
-            hubs[name] = await open_.enter_async_context(hub(servers, directory / name, environ=environ))
+            hubs[name] = await open_.enter_async_context(start_hub(servers, directory / name, environ=environ))
         works, clocks = [_echo(running) for running in hubs.values()], [running.cpu_s for running in hubs.values()]
         for in_flight in (1, 32):
-            series = await in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight, clocks=clocks)
+            series = await run_in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight, clocks=clocks)
             rows += [
                 Observed(name, in_flight, one.median_ms, _ratio(series[0], one), one.cpu_ms)
                 for name, one in zip(hubs, series, strict=True)
@@ -58,7 +53,7 @@ def _environments(collector: str, base: Path | None) -> dict[str, dict[str, str]
         "for Prometheus": {"HUBBUBD_METRICS_LISTEN": "127.0.0.1:0"},
         "all": on,
     }
-    return found | ({"base": of_base(base), "base, traces": of_base(base) | traces} if base else {})
+    return found | ({"base": base_environment(base), "base, traces": base_environment(base) | traces} if base else {})
 
 
 def _echo(running: HubProcess) -> Work:

@@ -14,7 +14,7 @@ from unittest import mock
 
 import anyio
 from measure import TEXT, Figure, Series, percentile
-from processes import HERE, hub, stdio_server
+from processes import HERE, start_hub, stdio_server
 
 from hubbubd.core.calls.call_states import Call, complete, merge_change, move
 from hubbubd.runtime.records import Ledger, Stored, Table, WatcherLimit
@@ -29,7 +29,7 @@ async def loop(directory: Path, *, calls: int, idle_s: float) -> list[Figure]:
     probe = directory / "probe.json"
     servers: Mapping[str, Any] = {f"light-{n}": stdio_server("light_stdio.py") | {"max_in_flight": 8} for n in range(4)}
     with mock.patch.dict(os.environ, {"HUBBUB_PROBE": str(probe)}):
-        async with hub(servers, directory, [sys.executable, HERE / "probed_hub.py"]) as running:
+        async with start_hub(servers, directory, [sys.executable, HERE / "probed_hub.py"]) as running:
             turns = 0
 
             async def work() -> None:
@@ -42,7 +42,7 @@ async def loop(directory: Path, *, calls: int, idle_s: float) -> list[Figure]:
             await Series().round(work, calls, 32)
     found = json.loads(probe.read_text())
     (directory / "idle").mkdir()
-    async with hub(servers, directory / "idle") as running:
+    async with start_hub(servers, directory / "idle") as running:
         await anyio.sleep(1)
         before_s = running.cpu_s()
         await anyio.sleep(idle_s)

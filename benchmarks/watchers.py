@@ -6,14 +6,14 @@ import statistics
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 
 import anyio
 from grpc import aio
-from processes import HERE, HubProcess, cpu_s, ended_after, hub, stdio_server
+from processes import HERE, HubProcess, cpu_s, end_after, start_hub, stdio_server
 
 from hubbub.v1 import inbox_pb2
 
@@ -34,10 +34,6 @@ class Told:
     ratio: float
     spread_ms: float
     cpu_us: float
-
-    def to_json(self) -> dict[str, Any]:
-        """All figures."""
-        return asdict(self)
 
 
 @dataclass(slots=True)
@@ -102,7 +98,7 @@ class _Side:
 async def tell(directory: Path, *, rounds: int, changes: int) -> list[Told]:
     """A row for bare gRPC and one for the hub. They take turns."""
     async with (
-        hub({"light": stdio_server("light_stdio.py")}, directory) as running,
+        start_hub({"light": stdio_server("light_stdio.py")}, directory) as running,
         _of_the_hub(running) as ours,
         _bare() as bare,
     ):
@@ -139,7 +135,7 @@ async def _bare() -> AsyncGenerator[_Side]:
     ).SerializeToString()
     command = [sys.executable, str(HERE / "servers" / "bare.py")]
     process = await anyio.open_process(command, stderr=None)
-    async with ended_after(process):
+    async with end_after(process):
         assert process.stdout is not None
         address = f"127.0.0.1:{int(await process.stdout.receive())}"
 

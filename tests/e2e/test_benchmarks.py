@@ -35,7 +35,7 @@ def test_every_part_of_the_benchmarks_runs_and_has_figures(tmp_path: Path) -> No
 def test_a_part_that_fails_does_not_keep_the_others_from_being_measured(tmp_path: Path) -> None:
     file, program = (
         tmp_path / "figures.json",
-        "import run, sys; run.PARTS['start'] = 'Broken', None; sys.exit(run.command())",
+        "import run, sys; run.PARTS['start'] = 'Broken', None; sys.exit(run.run_command())",
     )
     command = [sys.executable, "-c", program, "--least", "--json", file, "start", "store"]
     ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(BENCHMARKS)}, stdout=subprocess.PIPE, text=True)
