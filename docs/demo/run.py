@@ -49,8 +49,8 @@ async def main() -> int:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--data-dir", default=".hubbub")
     parser.add_argument("--log-file", type=Path)
-    given = parser.parse_known_args()[0]
-    log = given.log_file or log_of(str(ROOT / given.data_dir))
+    options = parser.parse_known_args()[0]
+    log = options.log_file or log_of(str(ROOT / options.data_dir))
     command += ["--log-file", str(log)]
     return await foreground(command, lambda ready: _say_next(ready, log), env=env, cwd=ROOT)
 

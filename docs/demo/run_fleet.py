@@ -113,19 +113,19 @@ class Story:
     async def during(self, what: str) -> AsyncGenerator[None]:
         """Say now and then what is waited for. Raises Failed when it takes too long."""
 
-        async def beat() -> None:
+        async def report() -> None:
             while True:
                 await asyncio.sleep(BEAT_S)
                 self.say(f"  ... {what}")
 
-        beats = asyncio.create_task(beat())
+        reporting = asyncio.create_task(report())
         try:
             async with asyncio.timeout(LIMIT_S):
                 yield
         except TimeoutError:
             raise Failed(f"{what}: not done within {LIMIT_S:.0f} s") from None
         finally:
-            beats.cancel()
+            reporting.cancel()
 
 
 @dataclass
@@ -146,7 +146,7 @@ class Child:
                 self.process.kill()
                 await self.process.wait()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """Return the end of what it said."""
         return self.log.read_text(errors="replace").strip()[-400:]
 
@@ -161,17 +161,17 @@ class Play:
     children: list[Child] = field(default_factory=list[Child])
     members: dict[str, Child] = field(default_factory=dict[str, Child])
 
-    def data(self, member: str) -> Path:
+    def data_dir(self, member: str) -> Path:
         """Return a member's data directory."""
         return self.directory / member
 
-    async def start(self, name: str, *words: str, env: dict[str, str] | None = None) -> Child:
+    async def start(self, name: str, *command: str, env: dict[str, str] | None = None) -> Child:
         """Start a process whose log is NAME.log."""
         log = self.directory / f"{name}.log"
-        with log.open("ab") as said:
+        with log.open("ab") as output:
             # In a session of its own, so that Ctrl-C ends it once: from here.
             process = await asyncio.create_subprocess_exec(
-                *words, stdin=DEVNULL, stdout=said, stderr=said, start_new_session=True, env=env, cwd=ROOT
+                *command, stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True, env=env, cwd=ROOT
             )
         child = Child(process, log)
         self.children.append(child)
@@ -181,7 +181,7 @@ class Play:
         """End all that was started."""
         await asyncio.gather(*(child.end() for child in self.children))
 
-    async def certify(self) -> None:
+    async def issue_certificates(self) -> None:
         """Make an authority, a certificate for each member, and the key of their vault."""
         certs = self.directory / "certs"
         await run(BIN / "hubbub", "certs", "member", certs, *MEMBERS)
@@ -195,7 +195,7 @@ class Play:
         text = MEMBER.format(
             name=member,
             port=self.ports[member],
-            data=json.dumps(str(self.data(member))),
+            data=json.dumps(str(self.data_dir(member))),
             database=database.url,
             ca=json.dumps(str(certs / "ca.pem")),
             cert=json.dumps(str(certs / f"member-{member}.pem")),
@@ -210,25 +210,27 @@ class Play:
         """Start a member, and wait until it serves. Raises Failed."""
         words = (str(BIN / "hubbubd"), "--config", str(self.directory / f"{member}.toml"))
         child = self.members[member] = await self.start(member, *words)
-        await self.serving(member, child)
+        await self.wait_until_listening(member, child)
 
-    async def serving(self, name: str, child: Child) -> None:
+    async def wait_until_listening(self, name: str, child: Child) -> None:
         """Return once a process listens on its port. Raises Failed if it ends."""
-        while not await reached(self.ports[name]):
+        while not await is_listening(self.ports[name]):
             if child.process.returncode is not None:
-                raise Failed(f"{name} has ended: {child.last_words()}")
+                raise Failed(f"{name} has ended: {child.log_tail()}")
             await asyncio.sleep(LOOK_S)
 
 
-async def run(*words: str | Path) -> None:
+async def run(*command: str | Path) -> None:
     """Run a command to its end. Raises Failed."""
-    process = await asyncio.create_subprocess_exec(*map(str, words), stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd=ROOT)
-    _, said = await process.communicate()
+    process = await asyncio.create_subprocess_exec(
+        *map(str, command), stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd=ROOT
+    )
+    _, errors = await process.communicate()
     if process.returncode:
-        raise Failed(f"{words[0]}: {said.decode(errors='replace').strip()}")
+        raise Failed(f"{command[0]}: {errors.decode(errors='replace').strip()}")
 
 
-async def reached(port: int) -> bool:
+async def is_listening(port: int) -> bool:
     """Return whether somebody listens there."""
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -238,7 +240,7 @@ async def reached(port: int) -> bool:
     return True
 
 
-def free_ports() -> dict[str, int]:
+def find_free_ports() -> dict[str, int]:
     """Return a port for each that listens, where nobody does."""
     sockets = {name: socket.create_server(("127.0.0.1", 0)) for name in (*MEMBERS, SERVER, DATABASE)}
     ports = {name: each.getsockname()[1] for name, each in sockets.items()}
@@ -247,17 +249,17 @@ def free_ports() -> dict[str, int]:
     return ports
 
 
-async def shown(play: Play, database: Postgres) -> None:
+async def show_fleet(play: Play, database: Postgres) -> None:
     """Show what a fleet is for. Raises Failed and HubbubError."""
     story = play.story
     story.say("Certificates for the members, and a key for the secrets that they share.")
     async with story.during("making them"):
-        await play.certify()
+        await play.issue_certificates()
     story.say(f"An MCP server, `{SERVER}`, which asks people: its tool {TOOL} wants to know what to order.")
     env = os.environ | {"PORT": str(play.ports[SERVER])}
     kitchen = await play.start(SERVER, sys.executable, str(ROOT / "docs/demo/kitchen.py"), env=env)
     async with story.during(f"waiting for {SERVER}"):
-        await play.serving(SERVER, kitchen)
+        await play.wait_until_listening(SERVER, kitchen)
 
     story.say("Three hubs, each with the same configuration but for its name: members a, b and c.")
     for member in MEMBERS:
@@ -266,16 +268,16 @@ async def shown(play: Play, database: Postgres) -> None:
         await asyncio.gather(*map(play.join, MEMBERS))
     story.say("They serve. Each server has one owner among them, which connects it.")
     async with story.during("waiting for an owner"):
-        owner = await owned(play.data(MEMBERS[0]))
-        await connected(play.data(owner))
+        owner = await wait_for_owner(play.data_dir(MEMBERS[0]))
+        await wait_until_connected(play.data_dir(owner))
     here, elsewhere = (member for member in MEMBERS if member != owner)
     story.say(f"Member {owner} owns `{SERVER}`, and is connected to it.")
 
-    async with connect(data_dir=play.data(here)) as caller, connect(data_dir=play.data(elsewhere)) as person:
+    async with connect(data_dir=play.data_dir(here)) as caller, connect(data_dir=play.data_dir(elsewhere)) as person:
         call = await caller.start_tool(SERVER, TOOL, call_id=CALL)
         story.say(f"Member {here} is asked to call {TOOL}. It forwards the call to {owner}.")
         async with story.during("waiting for the question"):
-            question = await asked(person.inbox.watch(states=["open"]))
+            question = await wait_for_question(person.inbox.watch(states=["open"]))
         story.say(f"At member {elsewhere} the question is in the inbox: {question.request['message']}")
 
         play.members[owner].process.send_signal(signal.SIGKILL)
@@ -288,7 +290,7 @@ async def shown(play: Play, database: Postgres) -> None:
             result = await call.result()
         took_s = time.monotonic() - killed
         story.say(f"The call has completed, {took_s:.1f} s after the kill: {result.text}")
-        story.say(f"Member {await owned(play.data(here))} owns `{SERVER}` now, and has sent the answer.")
+        story.say(f"Member {await wait_for_owner(play.data_dir(here))} owns `{SERVER}` now, and has sent the answer.")
         token = await person.tokens.create("demo", [Grant(role="admin")])
         (play.directory / "token").touch(0o600)
         (play.directory / "token").write_text(f"{token.secret}\n")
@@ -298,7 +300,7 @@ async def shown(play: Play, database: Postgres) -> None:
     story.say(f"Member {owner} is back, as a new life of the same member.")
 
 
-async def owned(data: Path) -> str:
+async def wait_for_owner(data: Path) -> str:
     """Return the member that has the server, as another one sees it, once there is one."""
     async with connect(data_dir=data) as hub:
         while True:
@@ -307,7 +309,7 @@ async def owned(data: Path) -> str:
             await asyncio.sleep(LOOK_S)
 
 
-async def connected(data: Path) -> None:
+async def wait_until_connected(data: Path) -> None:
     """Return once a member has its server connected."""
     async with connect(data_dir=data) as hub, aclosing(hub.servers.watch()) as events:
         async for event in events:
@@ -315,7 +317,7 @@ async def connected(data: Path) -> None:
                 return
 
 
-async def asked(watch: AsyncGenerator[WatchEvent[PendingRequest]]) -> PendingRequest:
+async def wait_for_question(watch: AsyncGenerator[WatchEvent[PendingRequest]]) -> PendingRequest:
     """Return the first question of a watch."""
     async with aclosing(watch) as events:
         async for event in events:
@@ -324,7 +326,7 @@ async def asked(watch: AsyncGenerator[WatchEvent[PendingRequest]]) -> PendingReq
     raise Failed("the inbox is not watched any more")
 
 
-def advice(play: Play) -> str:
+def format_advice(play: Play) -> str:
     """Return what can be typed while the fleet runs."""
     program = os.path.relpath(BIN / "hubbub", ROOT)
     folder = os.path.relpath(play.directory, ROOT)
@@ -334,7 +336,7 @@ def advice(play: Play) -> str:
     return NEXT.format(addresses=addresses, client=client, second=second, **words)
 
 
-def emptied(directory: Path) -> Path:
+def empty_directory(directory: Path) -> Path:
     """Return the directory, with nothing of an earlier run in it. Raises Failed."""
     if directory.exists() and any(directory.iterdir()) and not (directory / MARK).is_file():
         raise Failed(f"{directory} is not of this program: name another one with --dir")
@@ -347,9 +349,9 @@ def emptied(directory: Path) -> Path:
     return directory
 
 
-async def started(stack: ExitStack, story: Story) -> Postgres:
+async def start_database(stack: ExitStack, story: Story) -> Postgres:
     """Start PostgreSQL; the stack ends it, also if this is cancelled meanwhile. Raises NoDatabase and Failed."""
-    starting = asyncio.ensure_future(asyncio.to_thread(stack.enter_context, running(free_ports()[DATABASE])))
+    starting = asyncio.ensure_future(asyncio.to_thread(stack.enter_context, running(find_free_ports()[DATABASE])))
     try:
         async with story.during("PostgreSQL starts"):
             return await asyncio.shield(starting)
@@ -360,15 +362,15 @@ async def started(stack: ExitStack, story: Story) -> Postgres:
 
 async def play(directory: Path, database: Postgres, story: Story, *, once: bool) -> None:
     """Show it all, then go on until interrupted, unless it is to be shown only once. Raises Failed, HubbubError."""
-    cast = Play(directory, story, free_ports())
+    fleet = Play(directory, story, find_free_ports())
     try:
-        await shown(cast, database)
+        await show_fleet(fleet, database)
         if not once:
-            story.plain(advice(cast))
+            story.plain(format_advice(fleet))
             await asyncio.Event().wait()
     finally:
         story.say("Ending the members and the server.")
-        await cast.end()
+        await fleet.end()
 
 
 async def main() -> int:
@@ -376,18 +378,18 @@ async def main() -> int:
     parser = argparse.ArgumentParser(usage="%(prog)s [--once] [--dir DIR]")
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--dir", type=Path, default=ROOT / ".hubbub-fleet")
-    given = parser.parse_args()
+    options = parser.parse_args()
     task = asyncio.current_task()
     assert task is not None
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, task.cancel)
     story = Story()
     try:
-        directory = emptied(given.dir.absolute())
+        directory = empty_directory(options.dir.absolute())
         story.say("PostgreSQL, which keeps what all of them know.")
         with ExitStack() as stack:
-            database = await started(stack, story)
-            await play(directory, database, story, once=given.once)
+            database = await start_database(stack, story)
+            await play(directory, database, story, once=options.once)
     except (Failed, NoDatabase, HubbubError) as problem:
         story.plain(f"The demo cannot go on: {problem}")
         return 1

@@ -77,7 +77,6 @@ def take_all(page: Page) -> None:
 
 
 def go(page: Page, route: str) -> None:
-    """Goes to another page."""
     page.evaluate("route => { location.hash = route }", f"#/{route}")
 
 

@@ -65,7 +65,6 @@ async def shows(app: HubbubApp, pilot: Any, text: str) -> str:
 
 
 async def take(client: hubbub_client.Hub) -> None:
-    """All pictures."""
     async with asyncio.timeout(LIMIT_S), contextlib.aclosing(client.servers.watch(SERVERS)) as events:
         connected: set[str] = set()
         async for event in events:

@@ -24,14 +24,15 @@ PACKAGE = "hubbub.v1"
 KINDS = "The names in capitals are reasons or statuses that an RPC may end with: see [errors](../errors.md).\n"
 
 Field = FieldDescriptorProto
-Path_ = tuple[int, ...]
+LocationPath = tuple[int, ...]
+"""Where an element stands in a file: numbers of fields and indexes (descriptor.proto, SourceCodeInfo.Location)."""
 
 
-def read() -> Sequence[FileDescriptorProto]:
+def read_protos() -> Sequence[FileDescriptorProto]:
     """The files of the API, with their comments."""
     names = sorted(str(path.relative_to(PROTOS)) for path in (PROTOS / "hubbub/v1").glob("*.proto"))
-    with tempfile.TemporaryDirectory() as made:
-        out = Path(made) / "api.binpb"
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "api.binpb"
         known = resources("grpc_tools") / "_proto"
         words = ["protoc", "-I", str(PROTOS), "-I", str(known), "--include_source_info", f"--descriptor_set_out={out}"]
         if protoc.main([*words, *names]) != 0:
@@ -42,39 +43,39 @@ def read() -> Sequence[FileDescriptorProto]:
 class Page:
     """The page of one file."""
 
-    def __init__(self, file: FileDescriptorProto, where: dict[str, str]) -> None:
+    def __init__(self, file: FileDescriptorProto, page_of: dict[str, str]) -> None:
         self._file = file
-        self._where = where
-        self._said = {
+        self._page_of = page_of
+        self._comments = {
             tuple(at.path): at.leading_comments or at.trailing_comments for at in file.source_code_info.location
         }
 
-    def text(self) -> str:
+    def render(self) -> str:
         """The whole page."""
         return "\n".join([*self._lines()]).rstrip() + "\n"
 
-    def about(self) -> str:
+    def summary(self) -> str:
         """What the page is of, in a sentence."""
-        return self._of((6, 0)) if self._file.service else self._shared()
+        return self._comment((6, 0)) if self._file.service else self._describe_shared()
 
     def conventions(self) -> str:
         """What holds for the whole API: the comment of its package."""
-        said = self._of((2,)).partition(":\n")[2].replace("docs/access.md", "[access](../access.md)")
+        said = self._comment((2,)).partition(":\n")[2].replace("docs/access.md", "[access](../access.md)")
         return re.sub(r"^  ", "", said, flags=re.MULTILINE)
 
-    def _shared(self) -> str:
+    def _describe_shared(self) -> str:
         return "Messages that several services share." if self._file.message_type else "Options of fields."
 
-    def _of(self, path: Path_, *, row: bool = False) -> str:
-        lines = [line.removeprefix(" ") for line in self._said.get(path, "").strip("\n").split("\n")]
+    def _comment(self, path: LocationPath, *, row: bool = False) -> str:
+        lines = [line.removeprefix(" ") for line in self._comments.get(path, "").strip("\n").split("\n")]
         said = "\n".join(lines).strip()
         return re.sub(r"\s+", " ", said).replace("|", "\\|") if row else said
 
     def _lines(self) -> Iterator[str]:
-        title = self._file.service[0].name if self._file.service else stem(self._file).capitalize()
+        title = self._file.service[0].name if self._file.service else page_name(self._file).capitalize()
         yield f"# {title}\n"
         if not self._file.service:
-            yield f"{self.about()}\n"
+            yield f"{self.summary()}\n"
         for at, service in enumerate(self._file.service):
             yield from self._service(service, (6, at))
         if self._file.message_type:
@@ -87,26 +88,27 @@ class Page:
             yield from self._enum(enum, enum.name, (5, at))
         yield from self._extensions()
 
-    def _service(self, service: ServiceDescriptorProto, path: Path_) -> Iterator[str]:
-        yield f"{self._of(path)}\n"
+    def _service(self, service: ServiceDescriptorProto, path: LocationPath) -> Iterator[str]:
+        yield f"{self._comment(path)}\n"
         yield f"Over Connect it is at `/{PACKAGE}.{service.name}/METHOD` ([connect.md](../connect.md)). {KINDS}"
         yield "## RPCs\n"
         for at, method in enumerate(service.method):
             asked = ("stream of " if method.client_streaming else "") + self._link(method.input_type)
             given = ("stream of " if method.server_streaming else "") + self._link(method.output_type)
             yield f"### {service.name}.{method.name}\n"
-            yield f"{self._of((*path, 2, at))}\n"
+            yield f"{self._comment((*path, 2, at))}\n"
             yield f"{asked} → {given}\n"
 
-    def _message(self, message: DescriptorProto, name: str, path: Path_) -> Iterator[str]:
+    def _message(self, message: DescriptorProto, name: str, path: LocationPath) -> Iterator[str]:
         yield f"### {name}\n"
-        if said := self._of(path):
+        if said := self._comment(path):
             yield f"{said}\n"
         maps = {f"{name}.{inner.name}": inner for inner in message.nested_type if inner.options.map_entry}
         if message.field:
             yield "| Field | Type | What it says |\n|---|---|---|"
             for at, field in enumerate(message.field):
-                yield f"| `{field.name}` | {self._type(field, maps)} | {self._field(message, field, (*path, 2, at))} |"
+                description = self._describe_field(message, field, (*path, 2, at))
+                yield f"| `{field.name}` | {self._field_type(field, maps)} | {description} |"
             yield ""
         elif not said:
             yield "It has no fields.\n"
@@ -116,21 +118,21 @@ class Page:
         for at, enum in enumerate(message.enum_type):
             yield from self._enum(enum, f"{name}.{enum.name}", (*path, 4, at))
 
-    def _field(self, message: DescriptorProto, field: FieldDescriptorProto, path: Path_) -> str:
-        said = self._of(path, row=True)
+    def _describe_field(self, message: DescriptorProto, field: FieldDescriptorProto, path: LocationPath) -> str:
+        said = self._comment(path, row=True)
         if field.HasField("oneof_index") and not field.proto3_optional:
             said += f" *One of `{message.oneof_decl[field.oneof_index].name}`.*"
         if key := field.options.Extensions[options_pb2.config_key]:
             said += f" In a configuration file: `{key}`."
         return said.strip()
 
-    def _type(self, field: FieldDescriptorProto, maps: dict[str, DescriptorProto]) -> str:
+    def _field_type(self, field: FieldDescriptorProto, maps: dict[str, DescriptorProto]) -> str:
         if (entry := maps.get(field.type_name.removeprefix(f".{PACKAGE}."))) is not None:
-            return f"map of {self._single(entry.field[0])} to {self._single(entry.field[1])}"
+            return f"map of {self._type_name(entry.field[0])} to {self._type_name(entry.field[1])}"
         many = "list of " if field.label == Field.LABEL_REPEATED else ""
-        return many + self._single(field) + (", may be unset" if field.proto3_optional else "")
+        return many + self._type_name(field) + (", may be unset" if field.proto3_optional else "")
 
-    def _single(self, field: FieldDescriptorProto) -> str:
+    def _type_name(self, field: FieldDescriptorProto) -> str:
         if field.type_name:
             return self._link(field.type_name)
         if field.options.Extensions[options_pb2.json_document]:
@@ -141,16 +143,16 @@ class Page:
         short = name.removeprefix(f".{PACKAGE}.")
         if short == name:
             return f"`{name.removeprefix('.')}`"
-        page = self._where[short.partition(".")[0]]
-        return f"[{short}]({'' if page == stem(self._file) else f'{page}.md'}#{short.replace('.', '').lower()})"
+        page = self._page_of[short.partition(".")[0]]
+        return f"[{short}]({'' if page == page_name(self._file) else f'{page}.md'}#{short.replace('.', '').lower()})"
 
-    def _enum(self, enum: EnumDescriptorProto, name: str, path: Path_) -> Iterator[str]:
+    def _enum(self, enum: EnumDescriptorProto, name: str, path: LocationPath) -> Iterator[str]:
         yield f"### {name}\n"
-        if said := self._of(path):
+        if said := self._comment(path):
             yield f"{said}\n"
         yield "| Value | What it says |\n|---|---|"
         for at, value in enumerate(enum.value):
-            yield f"| `{value.name}` | {self._of((*path, 2, at), row=True)} |"
+            yield f"| `{value.name}` | {self._comment((*path, 2, at), row=True)} |"
         yield ""
 
     def _extensions(self) -> Iterator[str]:
@@ -158,20 +160,19 @@ class Page:
             yield "## Options\n\n| Option | Of | Type | What it says |\n|---|---|---|---|"
         for at, each in enumerate(self._file.extension):
             of = each.extendee.removeprefix(".")
-            yield f"| `{each.name}` | `{of}` | {self._single(each)} | {self._of((7, at), row=True)} |"
+            yield f"| `{each.name}` | `{of}` | {self._type_name(each)} | {self._comment((7, at), row=True)} |"
 
 
-def stem(file: FileDescriptorProto) -> str:
-    """The name of a file's page."""
+def page_name(file: FileDescriptorProto) -> str:
     return Path(file.name).stem
 
 
-def contents(files: Iterable[FileDescriptorProto], pages: dict[str, Page]) -> str:
+def render_index(files: Iterable[FileDescriptorProto], pages: dict[str, Page]) -> str:
     """The page that leads to all others."""
     rows = [
-        f"| [{file.service[0].name if file.service else stem(file).capitalize()}]({stem(file)}.md) |"
-        f" {pages[stem(file)].about().partition(chr(10) * 2)[0].replace(chr(10), ' ')} |"
-        for file in sorted(files, key=lambda file: (not file.service, stem(file)))
+        f"| [{file.service[0].name if file.service else page_name(file).capitalize()}]({page_name(file)}.md) |"
+        f" {pages[page_name(file)].summary().partition(chr(10) * 2)[0].replace(chr(10), ' ')} |"
+        for file in sorted(files, key=lambda file: (not file.service, page_name(file)))
     ]
     return (
         """# The API
@@ -195,9 +196,9 @@ OpenAPI at `/openapi.json`.
     )
 
 
-def made() -> dict[str, str]:
+def render_pages() -> dict[str, str]:
     """The text of each page by its name."""
-    files = [file for file in read() if file.package == PACKAGE]
-    where = {each.name: stem(file) for file in files for each in (*file.message_type, *file.enum_type)}
-    pages = {stem(file): Page(file, where) for file in files}
-    return {"README.md": contents(files, pages), **{f"{name}.md": page.text() for name, page in pages.items()}}
+    files = [file for file in read_protos() if file.package == PACKAGE]
+    where = {each.name: page_name(file) for file in files for each in (*file.message_type, *file.enum_type)}
+    pages = {page_name(file): Page(file, where) for file in files}
+    return {"README.md": render_index(files, pages), **{f"{name}.md": page.render() for name, page in pages.items()}}

@@ -46,7 +46,6 @@ class TwoSpaces(Extension):
     """What belongs to an item of a list is indented by two spaces, as in the rest of the repository."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - the library's name
-        """Called by Markdown."""
         md.tab_length = 2
 
 
@@ -62,9 +61,9 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, place, abs_src_path=str(ROOT / name)))
     for code in error_help.entries():
         files.append(File.generated(config, f"errors/{code.lower()}.md", content=error_help.render_page(code)))
-    for name, text in api_pages.made().items():
+    for name, text in api_pages.render_pages().items():
         files.append(File.generated(config, f"api/{name}", content=text))
-    sources = {name for file in files.documentation_pages() for name in linked(file) if place_of(name) == name}
+    sources = {name for file in files.documentation_pages() for name in find_linked(file) if site_path(name) == name}
     for name in sorted(sources):
         if files.get_file_from_path(source := f"source/{name}.txt") is None:
             files.append(File.generated(config, source, abs_src_path=str(ROOT / name)))
@@ -73,38 +72,38 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Makes links lead to where the site has what they name, and blocks begin as the site knows them."""
-    here = home(page.file)
+    here = source_path(page.file)
     if page.file.src_uri == ERRORS:
         markdown += "\n## All codes\n\n" + "".join(
             f"- [{code}](errors/{code.lower()}.md): {summary}\n" for code, summary in error_help.code_summaries()
         )
 
-    def led(link: re.Match[str]) -> str:
+    def rewrite_link(link: re.Match[str]) -> str:
         start, target, anchor, end = link.groups()
-        name = named(here, target)
+        name = resolve_link(here, target)
         if name is None:
             return link[0]
-        place = place_of(name)
+        place = site_path(name)
         place = f"source/{name}.txt" if place == name else place
         return f"{start}{posixpath.relpath(place, posixpath.dirname(page.file.src_uri))}{anchor or ''}{end}"
 
-    return FENCE.sub(r"\1", LINK.sub(led, markdown))
+    return FENCE.sub(r"\1", LINK.sub(rewrite_link, markdown))
 
 
-def home(file: File) -> str:
+def source_path(file: File) -> str:
     """The path of a page within the repository."""
     return INSIDE.get(file.src_uri, f"docs/{file.src_uri}")
 
 
-def linked(file: File) -> Iterator[str]:
+def find_linked(file: File) -> Iterator[str]:
     """The files of the repository that a page links to."""
-    here = home(file)
+    here = source_path(file)
     for link in LINK.finditer(file.content_string):
-        if (name := named(here, link[2])) is not None:
+        if (name := resolve_link(here, link[2])) is not None:
             yield name
 
 
-def named(here: str, target: str) -> str | None:
+def resolve_link(here: str, target: str) -> str | None:
     """The file of the repository that a link leads to; a folder is its README. None if there is no such file."""
     name = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
     if name == PROTOS:
@@ -114,7 +113,7 @@ def named(here: str, target: str) -> str | None:
     return name if not name.startswith("..") and (ROOT / name).is_file() else None
 
 
-def place_of(name: str) -> str:
+def site_path(name: str) -> str:
     """Where the site has a file; the file's own name if it has none of its kind."""
     if name in OUTSIDE:
         return OUTSIDE[name]

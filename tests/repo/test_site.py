@@ -186,7 +186,7 @@ def headings(text: str) -> Iterator[str]:
 
 
 def test_every_rpc_message_and_enum_has_a_place_on_the_pages_of_the_api() -> None:
-    placed = {name for text in maker().made().values() for name in headings(text)}
+    placed = {name for text in maker().render_pages().values() for name in headings(text)}
     protos = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "protos/hubbub/v1").glob("*.proto"))
     named = re.findall(r"^(?:message|enum) (\w+)", protos, re.MULTILINE)
     assert len(named) > 100

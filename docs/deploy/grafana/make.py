@@ -238,7 +238,6 @@ ROWS: dict[str, tuple[Graph, ...]] = {
 
 
 def number(it: Number) -> stat.Panel:
-    """The panel of a number."""
     worse_below = it.red < it.amber
     steps = [
         Threshold(color=RED if worse_below else GREEN, value=None),
@@ -263,7 +262,6 @@ def number(it: Number) -> stat.Panel:
 
 
 def graph(it: Graph) -> timeseries.Panel:
-    """The panel of a graph."""
     panel = (
         timeseries.Panel()
         .title(it.title)
