@@ -23,12 +23,12 @@ class DecisionAudit:
 
     @classmethod
     @contextmanager
-    def to(cls, path: Path) -> Generator["DecisionAudit"]:
+    def append_to(cls, path: Path) -> Generator["DecisionAudit"]:
         """Append to a file that only its owner can read. Raises OSError."""
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w") as file:
             yield cls(file)
 
-    def note(self, request: PendingRequest, rule: str | None, outcome: Outcome, **more: Any) -> None:
+    def record_outcome(self, request: PendingRequest, rule: str | None, outcome: Outcome, **more: Any) -> None:
         """Write the outcome of a pending request."""
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),

@@ -14,13 +14,13 @@ from hubbub_client.payload import as_object
 from hubbub_shared.legible import clean
 
 MAX_WHY_CHARS = 500
-LEAST_S = 0.001
+MIN_TIMEOUT_S = 0.001
 REFUSAL = "No answer could be found to this request"
 
-Ask = Callable[[str, Mapping[str, Any], float], Awaitable[Mapping[str, Any]]]
+AskModel = Callable[[str, Mapping[str, Any], float], Awaitable[Mapping[str, Any]]]
 """Asks a model of the rules, by its name: the request, and the seconds that it may take. Raises AnswerProblem."""
 
-Run = Callable[[Rule, PendingRequest], Awaitable[Answer | None]]
+RunProgram = Callable[[Rule, PendingRequest], Awaitable[Answer | None]]
 """Runs the program of a rule. Raises AnswerProblem."""
 
 
@@ -39,7 +39,7 @@ class Decision:
     cost: float | None = None
 
     @property
-    def noted(self) -> dict[str, Any]:
+    def audit_fields(self) -> dict[str, Any]:
         """Return the fields of an audit line."""
         tokens = {"input": self.tokens.input, "output": self.tokens.output} if self.tokens is not None else None
         return {"why": self.why, "model": self.model, "tokens": tokens, "cost": self.cost or None}
@@ -53,23 +53,25 @@ class DecisionFailed(AnswerProblem):
         self.decision = decision
 
 
-async def decide(request: PendingRequest, rule: Rule, models: Mapping[str, Chat], ask: Ask, run: Run) -> Decision:
+async def decide(
+    request: PendingRequest, rule: Rule, models: Mapping[str, Chat], ask: AskModel, run: RunProgram
+) -> Decision:
     """Return the decision of a rule that fits. Raises AnswerProblem."""
-    if rule.leaves:
-        return Decision(None, rule.note)
+    if rule.leaves_to_people:
+        return Decision(None, rule.escalation_note)
     if rule.command is not None:
         return Decision(await run(rule, request))
     if rule.chat is None:
-        return Decision(rule.answer(request))
+        return Decision(rule.fixed_answer(request))
     try:
         if request.kind == "sampling":
-            return await _sampled(request, rule, models[rule.chat], ask)
-        return await _filled_in(request, rule, models[rule.chat], ask)
+            return await _answer_sampling(request, rule, models[rule.chat], ask)
+        return await _fill_in_form(request, rule, models[rule.chat], ask)
     except OverBudget as limit:
         return Decision(None, str(limit))
 
 
-async def or_refusal(problem: AnswerProblem, rule: Rule) -> Decision:
+async def refuse_or_raise(problem: AnswerProblem, rule: Rule) -> Decision:
     """Return the refusal that a rule wants in place of a failure. Raises the problem if it wants none."""
     if rule.on_error != "reject":
         raise problem
@@ -77,46 +79,48 @@ async def or_refusal(problem: AnswerProblem, rule: Rule) -> Decision:
     return replace(spent, answer={"reject": REFUSAL}, why=clean(str(problem))[:MAX_WHY_CHARS])
 
 
-async def _sampled(request: PendingRequest, rule: Rule, model: Chat, ask: Ask) -> Decision:
-    body = chat.completion(model, as_object(request.request))
-    said = await ask(rule.chat or "", body, rule.timeout_s)
-    spent = _spent(Decision(None), said, model)
+async def _answer_sampling(request: PendingRequest, rule: Rule, model: Chat, ask: AskModel) -> Decision:
+    body = chat.build_request(model, as_object(request.request))
+    completion = await ask(rule.chat or "", body, rule.timeout_s)
+    decision = _add_usage(Decision(None), completion, model)
     try:
-        reply = chat.reply(said, body["model"], with_tools="tools" in body)
+        reply = chat.parse_reply(completion, body["model"], with_tools="tools" in body)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        raise DecisionFailed(f"the model's answer is not a chat completion: {error!r}", spent) from None
-    return replace(spent, answer=reply.answer, model=reply.model)
+        raise DecisionFailed(f"the model's answer is not a chat completion: {error!r}", decision) from None
+    return replace(decision, answer=reply.answer, model=reply.model)
 
 
-async def _filled_in(request: PendingRequest, rule: Rule, model: Chat, ask: Ask) -> Decision:
-    """Have a model fill in a form; once it may mend a reply that does not fit."""
-    form = form_reply.form_of(request)
-    body = form_reply.completion(model, request)
-    spent = Decision(None)
-    ends = time.monotonic() + rule.timeout_s
-    for last in (False, True):
-        said = await ask(rule.chat or "", body, max(ends - time.monotonic(), LEAST_S))
-        spent, text = _spent(spent, said, model), ""
+async def _fill_in_form(request: PendingRequest, rule: Rule, model: Chat, ask: AskModel) -> Decision:
+    """Have a model fill in a form; it may correct a reply that does not fit once."""
+    form = form_reply.form_fields(request)
+    body = form_reply.build_request(model, request)
+    decision = Decision(None)
+    deadline = time.monotonic() + rule.timeout_s
+    for is_last in (False, True):
+        completion = await ask(rule.chat or "", body, max(deadline - time.monotonic(), MIN_TIMEOUT_S))
+        decision = _add_usage(decision, completion, model)
+        text = ""
         try:
-            text = form_reply.text_of(said)
-            answer, why = form_reply.answer(text, form)
+            text = form_reply.completion_text(completion)
+            answer, why = form_reply.parse_reply(text, form)
         except form_reply.Escalated as reason:
-            return replace(spent, why=f"the model leaves it to people: {reason}")
+            return replace(decision, why=f"the model leaves it to people: {reason}")
         except form_reply.Misfit as misfit:
-            if last:
-                raise DecisionFailed(f"the model's answer does not fit the form: {misfit}", spent) from None
-            body = form_reply.again(body, text, misfit)
+            if is_last:
+                raise DecisionFailed(f"the model's answer does not fit the form: {misfit}", decision) from None
+            body = form_reply.build_correction(body, text, misfit)
         except AnswerProblem as problem:
-            raise DecisionFailed(str(problem), spent) from None
+            raise DecisionFailed(str(problem), decision) from None
         else:
-            return replace(spent, answer=answer, why=why or None)
+            return replace(decision, answer=answer, why=why or None)
     raise AssertionError  # the second reply ends it
 
 
-def _spent(before: Decision, said: Mapping[str, Any], model: Chat) -> Decision:
-    """Add what a completion took."""
-    tokens = chat.tokens_of(said)
-    cost = tokens.use(model).cost if tokens is not None else 0.0
-    both = tokens if before.tokens is None else before.tokens + tokens if tokens is not None else before.tokens
-    name = clean(str(said.get("model") or model.model))[:100]
-    return replace(before, model=name, tokens=both, cost=(before.cost or 0.0) + cost)
+def _add_usage(decision: Decision, completion: Mapping[str, Any], model: Chat) -> Decision:
+    """Return the decision with what a completion took added to it."""
+    name = clean(str(completion.get("model") or model.model))[:100]
+    tokens, cost = chat.reported_usage(completion), decision.cost or 0.0
+    if tokens is None:
+        return replace(decision, model=name, cost=cost)
+    total = tokens if decision.tokens is None else decision.tokens + tokens
+    return replace(decision, model=name, tokens=total, cost=cost + tokens.use(model).cost)

@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, Process
 
 from hubbub_agent.rules.problems import AnswerProblem
-from hubbub_agent.rules.rulebook import Answer, answer_of
+from hubbub_agent.rules.rulebook import Answer, parse_answer
 from hubbub_client import payload
 from hubbub_client.data.records import PendingRequest
 
@@ -19,7 +19,7 @@ MAX_OUTPUT_BYTES = 4 * 1024 * 1024
 MAX_STDERR_BYTES = 64 * 1024
 
 
-async def run(
+async def run_program(
     command: Sequence[str], request: PendingRequest, timeout_s: float, say: Callable[[str], None]
 ) -> Answer | None:
     """Return the program's answer; None if it leaves the pending request to others. Raises AnswerProblem.
@@ -33,7 +33,7 @@ async def run(
         raise AnswerProblem(f"{command[0]} cannot be started: {error}") from None
     try:
         with anyio.fail_after(timeout_s):
-            output = await _talk(process, request, say)
+            output = await _exchange(process, request, say)
             status = await process.wait()
     except TimeoutError:
         raise AnswerProblem(f"{command[0]} took longer than {timeout_s:g} s") from None
@@ -47,36 +47,36 @@ async def run(
     if len(output) > MAX_OUTPUT_BYTES:
         raise AnswerProblem(f"{command[0]} printed more than {MAX_OUTPUT_BYTES} bytes")
     try:
-        return answer_of(payload.loads(output) or {})
+        return parse_answer(payload.loads(output) or {})
     except JSONDecodeError as error:
         raise AnswerProblem(f"{command[0]} printed no JSON: {error}") from None
     except (ValueError, RecursionError) as error:
         raise AnswerProblem(f"{command[0]}: {error}") from None
 
 
-async def _talk(process: Process, request: PendingRequest, say: Callable[[str], None]) -> bytes:
+async def _exchange(process: Process, request: PendingRequest, say: Callable[[str], None]) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
     output = bytearray()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_read, process.stdout, output, MAX_OUTPUT_BYTES)
-        tasks.start_soon(_pass_on, process.stderr, request.id, say)
+        tasks.start_soon(_read_bounded, process.stdout, output, MAX_OUTPUT_BYTES)
+        tasks.start_soon(_forward_stderr, process.stderr, request.id, say)
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the program need not read its stdin
             await process.stdin.send(payload.dumps(request.to_json()) + b"\n")
         await process.stdin.aclose()
     return bytes(output)
 
 
-async def _pass_on(stream: ByteReceiveStream, request_id: str, say: Callable[[str], None]) -> None:
-    said = bytearray()
-    await _read(stream, said, MAX_STDERR_BYTES)
-    for line in said[:MAX_STDERR_BYTES].decode(errors="replace").splitlines():
+async def _forward_stderr(stream: ByteReceiveStream, request_id: str, say: Callable[[str], None]) -> None:
+    output = bytearray()
+    await _read_bounded(stream, output, MAX_STDERR_BYTES)
+    for line in output[:MAX_STDERR_BYTES].decode(errors="replace").splitlines():
         say(f"{request_id}: {line}")
 
 
-async def _read(stream: ByteReceiveStream, into: bytearray, most: int) -> None:
-    """Keep one byte more than the limit, to detect an overflow; drain the rest, so that the program never blocks."""
+async def _read_bounded(stream: ByteReceiveStream, output: bytearray, max_bytes: int) -> None:
+    """Keep at least a byte more than the limit, to detect an overflow; drain the rest, so the program never blocks."""
     async for chunk in stream:
-        if len(into) <= most:
-            into += chunk
+        if len(output) <= max_bytes:
+            output += chunk

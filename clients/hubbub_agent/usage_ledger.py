@@ -5,11 +5,13 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from hubbub_agent.rules.limits import Minute, Use
+from hubbub_agent.rules.limits import Minute, ModelUsage
 from hubbub_client.numbers import is_finite, whole
 from hubbub_client.payload import as_object, as_objects
 
@@ -29,7 +31,7 @@ class UsageLedger:
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path) -> Generator["UsageLedger"]:
+    def hold(cls, path: Path) -> Generator["UsageLedger"]:
         """Hold the file, which need not be there yet. Raises LedgerProblem."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -57,28 +59,18 @@ class UsageLedger:
             raise LedgerProblem(f"{self._path}: cannot be read: {error}; remove it to count from zero") from None
         if document.get("version") != VERSION:
             raise LedgerProblem(f"{self._path}: has another version; remove it to count from zero")
-        found = [
-            Minute(
-                since, Use(whole(each.get("tokens")) or 0, _cost(each.get("cost")), whole(each.get("requests")) or 0)
-            )
-            for each in as_objects(document.get("minutes"))
-            if is_finite(since := each.get("since"))
+        minutes = [
+            Minute(minute["since"], _read_usage(minute))
+            for minute in as_objects(document.get("minutes"))
+            if is_finite(minute.get("since"))
         ]
-        return sorted(found, key=lambda minute: minute.since)
+        return sorted(minutes, key=lambda minute: minute.since)
 
     def write(self, minutes: Sequence[Minute]) -> None:
         """Replace the file, whole or not at all. Raises OSError."""
         document = {
             "version": VERSION,
-            "minutes": [
-                {
-                    "since": each.since,
-                    "tokens": each.use.tokens,
-                    "cost": each.use.cost,
-                    "requests": each.use.requests,
-                }
-                for each in minutes
-            ],
+            "minutes": [{"since": minute.since, **asdict(minute.use)} for minute in minutes],
         }
         descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
         try:
@@ -93,10 +85,12 @@ class UsageLedger:
             raise
 
 
-def file_of(data_dir: Path, who: str) -> Path:
+def usage_file(data_dir: Path, who: str) -> Path:
     """Return the file of an agent's usage, by the agent's name."""
     return data_dir / f"agent-{re.sub(r'[^A-Za-z0-9_.-]', '_', who)[:64]}.json"
 
 
-def _cost(value: object) -> float:
-    return value if is_finite(value) and value > 0 else 0.0
+def _read_usage(minute: Mapping[str, Any]) -> ModelUsage:
+    """Return the usage of a minute in the file; 0 for what is not a number."""
+    tokens, requests, cost = whole(minute.get("tokens")), whole(minute.get("requests")), minute.get("cost")
+    return ModelUsage(tokens or 0, cost if is_finite(cost) and cost > 0 else 0.0, requests or 0)

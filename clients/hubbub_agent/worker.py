@@ -9,10 +9,10 @@ import anyio
 
 from hubbub_agent import program
 from hubbub_agent.audit import DecisionAudit
-from hubbub_agent.decision import Decision, DecisionFailed, decide, or_refusal
-from hubbub_agent.models.purse import Purse
+from hubbub_agent.decision import Decision, DecisionFailed, decide, refuse_or_raise
+from hubbub_agent.models.purse import ModelBudget
 from hubbub_agent.rules.problems import AnswerProblem
-from hubbub_agent.rules.rulebook import Answer, Rule, Rulebook
+from hubbub_agent.rules.rulebook import Answer, Rule, Rulebook, RuleMatch
 from hubbub_agent.usage_ledger import UsageLedger
 from hubbub_client import payload
 from hubbub_client.data.records import PendingRequest
@@ -32,15 +32,15 @@ class Agent:
     """Answers by its rules. `say` gets messages for the operator."""
 
     def __init__(
-        self, hub: Hub, rules: Rulebook, audit: DecisionAudit, say: Callable[[str], None], purse: Purse
+        self, hub: Hub, rules: Rulebook, audit: DecisionAudit, say: Callable[[str], None], budget: ModelBudget
     ) -> None:
         self._hub = hub
         self._rules = rules
         self._audit = audit
         self._say = say
-        self._purse = purse
+        self._budget = budget
         self._busy = 0
-        self._quiet = anyio.Event()
+        self._idle = anyio.Event()
         self._ending = False
 
     @classmethod
@@ -54,8 +54,8 @@ class Agent:
         ledger: UsageLedger | None = None,
     ) -> AsyncGenerator["Agent"]:
         """Open an agent with its models; `ledger` keeps its usage over restarts. Raises LedgerProblem."""
-        async with Purse.open(rules, say, ledger) as purse:
-            yield cls(hub, rules, audit, say, purse)
+        async with ModelBudget.open(rules, say, ledger) as budget:
+            yield cls(hub, rules, audit, say, budget)
 
     async def run(self, stop: anyio.Event, *, dry_run: bool = False, once: bool = False) -> None:
         """Work until stopped, and finish what is under way within GRACE_S; with `once`, handle what is open now.
@@ -64,7 +64,7 @@ class Agent:
         """
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._end, stop, tasks.cancel_scope)
+                tasks.start_soon(self._stop, stop, tasks.cancel_scope)
                 if dry_run:
                     await self._rehearse_all(once=once)
                 elif once:
@@ -80,31 +80,32 @@ class Agent:
         except ExceptionGroup as group:  # nothing else in it raises
             raise group.exceptions[0] from None
 
-    async def _end(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
+    async def _stop(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
         await stop.wait()
         self._ending = True
         if self._busy:
             with anyio.move_on_after(GRACE_S):
-                await self._quiet.wait()
+                await self._idle.wait()
         scope.cancel()
 
     async def _work_once(self) -> None:
-        found = await self._hub.inbox.list(server=self._rules.server, kinds=self._rules.kinds, states=["open"])
-        room = anyio.Semaphore(self._rules.capacity)
+        open_requests = await self._hub.inbox.list(server=self._rules.server, kinds=self._rules.kinds, states=["open"])
+        capacity = anyio.Semaphore(self._rules.capacity)
         async with anyio.create_task_group() as tasks:
-            for request in reversed(found):
+            for request in reversed(open_requests):
                 if request.claim is None:
-                    await room.acquire()
-                    tasks.start_soon(self._claim_and_handle, request, room)
+                    await capacity.acquire()
+                    tasks.start_soon(self._claim_and_handle, request, capacity)
 
-    async def _claim_and_handle(self, request: PendingRequest, room: anyio.Semaphore) -> None:
+    async def _claim_and_handle(self, request: PendingRequest, capacity: anyio.Semaphore) -> None:
+        """Answer a request under a claim, or leave it to people; release its place in `capacity`."""
         try:
-            found = self._rules.find(request)
-            if found is None or found[1].leaves or self._ending:
-                self._leave(request, found)
+            match = self._rules.find(request)
+            if match is None or match.rule.leaves_to_people or self._ending:
+                self._leave_to_people(request, match)
                 return
             claim_id = secrets.token_urlsafe(18)
-            claimed = await self._hub.inbox.claim(request.id, found[1].timeout_s + GRACE_S, claim_id=claim_id)
+            claimed = await self._hub.inbox.claim(request.id, match.rule.timeout_s + GRACE_S, claim_id=claim_id)
             try:
                 await self.handle(claimed)
             finally:
@@ -112,11 +113,11 @@ class Agent:
                 with anyio.CancelScope(shield=True), suppress(HubbubError):
                     await self._hub.inbox.release(request.id, claim_id)
         except HubbubError as error:
-            self._audit.note(request, None, "refused" if _settled(error) else "failed", why=error.reason)
-            if not _settled(error):
+            self._audit.record_outcome(request, None, "refused" if _is_settled(error) else "failed", why=error.reason)
+            if not _is_settled(error):
                 self._say(f"{request.id} is left to people: {error.message}")
         finally:
-            room.release()
+            capacity.release()
 
     async def _rehearse_all(self, *, once: bool) -> None:
         seen: set[str] = set()
@@ -132,20 +133,23 @@ class Agent:
                     return
 
     def _rehearse(self, request: PendingRequest) -> None:
-        found = self._rules.find(request)
-        if found is None or found[1].leaves:
-            self._leave(request, found)
-        else:
-            name, rule = found
-            action = rule.answer(request) or {rule.action: getattr(rule, rule.action)}
-            self._audit.note(request, name, "would", action=action)
+        """Note what the rules would do, and do nothing."""
+        match = self._rules.find(request)
+        if match is None or match.rule.leaves_to_people:
+            self._leave_to_people(request, match)
+            return
+        rule = match.rule
+        action = rule.fixed_answer(request) or {rule.action: getattr(rule, rule.action)}
+        self._audit.record_outcome(request, match.name, "would", action=action)
 
-    def _leave(self, request: PendingRequest, found: tuple[str, Rule] | None) -> None:
-        """Note that people are to answer; an escalation is said to the operator, too."""
-        rule = found[1] if found is not None else None
-        why = "no rule fits" if rule is None else rule.note
-        self._audit.note(request, found[0] if found else None, "left", why=why)
-        if rule is not None and rule.action == "escalate":
+    def _leave_to_people(self, request: PendingRequest, match: RuleMatch | None) -> None:
+        """Note that people are to answer; tell the operator of an escalation, too."""
+        if match is None:
+            self._audit.record_outcome(request, None, "left", why="no rule fits")
+            return
+        why = match.rule.escalation_note
+        self._audit.record_outcome(request, match.name, "left", why=why)
+        if match.rule.action == "escalate":
             self._say(f"{request.id} of {request.server} is for people{f': {why}' if why else ''}")
 
     # One request
@@ -154,58 +158,60 @@ class Agent:
         """Answer a claimed pending request, or leave it to people."""
         if self._ending:
             return
-        found = self._rules.find(request)
-        if found is None or found[1].leaves:
-            self._leave(request, found)
+        match = self._rules.find(request)
+        if match is None or match.rule.leaves_to_people:
+            self._leave_to_people(request, match)
             return
-        name, rule = found
-        if (limit := self._purse.over()) is not None:
-            self._audit.note(request, name, "left", why=limit)
+        if (limit := self._budget.reached_limit()) is not None:
+            self._audit.record_outcome(request, match.name, "left", why=limit)
             return
-        self._purse.answering()
+        self._budget.count_answer()
         if not self._busy:
-            self._quiet = anyio.Event()
+            self._idle = anyio.Event()
         self._busy += 1
         try:
-            await self._answer(request, name, rule)
+            await self._answer(request, match)
         except anyio.get_cancelled_exc_class():
-            self._audit.note(request, name, "lost")
+            self._audit.record_outcome(request, match.name, "lost")
             raise
         finally:
             self._busy -= 1
             if not self._busy:
-                self._quiet.set()
+                self._idle.set()
 
-    async def _answer(self, request: PendingRequest, name: str, rule: Rule) -> None:
+    async def _answer(self, request: PendingRequest, match: RuleMatch) -> None:
         decision = Decision(None)
         try:
-            decision = await self._decide(request, rule)
+            decision = await self._decide(request, match.rule)
             if decision.answer is None:
-                self._audit.note(request, name, "left", **decision.noted)
+                self._audit.record_outcome(request, match.name, "left", **decision.audit_fields)
                 return
-            answer_id = await self._give(request, decision.answer)
-            self._audit.note(
-                request, name, "answered", answer=next(iter(decision.answer)), answer_id=answer_id, **decision.noted
+            answer_id = await self._deliver(request, decision.answer)
+            action = next(iter(decision.answer))
+            self._audit.record_outcome(
+                request, match.name, "answered", answer=action, answer_id=answer_id, **decision.audit_fields
             )
         except (AnswerProblem, HubbubError, ValueError) as problem:
-            lost = _settled(problem)
-            spent = problem.decision if isinstance(problem, DecisionFailed) else decision
-            self._audit.note(request, name, "refused" if lost else "failed", **{**spent.noted, "why": _why(problem)})
-            if not lost:
+            outcome = "refused" if _is_settled(problem) else "failed"
+            if isinstance(problem, DecisionFailed):
+                decision = problem.decision
+            why = problem.reason if isinstance(problem, HubbubError) else str(problem)
+            self._audit.record_outcome(request, match.name, outcome, **{**decision.audit_fields, "why": why})
+            if outcome == "failed":
                 self._say(f"{request.id} is left to people: {problem}")
 
     async def _decide(self, request: PendingRequest, rule: Rule) -> Decision:
         try:
-            return await decide(request, rule, self._rules.chat, self._purse.ask, self._run)
+            return await decide(request, rule, self._rules.chat, self._budget.ask, self._run)
         except AnswerProblem as problem:
-            decision = await or_refusal(problem, rule)
+            decision = await refuse_or_raise(problem, rule)
             self._say(f"{request.id}: {problem}")
             return decision
 
     async def _run(self, rule: Rule, request: PendingRequest) -> Answer | None:
-        return await program.run(rule.command or (), request, rule.timeout_s, self._say)
+        return await program.run_program(rule.command or (), request, rule.timeout_s, self._say)
 
-    async def _give(self, request: PendingRequest, answer: Answer) -> str:
+    async def _deliver(self, request: PendingRequest, answer: Answer) -> str:
         """Deliver an answer, again if its confirmation was lost; return the answer's id."""
         claim_id = request.claim.id if request.claim is not None else None
         answer_id = f"agent_{hashlib.sha256(request.id.encode() + payload.dumps(answer)).hexdigest()[:32]}"
@@ -220,10 +226,6 @@ class Agent:
         return answer_id
 
 
-def _settled(problem: Exception) -> bool:
+def _is_settled(problem: Exception) -> bool:
     """Return whether somebody else was first, or the server no longer wants an answer."""
     return isinstance(problem, HubbubError) and problem.reason in SETTLED
-
-
-def _why(problem: Exception) -> str:
-    return problem.reason if isinstance(problem, HubbubError) else str(problem)

@@ -67,7 +67,7 @@ class Authority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, SHA256())
         )
-        _write(files, certificate, key)
+        _write_files(files, certificate, key)
         return cls(directory, certificate, key)
 
     @property
@@ -81,13 +81,13 @@ class Authority:
         Raises OSError, and ValueError for an invalid host.
         """
         names = [_host_name(each) for each in dict.fromkeys((*LOCAL_HOSTS, *hosts))]
-        return self._issue("server", "Hubbub", [ExtendedKeyUsageOID.SERVER_AUTH], names, days)
+        return self._issue_certificate("server", "Hubbub", [ExtendedKeyUsageOID.SERVER_AUTH], names, days)
 
     def issue_client(self, name: str, *, days: int = DAYS) -> CertificateFiles:
         """Issue a certificate for a caller, whom the hub knows as `cert:NAME`. Raises OSError, ValueError."""
         if not _CLIENT.fullmatch(name):
             raise ValueError(f"{name!r} is no name for a client: letters, digits and ._@- only, at most 64")
-        return self._issue(f"client-{name}", name, [ExtendedKeyUsageOID.CLIENT_AUTH], [], days)
+        return self._issue_certificate(f"client-{name}", name, [ExtendedKeyUsageOID.CLIENT_AUTH], [], days)
 
     def issue_member(self, name: str, *, days: int = DAYS) -> CertificateFiles:
         """Issue a certificate for a member of a fleet. Raises OSError, ValueError."""
@@ -95,9 +95,9 @@ class Authority:
             raise ValueError(f"{name!r} is no name for a member: small letters, digits and .- only, at most 63")
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(f"hubbub:member:{name}"), x509.DNSName(name)]
         both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        return self._issue(f"member-{name}", name, both, names, days)
+        return self._issue_certificate(f"member-{name}", name, both, names, days)
 
-    def _issue(
+    def _issue_certificate(
         self,
         file_stem: str,
         common_name: str,
@@ -118,7 +118,7 @@ class Authority:
         if alternative_names:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternative_names), critical=False)
         files = _certificate_files(self.directory, file_stem)
-        _write(files, builder.sign(self.key, SHA256()), key)
+        _write_files(files, builder.sign(self.key, SHA256()), key)
         return files
 
 
@@ -184,6 +184,6 @@ def _certificate_files(directory: Path, name: str) -> CertificateFiles:
     return CertificateFiles(directory / f"{name}.pem", directory / f"{name}-key.pem")
 
 
-def _write(files: CertificateFiles, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+def _write_files(files: CertificateFiles, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
     write_private(files.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     write_private(files.cert, certificate.public_bytes(Encoding.PEM), mode=0o644)

@@ -73,7 +73,7 @@ def fields(schema: object) -> list[Field]:
     required = {name for name in as_list(form.get("required")) if isinstance(name, str)}
     properties = as_object(form.get("properties"))
     return [
-        _field(name, normalized_schema(spec, form), form, required=name in required)
+        _create_field(name, normalized_schema(spec, form), form, required=name in required)
         for name, spec in properties.items()
     ]
 
@@ -206,7 +206,7 @@ def value_label(field: Field, value: Any) -> str:
     return dict(field.choices).get(str(value), typed_text(value))
 
 
-def _field(name: str, spec: Mapping[str, Any], form: Mapping[str, Any], *, required: bool) -> Field:
+def _create_field(name: str, spec: Mapping[str, Any], form: Mapping[str, Any], *, required: bool) -> Field:
     """Make a field of a normalised property of a form."""
     is_list = spec.get("type") == "array"
     choices = _choices(as_object(spec.get("items")) if is_list else spec)
@@ -239,7 +239,7 @@ def _item_field(name: str, spec: Mapping[str, Any], form: Mapping[str, Any]) -> 
     items = normalized_schema(spec.get("items"), form)
     if items.get("type") not in ("string", "number", "integer", "boolean"):
         return None
-    return _field(name, items, form, required=True)
+    return _create_field(name, items, form, required=True)
 
 
 def _field_kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -> Kind:

@@ -17,7 +17,7 @@ GATHER_S = 1.0
 HOUR_S = 3600.0
 
 
-def remembered_s(rules: Rules) -> float:
+def history_s(rules: Rules) -> float:
     """Return how long ago a notification can have been that still counts, seconds."""
     return max(HOUR_S, rules.digest_s)
 
@@ -27,68 +27,71 @@ class Plan:
 
     def __init__(self, rules: Rules, sent: Iterable[float] = ()) -> None:
         self._rules = rules
-        self._quiet = rules.silence
+        self._quiet_hours = rules.quiet_hours
         self._sent = deque(sent, maxlen=rules.per_hour)
         self._open: dict[str, PendingRequest] = {}
-        self._told: dict[str, PendingRequest | None] = {}
+        self._notified: dict[str, PendingRequest | None] = {}
 
-    def has(self, id_: str) -> bool:
+    def is_wanted(self, id_: str) -> bool:
         """Return whether a pending request is open and fits, also if people were told of it."""
-        return id_ in self._open or id_ in self._told
+        return id_ in self._open or id_ in self._notified
 
-    def see(self, request: PendingRequest) -> None:
+    def update(self, request: PendingRequest) -> None:
         """Take a pending request as it is now."""
-        if request.state != "open" or not self._rules.fits(request):
-            self.gone(request.id)
+        if request.state != "open" or not self._rules.applies_to(request):
+            self.remove(request.id)
+        elif request.id in self._notified:
+            self._notified[request.id] = request
         else:
-            (self._told if request.id in self._told else self._open)[request.id] = request
+            self._open[request.id] = request
 
-    def gone(self, id_: str) -> None:
+    def remove(self, id_: str) -> None:
         """Forget a pending request that is not open any more."""
         self._open.pop(id_, None)
-        self._told.pop(id_, None)
+        self._notified.pop(id_, None)
 
-    def told(self, ids: Iterable[str]) -> None:
+    def mark_notified(self, ids: Iterable[str]) -> None:
         """Remember that people were told of these, whenever that was."""
         for id_ in ids:
-            self._told[id_] = self._open.pop(id_, None) or self._told.get(id_)
+            self._notified[id_] = self._open.pop(id_, None) or self._notified.get(id_)
 
-    def hold(self, id_: str) -> bool:
-        """Return whether somebody holds a claim; one that was told then waits again, until the claim is given up."""
-        request = self._told.get(id_) or self._open.get(id_)
+    def requeue_if_claimed(self, id_: str) -> bool:
+        """Return whether somebody holds a claim. Such a request waits again, until the claim is given up."""
+        request = self._notified.get(id_) or self._open.get(id_)
         if request is None or request.claim is None:
             return False
-        self._told.pop(id_, None)
+        self._notified.pop(id_, None)
         self._open[id_] = request
         return True
 
-    def tell(self, now: float, gather_s: float = GATHER_S) -> tuple[PendingRequest, ...]:
+    def take_due(self, now: float, gather_s: float = GATHER_S) -> tuple[PendingRequest, ...]:
         """Return what people are to be told of now, oldest first, and count it as told; empty if nothing is due.
 
         The first that is due waits for others for `gather_s` seconds.
         """
-        moment = self.moment(gather_s)
-        if moment is None or moment > now:
+        next_at = self.next_time(gather_s)
+        if next_at is None or next_at > now:
             return ()
-        ready = sorted((each for each in self._waiting() if self._due(each) <= now), key=lambda each: each.created_at)
-        self.told(each.id for each in ready)
+        due = [request for request in self._unclaimed() if self._due_time(request) <= now]
+        due.sort(key=lambda request: request.created_at)
+        self.mark_notified(request.id for request in due)
         self._sent.append(now)
-        return tuple(ready)
+        return tuple(due)
 
-    def moment(self, gather_s: float = GATHER_S) -> float | None:
-        """Return when `tell` will have something, if nothing changes; None if nothing waits."""
-        first = min((self._due(each) for each in self._waiting()), default=None)
-        if first is None:
+    def next_time(self, gather_s: float = GATHER_S) -> float | None:
+        """Return when `take_due` will have something, if nothing changes; None if nothing waits."""
+        first_due = min((self._due_time(request) for request in self._unclaimed()), default=None)
+        if first_due is None:
             return None
-        moment = first + gather_s
+        next_at = first_due + gather_s
         if self._sent:
-            moment = max(moment, self._sent[-1] + self._rules.digest_s)
+            next_at = max(next_at, self._sent[-1] + self._rules.digest_s)
         if len(self._sent) == self._rules.per_hour:
-            moment = max(moment, self._sent[0] + HOUR_S)
-        return self._quiet.over(moment) if self._quiet is not None else moment
+            next_at = max(next_at, self._sent[0] + HOUR_S)
+        return self._quiet_hours.first_audible(next_at) if self._quiet_hours is not None else next_at
 
-    def _waiting(self) -> list[PendingRequest]:
+    def _unclaimed(self) -> list[PendingRequest]:
         return [each for each in self._open.values() if each.claim is None]
 
-    def _due(self, request: PendingRequest) -> float:
+    def _due_time(self, request: PendingRequest) -> float:
         return request.created_at.timestamp() + self._rules.after_s

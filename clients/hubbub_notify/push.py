@@ -28,21 +28,21 @@ from cryptography.hazmat.primitives.serialization import (
 
 from hubbub_client.transport.discovery import is_loopback
 from hubbub_frontend.private_files import make_private_folder, write_private
-from hubbub_notify.target import Said
+from hubbub_notify.target import SendOutcome
 from hubbub_notify.text import Notice
 
 LIMIT_S = 30.0
 """Time limit of one attempt, seconds."""
 
-LASTS_S = 12 * 3600
+LIFETIME_S = 12 * 3600
 """How long a push service keeps what a browser that is off has not fetched, and a signature is good, seconds."""
 
-PADDED = 3072
+PADDED_BYTES = 3072
 """Bytes of each message, so that its length says nothing. What a browser must take is a little more."""
 
-NOBODY = "mailto:nobody@example.com"
-AGAIN = frozenset((408, 425, 429))
-GONE = frozenset((404, 410))
+DEFAULT_CONTACT = "mailto:nobody@example.com"
+RETRYABLE_STATUSES = frozenset((408, 425, 429))
+GONE_STATUSES = frozenset((404, 410))
 
 
 class Keys:
@@ -51,23 +51,22 @@ class Keys:
     def __init__(self, file: Path) -> None:
         """Read the file, or make it, for its owner alone. Raises OSError, ValueError."""
         try:
-            found = _key(file)
+            self._private = _load_key(file)
         except FileNotFoundError:
-            found = generate_private_key(SECP256R1())
-            pem = found.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+            self._private = generate_private_key(SECP256R1())
+            pem = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
             make_private_folder(file.parent)
             write_private(file, pem)
-        self._private = found
-        point = found.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        point = self._private.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         self.public = urlsafe_b64encode(point).rstrip(b"=").decode()
 
-    def authorization(self, endpoint: str, contact: str | None) -> str:
-        """Return the header that says who pushes."""
-        where = urlsplit(endpoint)
+    def authorization_header(self, endpoint: str, contact: str | None) -> str:
+        """Return the header that says who pushes (RFC 8292)."""
+        parts = urlsplit(endpoint)
         claims = {
-            "aud": f"{where.scheme}://{where.netloc}",
-            "exp": int(time.time()) + LASTS_S,
-            "sub": contact or NOBODY,
+            "aud": f"{parts.scheme}://{parts.netloc}",
+            "exp": int(time.time()) + LIFETIME_S,
+            "sub": contact or DEFAULT_CONTACT,
         }
         return f"vapid t={jwt.encode(claims, self._private, 'ES256')}, k={self.public}"
 
@@ -93,18 +92,18 @@ class Browser:
         """Return its push service."""
         return f"a browser by {urlsplit(self.endpoint).hostname}"
 
-    async def send(self, notice: Notice) -> tuple[Said, str]:
+    async def send(self, notice: Notice) -> tuple[SendOutcome, str]:
         """Try once. A push that is repeated replaces the first: a browser shows one of each id."""
         headers = {
-            "Authorization": self.keys.authorization(self.endpoint, self.contact),
+            "Authorization": self.keys.authorization_header(self.endpoint, self.contact),
             "Content-Encoding": "aes128gcm",
             "Content-Type": "application/octet-stream",
-            "TTL": str(LASTS_S),
+            "TTL": str(LIFETIME_S),
             "Urgency": "high",
             "Topic": notice.id,
         }
         try:
-            sealed = self._sealed(notice)
+            sealed = self._encrypt(notice)
         except ValueError:  # a page may give anything as its key
             self.gone()
             return "gave_up", "its key cannot be used"
@@ -122,33 +121,37 @@ class Browser:
             return "failed", type(error).__name__
         if 200 <= status < 300:
             return "sent", ""
-        if status in GONE:
+        if status in GONE_STATUSES:
             self.gone()
             return "gave_up", "it has unsubscribed"
-        return ("failed" if status in AGAIN or status >= 500 else "gave_up"), f"HTTP status {status}"
+        return ("failed" if status in RETRYABLE_STATUSES or status >= 500 else "gave_up"), f"HTTP status {status}"
 
-    def _sealed(self, notice: Notice) -> bytes:
+    def _encrypt(self, notice: Notice) -> bytes:
+        """Encrypt a notice, its body cut until it fits. Raises ValueError for a key that cannot be used."""
         body = notice.body
-        while len(plain := _message(notice, body)) > PADDED:
+        while len(message := _encode_message(notice, body)) > PADDED_BYTES:
             body = f"{body[: len(body) * 3 // 4]}…"
         encrypt = cast("Callable[..., bytes]", cast("Any", http_ece).encrypt)
-        ephemeral = generate_private_key(SECP256R1())
         return encrypt(
-            plain.ljust(PADDED), private_key=ephemeral, dh=self.p256dh, auth_secret=self.auth, version="aes128gcm"
+            message.ljust(PADDED_BYTES),
+            private_key=generate_private_key(SECP256R1()),
+            dh=self.p256dh,
+            auth_secret=self.auth,
+            version="aes128gcm",
         )
 
 
-def _key(file: Path) -> EllipticCurvePrivateKey:
+def _load_key(file: Path) -> EllipticCurvePrivateKey:
     """Read a key. Raises OSError, ValueError."""
-    content = file.read_bytes()
+    pem = file.read_bytes()
     try:
-        found = load_pem_private_key(content, None)
+        key = load_pem_private_key(pem, None)
     except (ValueError, TypeError):  # damaged, or with a password
-        found = None
-    if not isinstance(found, EllipticCurvePrivateKey) or not isinstance(found.curve, SECP256R1):
+        key = None
+    if not isinstance(key, EllipticCurvePrivateKey) or not isinstance(key.curve, SECP256R1):
         raise ValueError(f"{file} has no key of the curve P-256; delete it, and browsers subscribe again")
-    return found
+    return key
 
 
-def _message(notice: Notice, body: str) -> bytes:
+def _encode_message(notice: Notice, body: str) -> bytes:
     return json.dumps({"id": notice.id, "title": notice.title, "body": body, "to": notice.to}).encode()

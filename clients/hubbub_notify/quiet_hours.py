@@ -10,7 +10,7 @@ DAY_MINUTES = 24 * 60
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
+class QuietHours:
     """From one minute of the day to another, on the clock of a time zone; None is that of this machine.
 
     The clock on the wall decides, also on days on which it is changed.
@@ -28,7 +28,7 @@ class Quiet:
             return self.begin <= minute < self.end
         return minute >= self.begin or minute < self.end
 
-    def over(self, moment_s: float) -> float:
+    def first_audible(self, moment_s: float) -> float:
         """Return the first moment from this one on that is not quiet, in seconds since 1970."""
         if not self.covers(moment_s):
             return moment_s
@@ -41,20 +41,21 @@ class Quiet:
         raise AssertionError("quiet hours end within two days")
 
 
-def hours(text: str) -> tuple[int, int]:
+def parse_hours(text: str) -> tuple[int, int]:
     """Parse HH:MM-HH:MM to minutes of the day. Raises ValueError."""
     begin, dash, end = text.partition("-")
-    if not dash:
+    begin_minute, end_minute = _parse_minute(begin), _parse_minute(end)
+    if not dash or begin_minute is None or end_minute is None:
         raise ValueError(f"{text!r} is not HH:MM-HH:MM, for example 22:00-07:00")
-    found = (_minute(begin, text), _minute(end, text))
-    if found[0] == found[1]:
+    if begin_minute == end_minute:
         raise ValueError(f"{text!r} begins when it ends; leave it out to have no quiet hours")
-    return found
+    return begin_minute, end_minute
 
 
-def _minute(text: str, whole: str) -> int:
-    first, colon, second = text.strip().partition(":")
-    hour, minute = whole_text(first), whole_text(second)
-    if not colon or hour is None or minute is None or len(second) != 2 or hour > 23 or minute > 59:
-        raise ValueError(f"{whole!r} is not HH:MM-HH:MM, for example 22:00-07:00")
+def _parse_minute(text: str) -> int | None:
+    """Return the minute of the day that HH:MM names; None if it is none."""
+    hour_text, _, minute_text = text.strip().partition(":")
+    hour, minute = whole_text(hour_text), whole_text(minute_text)
+    if hour is None or minute is None or len(minute_text) != 2 or hour > 23 or minute > 59:
+        return None
     return hour * 60 + minute

@@ -22,12 +22,12 @@ from pydantic import (
 
 from hubbub_client.data.records import PendingRequest, RequestKind
 from hubbub_client.transport.discovery import is_loopback
-from hubbub_notify.quiet_hours import Quiet, hours
+from hubbub_notify.quiet_hours import QuietHours, parse_hours
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 DAY_S = 86400.0
 WEEK_S = 7 * DAY_S
-MOST_URLS = 50
+MAX_URLS = 50
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<body>[^}]*)(?P<end>\}?)")
 _VARIABLE = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 
@@ -36,7 +36,7 @@ class NoticeRuleProblem(Exception):
     """The rules are wrong; the message begins with the key."""
 
 
-class Unreadable(NoticeRuleProblem):
+class UnreadableRules(NoticeRuleProblem):
     """The file cannot be read, or is not what its ending says."""
 
 
@@ -50,7 +50,7 @@ class Rules(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
-    urls: tuple[Text, ...] = Field(default=(), max_length=MOST_URLS, repr=False)
+    urls: tuple[Text, ...] = Field(default=(), max_length=MAX_URLS, repr=False)
     servers: tuple[Text, ...] = ("*",)
     kinds: tuple[RequestKind, ...] = ()
     after_s: float = Field(default=10.0, ge=0, le=WEEK_S, strict=False)
@@ -66,21 +66,21 @@ class Rules(BaseModel):
 
     @field_validator("urls", "servers", "kinds", mode="before")
     @classmethod
-    def _tuple(cls, value: object) -> object:
+    def _as_tuple(cls, value: object) -> object:
         if isinstance(value, list):
             return tuple(cast("list[object]", value))
         return (value,) if isinstance(value, str) else value
 
     @field_validator("quiet")
     @classmethod
-    def _hours(cls, value: str | None) -> str | None:
+    def _check_hours(cls, value: str | None) -> str | None:
         if value is not None:
-            hours(value)
+            parse_hours(value)
         return value
 
     @field_validator("timezone")
     @classmethod
-    def _zone(cls, value: str | None) -> str | None:
+    def _check_zone(cls, value: str | None) -> str | None:
         if value is not None:
             try:
                 ZoneInfo(value)
@@ -90,93 +90,93 @@ class Rules(BaseModel):
 
     @field_validator("link")
     @classmethod
-    def _page(cls, value: str | None) -> str | None:
-        return None if value is None else _base(value)
+    def _check_link(cls, value: str | None) -> str | None:
+        return None if value is None else _page_address(value)
 
     @property
-    def silence(self) -> Quiet | None:
-        """Return the quiet hours."""
+    def quiet_hours(self) -> QuietHours | None:
         if self.quiet is None:
             return None
-        return Quiet(*hours(self.quiet), ZoneInfo(self.timezone) if self.timezone else None)
+        return QuietHours(*parse_hours(self.quiet), ZoneInfo(self.timezone) if self.timezone else None)
 
-    def fits(self, request: PendingRequest) -> bool:
+    def applies_to(self, request: PendingRequest) -> bool:
         """Return whether people are told of this pending request at all."""
-        wanted = any(fnmatchcase(request.server, pattern) for pattern in self.servers)
-        return wanted and (not self.kinds or request.kind in self.kinds)
+        is_server_named = any(fnmatchcase(request.server, pattern) for pattern in self.servers)
+        return is_server_named and (not self.kinds or request.kind in self.kinds)
 
 
-def rules(content: Mapping[str, Any], where: str = "") -> Rules:
+def parse_rules(content: Mapping[str, Any], where: str = "") -> Rules:
     """Validate rules. Raises NoticeRuleProblem, which names the key and suggests a similar one. It quotes no url."""
     try:
         return Rules.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        why = re.sub(r"^(Value error, )?(Input )?", lambda found: "it " if found[2] else "", first["msg"])
+        # pydantic begins with "Value error, " or "Input should ...": the key is the subject here.
+        reason = re.sub(r"^(Value error, )?(Input )?", lambda match: "it " if match[2] else "", first["msg"])
         if first["type"] == "extra_forbidden":
             near = get_close_matches(key, Rules.model_fields, n=1)
-            why = f"unknown key; did you mean {near[0]!r}?" if near else f"unknown key; there are {_all()}"
-        raise NoticeRuleProblem(f"{where}{key}: {why}" if key else f"{where}{why}") from None
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(Rules.model_fields)}"
+            reason = f"unknown key; {hint}"
+        raise NoticeRuleProblem(f"{where}{key}: {reason}" if key else f"{where}{reason}") from None
 
 
-def table(file: Path, environ: Mapping[str, str], *, except_: Container[str] = ()) -> dict[str, Any]:
+def read_table(file: Path, environ: Mapping[str, str], *, except_: Container[str] = ()) -> dict[str, Any]:
     """Return the table `[notify]` of a configuration file of the hub, with `${VAR}` replaced; empty if it has none.
 
     Keys of `except_` are left out. Raises NoticeRuleProblem.
     """
     try:
         text = file.read_text(encoding="utf-8-sig")
-        content: Any = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+        document: Any = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise Unreadable(f"{file}: {why}") from None
-    found: Any = cast("dict[str, Any]", content).get("notify", {}) if isinstance(content, dict) else {}
-    if not isinstance(found, dict):
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UnreadableRules(f"{file}: {reason}") from None
+    table: Any = cast("dict[str, Any]", document).get("notify", {}) if isinstance(document, dict) else {}
+    if not isinstance(table, dict):
         raise NoticeRuleProblem(f"{file}: notify: is not a table")
-    given = cast("dict[str, Any]", found)
     return {
-        key: _resolved(value, environ, f"{file}: notify.{key}") for key, value in given.items() if key not in except_
+        key: _resolve_variables(value, environ, f"{file}: notify.{key}")
+        for key, value in cast("dict[str, Any]", table).items()
+        if key not in except_
     }
 
 
-def _all() -> str:
-    return ", ".join(Rules.model_fields)
-
-
-def _resolved(value: Any, environ: Mapping[str, str], key: str) -> Any:
+def _resolve_variables(value: Any, environ: Mapping[str, str], key: str) -> Any:
+    """Replace references in a text, or in each text of a list; `key` names the value in errors."""
     if isinstance(value, list):
-        return [_resolved(each, environ, f"{key}.{n}") for n, each in enumerate(cast("list[Any]", value))]
+        elements = enumerate(cast("list[Any]", value))
+        return [_resolve_variables(element, environ, f"{key}.{index}") for index, element in elements]
     if not isinstance(value, str):
         return value
 
-    def replacement(match: re.Match[str]) -> str:
-        if match.group() == "$${":
+    def replace(match: re.Match[str]) -> str:
+        if match.group() == "$${":  # an escaped one
             return "${"
-        found = _VARIABLE.fullmatch(match["body"] or "") if match["end"] else None
-        if found is None:
+        reference = _VARIABLE.fullmatch(match["body"] or "") if match["end"] else None
+        if reference is None:
             raise NoticeRuleProblem(f"{key}: a reference is ${{VAR}}, ${{VAR:-default}} or ${{env:VAR}}")
-        name, default = found["name"], found["default"]
-        known = environ.get(name)
+        name, default = reference["name"], reference["default"]
+        variable = environ.get(name)
         if default is not None:
-            return known or default
-        if known is None:
+            return variable or default
+        if variable is None:
             problem = f"the environment variable {name} is not set; set it, or give a default: ${{{name}:-...}}"
             raise NoticeRuleProblem(f"{key}: {problem}")
-        return known
+        return variable
 
-    return _REFERENCE.sub(replacement, value)
+    return _REFERENCE.sub(replace, value)
 
 
-def _base(link: str) -> str:
+def _page_address(link: str) -> str:
     """Return the address of a page without its last slash. Raises ValueError."""
     try:
-        where = urlsplit(link)
-        host, _ = where.hostname or "", where.port
+        parts = urlsplit(link)
+        host, _ = parts.hostname or "", parts.port  # reading the port checks it
     except ValueError:
-        host, where = "", urlsplit("")
-    if not host or where.scheme not in ("http", "https") or where.query or where.fragment or where.username:
+        host, parts = "", urlsplit("")
+    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or parts.username:
         raise ValueError("is not the address of a page, as for example https://hub.example:8443")
-    if where.scheme == "http" and not is_loopback(host):
+    if parts.scheme == "http" and not is_loopback(host):
         raise ValueError("links let people in, so off this machine the page needs https")
     return link.rstrip("/")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from hubbub_frontend.private_files import make_private_folder
 
-End = Literal["sent", "failed", "gave_up", "unknown"]
+AttemptOutcome = Literal["sent", "failed", "gave_up", "unknown"]
 """failed: it did not arrive, and is tried again; gave_up: not any more; unknown: it may have arrived."""
 
 KEPT_S = 7 * 86400.0
@@ -30,11 +30,11 @@ CREATE TABLE IF NOT EXISTS notices (at REAL NOT NULL, owner TEXT NOT NULL);
 """
 
 
-class StateProblem(Exception):
+class SentLogProblem(Exception):
     """The file cannot be read or written; the message says why."""
 
 
-class State:
+class SentLog:
     """The file, for one `owner`: a name for the service that uses it. Every method raises StateProblem."""
 
     def __init__(self, file: Path, owner: str) -> None:
@@ -47,84 +47,84 @@ class State:
             self._store.execute("PRAGMA synchronous = FULL")
             self._store.executescript(_SCHEMA)
         except (OSError, sqlite3.Error) as error:
-            raise self._problem(error) from None
+            raise self._describe_problem(error) from None
 
     def close(self) -> None:
-        """Close the file."""
         self._store.close()
 
-    def cut_off(self, targets: Collection[str]) -> list[str]:
-        """Return the ids of requests whose notification to these targets was cut off by a kill, and say so on disk."""
-        found = self._all(
+    def mark_cut_off(self, targets: Collection[str]) -> list[str]:
+        """Mark attempts to these targets that a kill has cut off as unknown; return the ids of their requests."""
+        rows = self._execute(
             "UPDATE told SET state = 'unknown' WHERE state = 'trying' AND owner = ?"
             " AND target IN (SELECT value FROM json_each(?)) RETURNING request",
             (self._owner, json.dumps([*targets])),
         )
-        return sorted({str(request) for (request,) in found})
+        return sorted({str(request) for (request,) in rows})
 
-    def recent(self, since_s: float) -> list[float]:
+    def notice_times(self, since_s: float) -> list[float]:
         """Return when notifications were made, since a time, ascending."""
-        found = self._all("SELECT at FROM notices WHERE owner = ? AND at > ? ORDER BY at", (self._owner, since_s))
-        return [at for (at,) in found]
+        rows = self._execute("SELECT at FROM notices WHERE owner = ? AND at > ? ORDER BY at", (self._owner, since_s))
+        return [at for (at,) in rows]
 
-    def told(self, targets: Collection[str]) -> set[str]:
+    def notified_requests(self, targets: Collection[str]) -> set[str]:
         """Return the ids of requests that each of these targets has been told of, or never will be."""
-        found = self._all(
+        if not targets:
+            return set()
+        rows = self._execute(
             "SELECT request FROM told WHERE state != 'failed' AND target IN (SELECT value FROM json_each(?))"
             " GROUP BY request HAVING count(*) = ?",
             (json.dumps([*targets]), len(targets)),
         )
-        return {str(request) for (request,) in found} if targets else set()
+        return {str(request) for (request,) in rows}
 
-    def noticed(self, now: float) -> None:
-        """Count one notification."""
-        self._all("INSERT INTO notices VALUES (?, ?)", (now, self._owner))
-        self._all("DELETE FROM notices WHERE at < ?", (now - KEPT_S,))
+    def count_notice(self, now: float) -> None:
+        self._execute("INSERT INTO notices VALUES (?, ?)", (now, self._owner))
+        self._execute("DELETE FROM notices WHERE at < ?", (now - KEPT_S,))
 
-    def begin(self, notice: str, target: str, requests: Iterable[str]) -> list[str]:
+    def begin_attempt(self, notice: str, target: str, requests: Iterable[str]) -> list[str]:
         """Write the intent to tell a target of these requests; return those that nobody has told it of, nor begun to.
 
         Durable on return.
         """
         now, begun = time.time(), list[str]()
-        self._all("BEGIN IMMEDIATE", ())
+        self._execute("BEGIN IMMEDIATE", ())
         for request in requests:
-            begun += self._all(
+            begun += self._execute(
                 "INSERT INTO told VALUES (?, ?, ?, ?, 'trying', ?) ON CONFLICT DO UPDATE"
                 " SET state = 'trying', notice = excluded.notice, owner = excluded.owner, at = excluded.at"
                 " WHERE state = 'failed' RETURNING request",
                 (request, target, notice, self._owner, now),
             )
-        self._all("COMMIT", ())
+        self._execute("COMMIT", ())
         return [str(request) for (request,) in begun]
 
-    def end(self, notice: str, target: str, state: End) -> None:
+    def end_attempt(self, notice: str, target: str, state: AttemptOutcome) -> None:
         """Write the outcome of an attempt. Durable on return.
 
         It also counts if a service that was started meanwhile took the attempt for one that was cut off.
         """
-        self._all(
+        self._execute(
             "UPDATE told SET state = ?, at = ? WHERE notice = ? AND target = ? AND state IN ('trying', 'unknown')",
             (state, time.time(), notice, target),
         )
 
-    def forget(self, still_open: Collection[str]) -> None:
+    def delete_old(self, still_open: Collection[str]) -> None:
         """Delete old entries of requests that are not open any more."""
-        old = self._all("SELECT DISTINCT request FROM told WHERE at < ?", (time.time() - KEPT_S,))
-        gone = [request for (request,) in old if request not in still_open]
-        self._all("BEGIN", ())
-        for request in gone:
-            self._all("DELETE FROM told WHERE request = ?", (request,))
-        self._all("COMMIT", ())
+        old = self._execute("SELECT DISTINCT request FROM told WHERE at < ?", (time.time() - KEPT_S,))
+        self._execute("BEGIN", ())
+        for (request,) in old:
+            if request not in still_open:
+                self._execute("DELETE FROM told WHERE request = ?", (request,))
+        self._execute("COMMIT", ())
 
-    def _all(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+    def _execute(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         try:
             return self._store.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             if self._store.in_transaction:
                 self._store.rollback()
-            raise self._problem(error) from None
+            raise self._describe_problem(error) from None
 
-    def _problem(self, error: OSError | sqlite3.Error) -> StateProblem:
+    def _describe_problem(self, error: OSError | sqlite3.Error) -> SentLogProblem:
         why = error.strerror if isinstance(error, OSError) else error
-        return StateProblem(f"{self._file} cannot be used: {why}")
+        return SentLogProblem(f"{self._file} cannot be used: {why}")

@@ -18,24 +18,25 @@ import anyio
 import apprise
 
 from hubbub_notify.rules import NoticeRuleProblem
-from hubbub_notify.target import Said
+from hubbub_notify.target import SendOutcome
 from hubbub_notify.text import Notice
 
 LIMIT_S = 60.0
 """Time limit of one attempt, seconds. After that nobody knows what became of it."""
 
-HOSTS = frozenset(("json", "jsons", "form", "forms", "xml", "xmls", "mailto", "mailtos"))
+HOST_SCHEMES = frozenset(("json", "jsons", "form", "forms", "xml", "xmls", "mailto", "mailtos"))
 """Schemes whose url has a host where others have a secret."""
 
 WEBHOOKS = {"http": "json", "https": "jsons"}
 """What an address of one's own is called here."""
 
-NAMED = frozenset(("json", "jsons", "form", "forms", "xml", "xmls"))
+HEADER_SCHEMES = frozenset(("json", "jsons", "form", "forms", "xml", "xmls"))
 """Schemes that take headers: the receiver gets the notification's id, by which it can know one that comes again."""
 
 ID_HEADER = "Idempotency-Key"
 
-_SHORT = 3
+MAX_HARMLESS_CHARS = 3
+"""A word of a url that is not longer is no secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,12 @@ class Service:
     key: str
     name: str
 
-    async def send(self, notice: Notice) -> tuple[Said, str]:
+    async def send(self, notice: Notice) -> tuple[SendOutcome, str]:
         """Try once, in a thread of its own, with a time limit."""
-        said, ended, loop = _Outcome(), anyio.Event(), asyncio.get_running_loop()
+        attempt, ended, loop = _Attempt(), anyio.Event(), asyncio.get_running_loop()
 
         def work() -> None:
-            self._send(notice, said)
+            self._send(notice, attempt)
             with suppress(RuntimeError):  # the program has ended meanwhile
                 loop.call_soon_threadsafe(ended.set)
 
@@ -59,155 +60,146 @@ class Service:
         threading.Thread(target=work, name="notification", daemon=True).start()
         with anyio.move_on_after(LIMIT_S):
             await ended.wait()
-        return said.now()
+        return attempt.outcome, attempt.why
 
-    def _send(self, notice: Notice, said: "_Outcome") -> None:
-        with _heard() as words:
+    def _send(self, notice: Notice, attempt: "_Attempt") -> None:
+        with _capture_log() as messages:
             try:
                 # A fresh one: one that has sent before may sleep to keep to its own rate.
-                service = _made(self.url)
-                if urlsplit(self.url).scheme.lower() in NAMED and isinstance(headers := _headers(service), dict):
+                service = _instantiate(self.url)
+                headers: Any = getattr(service, "headers", None)
+                if urlsplit(self.url).scheme.lower() in HEADER_SCHEMES and isinstance(headers, dict):
                     headers[ID_HEADER] = notice.id
-                good = bool(
-                    service.notify(
-                        title=notice.title,
-                        body=notice.body,
-                        notify_type=apprise.NotifyType.INFO,
-                        body_format=apprise.NotifyFormat.TEXT,
-                    )
+                is_sent = service.notify(
+                    title=notice.title,
+                    body=notice.body,
+                    notify_type=apprise.NotifyType.INFO,
+                    body_format=apprise.NotifyFormat.TEXT,
                 )
-                said.put("sent" if good else "failed", self._without_secrets(words[-1] if words else "it refused"))
+                if is_sent:
+                    attempt.outcome, attempt.why = "sent", ""
+                else:
+                    why = redact_url(self.url, messages[-1] if messages else "it refused")
+                    attempt.outcome, attempt.why = "failed", why
             except Exception as error:  # noqa: BLE001 - a service of Apprise may raise anything
-                said.put("failed", type(error).__name__)
-
-    def _without_secrets(self, text: str) -> str:
-        return hidden(self.url, text)
+                attempt.outcome, attempt.why = "failed", type(error).__name__
 
 
-class _Outcome:
-    """What became of an attempt, told from one thread to another."""
+@dataclass(slots=True)
+class _Attempt:
+    """What became of an attempt, written in one thread and read in another; unknown until then."""
 
-    def __init__(self) -> None:
-        self._said: tuple[Said, str] | None = None
-
-    def put(self, said: Said, why: str) -> None:
-        self._said = (said, "" if said == "sent" else why)
-
-    def now(self) -> tuple[Said, str]:
-        return self._said or ("unknown", f"no answer within {LIMIT_S:g} s")
+    outcome: SendOutcome = "unknown"
+    why: str = f"no answer within {LIMIT_S:g} s"
 
 
-def service(url: str, number: int, where: str) -> Service:
+def parse_service(url: str, number: int, where: str) -> Service:
     """Return the service at a url, the `number`th in `where`. Raises NoticeRuleProblem, without the url in it."""
     scheme, colon, _ = url.partition("://")
-    known = _schemes()
     scheme = scheme.strip().lower()
+    url_forms = _url_forms()
+    this_url = f"{where}: the {ordinal(number)} url"
     if not colon or not re.fullmatch(r"[a-z0-9-]{1,30}", scheme):
-        raise NoticeRuleProblem(f"{where}: the {ordinal(number)} url does not begin with a service, such as mailto://")
-    if known.get(scheme) == "":
+        raise NoticeRuleProblem(f"{this_url} does not begin with a service, such as mailto://")
+    if url_forms.get(scheme) == "":
         raise NoticeRuleProblem(
-            f"{where}: the {ordinal(number)} url cannot be used here: {scheme}:// needs a package or a system that this"
-            " machine does not have"
+            f"{this_url} cannot be used here: {scheme}:// needs a package or a system that this machine does not have"
         )
-    if scheme not in known:
-        near = [WEBHOOKS[scheme]] if scheme in WEBHOOKS else get_close_matches(scheme, known, n=1)
+    if scheme not in url_forms:
+        near = [WEBHOOKS[scheme]] if scheme in WEBHOOKS else get_close_matches(scheme, url_forms, n=1)
         advice = f"did you mean {near[0]}://?" if near else "docs/notify.md says where all services are listed"
-        raise NoticeRuleProblem(f"{where}: the {ordinal(number)} url names no service: {scheme}://...; {advice}")
-    with _heard():
-        made = _made(url)
-    if made is None:
+        raise NoticeRuleProblem(f"{this_url} names no service: {scheme}://...; {advice}")
+    with _capture_log():
+        is_usable = _instantiate(url) is not None
+    if not is_usable:
         raise NoticeRuleProblem(
-            f"{where}: the {ordinal(number)} url cannot be used: something in it is missing or wrong; it looks like"
-            f" {known[scheme]}"
+            f"{this_url} cannot be used: something in it is missing or wrong; it looks like {url_forms[scheme]}"
         )
-    digest = hashlib.sha256(url.encode()).hexdigest()[:16]
-    return Service(url, digest, _name(url, scheme, number))
+    key = hashlib.sha256(url.encode()).hexdigest()[:16]
+    return Service(url, key, _service_name(url, scheme, number))
 
 
-def services(urls: Sequence[str], where: str) -> list[Service]:
+def parse_services(urls: Sequence[str], where: str) -> list[Service]:
     """Return the services at these urls, each once. Raises NoticeRuleProblem."""
-    found = [service(url, number, where) for number, url in enumerate(urls, 1)]
-    return list({each.key: each for each in found}.values())
+    services = [parse_service(url, number, where) for number, url in enumerate(urls, 1)]
+    return list({service.key: service for service in services}.values())
 
 
-def hidden(url: str, text: str) -> str:
+def redact_url(url: str, text: str) -> str:
     """Return a text without any word of a url, but for its scheme, and its host where that is one."""
-    keep: set[str] = set()
+    public: set[str] = set()
     with suppress(ValueError):
         parts = urlsplit(url)
-        keep = {parts.scheme}
-        if parts.scheme.lower() in HOSTS:
-            keep |= {parts.hostname or "", *(parts.hostname or "").split(".")}
-    words = {word for each in (url, unquote(url)) for word in re.split(r"[^\w.~-]+", each)}
+        public = {parts.scheme}
+        if parts.scheme.lower() in HOST_SCHEMES:
+            public |= {parts.hostname or "", *(parts.hostname or "").split(".")}
+    words = {word for form in (url, unquote(url)) for word in re.split(r"[^\w.~-]+", form)}
     words |= {part for word in words for part in word.split(".")}
-    for word in sorted(words - keep, key=len, reverse=True):
-        if len(word) > _SHORT:
+    for word in sorted(words - public, key=len, reverse=True):
+        if len(word) > MAX_HARMLESS_CHARS:
             text = text.replace(word, "…")
     return text
 
 
 def ordinal(number: int) -> str:
     """Return 1st, 2nd, 3rd, 4th ..."""
-    tens = 10 < number % 100 < 14
-    return f"{number}{'th' if tens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+    is_teen = 10 < number % 100 < 14
+    suffix = "th" if is_teen else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
 
 
-def _name(url: str, scheme: str, number: int) -> str:
+def _service_name(url: str, scheme: str, number: int) -> str:
+    """Return the scheme with the host, where the url has one and it cannot be a part of a password."""
     host = ""
-    if scheme in HOSTS:
+    if scheme in HOST_SCHEMES:
         with suppress(ValueError):
             parts = urlsplit(url)
-            if "@" not in parts.netloc and "@" in parts.path + parts.fragment:  # a password has a / or #
-                return f"{scheme}:// ({ordinal(number)} url)"
-            port = f":{parts.port}" if parts.port else ""
-            host = f"{parts.hostname or ''}{port}"
+            has_odd_password = "@" not in parts.netloc and "@" in parts.path + parts.fragment  # it has a / or #
+            if not has_odd_password:
+                host = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
     return f"{scheme}://{host}" if host else f"{scheme}:// ({ordinal(number)} url)"
 
 
-def _made(url: str) -> Any:
-    make: Any = cast("Any", apprise.Apprise).instantiate
-    return make(url, suppress_exceptions=True)
-
-
-def _headers(made: Any) -> object:
-    return getattr(made, "headers", None)
+def _instantiate(url: str) -> Any:
+    """Return the service of Apprise at a url; None if it cannot be used."""
+    return cast("Any", apprise.Apprise).instantiate(url, suppress_exceptions=True)
 
 
 @cache
-def _schemes() -> dict[str, str]:
-    """Return all schemes, each with the form of its urls; it is empty where this machine has not what it takes."""
+def _url_forms() -> dict[str, str]:
+    """Return the form of the urls of each scheme; it is empty where this machine has not what it takes."""
     with warnings.catch_warnings():
         # Apprise imports all its services here, some of them by modules that Python has given up.
         warnings.simplefilter("ignore", DeprecationWarning)
         details: Any = apprise.Apprise().details(show_disabled=True)
-    found: dict[str, str] = {}
-    for each in details["schemas"]:
-        form = str(next(iter(each["details"]["templates"]), "{schema}://...")) if each["enabled"] else ""
-        for name in (*(each["protocols"] or ()), *(each["secure_protocols"] or ())):
-            found[name] = form.replace("{schema}", name)
-    return found
+    forms: dict[str, str] = {}
+    for service in details["schemas"]:
+        form = str(next(iter(service["details"]["templates"]), "{schema}://...")) if service["enabled"] else ""
+        for scheme in (*(service["protocols"] or ()), *(service["secure_protocols"] or ())):
+            forms[scheme] = form.replace("{schema}", scheme)
+    return forms
 
 
 @contextmanager
-def _heard() -> Generator[list[str]]:
-    """Collect what Apprise says in this thread, and keep it from the standard error stream."""
-    words = _EARS[threading.get_ident()] = list[str]()
+def _capture_log() -> Generator[list[str]]:
+    """Collect what Apprise logs in this thread, and keep it from the standard error stream."""
+    messages = _CAPTURED[threading.get_ident()] = list[str]()
     try:
-        yield words
+        yield messages
     finally:
-        del _EARS[threading.get_ident()]
+        del _CAPTURED[threading.get_ident()]
 
 
-class _Ears(logging.Handler):
+class _LogCapture(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        words = _EARS.get(threading.get_ident())
-        if words is not None:
-            words.append(record.getMessage().strip())
+        messages = _CAPTURED.get(threading.get_ident())
+        if messages is not None:
+            messages.append(record.getMessage().strip())
 
 
-_EARS: dict[int, list[str]] = {}
+_CAPTURED: dict[int, list[str]] = {}
 _LOG = logging.getLogger("apprise")
-_LOG.handlers = [_Ears(logging.WARNING)]
+_LOG.handlers = [_LogCapture(logging.WARNING)]
 _LOG.propagate = False
 # Requests in a debug log would have whole addresses.
 logging.getLogger("urllib3").addHandler(logging.NullHandler())

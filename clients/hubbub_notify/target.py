@@ -4,7 +4,7 @@ from typing import Literal, Protocol
 
 from hubbub_notify.text import Notice
 
-Said = Literal["sent", "failed", "gave_up", "unknown"]
+SendOutcome = Literal["sent", "failed", "gave_up", "unknown"]
 """gave_up: it did not arrive, and never will; unknown: it may have arrived, or still may."""
 
 
@@ -21,6 +21,6 @@ class Target(Protocol):
         """Return what people are shown."""
         ...
 
-    async def send(self, notice: Notice) -> tuple[Said, str]:
+    async def send(self, notice: Notice) -> tuple[SendOutcome, str]:
         """Try once, for a bounded time; return what became of it, and why."""
         ...

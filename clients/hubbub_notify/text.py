@@ -9,10 +9,10 @@ from hubbub_client.data.records import PendingRequest, RequestKind
 from hubbub_frontend.display.records import question_text
 from hubbub_shared.legible import clean
 
-LONGEST = 300
+MAX_QUESTION_CHARS = 300
 """Characters of a question."""
 
-MOST = 10
+MAX_LISTED = 10
 """Questions and servers that one notification names."""
 
 KINDS: dict[RequestKind, str] = {
@@ -37,53 +37,57 @@ class Notice:
     requests: tuple[str, ...] = ()
 
 
-def place(requests: Sequence[PendingRequest]) -> str:
+def page_view(requests: Sequence[PendingRequest]) -> str:
     """Return where in the page these are answered."""
     return f"request/{requests[0].id}" if len(requests) == 1 else "inbox"
 
 
-def notice(
+def compose_notice(
     id_: str, requests: Sequence[PendingRequest], answer_at: str, *, content: bool, zone: tzinfo | None = None
 ) -> Notice:
-    """Return the notification of one or several pending requests; `answer_at` says where they are answered, if it is to
-    be said.
+    """Return the notification of one or several pending requests.
+
+    `answer_at` says where they are answered, if it is to be said; `content` has their questions in it.
     """
-    if len(requests) == 1:
+    is_single = len(requests) == 1
+    if is_single:
         (request,) = requests
-        title, lines = f"{_plain(request.server)} asks", [f"It waits for {KINDS.get(request.kind, 'an answer')}."]
+        title, lines = f"{_plain_text(request.server)} asks", [f"It waits for {KINDS.get(request.kind, 'an answer')}."]
     else:
         title = f"{len(requests)} questions wait"
-        counts = Counter(_plain(each.server) for each in requests).most_common()
-        told = [f"{count} of {server}" for server, count in counts[:MOST]]
-        lines = [", ".join(told) + (f", and of {len(counts) - MOST} other servers." if len(counts) > MOST else ".")]
+        counts = Counter(_plain_text(request.server) for request in requests).most_common()
+        listed = ", ".join(f"{count} of {server}" for server, count in counts[:MAX_LISTED])
+        others = len(counts) - MAX_LISTED
+        lines = [f"{listed}, and of {others} other servers." if others > 0 else f"{listed}."]
     if content:
-        lines += [_asked(each, single=len(requests) == 1) for each in requests[:MOST]]
-        if len(requests) > MOST:
-            lines.append(f"... and {len(requests) - MOST} more.")
-    deadlines = [each.deadline for each in requests if each.deadline is not None]
+        lines += [_question_line(request, with_server=not is_single) for request in requests[:MAX_LISTED]]
+        if len(requests) > MAX_LISTED:
+            lines.append(f"... and {len(requests) - MAX_LISTED} more.")
+    deadlines = [request.deadline for request in requests if request.deadline is not None]
     if deadlines:
-        soonest = _time(min(deadlines), zone)
-        lines.append(f"Answer before {soonest}." if len(requests) == 1 else f"The first lapses at {soonest}.")
+        soonest = _format_time(min(deadlines), zone)
+        lines.append(f"Answer before {soonest}." if is_single else f"The first lapses at {soonest}.")
     if answer_at:
         lines.append(f"Answer: {answer_at}")
-    return Notice(id_, title, "\n".join(lines), place(requests), tuple(each.id for each in requests))
+    return Notice(id_, title, "\n".join(lines), page_view(requests), tuple(request.id for request in requests))
 
 
-def trial(id_: str) -> Notice:
+def compose_test_notice(id_: str) -> Notice:
     """Return a notification that says nothing but that they work."""
     return Notice(id_, "Hubbub can reach you", "This is a test. Nothing waits for an answer.", "inbox")
 
 
-def _asked(request: PendingRequest, *, single: bool) -> str:
-    text = _plain(question_text(request))
-    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-    return text if single else f"{_plain(request.server)}: {text}"
+def _question_line(request: PendingRequest, *, with_server: bool) -> str:
+    text = _plain_text(question_text(request))
+    if len(text) > MAX_QUESTION_CHARS:
+        text = f"{text[: MAX_QUESTION_CHARS - 1]}…"
+    return f"{_plain_text(request.server)}: {text}" if with_server else text
 
 
-def _plain(text: str) -> str:
-    return " ".join(clean(text[: 4 * LONGEST]).translate(_HARMLESS).split())
+def _plain_text(text: str) -> str:
+    return " ".join(clean(text[: 4 * MAX_QUESTION_CHARS]).translate(_HARMLESS).split())
 
 
-def _time(moment: datetime, zone: tzinfo | None) -> str:
+def _format_time(moment: datetime, zone: tzinfo | None) -> str:
     local = moment.astimezone(zone)
     return local.strftime("%Y-%m-%d %H:%M %Z") if zone != UTC else local.strftime("%Y-%m-%d %H:%M UTC")

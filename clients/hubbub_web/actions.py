@@ -18,11 +18,11 @@ from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUS
 from hubbub_frontend.display.records import call_state, outcome
 from hubbub_frontend.display.timeline import build_timeline
 from hubbub_web.access.sessions import Session
-from hubbub_web.records.brief import brief, question, whole_host
+from hubbub_web.records.brief import brief, question_excerpt, whole_host
 from hubbub_web.records.search import search
 
 Action = Callable[..., Awaitable[Any]]
-Object = dict[str, JsonValue]
+JsonObject = dict[str, JsonValue]
 Id = Annotated[str, Field(min_length=1, max_length=128)]
 ClaimId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{16,64}$")]
 """Id of a claim, chosen by a window: two windows of one person are two claims."""
@@ -30,14 +30,14 @@ ClaimId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{16,64}$")]
 CLAIM_S = 60.0
 """Seconds until the claim of a window that disappeared lapses; the page renews it more often."""
 
-MAX_NAME = 64
+MAX_NAME_CHARS = 64
 LOG_LINES = 200
-MAX_ASKED = 200
+MAX_REQUESTS = 200
 
-MAX_SEARCH = 200
+MAX_SEARCH_CHARS = 200
 """Characters of a search."""
 
-FIELDS_OF = {
+FIELD_BY_REASON = {
     "COMMAND_NOT_ALLOWED": "command",
     "HOST_NOT_ALLOWED": "url",
     "VARIABLE_NOT_ALLOWED": "variables",
@@ -68,23 +68,23 @@ async def me(who: Session) -> Any:
 @action
 async def rename(who: Session, name: str) -> Any:
     """Set the name under which this browser claims and answers, if the hub accepts it."""
-    wanted = f"has 1 to {MAX_NAME} characters that can be printed"
+    rule = f"has 1 to {MAX_NAME_CHARS} characters that can be printed"
     name = name.strip()
     if not name:
-        raise InvalidArgument("a name is needed", violations=(("name", wanted),))
+        raise InvalidArgument("a name is needed", violations=(("name", rule),))
     try:
-        named = (await (await who.people.hub(name)).admin.whoami()).name
+        accepted_name = (await (await who.people.hub(name)).admin.whoami()).name
     except InvalidArgument:
-        raise InvalidArgument(f"a name {wanted}", violations=(("name", wanted),)) from None
+        raise InvalidArgument(f"a name {rule}", violations=(("name", rule),)) from None
     await _release_all(who)
-    who.name = named
-    return {"name": named}
+    who.name = accepted_name
+    return {"name": accepted_name}
 
 
 @action
 async def request(who: Session, id: Id) -> Any:  # noqa: A002 - the field's name
     """Return a whole pending request."""
-    return _shown(await (await who.hub()).inbox.get(id))
+    return _request_json(await (await who.hub()).inbox.get(id))
 
 
 @action
@@ -92,18 +92,18 @@ async def claim(who: Session, id: Id, claim_id: ClaimId, take_over: bool = False
     """Claim a pending request for a window, or renew its claim; with `take_over` also from another window of the same
     person."""
     hub = await who.hub()
-    async with who.turn:
-        if claim_id in who.left:
+    async with who.claim_lock:
+        if claim_id in who.closed_claims:
             raise FailedPrecondition("this window has left the request", reason="CLAIM_LOST")
-        who.keep(id, claim_id)  # before the RPC, as its response may get lost
-        return _shown(await hub.inbox.claim(id, CLAIM_S, claim_id=claim_id, take_over=take_over))
+        who.remember_claim(id, claim_id)  # before the RPC, as its response may get lost
+        return _request_json(await hub.inbox.claim(id, CLAIM_S, claim_id=claim_id, take_over=take_over))
 
 
 @action
 async def release(who: Session, id: Id, claim_id: ClaimId) -> Any:  # noqa: A002
     """Release a window's claim for good: a late request for the same claim is refused."""
-    async with who.turn:
-        who.leave(claim_id)
+    async with who.claim_lock:
+        who.close_claim(claim_id)
         with contextlib.suppress(FailedPrecondition):
             await (await who.hub()).inbox.release(id, claim_id)
     return {}
@@ -115,48 +115,53 @@ async def answer(
     id: Id,  # noqa: A002
     answer_id: Id,
     claim_id: ClaimId | None = None,
-    accept: Object | None = None,
+    accept: JsonObject | None = None,
     visit: bool = False,
     decline: bool = False,
     cancel: bool = False,
     text: str | None = None,
-    result: Object | None = None,
+    result: JsonObject | None = None,
     reject: str | None = None,
 ) -> Any:
     """Answer a pending request, under the window's claim if it has one. `visit` accepts a page to visit."""
     inbox = (await who.hub()).inbox
 
-    async def give(claimed: str | None) -> PendingRequest:
+    content = True if visit else accept
+
+    async def send(under_claim: str | None) -> PendingRequest:
         return await inbox.answer(
             id,
-            accept=True if visit else accept if accept is not None else False,
+            accept=False if content is None else content,
             decline=decline,
             cancel=cancel,
             text=text,
             result=result,
             reject=reject,
-            claim_id=claimed,
+            claim_id=under_claim,
             answer_id=answer_id,
         )
 
-    async with who.turn:
+    async with who.claim_lock:
         try:
-            record = await give(claim_id)
+            record = await send(claim_id)
         except FailedPrecondition as error:
             if claim_id is None or error.reason != "CLAIM_LOST":
                 raise
-            record = await give(None)
+            record = await send(None)
         if claim_id is not None:
             who.claims.pop(claim_id, None)
-    return _shown(record)
+    return _request_json(record)
 
 
 @action
 async def call(who: Session, id: Id) -> Any:  # noqa: A002
     """Return a whole call, its pending requests, and where its time went."""
-    found, asked, spent = await _with_time(await who.hub(), id)
-    shape = found.to_json() | {"outcome": call_state(found)}
-    return {"call": shape, "requests": [_shown(each) for each in reversed(asked)], "timeline": spent}
+    found, requests, timeline = await _fetch_with_timeline(await who.hub(), id)
+    return {
+        "call": found.to_json() | {"outcome": call_state(found)},
+        "requests": [_request_json(each) for each in reversed(requests)],
+        "timeline": timeline,
+    }
 
 
 @action
@@ -169,12 +174,12 @@ async def sent(who: Session, id: Id) -> Any:  # noqa: A002
 @action
 async def call_time(who: Session, id: Id) -> Any:  # noqa: A002
     """Return where the time of a call went."""
-    _, _, spent = await _with_time(await who.hub(), id)
-    return spent
+    _, _, timeline = await _fetch_with_timeline(await who.hub(), id)
+    return timeline
 
 
 @action
-async def start(who: Session, server: Id, method: Id, params: Object | None = None, as_task: bool = False) -> Any:
+async def start(who: Session, server: Id, method: Id, params: JsonObject | None = None, as_task: bool = False) -> Any:
     """Start a detached call."""
     handle = await (await who.hub()).start(server, method, params, as_task=as_task)
     return (handle.started or await handle.get()).to_json()
@@ -202,7 +207,6 @@ async def task(who: Session, id: Id) -> Any:  # noqa: A002
 
 @action
 async def cancel_task(who: Session, id: Id) -> Any:  # noqa: A002
-    """Cancel a task."""
     return (await (await who.hub()).tasks.cancel(id)).to_json()
 
 
@@ -219,7 +223,8 @@ async def server(who: Session, name: Id) -> Any:
 async def set_server(who: Session, name: Id, to: Literal["connected", "disconnected"]) -> Any:
     """Connect or disconnect a server."""
     servers = (await who.hub()).servers
-    return (await (servers.connect(name) if to == "connected" else servers.disconnect(name))).to_json()
+    server = await (servers.connect(name) if to == "connected" else servers.disconnect(name))
+    return server.to_json()
 
 
 @action
@@ -240,29 +245,30 @@ async def add_server(
 
     `variables` has a NAME=VALUE a line, `headers` a NAME: VALUE a line.
     """
-    name, url, words = name.strip(), url.strip(), _command(command)
-    place = "url" if url else "command"
+    name, url, words = name.strip(), url.strip(), _split_command(command)
+    endpoint_field = "url" if url else "command"
     if not name:
         raise InvalidArgument("a name is needed", violations=(("name", "please give a name"),))
     if bool(words) == bool(url):
-        wanted = "please give a command or a URL"
-        raise InvalidArgument("one endpoint is needed", violations=((place, f"{wanted}, not both" if url else wanted),))
+        advice = "please give a command or a URL" + (", not both" if url else "")
+        raise InvalidArgument("one endpoint is needed", violations=((endpoint_field, advice),))
     spec = ServerSpec(
         name=name,
         command=words[0] if words else None,
         args=words[1:] or None,
         url=url or None,
-        env=_pairs(variables, "=", "variables"),
-        headers=_pairs(headers, ":", "headers"),
+        env=_parse_pairs(variables, "=", "variables"),
+        headers=_parse_pairs(headers, ":", "headers"),
     )
     try:
         added = await (await who.hub()).servers.add(spec)
     except HubbubError as error:
-        if error.reason in FIELDS_OF or error.violations:
-            found = tuple((_field(at, place), text) for at, text in error.violations)
-            blamed = ((FIELDS_OF.get(error.reason or "") or place, error.message),)
-            raise InvalidArgument(error.message, reason=error.reason, violations=found or blamed) from None
-        raise
+        violations = tuple((_page_field(path, endpoint_field), text) for path, text in error.violations)
+        if not violations and error.reason in FIELD_BY_REASON:
+            violations = ((FIELD_BY_REASON[error.reason], error.message),)
+        if not violations:
+            raise
+        raise InvalidArgument(error.message, reason=error.reason, violations=violations) from None
     return added.to_json()
 
 
@@ -295,10 +301,10 @@ async def waiting_host(who: Session, call_id: Id) -> Any:
 
 
 @action
-async def find(who: Session, text: Annotated[str, Field(min_length=1, max_length=MAX_SEARCH)]) -> Any:
+async def find(who: Session, text: Annotated[str, Field(min_length=1, max_length=MAX_SEARCH_CHARS)]) -> Any:
     """Return the entries of all servers' catalogs that have all words of a text, and how `many` there are."""
-    found, many = await search(await who.hub(), text)
-    return {"entries": found, "many": many}
+    entries, count = await search(await who.hub(), text)
+    return {"entries": entries, "many": count}
 
 
 @action
@@ -306,12 +312,18 @@ async def catalog(who: Session, server: Id, kind: Literal["tool", "resource", "t
     """Return what a server offers of one kind; for tools, also the `ways` to call them."""
     hub = await who.hub()
     entries, lists = await hub.catalog.read(kind, server)
-    of = await hub.servers.get(server) if kind == "tool" else None
-    found = [asdict(call_modes(of, each.object)) for each in entries] if of else []
-    return {"entries": [each.object for each in entries], "ways": found, "lists": [each.to_json() for each in lists]}
+    modes: list[dict[str, Any]] = []
+    if kind == "tool":
+        record = await hub.servers.get(server)
+        modes = [asdict(call_modes(record, entry.object)) for entry in entries]
+    return {
+        "entries": [entry.object for entry in entries],
+        "ways": modes,
+        "lists": [entry_list.to_json() for entry_list in lists],
+    }
 
 
-def _command(line: str) -> list[str]:
+def _split_command(line: str) -> list[str]:
     try:
         return shlex.split(line)
     except ValueError:
@@ -319,43 +331,43 @@ def _command(line: str) -> list[str]:
         raise InvalidArgument("the command cannot be read", violations=(("command", problem),)) from None
 
 
-def _pairs(text: str, mark: str, field: str) -> dict[str, str] | None:
-    found: dict[str, str] = {}
+def _parse_pairs(text: str, mark: str, field: str) -> dict[str, str] | None:
+    """Return the names and values that the lines give; None for none. Raises InvalidArgument, which blames `field`."""
+    pairs: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        name, marked, value = line.partition(mark)
-        if name.strip() and marked:
-            found[name.strip()] = value.strip()
+        name, found_mark, value = line.partition(mark)
+        if name.strip() and found_mark:
+            pairs[name.strip()] = value.strip()
         elif line.strip():
             problem = f"line {number} is not NAME{mark}VALUE"
             raise InvalidArgument("a line cannot be read", violations=((field, problem),))
-    return found or None
+    return pairs or None
 
 
-def _field(place: str, endpoint: str) -> str:
-    """Return the field of the page for a place in a spec; `endpoint` is the field for all that is not named."""
-    words = place.split(".")
-    known = {"name": "name", "env": "variables", "headers": "headers"}
-    return next((known[word] for word in words if word in known), endpoint)
+def _page_field(path: str, endpoint_field: str) -> str:
+    """Return the field of the page for a path in a spec; `endpoint_field` for all that has no field of its own."""
+    fields = {"name": "name", "env": "variables", "headers": "headers"}
+    return next((fields[part] for part in path.split(".") if part in fields), endpoint_field)
 
 
 async def _release_all(who: Session) -> None:
-    """Claims belong to a name; under another one they cannot be used."""
-    async with who.turn:
+    """Release the claims of a browser: they belong to a name, and cannot be used under another one."""
+    async with who.claim_lock:
         while who.claims:
             claim_id, request_id = who.claims.popitem(last=False)
             with contextlib.suppress(HubbubError):
                 await (await who.hub()).inbox.release(request_id, claim_id)
 
 
-async def _with_time(hub: Hub, call_id: str) -> tuple[Call, Sequence[PendingRequest], dict[str, Any]]:
+async def _fetch_with_timeline(hub: Hub, call_id: str) -> tuple[Call, Sequence[PendingRequest], dict[str, Any]]:
     found = await hub.calls.get(call_id)
-    asked = await hub.inbox.list(call_id=call_id, limit=MAX_ASKED)
-    return found, asked, build_timeline(found, asked, datetime.now(UTC)).to_json()
+    requests = await hub.inbox.list(call_id=call_id, limit=MAX_REQUESTS)
+    return found, requests, build_timeline(found, requests, datetime.now(UTC)).to_json()
 
 
-def _shown(record: PendingRequest) -> dict[str, Any]:
+def _request_json(record: PendingRequest) -> dict[str, Any]:
     """Return the record with its question in a line, and without its claim's secret."""
-    shape: dict[str, Any] = record.to_json() | {"question": question(record), "outcome": outcome(record)}
-    if shape["claim"]:
-        shape["claim"]["id"] = None
-    return shape
+    fields: dict[str, Any] = record.to_json() | {"question": question_excerpt(record), "outcome": outcome(record)}
+    if fields["claim"]:
+        fields["claim"]["id"] = None
+    return fields

@@ -33,15 +33,16 @@ from hubbub_web.access.entrance import Entrance
 from hubbub_web.access.guard import MAX_BODY_BYTES, TOKEN_HEADER, Guard, Site
 from hubbub_web.access.sessions import Session, Sessions
 from hubbub_web.actions import ACTIONS
-from hubbub_web.push import Pushing, subscription
+from hubbub_web.push import PushGateway, parse_subscription
 from hubbub_web.records.event_stream import EventStream
 from hubbub_web.records.feed import Feed
 
 STATIC = Path(__file__).parent / "static"
 
-AT_THE_ROOT = {"/sw.js": "js/sw.js", "/manifest.webmanifest": "manifest.webmanifest"}
+ROOT_FILES = {"/sw.js": "js/sw.js", "/manifest.webmanifest": "manifest.webmanifest"}
 """Files that a browser takes for all of the page only if they are at its root."""
 
+NDJSON = "application/x-ndjson"
 STATUS = {
     StatusCode.INVALID_ARGUMENT: 400,
     StatusCode.UNAUTHENTICATED: 401,
@@ -66,139 +67,137 @@ class Bridge:
         # Cookies do not tell ports apart: two bridges on one machine must not overwrite each other's.
         self._cookie = f"{'__Host-' if site.secure else ''}hubbub-{port}"
         self._site = site
-        self.pushing: Pushing | None = None
+        self.push_gateway: PushGateway | None = None
 
     def application(self) -> Starlette:
-        """Return the ASGI application."""
         return Starlette(
             routes=[
-                Route("/", self._page),
-                *(Route(path, _file(name)) for path, name in AT_THE_ROOT.items()),
-                Route("/api/login", self._login, methods=["POST"]),
-                Route("/api/logout", self._logout, methods=["POST"]),
-                Route("/api/link", self._link, methods=["POST"]),
-                Route("/api/push-key", self._push_key, methods=["POST"]),
-                Route("/api/push-to", self._push_to, methods=["POST"]),
-                Route("/api/feed", self._stream, methods=["POST"]),
-                Route("/api/events", self._events, methods=["POST"]),
-                Route("/api/{action}", self._act, methods=["POST"]),
+                Route("/", self._serve_page),
+                *(Route(path, _serve_file(name)) for path, name in ROOT_FILES.items()),
+                Route("/api/login", self._log_in, methods=["POST"]),
+                Route("/api/logout", self._log_out, methods=["POST"]),
+                Route("/api/link", self._create_link, methods=["POST"]),
+                Route("/api/push-key", self._serve_push_key, methods=["POST"]),
+                Route("/api/push-to", self._set_push_subscription, methods=["POST"]),
+                Route("/api/feed", self._serve_feed, methods=["POST"]),
+                Route("/api/events", self._serve_events, methods=["POST"]),
+                Route("/api/{action}", self._run_action, methods=["POST"]),
                 Mount("/static", StaticFiles(directory=STATIC)),
             ],
             middleware=[Middleware(Guard, self._site)],
-            exception_handlers={HubbubError: _refused, ClientDisconnect: _left},
+            exception_handlers={HubbubError: _error_response, ClientDisconnect: _disconnect_response},
         )
 
-    async def _page(self, _request: Request) -> Response:
+    async def _serve_page(self, _request: Request) -> Response:
         return FileResponse(STATIC / "index.html")
 
-    async def _login(self, request: Request) -> Response:
-        to = await self._entrance.use(str((await _body(request)).get("link", "")))
-        session = self._found(request)
+    async def _log_in(self, request: Request) -> Response:
+        to = await self._entrance.use(str((await _read_body(request)).get("link", "")))
+        session = self._find_session(request)
         if session is not None and to is not None:  # a link of a notification, in a browser that is in already
             return JSONResponse({"token": session.token, "to": to})
-        cookie, session = self._sessions.begin()
-        _let_in(request)
+        cookie, session = self._sessions.begin_session()
+        _admit_connection(request)
         response = JSONResponse({"token": session.token, "to": to})
         response.set_cookie(self._cookie, cookie, httponly=True, samesite="strict", path="/", secure=self._site.secure)
         return response
 
-    async def _logout(self, request: Request) -> Response:
-        self._sessions.leave(self._session(request))
+    async def _log_out(self, request: Request) -> Response:
+        self._sessions.end_session(self._require_session(request))
         response = JSONResponse({})
         response.delete_cookie(self._cookie, path="/", httponly=True, samesite="strict", secure=self._site.secure)
         return response
 
-    async def _link(self, request: Request) -> Response:
-        self._session(request)
-        return JSONResponse({"url": f"{self._site.scheme}://{request.headers['host']}/#login={self._sessions.link()}"})
+    async def _create_link(self, request: Request) -> Response:
+        self._require_session(request)
+        return JSONResponse(
+            {"url": f"{self._site.scheme}://{request.headers['host']}/#login={self._sessions.create_link()}"}
+        )
 
-    async def _push_key(self, request: Request) -> Response:
+    async def _serve_push_key(self, request: Request) -> Response:
         """Say with which key a browser subscribes; null if nothing is pushed here."""
-        self._session(request)
+        self._require_session(request)
         try:
-            key = await anyio.to_thread.run_sync(self.pushing.key) if self.pushing else None
+            key = await anyio.to_thread.run_sync(self.push_gateway.key) if self.push_gateway else None
             return JSONResponse({"key": key})
         except (OSError, ValueError) as error:
             raise FailedPrecondition(f"there is no key to push with: {error}", reason="PUSH_NOT_SERVED") from None
 
-    async def _push_to(self, request: Request) -> Response:
+    async def _set_push_subscription(self, request: Request) -> Response:
         """Push to this browser from now on, or not any more."""
-        session = self._session(request)
-        given = (await _body(request)).get("subscription")
-        if given is not None and self.pushing is None:
+        session = self._require_session(request)
+        document = (await _read_body(request)).get("subscription")
+        if document is None:
+            self._sessions.subscribe(session, None)
+        elif self.push_gateway is None:
             raise FailedPrecondition(
                 "nothing is pushed here: the package http_ece is not installed", reason="PUSH_NOT_SERVED"
             )
-        wanted = subscription(given, self.pushing.hosts) if given is not None and self.pushing else None
-        self._sessions.subscribe(session, wanted)
+        else:
+            self._sessions.subscribe(session, parse_subscription(document, self.push_gateway.hosts))
         return JSONResponse({})
 
-    async def _stream(self, request: Request) -> Response:
-        session = self._session(request)
-        token = str((await _body(request)).get("token", ""))
+    async def _serve_feed(self, request: Request) -> Response:
+        session = self._require_session(request)
+        token = str((await _read_body(request)).get("token", ""))
+        return StreamingResponse(_until_logout(self._feed.lines(token), session), media_type=NDJSON)
 
-        async def lines() -> AsyncGenerator[bytes, None]:
-            async with aclosing(self._feed.lines(token)) as news:
-                async for chunk in news:
-                    if session.over:
-                        return
-                    yield chunk
-
-        return StreamingResponse(lines(), media_type="application/x-ndjson")
-
-    async def _events(self, request: Request) -> Response:
-        session = self._session(request)
-        body = await _body(request)
+    async def _serve_events(self, request: Request) -> Response:
+        session = self._require_session(request)
+        body = await _read_body(request)
         server, kind = str(body.get("server", "")), str(body.get("kind", ""))
         if not is_text(server):
             raise InvalidArgument("no server has such a name", violations=(("server", "is not a text"),))
         if kind not in ("", *get_args(EventKind)):
             raise InvalidArgument("there is no such kind of event", violations=(("kind", "is not known"),))
         stream = EventStream(await session.hub(), server or None, cast("EventKind | None", kind or None))
-        return _Listening(stream, session, self._feed.closed)
+        return _EventResponse(stream, session, self._feed.closed)
 
-    async def _act(self, request: Request) -> Response:
-        session = self._session(request)
+    async def _run_action(self, request: Request) -> Response:
+        session = self._require_session(request)
         name = request.path_params["action"]
         if name not in ACTIONS:
             raise NotFound(f"there is nothing like {name}", reason="ACTION_NOT_FOUND")
         try:
-            return JSONResponse(await ACTIONS[name](session, **await _body(request)))
+            return JSONResponse(await ACTIONS[name](session, **await _read_body(request)))
         except ValidationError as error:
-            found = tuple((".".join(map(str, each["loc"])), each["msg"]) for each in error.errors())
-            raise InvalidArgument("the page asked in a wrong way", violations=found) from None
+            violations = tuple((".".join(map(str, each["loc"])), each["msg"]) for each in error.errors())
+            raise InvalidArgument("the page asked in a wrong way", violations=violations) from None
         except ValueError as error:
             raise InvalidArgument(str(error)) from None
 
-    def _found(self, request: Request) -> Session | None:
+    def _find_session(self, request: Request) -> Session | None:
         return self._sessions.find(request.cookies.get(self._cookie), request.headers.get(TOKEN_HEADER))
 
-    def _session(self, request: Request) -> Session:
-        found = self._found(request)
-        if found is None:
+    def _require_session(self, request: Request) -> Session:
+        """Return the session of a request. Raises Unauthenticated if there is none."""
+        session = self._find_session(request)
+        if session is None:
             raise Unauthenticated("log in with a link from `hubbub web`", reason="LOGIN_NEEDED")
-        _let_in(request)
-        return found
+        _admit_connection(request)
+        return session
 
 
-def _let_in(request: Request) -> None:
-    """Note that a request's connection is no stranger's."""
-    let_in: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
-    let_in()
+def _admit_connection(request: Request) -> None:
+    """Tell the server that a request's connection is a person's: it no longer counts as an unauthenticated one."""
+    admit: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
+    admit()
 
 
-class _Listening(StreamingResponse):
+async def _until_logout(lines: AsyncGenerator[bytes], session: Session) -> AsyncGenerator[bytes]:
+    """Yield the lines until the session ends."""
+    async with aclosing(lines):
+        async for line in lines:
+            if session.is_over:
+                return
+            yield line
+
+
+class _EventResponse(StreamingResponse):
     """A stream of events, while the browser reads and is logged in, until the page is `closed`."""
 
     def __init__(self, stream: EventStream, session: Session, closed: anyio.Event) -> None:
-        async def lines() -> AsyncGenerator[bytes, None]:
-            async with aclosing(stream.lines()) as chunks:
-                async for chunk in chunks:
-                    if session.over:
-                        return
-                    yield chunk
-
-        super().__init__(lines(), media_type="application/x-ndjson")
+        super().__init__(_until_logout(stream.lines(), session), media_type=NDJSON)
         self._stream = stream
         self._closed = closed
 
@@ -216,7 +215,7 @@ class _Listening(StreamingResponse):
         self._stream.close()
 
 
-def _file(name: str) -> Callable[[Request], Awaitable[Response]]:
+def _serve_file(name: str) -> Callable[[Request], Awaitable[Response]]:
     types = {".webmanifest": "application/manifest+json", ".js": "text/javascript"}
 
     async def serve(_request: Request) -> Response:
@@ -225,15 +224,15 @@ def _file(name: str) -> Callable[[Request], Awaitable[Response]]:
     return serve
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def _read_body(request: Request) -> dict[str, Any]:
     """Return the JSON object in a request's body. Raises InvalidArgument, ResourceExhausted."""
-    taken = bytearray()
+    body = bytearray()
     async for chunk in request.stream():
-        taken += chunk
-        if len(taken) > MAX_BODY_BYTES:
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
             raise ResourceExhausted(f"at most {MAX_BODY_BYTES} bytes are taken", reason="BODY_TOO_LARGE")
     try:
-        value = json.loads(taken)
+        value = json.loads(body)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
@@ -241,9 +240,9 @@ async def _body(request: Request) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-async def _refused(_request: Request, error: Exception) -> Response:
+async def _error_response(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HubbubError)
-    shape = {
+    fields = {
         "code": error.code.name,
         "reason": error.reason,
         "message": error.message,
@@ -252,9 +251,9 @@ async def _refused(_request: Request, error: Exception) -> Response:
         "retry_after_s": error.retry_after_s,
         "help_url": error.help_url,
     }
-    return JSONResponse({"error": shape}, STATUS.get(error.code, 502))
+    return JSONResponse({"error": fields}, STATUS.get(error.code, 502))
 
 
-async def _left(_request: Request, _error: Exception) -> Response:
+async def _disconnect_response(_request: Request, _error: Exception) -> Response:
     """Answer a browser that has left within its request: nobody reads this, and nothing is wrong here."""
     return Response(status_code=400)

@@ -1,19 +1,20 @@
 """Browsers that want pushes: what they say of themselves, and whether it can be believed."""
 
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
 
 from hubbub_client.errors import InvalidArgument
 from hubbub_client.hub import Hub
+from hubbub_client.payload import as_object
 from hubbub_client.transport.discovery import is_loopback
 
-HOSTS = (
+PUSH_HOSTS = (
     "fcm.googleapis.com",
     "*.push.services.mozilla.com",
     "*.notify.windows.com",
@@ -22,7 +23,7 @@ HOSTS = (
 )
 """Push services of browsers. By others, a page could have the bridge send where only the bridge can reach."""
 
-LONGEST = 2000
+MAX_ENDPOINT_CHARS = 2000
 """Characters of an endpoint."""
 
 
@@ -44,7 +45,7 @@ class Subscriber:
 
 
 @dataclass(frozen=True, slots=True)
-class Pushing:
+class PushGateway:
     """What sends pushes. `key` returns what browsers subscribe with, or raises OSError or ValueError; it blocks. `run`
     waits for the first subscription, and then sends to those that it is given, until cancelled.
     """
@@ -54,44 +55,38 @@ class Pushing:
     run: Callable[[Hub, anyio.Event, Callable[[], Sequence[Subscriber]]], Coroutine[Any, Any, None]]
 
 
-def subscription(shape: object, hosts: Sequence[str]) -> Subscription:
-    """Return the subscription in a page's words. Raises InvalidArgument."""
-    given = _mapping(shape)
-    endpoint = given.get("endpoint")
-    if (
-        not isinstance(endpoint, str)
-        or len(endpoint) > LONGEST
-        or not endpoint.isascii()
-        or not _is_allowed(endpoint, hosts)
-    ):
+def parse_subscription(document: object, hosts: Sequence[str]) -> Subscription:
+    """Return the subscription that a page sends. Raises InvalidArgument."""
+    fields = as_object(document)
+    endpoint = fields.get("endpoint")
+    if not isinstance(endpoint, str) or not _is_allowed(endpoint, hosts):
         raise InvalidArgument(
             "the push service of this browser is not known here; `hubbub web --push-host HOST` allows another",
             reason="PUSH_HOST_NOT_ALLOWED",
         )
-    keys = _mapping(given.get("keys"))
-    p256dh, auth = _decoded(keys.get("p256dh")), _decoded(keys.get("auth"))
+    keys = as_object(fields.get("keys"))
+    p256dh, auth = _decode_key(keys.get("p256dh")), _decode_key(keys.get("auth"))
+    # RFC 8291: an uncompressed point of P-256 begins with 4 and has 65 bytes, the secret has 16.
     if len(p256dh) != 65 or p256dh[0] != 4 or len(auth) != 16:
         raise InvalidArgument("these are no keys of a subscription", violations=(("keys", "cannot be used"),))
     return Subscription(endpoint, p256dh, auth)
 
 
 def _is_allowed(endpoint: str, hosts: Sequence[str]) -> bool:
+    if len(endpoint) > MAX_ENDPOINT_CHARS or not endpoint.isascii():
+        return False
     try:
-        where = urlsplit(endpoint)
-        host, _ = where.hostname or "", where.port
+        parts = urlsplit(endpoint)
+        host, _ = parts.hostname or "", parts.port  # reading the port checks it
     except ValueError:
         return False
-    if where.username or where.scheme not in ("http", "https") or (where.scheme == "http" and not is_loopback(host)):
-        return False
-    return any(fnmatchcase(host, pattern) for pattern in hosts)
+    is_private = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+    return is_private and not parts.username and any(fnmatchcase(host, pattern) for pattern in hosts)
 
 
-def _decoded(text: object) -> bytes:
+def _decode_key(text: object) -> bytes:
+    """Return the bytes of a key in base64url; empty if it is none."""
     try:
         return urlsafe_b64decode(f"{text}==") if isinstance(text, str) and len(text) < 200 else b""
     except ValueError:
         return b""
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

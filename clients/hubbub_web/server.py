@@ -22,7 +22,7 @@ from hubbub_web.access.entrance import Entrance
 from hubbub_web.access.guard import Site
 from hubbub_web.access.sessions import People, Sessions
 from hubbub_web.app import Bridge
-from hubbub_web.push import Pushing
+from hubbub_web.push import PushGateway
 from hubbub_web.records.feed import Feed
 
 STOP_S = 2
@@ -67,14 +67,14 @@ def bind(listen: str, *, secure: bool = False) -> socket.socket:
 
 
 @dataclass(frozen=True, slots=True)
-class Secured:
+class PageTls:
     """TLS of the page: the names of its certificate, and the context."""
 
     site: Site
     context: ssl.SSLContext
 
     @classmethod
-    def by(cls, cert: Path, key: Path) -> "Secured":
+    def load(cls, cert: Path, key: Path) -> "PageTls":
         """Load a certificate and its key, PEM. Raises ValueError for files that cannot be used."""
         from hubbub_frontend.certs import (
             certificate_hosts,  # imported here, since most pages are served on loopback and need none
@@ -96,10 +96,10 @@ async def serve(
     announce: Callable[[str], None],
     say: Callable[[str], None],
     *,
-    tls: Secured | None = None,
+    tls: PageTls | None = None,
     open_browser: bool,
     links: Links | None = None,
-    pushing: Pushing | None = None,
+    pushing: PushGateway | None = None,
     command: str = "hubbub",
 ) -> None:
     """Serve until SIGINT or SIGTERM. `announce` gets the link, `say` other messages for the person.
@@ -113,7 +113,7 @@ async def serve(
     sessions = Sessions(people)
     site = tls.site if tls else Site()
     bridge = Bridge(feed, sessions, Entrance(sessions, people, links), port, site)
-    bridge.pushing = pushing
+    bridge.push_gateway = pushing
     config = uvicorn.Config(
         bridge.application(),
         lifespan="off",
@@ -126,8 +126,8 @@ async def serve(
         ssl_context_factory=(lambda _config, _default: tls.context) if tls else None,
         timeout_graceful_shutdown=STOP_S,
     )
-    named = _named(host, site)
-    url = f"{site.scheme}://{f'[{named}]' if ':' in named else named}:{port}/#login={sessions.link()}"
+    named = _link_host(host, site)
+    url = f"{site.scheme}://{f'[{named}]' if ':' in named else named}:{port}/#login={sessions.create_link()}"
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(feed.follow, hub)
@@ -136,7 +136,7 @@ async def serve(
             bound.listen()
             announce(url)
             if open_browser:
-                group.start_soon(_show, url, say)
+                group.start_soon(_open_browser, url, say)
             await _Server(config, feed).serve([bound])
             group.cancel_scope.cancel()
     finally:
@@ -144,14 +144,15 @@ async def serve(
             await people.close()
 
 
-def _named(host: str, site: Site) -> str:
-    """Return a host for the link: a wildcard address has no name of its own."""
+def _link_host(host: str, site: Site) -> str:
+    """Return a host for the link. For a wildcard address: a name of the certificate, or else of this machine."""
     if not ip_address(host).is_unspecified:
         return host
-    return next((name for name in sorted(site.names) if name[0] != "*" and not is_loopback(name)), socket.gethostname())
+    names = (name for name in sorted(site.names) if not name.startswith("*") and not is_loopback(name))
+    return next(names, socket.gethostname())
 
 
-async def _show(url: str, say: Callable[[str], None]) -> None:
+async def _open_browser(url: str, say: Callable[[str], None]) -> None:
     # Some browsers take their time to give back control.
     if not await anyio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True):
         say("no browser was found: open the link yourself")

@@ -217,30 +217,30 @@ def test_a_folder_without_cases_says_how_to_get_some(folder: Path) -> None:
     ],
 )
 def test_an_answer_of_a_person_is_what_is_expected_then(kind: Any, answer: Any, expected: Expected) -> None:
-    assert cases.recorded(replace(LUNCHES, kind=kind, answer=answer)) == expected
+    assert cases.expect_recorded_answer(replace(LUNCHES, kind=kind, answer=answer)) == expected
 
 
 def test_a_recorded_case_is_read_as_it_was_written_and_never_written_over(tmp_path: Path) -> None:
     folder = tmp_path / "made"
     expected = Expected("answer", "exact", {"dish": "soup", "portions": 1})
-    assert cases.save(folder, LUNCHES, expected)
-    assert not cases.save(folder, LUNCHES, Expected("decline"))
-    (read,) = cases.load(folder)
+    assert cases.save_case(folder, LUNCHES, expected)
+    assert not cases.save_case(folder, LUNCHES, Expected("decline"))
+    (read,) = cases.load_cases(folder)
     assert (read.name, read.expected, read.request.request) == ("req_1", expected, LUNCHES.request)
     assert (folder.stat().st_mode & 0o777, (folder / "req_1.json").stat().st_mode & 0o777) == (0o700, 0o600)
 
 
 def test_a_recorded_text_with_half_a_character_is_read_again(tmp_path: Path) -> None:
     halved = replace(LUNCHES, request=ask("Lunch \ud83d? Gr\u00fc\u00dfe"))
-    assert cases.save(tmp_path, halved, Expected("answer"))
-    (read,) = cases.load(tmp_path)
+    assert cases.save_case(tmp_path, halved, Expected("answer"))
+    (read,) = cases.load_cases(tmp_path)
     assert read.request.request == halved.request
     assert "Gr\u00fc\u00dfe".encode() in (tmp_path / "req_1.json").read_bytes()
 
 
 def test_a_case_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
-        cases.save(tmp_path, replace(LUNCHES, request={"message": {1, 2}}), Expected("answer"))
+        cases.save_case(tmp_path, replace(LUNCHES, request={"message": {1, 2}}), Expected("answer"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from hubbub_agent.decision import Decision, DecisionFailed, decide
 from hubbub_agent.models.chat import TokenUsage
-from hubbub_agent.models.client import ModelEndpoint, NotAsked, retry_after
+from hubbub_agent.models.client import ModelEndpoint, NotAsked, parse_retry_after
 from hubbub_agent.models.endpoint import Chat
 from hubbub_agent.rules.problems import AnswerProblem
 from hubbub_agent.rules.rulebook import Rule
@@ -261,11 +261,11 @@ async def test_a_model_that_never_answers_is_left_after_the_time_of_its_rule() -
 
 def test_when_to_ask_again_is_a_number_or_a_date() -> None:
     now = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    assert retry_after("3", now) == 3
-    assert retry_after("Thu, 01 Jan 2026 12:00:30 GMT", now) == 30
-    assert retry_after("Thu, 01 Jan 2026 11:00:00 GMT", now) == 0
+    assert parse_retry_after("3", now) == 3
+    assert parse_retry_after("Thu, 01 Jan 2026 12:00:30 GMT", now) == 30
+    assert parse_retry_after("Thu, 01 Jan 2026 11:00:00 GMT", now) == 0
     for odd in (None, "", "soon", "-1", "nan", "Thu, 01 Jan 2026 11:00:00", "Thu, 01 Jan 99999999999 11:00:00 GMT"):
-        assert retry_after(odd, now) is None
+        assert parse_retry_after(odd, now) is None
 
 
 async def test_a_reply_that_does_not_fit_is_mended_once() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from hubbub_agent.models import chat
 from hubbub_agent.models.endpoint import Chat
-from hubbub_agent.rules.limits import DAY_S, NOTHING, OverLimit, UsageLimits, UsageMeter, Use
+from hubbub_agent.rules.limits import DAY_S, NO_USAGE, ModelUsage, OverLimit, UsageLimits, UsageMeter
 from hubbub_agent.rules.problems import AnswerProblem, ConfigProblem
-from hubbub_agent.rules.rulebook import answer_of, load, rulebook
+from hubbub_agent.rules.rulebook import load_rules, parse_answer, parse_rules
 from hubbub_client.data.records import PendingRequest
 
 from .agent_requests import request
@@ -83,12 +83,12 @@ AMOUNT = request(
     ],
 )
 def test_a_rule_fits_what_meets_all_its_conditions(rule: dict[str, Any], asked: PendingRequest, fits: bool) -> None:
-    found = rulebook({"rule": [rule, {"accept": True, "server": "nobody"}]}).find(asked)
+    found = parse_rules({"rule": [rule, {"accept": True, "server": "nobody"}]}).find(asked)
     assert (found is not None) == fits
 
 
 def test_the_first_rule_that_fits_decides() -> None:
-    book = rulebook(
+    book = parse_rules(
         {
             "rule": [
                 {"name": "not secrets", "says": "secret", "leave": True},
@@ -103,7 +103,7 @@ def test_the_first_rule_that_fits_decides() -> None:
     ):
         found = book.find(request(message=message))
         assert found is not None
-        assert (found[0], found[1].answer(request(message=message))) == (name, answer)
+        assert (found.name, found.rule.fixed_answer(request(message=message))) == (name, answer)
     assert book.kinds == ["elicitation_form", "elicitation_url"]
 
 
@@ -153,7 +153,7 @@ def test_the_first_rule_that_fits_decides() -> None:
 )
 def test_rules_that_cannot_be_used_are_refused_by_their_key(document: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigProblem) as caught:
-        rulebook(document)
+        parse_rules(document)
     assert says in str(caught.value)
 
 
@@ -162,7 +162,7 @@ def test_a_file_that_is_no_toml_is_refused_by_its_name(tmp_path: Path) -> None:
     file.write_text("[[rule")
     for each in (file, tmp_path / "missing"):
         with pytest.raises(ConfigProblem, match=str(each)):
-            load(each)
+            load_rules(each)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_file_that_is_no_toml_is_refused_by_its_name(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_program_prints_is_one_answer_or_none(said: Any, answer: Any) -> None:
-    assert answer_of(said) == answer
+    assert parse_answer(said) == answer
 
 
 @pytest.mark.parametrize(
@@ -200,10 +200,10 @@ def test_what_a_program_prints_is_one_answer_or_none(said: Any, answer: Any) -> 
 )
 def test_what_is_not_an_answer_is_refused(said: Any) -> None:
     with pytest.raises(ValueError):
-        answer_of(said)
+        parse_answer(said)
 
 
-def spend(meter: UsageMeter, use: Use, now: float) -> None:
+def spend(meter: UsageMeter, use: ModelUsage, now: float) -> None:
     number = meter.reserve(use, now)
     assert number is not None
     meter.settle(number, use, now)
@@ -211,43 +211,43 @@ def spend(meter: UsageMeter, use: Use, now: float) -> None:
 
 def test_a_limit_that_is_reached_is_named_until_its_time_is_over() -> None:
     meter = UsageMeter(UsageLimits(answers_per_minute=2, tokens_per_hour=100, cost_per_day=1.0))
-    meter.answering(0)
-    assert meter.over(1) is None
-    meter.answering(30)
-    assert meter.over(59) == "answers_per_minute"
-    assert meter.over(60) is None
-    spend(meter, Use(100, 0.5), 60)
-    assert meter.over(61) == "tokens_per_hour"
-    assert meter.over(3660) is None
-    spend(meter, Use(1, 0.5), 4000)
-    assert meter.over(8000) == "cost_per_day"
-    assert meter.over(60 + DAY_S) is None
+    meter.count_answer(0)
+    assert meter.reached_limit(1) is None
+    meter.count_answer(30)
+    assert meter.reached_limit(59) == "answers_per_minute"
+    assert meter.reached_limit(60) is None
+    spend(meter, ModelUsage(100, 0.5), 60)
+    assert meter.reached_limit(61) == "tokens_per_hour"
+    assert meter.reached_limit(3660) is None
+    spend(meter, ModelUsage(1, 0.5), 4000)
+    assert meter.reached_limit(8000) == "cost_per_day"
+    assert meter.reached_limit(60 + DAY_S) is None
 
 
 def test_what_is_set_aside_keeps_requests_at_the_same_moment_within_a_limit() -> None:
     meter = UsageMeter(UsageLimits(tokens_per_hour=100, cost_per_day=1.0))
-    first = meter.reserve(Use(60, 0.1), 0)
+    first = meter.reserve(ModelUsage(60, 0.1), 0)
     assert first is not None
-    assert meter.reserve(Use(60, 0.1), 0) is None
-    second = meter.reserve(Use(40, 0.1), 0)
+    assert meter.reserve(ModelUsage(60, 0.1), 0) is None
+    second = meter.reserve(ModelUsage(40, 0.1), 0)
     assert second is not None
-    meter.settle(first, Use(10, 0.1), 1)
-    third = meter.reserve(Use(50, 0.1), 1)
+    meter.settle(first, ModelUsage(10, 0.1), 1)
+    third = meter.reserve(ModelUsage(50, 0.1), 1)
     assert third is not None
-    meter.settle(second, NOTHING, 2)
-    meter.settle(third, Use(50, 0.1), 2)
-    assert meter.over(3) is None
+    meter.settle(second, NO_USAGE, 2)
+    meter.settle(third, ModelUsage(50, 0.1), 2)
+    assert meter.reached_limit(3) is None
     with pytest.raises(OverLimit, match="tokens_per_hour"):
-        meter.reserve(Use(41, 0.1), 3)
+        meter.reserve(ModelUsage(41, 0.1), 3)
     with pytest.raises(OverLimit, match="cost_per_day"):
-        meter.reserve(Use(40, 0.9), 3)
-    spend(meter, Use(40, 0.8), 3)
-    assert meter.over(3) == "tokens_per_hour"
+        meter.reserve(ModelUsage(40, 0.9), 3)
+    spend(meter, ModelUsage(40, 0.8), 3)
+    assert meter.reached_limit(3) == "tokens_per_hour"
 
 
 def test_the_most_that_a_sampling_takes_is_no_less_than_a_token_for_each_of_its_bytes() -> None:
-    body = chat.completion(CHAT, {"messages": [{"role": "user", "content": {"type": "text", "text": "ä" * 1000}}]})
-    most = chat.most(body)
+    body = chat.build_request(CHAT, {"messages": [{"role": "user", "content": {"type": "text", "text": "ä" * 1000}}]})
+    most = chat.max_usage(body)
     assert most.input >= 2000
     assert most.output == CHAT.max_tokens
 
@@ -258,7 +258,7 @@ CHAT = Chat(base_url="http://x/v1", model="small", models={"claude-*": "big"}, s
 def test_a_sampling_becomes_a_chat_completion() -> None:
     use = {"type": "tool_use", "id": "u1", "name": "add", "input": {"a": 1}}
     result = {"type": "tool_result", "toolUseId": "u1", "content": [{"type": "text", "text": "2"}]}
-    body = chat.completion(
+    body = chat.build_request(
         CHAT,
         {
             "systemPrompt": "Be kind",
@@ -317,7 +317,7 @@ def test_a_sampling_becomes_a_chat_completion() -> None:
 def test_what_a_model_cannot_be_shown_is_said() -> None:
     strange = {"role": "user", "content": {"type": "audio", "mimeType": "audio/strange", "data": ""}}
     with pytest.raises(AnswerProblem, match="audio/strange"):
-        chat.completion(CHAT, {"messages": [strange]})
+        chat.build_request(CHAT, {"messages": [strange]})
 
 
 @pytest.mark.parametrize(
@@ -335,10 +335,10 @@ def test_what_a_model_cannot_be_shown_is_said() -> None:
 )
 def test_a_completion_becomes_the_answer(message: dict[str, Any], why: str, content: Any, stop: str) -> None:
     said = {"choices": [{"message": message, "finish_reason": why}], "usage": {"prompt_tokens": 3}, "model": "m"}
-    reply = chat.reply(said, "asked", with_tools=True)
+    reply = chat.parse_reply(said, "asked", with_tools=True)
     assert reply.answer == {"result": {"role": "assistant", "content": content, "model": "m", "stopReason": stop}}
     assert reply.tokens == chat.TokenUsage(3, 0)
-    assert reply.tokens.use(CHAT.model_copy(update={"input_price": 2.0})) == Use(3, 6e-6, 1)
+    assert reply.tokens.use(CHAT.model_copy(update={"input_price": 2.0})) == ModelUsage(3, 6e-6, 1)
 
 
 @pytest.mark.parametrize(
@@ -353,26 +353,26 @@ def test_a_completion_becomes_the_answer(message: dict[str, Any], why: str, cont
     ],
 )
 def test_to_approve_is_to_say_yes_where_there_is_one_yes_or_no(properties: Any, content: Any) -> None:
-    found = rulebook({"rule": [{"approve": True}]}).rule[0]
-    assert found.answer(request(requestedSchema={"properties": properties})) == {"accept": content}
+    found = parse_rules({"rule": [{"approve": True}]}).rule[0]
+    assert found.fixed_answer(request(requestedSchema={"properties": properties})) == {"accept": content}
 
 
 def test_no_text_of_a_server_makes_a_pattern_slow() -> None:
-    book = rulebook({"rule": [{"accept": True, "says": "(a+)+$"}, {"decline": True, "says": "(a|aa)*c"}]})
+    book = parse_rules({"rule": [{"accept": True, "says": "(a+)+$"}, {"decline": True, "says": "(a|aa)*c"}]})
     assert book.find(request(message="a" * 10_000 + "b")) is None
 
 
 @pytest.mark.parametrize("pattern", [r"(a)\1", "(?=a)", "(?<!a)b", "a{1000}{1000}{1000}"])
 def test_a_pattern_that_could_be_slow_is_refused(pattern: str) -> None:
     with pytest.raises(ConfigProblem, match=r"rule 1\.says: not a regular expression that can be used"):
-        rulebook({"rule": [{"accept": True, "says": pattern}]})
+        parse_rules({"rule": [{"accept": True, "says": pattern}]})
 
 
 def test_a_wrong_rule_is_named_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "rules.toml"
     file.write_text('capacity = 2\n\n[[rule]]\naccept = true\n\n[[rule]]\nname = "lunch"\nsayz = "x"\naccept = true\n')
     with pytest.raises(ConfigProblem) as caught:
-        load(file)
+        load_rules(file)
     assert str(caught.value) == f"{file}: rule 'lunch' (line 6).sayz: unknown key; did you mean 'says'?"
 
 
@@ -384,7 +384,7 @@ def test_a_wrong_rule_is_named_with_its_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_key_that_is_missing_is_said_by_its_place(key: dict[str, str], says: str) -> None:
-    book = rulebook({"chat": {"c": {"base_url": "http://x", "model": "m", **key}}, "rule": [{"chat": "c"}]})
+    book = parse_rules({"chat": {"c": {"base_url": "http://x", "model": "m", **key}}, "rule": [{"chat": "c"}]})
     with pytest.raises(ConfigProblem, match=says):
         book.check_keys()
 

@@ -9,15 +9,15 @@ import pytest
 
 from hubbub_agent.decision import OverBudget
 from hubbub_agent.models.client import ModelEndpoint
-from hubbub_agent.models.purse import Purse
-from hubbub_agent.rules.limits import DAY_S, HOUR_S, Minute, OverLimit, UsageLimits, UsageMeter, Use
-from hubbub_agent.rules.rulebook import rulebook
-from hubbub_agent.usage_ledger import LedgerProblem, UsageLedger, file_of
+from hubbub_agent.models.purse import ModelBudget
+from hubbub_agent.rules.limits import DAY_S, HOUR_S, Minute, ModelUsage, OverLimit, UsageLimits, UsageMeter
+from hubbub_agent.rules.rulebook import parse_rules
+from hubbub_agent.usage_ledger import LedgerProblem, UsageLedger, usage_file
 
 NOW = 1_800_000_000.0
 
 
-def spend(meter: UsageMeter, use: Use, now: float) -> None:
+def spend(meter: UsageMeter, use: ModelUsage, now: float) -> None:
     number = meter.reserve(use, now)
     assert number is not None
     meter.settle(number, use, now)
@@ -25,28 +25,28 @@ def spend(meter: UsageMeter, use: Use, now: float) -> None:
 
 def test_what_an_earlier_run_has_used_counts_for_an_hour_and_a_day_but_not_for_this_run() -> None:
     limits = UsageLimits(tokens_per_hour=100, cost_per_day=2.0, tokens_per_run=60, requests_per_day=10)
-    meter = UsageMeter(limits, [Minute(NOW - 1800, Use(60, 1.0, 3))])
+    meter = UsageMeter(limits, [Minute(NOW - 1800, ModelUsage(60, 1.0, 3))])
     with pytest.raises(OverLimit, match="tokens_per_hour"):
-        meter.reserve(Use(41), NOW)
-    spend(meter, Use(40, 0.5, 1), NOW)
-    assert meter.over(NOW) == "tokens_per_hour"
-    assert meter.over(NOW + HOUR_S) is None
+        meter.reserve(ModelUsage(41), NOW)
+    spend(meter, ModelUsage(40, 0.5, 1), NOW)
+    assert meter.reached_limit(NOW) == "tokens_per_hour"
+    assert meter.reached_limit(NOW + HOUR_S) is None
     with pytest.raises(OverLimit, match="tokens_per_run"):
-        meter.reserve(Use(21), NOW + HOUR_S)
+        meter.reserve(ModelUsage(21), NOW + HOUR_S)
     with pytest.raises(OverLimit, match="cost_per_day"):
-        meter.reserve(Use(1, 0.6), NOW + HOUR_S)
+        meter.reserve(ModelUsage(1, 0.6), NOW + HOUR_S)
     with pytest.raises(OverLimit, match="requests_per_day"):
-        meter.reserve(Use(1, 0.1, 7), NOW + HOUR_S)
-    assert meter.reserve(Use(1, 0.6), NOW + DAY_S) is not None
+        meter.reserve(ModelUsage(1, 0.1, 7), NOW + HOUR_S)
+    assert meter.reserve(ModelUsage(1, 0.6), NOW + DAY_S) is not None
 
 
 def test_a_limit_says_how_much_is_used_and_who_answers_then() -> None:
     meter = UsageMeter(UsageLimits(tokens_per_hour=1000, cost_per_run=0.5))
-    spend(meter, Use(1000, 0.5), NOW)
-    assert meter.says("tokens_per_hour", NOW) == (
+    spend(meter, ModelUsage(1000, 0.5), NOW)
+    assert meter.describe_limit("tokens_per_hour", NOW) == (
         "tokens_per_hour is reached (1,000 of 1,000 used): for at most an hour, people answer"
     )
-    assert "until the agent is started again" in meter.says("cost_per_run", NOW)
+    assert "until the agent is started again" in meter.describe_limit("cost_per_run", NOW)
 
 
 class Model:
@@ -59,10 +59,10 @@ class Model:
         return {"usage": self.usage}
 
 
-def purse(model: Model, said: list[str], **limits: int) -> Purse:
+def purse(model: Model, said: list[str], **limits: int) -> ModelBudget:
     chat = {"m": {"base_url": "http://127.0.0.1:1", "model": "m"}}
-    book = rulebook({"chat": chat, "limits": limits, "rule": [{"chat": "m"}]})
-    return Purse(book, {"m": cast("ModelEndpoint", model)}, said.append, None)
+    book = parse_rules({"chat": chat, "limits": limits, "rule": [{"chat": "m"}]})
+    return ModelBudget(book, {"m": cast("ModelEndpoint", model)}, said.append, None)
 
 
 @pytest.mark.parametrize("usage", [None, {"input_tokens": 1, "output_tokens": 1}, {"prompt_tokens": "1"}])
@@ -78,7 +78,7 @@ async def test_a_limit_without_room_for_a_request_says_so_once_and_what_to_chang
     held = purse(Model({"prompt_tokens": 30}), said, tokens_per_hour=1500)
     await held.ask("m", {"max_tokens": 1000}, 60)
     for _ in range(3):
-        assert held.over() is None
+        assert held.reached_limit() is None
         with pytest.raises(OverBudget, match="tokens_per_hour"):
             await held.ask("m", {"max_tokens": 1500}, 60)
     (line,) = said
@@ -87,32 +87,32 @@ async def test_a_limit_without_room_for_a_request_says_so_once_and_what_to_chang
 
 
 def test_usage_is_kept_in_a_file_for_its_owner_and_what_is_reserved_counts_as_used(tmp_path: Path) -> None:
-    path = file_of(tmp_path / "data", "ro/bot")
+    path = usage_file(tmp_path / "data", "ro/bot")
     meter = UsageMeter(UsageLimits(tokens_per_day=100))
-    spend(meter, Use(10, 0.1, 1), NOW)
-    assert meter.reserve(Use(20, 0.2, 1), NOW + 1) is not None  # the agent is killed while the model works
-    with UsageLedger.opened(path) as ledger:
+    spend(meter, ModelUsage(10, 0.1, 1), NOW)
+    assert meter.reserve(ModelUsage(20, 0.2, 1), NOW + 1) is not None  # the agent is killed while the model works
+    with UsageLedger.hold(path) as ledger:
         assert ledger.read() == ()
         ledger.write(meter.minutes(NOW + 1))
     assert path.name == "agent-ro_bot.json"
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    with UsageLedger.opened(path) as ledger:
+    with UsageLedger.hold(path) as ledger:
         next_run = UsageMeter(UsageLimits(tokens_per_day=100), ledger.read())
     with pytest.raises(OverLimit, match="tokens_per_day"):
-        next_run.reserve(Use(71), NOW + 2)
-    assert next_run.reserve(Use(70), NOW + 2) is not None
+        next_run.reserve(ModelUsage(71), NOW + 2)
+    assert next_run.reserve(ModelUsage(70), NOW + 2) is not None
     assert not next_run.minutes(NOW + 2 * DAY_S)[:-1]
 
 
 def test_two_agents_do_not_count_in_one_file(tmp_path: Path) -> None:
     path = tmp_path / "agent.json"
     with (
-        UsageLedger.opened(path),
+        UsageLedger.hold(path),
         pytest.raises(LedgerProblem, match="hubbub --as NAME agent"),
-        UsageLedger.opened(path),
+        UsageLedger.hold(path),
     ):
         pass
-    with UsageLedger.opened(path):
+    with UsageLedger.hold(path):
         pass
 
 
@@ -120,7 +120,7 @@ def test_two_agents_do_not_count_in_one_file(tmp_path: Path) -> None:
 def test_a_file_that_is_no_usage_is_refused_and_never_counts_as_nothing(tmp_path: Path, content: str) -> None:
     path = tmp_path / "agent.json"
     path.write_text(content, encoding="latin-1")
-    with UsageLedger.opened(path) as ledger, pytest.raises(LedgerProblem, match="remove it to count from zero"):
+    with UsageLedger.hold(path) as ledger, pytest.raises(LedgerProblem, match="remove it to count from zero"):
         ledger.read()
 
 
@@ -128,11 +128,11 @@ def test_numbers_of_the_file_that_cannot_be_are_not_credited(tmp_path: Path) -> 
     path = tmp_path / "agent.json"
     odd = [{"since": NOW, "tokens": -5, "cost": -1.0, "requests": "x"}, {"since": "soon"}, {"since": NOW, "tokens": 5}]
     path.write_text(json.dumps({"version": 1, "minutes": odd}))
-    with UsageLedger.opened(path) as ledger:
-        assert [each.use for each in ledger.read()] == [Use(0), Use(5)]
+    with UsageLedger.hold(path) as ledger:
+        assert [each.use for each in ledger.read()] == [ModelUsage(0), ModelUsage(5)]
 
 
 def test_a_place_where_nothing_can_be_kept_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(LedgerProblem, match="name another file"), UsageLedger.opened(tmp_path / "file" / "agent.json"):
+    with pytest.raises(LedgerProblem, match="name another file"), UsageLedger.hold(tmp_path / "file" / "agent.json"):
         pass

@@ -14,7 +14,7 @@ from hubbub.v1 import call_pb2, common_pb2, server_pb2
 from hubbub_cli.output import server_news
 from hubbub_local import other_hubs
 from hubbub_notify.rules import NoticeRuleProblem
-from hubbub_notify.services import services
+from hubbub_notify.services import parse_services
 
 CONNECTING = server_pb2.SERVER_STATE_CONNECTING
 CONNECTED = server_pb2.SERVER_STATE_CONNECTED
@@ -134,6 +134,6 @@ def test_a_process_with_the_lock_of_a_data_directory_is_a_hub(tmp_path: Path) ->
 
 def test_an_address_of_ones_own_is_a_webhook() -> None:
     with pytest.raises(NoticeRuleProblem, match=r"did you mean json://\?"):
-        services(["http://127.0.0.1/x"], "URL")
+        parse_services(["http://127.0.0.1/x"], "URL")
     with pytest.raises(NoticeRuleProblem, match=r"did you mean jsons://\?"):
-        services(["https://example.com/x"], "URL")
+        parse_services(["https://example.com/x"], "URL")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hubbub_notify.rules import NoticeRuleProblem, Rules, rules, table
-from hubbub_notify.services import hidden, service, services
-from hubbub_notify.text import LONGEST, notice
+from hubbub_notify.rules import NoticeRuleProblem, Rules, parse_rules, read_table
+from hubbub_notify.services import parse_service, parse_services, redact_url
+from hubbub_notify.text import MAX_QUESTION_CHARS, compose_notice
 
 from .waiting import NOON, pending
 
@@ -38,15 +38,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("given", "problem"), WRONG)
 def test_a_wrong_key_is_named_with_what_is_wrong(given: dict[str, Any], problem: str) -> None:
     with pytest.raises(NoticeRuleProblem) as caught:
-        rules(given, "notify.")
+        parse_rules(given, "notify.")
     assert str(caught.value).startswith(problem)
 
 
 def test_an_error_does_not_quote_urls() -> None:
     with pytest.raises(NoticeRuleProblem) as caught:
-        rules({"urls": [{"secret": "hunter2hunter2"}]})
+        parse_rules({"urls": [{"secret": "hunter2hunter2"}]})
     assert "hunter2" not in str(caught.value)
-    assert "hunter2" not in repr(rules({"urls": ["json://hunter2@127.0.0.1"]}))
+    assert "hunter2" not in repr(parse_rules({"urls": ["json://hunter2@127.0.0.1"]}))
 
 
 def test_variables_of_the_environment_stand_in_the_table(tmp_path: Path) -> None:
@@ -55,14 +55,14 @@ def test_variables_of_the_environment_stand_in_the_table(tmp_path: Path) -> None
         '[hub]\nlisten = "127.0.0.1:0"\n[notify]\nurls = ["slack://${TOKEN}/x", "ntfy://${TOPIC:-all}", "a://$${b}"]\n'
         'quiet = "${env:QUIET}"\nper_hour = 5\n'
     )
-    assert table(file, {"TOKEN": "tok", "QUIET": "22:00-07:00"}) == {
+    assert read_table(file, {"TOKEN": "tok", "QUIET": "22:00-07:00"}) == {
         "urls": ["slack://tok/x", "ntfy://all", "a://${b}"],
         "quiet": "22:00-07:00",
         "per_hour": 5,
     }
     with pytest.raises(NoticeRuleProblem, match=r"notify\.urls\.0: the environment variable TOKEN is not set; set it"):
-        table(file, {})
-    assert table(file, {"QUIET": "22:00-07:00"}, except_={"urls"})["per_hour"] == 5
+        read_table(file, {})
+    assert read_table(file, {"QUIET": "22:00-07:00"}, except_={"urls"})["per_hour"] == 5
 
 
 @pytest.mark.parametrize("text", ["${", "${}", "${1}", "${file:/etc/passwd}"])
@@ -70,7 +70,7 @@ def test_a_reference_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "hubbub.json"
     file.write_text(json.dumps({"notify": {"urls": [f"json://{text}"]}}))
     with pytest.raises(NoticeRuleProblem, match=r"notify\.urls\.0: a reference is"):
-        table(file, {})
+        read_table(file, {})
 
 
 @pytest.mark.parametrize(
@@ -87,16 +87,16 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: st
     file = tmp_path / name
     file.write_text(text)
     if problem is None:
-        assert table(file, {}) == {}
+        assert read_table(file, {}) == {}
         return
     with pytest.raises(NoticeRuleProblem) as caught:
-        table(file, {})
+        read_table(file, {})
     assert problem in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(NoticeRuleProblem, match="No such file"):
-        table(tmp_path / "none.toml", {})
+        read_table(tmp_path / "none.toml", {})
 
 
 SECRET = "hunter2hunter2"
@@ -117,7 +117,7 @@ SECRET = "hunter2hunter2"
 )
 def test_a_url_that_cannot_be_used_is_named_without_its_secret(url: str, problem: str) -> None:
     with pytest.raises(NoticeRuleProblem) as caught:
-        service(url, 2, "notify.urls")
+        parse_service(url, 2, "notify.urls")
     assert str(caught.value).startswith(f"notify.urls: {problem}")
     assert SECRET not in str(caught.value)
 
@@ -133,17 +133,17 @@ def test_a_url_that_cannot_be_used_is_named_without_its_secret(url: str, problem
     ],
 )
 def test_a_service_is_named_without_its_secret(url: str, name: str) -> None:
-    made = service(url, 1, "URL")
+    made = parse_service(url, 1, "URL")
     assert made.name == name
     assert SECRET not in repr(made) + made.key
 
 
 def test_a_service_that_this_machine_cannot_have_is_not_taken_for_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubbub_notify.services._schemes", lambda: {"json": "json://{host}", "macosx": ""})
+    monkeypatch.setattr("hubbub_notify.services._url_forms", lambda: {"json": "json://{host}", "macosx": ""})
     with pytest.raises(
         NoticeRuleProblem, match="the 1st url cannot be used here: macosx:// needs a package or a system"
     ):
-        service("macosx://", 1, "URL")
+        parse_service("macosx://", 1, "URL")
 
 
 def test_every_service_of_the_document_is_known() -> None:
@@ -153,7 +153,7 @@ def test_every_service_of_the_document_is_known() -> None:
     for each in sorted(named):
         problem = ""
         try:
-            service(f"{each}://?", 1, "URL")
+            parse_service(f"{each}://?", 1, "URL")
         except NoticeRuleProblem as caught:
             problem = str(caught)
         assert "names no service" not in problem
@@ -162,17 +162,17 @@ def test_every_service_of_the_document_is_known() -> None:
 def test_what_a_service_says_is_shown_without_any_part_of_the_url() -> None:
     url = "json://ada%40x:hunter%202@127.0.0.1:80/to/abc.defghi"
     said = "no hunter 2 at 127.0.0.1 for abc.defghi, ada@x, hunter%202, json"
-    assert hidden("json://p%61ssword@127.0.0.1", "password, p%61ssword") == "…, p%…"
-    assert hidden(url, said) == "no … 2 at 127.0.0.1 for …, ada@x, …%202, json"
+    assert redact_url("json://p%61ssword@127.0.0.1", "password, p%61ssword") == "…, p%…"
+    assert redact_url(url, said) == "no … 2 at 127.0.0.1 for …, ada@x, …%202, json"
 
 
 def test_a_url_that_is_given_twice_is_one_target() -> None:
-    assert len(services(["json://127.0.0.1:1", "json://127.0.0.1:2", "json://127.0.0.1:1"], "URL")) == 2
+    assert len(parse_services(["json://127.0.0.1:1", "json://127.0.0.1:2", "json://127.0.0.1:1"], "URL")) == 2
 
 
 def test_a_notification_says_who_asks_and_where_it_is_answered_and_nothing_of_what_is_asked() -> None:
     request = pending(deadline=NOON + timedelta(minutes=5))
-    made = notice("n", [request], "https://hub/#login=x", content=False, zone=UTC)
+    made = compose_notice("n", [request], "https://hub/#login=x", content=False, zone=UTC)
     assert (made.title, made.to, made.requests) == ("deploy asks", "request/req_1", ("req_1",))
     assert made.body.splitlines() == [
         "It waits for a form to fill in.",
@@ -183,23 +183,23 @@ def test_a_notification_says_who_asks_and_where_it_is_answered_and_nothing_of_wh
 
 def test_several_questions_are_one_digest() -> None:
     requests = [pending("a"), pending("b", server="mail"), pending("c")]
-    made = notice("n", requests, "there", content=False)
+    made = compose_notice("n", requests, "there", content=False)
     assert (made.title, made.to) == ("3 questions wait", "inbox")
     assert made.body.splitlines() == ["2 of deploy, 1 of mail.", "Answer: there"]
 
 
 def test_what_is_asked_is_in_it_only_if_it_is_to_be_and_cannot_be_markup_or_a_mention() -> None:
     asked = "Ping <!channel> @everyone\n[click](http://x) `code` \u202eevil\x07 " + "long " * 500
-    made = notice("n", [pending(request={"message": asked})], "there", content=True)
+    made = compose_notice("n", [pending(request={"message": asked})], "there", content=True)
     line = made.body.splitlines()[1]
     assert line.startswith("Ping (!channel) (at)everyone (click)(http://x) 'code' \ufffdevil\ufffd long")
-    assert len(line) == LONGEST
-    assert "Ping" not in notice("n", [pending(request={"message": asked})], "there", content=False).body
+    assert len(line) == MAX_QUESTION_CHARS
+    assert "Ping" not in compose_notice("n", [pending(request={"message": asked})], "there", content=False).body
 
 
 def test_a_digest_of_very_many_questions_stays_short() -> None:
     requests = [pending(f"r{n}", server=f"server-{n}", request={"message": "x" * 5000}) for n in range(500)]
-    made = notice("n", requests, "there", content=True)
+    made = compose_notice("n", requests, "there", content=True)
     assert "and of 490 other servers." in made.body
     assert "... and 490 more." in made.body
     assert len(made.body) < 5000
@@ -208,7 +208,7 @@ def test_a_digest_of_very_many_questions_stays_short() -> None:
 def test_the_table_of_the_document_can_be_used_and_names_every_key() -> None:
     document = (Path(__file__).parents[2] / "docs/notify.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```toml notify\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
-    made = rules(tomllib.loads(block)["notify"])
+    made = parse_rules(tomllib.loads(block)["notify"])
     assert made.servers == ("deploy*",)
     rows = [[cell.strip() for cell in line.split("|")] for line in document.splitlines() if line.startswith("| `")]
     defaults = {cells[1].strip("`"): cells[3] for cells in rows if len(cells) == 6}

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from hubbub_client.errors import InvalidArgument
-from hubbub_notify.push import PADDED, Browser, Keys
+from hubbub_notify.push import PADDED_BYTES, Browser, Keys
 from hubbub_notify.text import Notice
-from hubbub_web.push import HOSTS, subscription
+from hubbub_web.push import PUSH_HOSTS, parse_subscription
 
 from ..http_sink import answering
 
@@ -95,7 +95,7 @@ async def test_all_messages_have_one_length_also_those_that_are_too_long(tmp_pat
             await browser(endpoint, tmp_path).send(each)
     assert {len(body) for _, body in came} == {len(came[0][1])}
     assert len(came[0][1]) <= 4096
-    assert len(opened(came[1][1])) == PADDED
+    assert len(opened(came[1][1])) == PADDED_BYTES
     assert json.loads(opened(came[1][1]))["body"].endswith("ä…")
 
 
@@ -175,7 +175,7 @@ GOOD = {
     ],
 )
 def test_push_services_of_browsers_are_known(endpoint: str) -> None:
-    assert subscription(GOOD | {"endpoint": endpoint}, HOSTS).endpoint == endpoint
+    assert parse_subscription(GOOD | {"endpoint": endpoint}, PUSH_HOSTS).endpoint == endpoint
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_push_services_of_browsers_are_known(endpoint: str) -> None:
 )
 def test_a_page_cannot_have_the_bridge_send_elsewhere(endpoint: object) -> None:
     with pytest.raises(InvalidArgument, match="--push-host"):
-        subscription(GOOD | {"endpoint": endpoint}, HOSTS)
+        parse_subscription(GOOD | {"endpoint": endpoint}, PUSH_HOSTS)
 
 
 @pytest.mark.parametrize(
@@ -207,4 +207,4 @@ def test_a_page_cannot_have_the_bridge_send_elsewhere(endpoint: object) -> None:
 )
 def test_keys_that_cannot_be_used_are_refused(keys: object) -> None:
     with pytest.raises(InvalidArgument, match="keys"):
-        subscription(GOOD | {"keys": keys}, HOSTS)
+        parse_subscription(GOOD | {"keys": keys}, PUSH_HOSTS)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hubbub_notify.quiet_hours import Quiet, hours
+from hubbub_notify.quiet_hours import QuietHours, parse_hours
 
 MINUTE_S = 60
 # Clocks are changed by an hour, by half of one, at midnight; one zone skips a whole day.
@@ -30,8 +30,8 @@ def moment(zone: str, *when: int, fold: int = 0) -> float:
     return datetime(*when, tzinfo=ZoneInfo(zone), fold=fold).timestamp()  # type: ignore[misc]
 
 
-def quiet(text: str, zone: str) -> Quiet:
-    return Quiet(*hours(text), ZoneInfo(zone))
+def quiet(text: str, zone: str) -> QuietHours:
+    return QuietHours(*parse_hours(text), ZoneInfo(zone))
 
 
 @given(MINUTES, MINUTES, st.sampled_from(ZONES), MOMENTS)
@@ -41,8 +41,8 @@ def quiet(text: str, zone: str) -> Quiet:
 def test_quiet_hours_end_at_the_first_minute_that_is_not_quiet(begin: int, end: int, zone: str, now: int) -> None:
     if begin == end:
         return
-    made = Quiet(begin, end, ZoneInfo(zone))
-    over = made.over(now)
+    made = QuietHours(begin, end, ZoneInfo(zone))
+    over = made.first_audible(now)
     assert not made.covers(over)
     if not made.covers(now):
         assert over == now
@@ -70,7 +70,7 @@ def test_quiet_hours_end_at_the_first_minute_that_is_not_quiet(begin: int, end: 
 )
 def test_quiet_hours_follow_the_clock_on_the_wall(text: str, when: tuple[int, ...], over: tuple[int, ...]) -> None:
     made = quiet(text, "Europe/Berlin")
-    assert made.over(moment("Europe/Berlin", *when)) == moment("Europe/Berlin", *over)
+    assert made.first_audible(moment("Europe/Berlin", *when)) == moment("Europe/Berlin", *over)
 
 
 def test_an_hour_that_comes_twice_is_quiet_twice() -> None:
@@ -97,9 +97,9 @@ def test_an_hour_that_comes_twice_is_quiet_twice() -> None:
 )
 def test_what_is_no_time_of_day_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="22:00-07:00"):
-        hours(text)
+        parse_hours(text)
 
 
 def test_hours_that_begin_when_they_end_are_refused() -> None:
     with pytest.raises(ValueError, match="leave it out"):
-        hours("07:00-07:00")
+        parse_hours("07:00-07:00")

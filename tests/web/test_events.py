@@ -135,5 +135,5 @@ async def test_who_reads_slowly_gets_the_last_events_shortened_and_is_told_how_m
             group.cancel_scope.cancel()
     assert len(read) == event_stream.MAX_WAITING + 1
     assert read[0]["event"]["params"] == {"data": 7}
-    assert len(read[-2]["event"]["params"]["shortened"]) == event_stream.LONGEST
+    assert len(read[-2]["event"]["params"]["shortened"]) == event_stream.MAX_PARAMS_CHARS
     assert read[-1] == {"dropped": 11}

@@ -14,7 +14,7 @@ from hubbub_client.data.records import Call, PendingRequest, Progress
 from hubbub_client.data.watch_events import Progressed, Reset, Synced, Upsert
 from hubbub_web.access.sessions import MAX_SESSIONS, People, Sessions
 from hubbub_web.records import feed as feeds
-from hubbub_web.records.brief import LONGEST, MOST_IDS, brief
+from hubbub_web.records.brief import MAX_IDS, MAX_TEXT_CHARS, brief
 from hubbub_web.records.feed import Feed
 
 from ..e2e.conftest import LIMIT_S
@@ -35,7 +35,7 @@ def ready() -> Feed:
     """A feed that has heard all that the hub has."""
     feed = Feed()
     for kind in feeds.WATCHES:
-        feed.synced(kind)
+        feed.complete_snapshot(kind)
     return feed
 
 
@@ -65,13 +65,13 @@ async def test_a_browser_that_was_away_for_too_long_begins_anew() -> None:
     feed = ready()
     feed.put("call", "kept", {})
     _, token = await batch(feed, "")
-    for number in range(feeds.MAX_GONE + 1):
+    for number in range(feeds.MAX_TOMBSTONES + 1):
         feed.put("call", str(number), {})
         feed.put("call", str(number), None)
     news, _ = await batch(feed, token)
     assert news[0] == {"reset": True}
     assert {"kind": "call", "id": "kept", "record": {}} in news
-    assert len(news) <= feeds.MAX_GONE + 2
+    assert len(news) <= feeds.MAX_TOMBSTONES + 2
 
 
 def upsert(id_: str, state: Any = call_pb2.CALL_STATE_IN_PROGRESS, **fields: Any) -> Any:
@@ -130,18 +130,18 @@ async def test_of_what_has_ended_only_the_newest_is_kept(monkeypatch: pytest.Mon
 
 
 def test_a_short_form_is_bounded_whatever_a_server_wrote() -> None:
-    ids = [f"r{number}" for number in range(MOST_IDS + 1)]
+    ids = [f"r{number}" for number in range(MAX_IDS + 1)]
     call = conversion.read(Call, call_pb2.Call(id="c", pending_request_ids=ids, perhaps_pending_request_ids=ids))
     assert brief(call)["pending_ids"] == brief(call)["perhaps_pending_ids"] == ids[1:]
     message = json.dumps({"message": "x" * 1000}).encode()
     asked = inbox_pb2.PendingRequest(id="r", kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM, request=message)
-    assert len(brief(conversion.read(PendingRequest, asked))["question"]) == LONGEST
+    assert len(brief(conversion.read(PendingRequest, asked))["question"]) == MAX_TEXT_CHARS
 
 
 def test_the_oldest_session_is_over_when_there_are_too_many() -> None:
     sessions = Sessions(People(None))  # pyright: ignore[reportArgumentType] - nobody asks the hub
-    entered = [sessions.begin() for _ in range(MAX_SESSIONS + 1)]
-    over = [session.over for _, session in entered]
+    entered = [sessions.begin_session() for _ in range(MAX_SESSIONS + 1)]
+    over = [session.is_over for _, session in entered]
     assert over == [True] + [False] * MAX_SESSIONS
 
 
@@ -172,5 +172,5 @@ def test_a_question_that_a_list_cuts_off_is_not_answered_in_its_row() -> None:
         asked = inbox_pb2.PendingRequest(id="r", kind=kind, request=params.encode())
         return brief(conversion.read(PendingRequest, asked))["yes_or_no"]
 
-    assert of("x" * LONGEST) == {"name": "ok", "title": "ok"}
-    assert of("x" * (LONGEST + 1)) is None
+    assert of("x" * MAX_TEXT_CHARS) == {"name": "ok", "title": "ok"}
+    assert of("x" * (MAX_TEXT_CHARS + 1)) is None

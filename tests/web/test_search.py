@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from hubbub_client.data.records import CatalogEntry
 from hubbub_client.hub import Hub
-from hubbub_web.records.brief import LONGEST
+from hubbub_web.records.brief import MAX_TEXT_CHARS
 from hubbub_web.records.search import MAX_FOUND, search
 
 
@@ -51,4 +51,4 @@ async def test_what_is_found_is_bounded_whatever_a_server_wrote() -> None:
     many = [tool(f"tool {number}", description="x" * 10_000) for number in range(MAX_FOUND + 1)]
     found, count = await search(hub(*many, CatalogEntry(server="odd", kind="tool", object=None)), "tool")
     assert (len(found), count) == (MAX_FOUND, MAX_FOUND + 1)
-    assert max(len(each["about"]) for each in found) == LONGEST
+    assert max(len(each["about"]) for each in found) == MAX_TEXT_CHARS

@@ -13,7 +13,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from hubbub_frontend.certs import Authority
 from hubbub_web.access.guard import Site
-from hubbub_web.server import Secured, bind
+from hubbub_web.server import PageTls, bind
 
 from ..e2e.conftest import BIN, LIMIT_S, RunningHub, child
 
@@ -54,7 +54,7 @@ async def test_the_page_is_served_over_tls_with_a_cookie_that_goes_no_other_way(
 
 def test_a_page_has_the_names_of_its_certificate_and_no_other(tmp_path: Path) -> None:
     pair = Authority.open(tmp_path).issue_server(["inbox.example.org", "*.example.net", "192.0.2.7"])
-    site = Secured.by(pair.cert, pair.key).site
+    site = PageTls.load(pair.cert, pair.key).site
     for host in ("inbox.example.org", "INBOX.example.org:8443", "a.example.net", "192.0.2.7:1", "localhost", "[::1]:1"):
         assert site.is_at(host), host
     for host in ("example.org", "a.b.example.net", "example.net", "192.0.2.8", "", "[", "*.example.net.evil.test"):
@@ -80,4 +80,4 @@ def test_a_response_of_the_page_is_sent_at_once() -> None:
 def test_files_that_do_not_belong_together_are_named(tmp_path: Path) -> None:
     pair, other = Authority.open(tmp_path / "a").issue_server(), Authority.open(tmp_path / "b").issue_server()
     with pytest.raises(ValueError, match=r"server\.pem with .*server-key\.pem cannot be used"):
-        Secured.by(pair.cert, other.key)
+        PageTls.load(pair.cert, other.key)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from hubbub_agent.rules.conditions import MOST_TEXT, pattern
+from hubbub_agent.rules.conditions import MAX_TEXT_CHARS, compile_pattern
 from hubbub_agent.rules.problems import ConfigProblem
 from hubbub_agent.rules.rulebook import Answer
 from hubbub_client.data.records import EPOCH, PendingRequest, RequestKind
@@ -21,7 +21,9 @@ MATCHES = ("exact", "subset", "regex")
 KINDS: tuple[str, ...] = get_args(RequestKind)
 MAX_CASES = 10_000
 MAX_CASE_BYTES = 16 * 1024 * 1024
-SHAPE = 'expect must be "answer", "decline", "escalate", or one of {"exact": ...}, {"subset": ...}, {"regex": ...}'
+EXPECT_FORMAT = (
+    'expect must be "answer", "decline", "escalate", or one of {"exact": ...}, {"subset": ...}, {"regex": ...}'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,7 @@ class Expected:
     value: Any = None
 
     @property
-    def words(self) -> str:
-        """Return it in a line."""
+    def summary(self) -> str:
         return self.outcome if self.match is None else f"answer, {self.match} {as_json(self.value)}"
 
 
@@ -47,7 +48,7 @@ class Case:
     expected: Expected
 
 
-def load(folder: Path) -> Sequence[Case]:
+def load_cases(folder: Path) -> Sequence[Case]:
     """Return the cases of a folder, by name. Raises ConfigProblem, which names the file and what is wrong."""
     try:
         files = sorted(each for each in folder.iterdir() if each.suffix == ".json")
@@ -57,10 +58,10 @@ def load(folder: Path) -> Sequence[Case]:
         raise ConfigProblem(f"{folder}: has no case; hubbub agent record {folder} writes cases from the inbox")
     if len(files) > MAX_CASES:
         raise ConfigProblem(f"{folder}: has more than {MAX_CASES} cases")
-    return [_case(file) for file in files]
+    return [_load_case(file) for file in files]
 
 
-def save(folder: Path, request: PendingRequest, expected: Expected) -> bool:
+def save_case(folder: Path, request: PendingRequest, expected: Expected) -> bool:
     """Write a case that only its owner can read; return False if it is there already. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", request.id)[:100]
@@ -75,7 +76,7 @@ def save(folder: Path, request: PendingRequest, expected: Expected) -> bool:
     return True
 
 
-def recorded(request: PendingRequest) -> Expected:
+def expect_recorded_answer(request: PendingRequest) -> Expected:
     """Return what an answered pending request leads to expect: the same answer; of a sampling, any text."""
     answer = as_object(request.answer)
     action = answer.get("action")
@@ -86,7 +87,7 @@ def recorded(request: PendingRequest) -> Expected:
     return Expected("answer", "exact", dict(answer)) if request.kind == "roots" else Expected("answer")
 
 
-def outcome(answer: Answer | None) -> Outcome:
+def classify_answer(answer: Answer | None) -> Outcome:
     """Return what an answer comes to."""
     if answer is None:
         return "escalate"
@@ -95,7 +96,7 @@ def outcome(answer: Answer | None) -> Outcome:
     return "decline" if no else "answer"
 
 
-def subject(answer: Answer, request: PendingRequest) -> Any:
+def compared_content(answer: Answer, request: PendingRequest) -> Any:
     """Return what is compared: the content of a form with its defaults, the text of a sampling, else the result."""
     if "text" in answer:
         return answer["text"]
@@ -110,11 +111,13 @@ def subject(answer: Answer, request: PendingRequest) -> Any:
     return {**{each.name: each.default for each in form if each.default is not None}, **as_object(given)}
 
 
-def fits(expected: Expected, answer: Answer | None, request: PendingRequest) -> bool:
+def is_expected(expected: Expected, answer: Answer | None, request: PendingRequest) -> bool:
     """Return whether an answer is what is expected."""
-    if outcome(answer) != expected.outcome or answer is None:
-        return outcome(answer) == expected.outcome
-    return expected.match is None or _like(expected.match, expected.value, subject(answer, request))
+    if classify_answer(answer) != expected.outcome:
+        return False
+    if answer is None or expected.match is None:
+        return True
+    return _matches(expected.match, expected.value, compared_content(answer, request))
 
 
 def as_json(value: Any) -> str:
@@ -122,17 +125,19 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _like(match: str, wanted: Any, given: Any) -> bool:
+def _matches(match: str, expected: Any, actual: Any) -> bool:
+    """Return whether a value matches: exactly, in the fields that are expected (subset), or by patterns (regex)."""
     if match == "exact":
-        return as_json_sorted(wanted) == as_json_sorted(given)
-    if isinstance(wanted, Mapping):
-        parts = cast("Mapping[str, Any]", wanted)
-        found = as_object(given)
-        return all(name in found and _like(match, each, found[name]) for name, each in parts.items())
+        return as_json_sorted(expected) == as_json_sorted(actual)
+    if isinstance(expected, Mapping):
+        fields, actual_fields = cast("Mapping[str, Any]", expected), as_object(actual)
+        return all(
+            name in actual_fields and _matches(match, value, actual_fields[name]) for name, value in fields.items()
+        )
     if match == "regex":
-        text = given if isinstance(given, str) else as_json(given)
-        return isinstance(wanted, str) and pattern(wanted).found(text[:MOST_TEXT])
-    return as_json_sorted(wanted) == as_json_sorted(given)
+        text = actual if isinstance(actual, str) else as_json(actual)
+        return isinstance(expected, str) and compile_pattern(expected).matches(text[:MAX_TEXT_CHARS])
+    return as_json_sorted(expected) == as_json_sorted(actual)
 
 
 def as_json_sorted(value: Any) -> str:
@@ -140,7 +145,7 @@ def as_json_sorted(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _case(file: Path) -> Case:
+def _load_case(file: Path) -> Case:
     try:
         if file.stat().st_size > MAX_CASE_BYTES:
             raise ConfigProblem(f"{file}: is larger than {MAX_CASE_BYTES} bytes")
@@ -151,12 +156,12 @@ def _case(file: Path) -> Case:
     if given.get("kind") not in KINDS:
         raise ConfigProblem(f"{file}: kind must be one of {', '.join(KINDS)}, as hubbub --json inbox show prints it")
     try:
-        return Case(file.stem, _request(given), _expected(given.get("expect")))
+        return Case(file.stem, _parse_request(given), _parse_expected(given.get("expect")))
     except ValueError as error:
         raise ConfigProblem(f"{file}: {error}") from None
 
 
-def _request(given: Mapping[str, Any]) -> PendingRequest:
+def _parse_request(given: Mapping[str, Any]) -> PendingRequest:
     return PendingRequest(
         id=str(given.get("id") or "-"),
         server=str(given.get("server") or ""),
@@ -176,13 +181,13 @@ def _request(given: Mapping[str, Any]) -> PendingRequest:
     )
 
 
-def _expected(said: object) -> Expected:
-    if said in OUTCOMES:
-        return Expected(cast("Outcome", said))
-    given = as_object(said)
-    if len(given) != 1 or not (given.keys() <= set(MATCHES)):
-        raise ValueError(SHAPE)
-    ((match, value),) = given.items()
+def _parse_expected(document: object) -> Expected:
+    if document in OUTCOMES:
+        return Expected(cast("Outcome", document))
+    fields = as_object(document)
+    if len(fields) != 1 or not (fields.keys() <= set(MATCHES)):
+        raise ValueError(EXPECT_FORMAT)
+    ((match, value),) = fields.items()
     if match == "regex":
         _check_patterns(value)
     return Expected("answer", match, value)
@@ -193,6 +198,6 @@ def _check_patterns(value: object) -> None:
         for each in as_object(cast("object", value)).values():
             _check_patterns(each)
     elif isinstance(value, str):
-        pattern(value)
+        compile_pattern(value)
     else:
         raise ValueError("expect.regex must be a text, or an object with a text for each field")

@@ -1,15 +1,16 @@
 """An eval: what the rules, and perhaps the models, answer to recorded pending requests. No hub is asked or told."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from hubbub_agent import program
-from hubbub_agent.decision import Ask, Decision, DecisionFailed, decide, or_refusal
-from hubbub_agent.evals.cases import Case, as_json, fits, outcome, subject
-from hubbub_agent.models.form_reply import check, form_of
+from hubbub_agent.decision import AskModel, Decision, DecisionFailed, decide, refuse_or_raise
+from hubbub_agent.evals.cases import Case, as_json, classify_answer, compared_content, is_expected
+from hubbub_agent.models.form_reply import check_content, form_fields
 from hubbub_agent.rules.problems import AnswerProblem, ConfigProblem
 from hubbub_agent.rules.rulebook import Answer, Rule, Rulebook
 from hubbub_client.data.records import PendingRequest, Record
@@ -48,7 +49,7 @@ class Summary(Record):
     cost: float
 
 
-class Replies:
+class ScriptedReplies:
     """Scripted replies of models, by case: a text or a whole completion, or several of them in turn."""
 
     def __init__(self, replies: Mapping[str, Sequence[Any]]) -> None:
@@ -56,7 +57,7 @@ class Replies:
         self.case = ""
 
     @classmethod
-    def load(cls, file: Path) -> "Replies":
+    def load(cls, file: Path) -> "ScriptedReplies":
         """Read a JSON object of replies by case. Raises ConfigProblem."""
         try:
             document: object = json.loads(file.read_bytes())
@@ -70,87 +71,87 @@ class Replies:
     async def ask(self, name: str, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
         """Return the next reply of the case as a completion. Raises AnswerProblem if there is none."""
         del name, timeout_s
-        waiting = self._replies.get(self.case)
-        if not waiting:
+        replies = self._replies.get(self.case)
+        if not replies:
             raise AnswerProblem(f"the file of replies has no more for {self.case}")
-        said = waiting.pop(0)
-        if isinstance(said, dict):
-            return cast("dict[str, Any]", said)
-        message = {"role": "assistant", "content": said if isinstance(said, str) else as_json(said)}
+        reply = replies.pop(0)
+        if isinstance(reply, dict):
+            return cast("dict[str, Any]", reply)
+        message = {"role": "assistant", "content": reply if isinstance(reply, str) else as_json(reply)}
         return {"model": body["model"], "choices": [{"message": message, "finish_reason": "stop"}]}
 
 
 async def evaluate(
-    cases: Sequence[Case], rules: Rulebook, ask: Ask | Replies | None, *, programs: bool
+    cases: Sequence[Case], rules: Rulebook, ask: AskModel | ScriptedReplies | None, *, programs: bool
 ) -> AsyncGenerator[Verdict]:
     """Judge each case. Without `ask` no model is asked, without `programs` none is run: such cases are skipped."""
     for case in cases:
-        if isinstance(ask, Replies):
+        if isinstance(ask, ScriptedReplies):
             ask.case = case.name
-        yield await _judged(case, rules, ask.ask if isinstance(ask, Replies) else ask, programs=programs)
+        yield await _judge(case, rules, ask.ask if isinstance(ask, ScriptedReplies) else ask, programs=programs)
 
 
-def summary(verdicts: Sequence[Verdict]) -> Summary:
-    """Count verdicts."""
-    passed, failed, skipped = (
-        sum(each.result == result for each in verdicts) for result in ("pass", "fail", "skipped")
-    )
-    judged = passed + failed
+def summarize(verdicts: Sequence[Verdict]) -> Summary:
+    counts = Counter(verdict.result for verdict in verdicts)
+    judged = counts["pass"] + counts["fail"]
     return Summary(
         cases=len(verdicts),
-        passed=passed,
-        failed=failed,
-        skipped=skipped,
-        pass_rate=round(100 * passed / judged, 2) if judged else None,
-        tokens=sum(each.tokens or 0 for each in verdicts),
-        cost=sum(each.cost or 0.0 for each in verdicts),
+        passed=counts["pass"],
+        failed=counts["fail"],
+        skipped=counts["skipped"],
+        pass_rate=round(100 * counts["pass"] / judged, 2) if judged else None,
+        tokens=sum(verdict.tokens or 0 for verdict in verdicts),
+        cost=sum(verdict.cost or 0.0 for verdict in verdicts),
     )
 
 
-async def _judged(case: Case, rules: Rulebook, ask: Ask | None, *, programs: bool) -> Verdict:
-    found = rules.find(case.request)
-    if found is None:
-        return _verdict(case, None, Decision(None, "no rule fits"))
-    name, rule = found
-    if (rule.chat is not None and ask is None) or (rule.command is not None and not programs):
-        needs = "a model: --ask-models or --model-replies FILE" if rule.command is None else "a program: --run-programs"
-        return _verdict(case, name, Decision(None, f"it needs {needs}"), skipped=True)
+async def _judge(case: Case, rules: Rulebook, ask: AskModel | None, *, programs: bool) -> Verdict:
+    match = rules.find(case.request)
+    if match is None:
+        return _make_verdict(case, None, Decision(None, "no rule fits"))
+    rule = match.rule
+    if rule.chat is not None and ask is None:
+        why = "it needs a model: --ask-models or --model-replies FILE"
+        return _make_verdict(case, match.name, Decision(None, why), skipped=True)
+    if rule.command is not None and not programs:
+        why = "it needs a program: --run-programs"
+        return _make_verdict(case, match.name, Decision(None, why), skipped=True)
     try:
-        decision = await _decided(case.request, rule, rules, ask or _nobody)
-        _check(decision.answer, case.request)
+        decision = await _decide(case.request, rule, rules, ask or _ask_no_model)
+        _check_form_content(decision.answer, case.request)
     except (AnswerProblem, ValueError) as problem:
-        spent = problem.decision if isinstance(problem, DecisionFailed) else Decision(None)
-        return _verdict(case, name, Decision(None, str(problem), spent.model, spent.tokens, spent.cost))
-    return _verdict(case, name, decision)
+        decision = problem.decision if isinstance(problem, DecisionFailed) else Decision(None)
+        decision = replace(decision, answer=None, why=str(problem))
+    return _make_verdict(case, match.name, decision)
 
 
-async def _decided(request: PendingRequest, rule: Rule, rules: Rulebook, ask: Ask) -> Decision:
+async def _decide(request: PendingRequest, rule: Rule, rules: Rulebook, ask: AskModel) -> Decision:
     try:
         return await decide(request, rule, rules.chat, ask, _run)
     except AnswerProblem as problem:
-        return await or_refusal(problem, rule)
+        return await refuse_or_raise(problem, rule)
 
 
-def _check(answer: Answer | None, request: PendingRequest) -> None:
+def _check_form_content(answer: Answer | None, request: PendingRequest) -> None:
     """Check what a rule or program accepts a form with, as the hub would: what does not fit is left to people."""
-    if answer is None or request.kind != "elicitation_form" or outcome(answer) != "answer":
+    if answer is None or request.kind != "elicitation_form" or classify_answer(answer) != "answer":
         return
-    content = subject(answer, request)
+    content = compared_content(answer, request)
     if isinstance(content, Mapping):
-        check(cast("Mapping[str, Any]", content), form_of(request))
+        check_content(cast("Mapping[str, Any]", content), form_fields(request))
 
 
-def _verdict(case: Case, rule: str | None, decision: Decision, *, skipped: bool = False) -> Verdict:
+def _make_verdict(case: Case, rule: str | None, decision: Decision, *, skipped: bool = False) -> Verdict:
     answer = decision.answer
-    got = "-" if skipped else outcome(answer)
-    if answer is not None and outcome(answer) == "answer":
-        got = f"answer {as_json(subject(answer, case.request))}"
-    result: Result = "skipped" if skipped else "pass" if fits(case.expected, answer, case.request) else "fail"
+    got = "-" if skipped else classify_answer(answer)
+    if answer is not None and classify_answer(answer) == "answer":
+        got = f"answer {as_json(compared_content(answer, case.request))}"
+    result: Result = "skipped" if skipped else "pass" if is_expected(case.expected, answer, case.request) else "fail"
     tokens = decision.tokens
     return Verdict(
         case=case.name,
         result=result,
-        expected=case.expected.words[:MAX_GOT_CHARS],
+        expected=case.expected.summary[:MAX_GOT_CHARS],
         got=got[:MAX_GOT_CHARS],
         rule=rule,
         why=clean(decision.why) if decision.why else None,
@@ -161,8 +162,8 @@ def _verdict(case: Case, rule: str | None, decision: Decision, *, skipped: bool 
 
 
 async def _run(rule: Rule, request: PendingRequest) -> Answer | None:
-    return await program.run(rule.command or (), request, rule.timeout_s, lambda _: None)
+    return await program.run_program(rule.command or (), request, rule.timeout_s, lambda _: None)
 
 
-async def _nobody(name: str, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
+async def _ask_no_model(name: str, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
     raise AssertionError(name, body, timeout_s)  # such cases are skipped

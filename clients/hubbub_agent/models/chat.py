@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from hubbub_agent.models.endpoint import Chat
-from hubbub_agent.rules.conditions import blocks
-from hubbub_agent.rules.limits import Use
+from hubbub_agent.rules.conditions import content_blocks
+from hubbub_agent.rules.limits import ModelUsage
 from hubbub_agent.rules.problems import AnswerProblem
 from hubbub_agent.rules.rulebook import Answer
 from hubbub_client import payload
@@ -28,10 +28,10 @@ class TokenUsage:
     input: int
     output: int
 
-    def use(self, chat: Chat) -> Use:
+    def use(self, chat: Chat) -> ModelUsage:
         """Return the total, and its cost by the prices of the rules."""
         cost = (self.input * chat.input_price + self.output * chat.output_price) / 1_000_000
-        return Use(self.input + self.output, cost, 1)
+        return ModelUsage(self.input + self.output, cost, 1)
 
     def __add__(self, other: "TokenUsage") -> "TokenUsage":
         return TokenUsage(self.input + other.input, self.output + other.output)
@@ -46,37 +46,37 @@ class ModelReply:
     tokens: TokenUsage | None
 
 
-def most(body: Mapping[str, Any]) -> TokenUsage:
+def max_usage(body: Mapping[str, Any]) -> TokenUsage:
     """Return an upper bound for one request: a token is at least one byte of what is sent."""
     return TokenUsage(len(payload.dumps(body)), body["max_tokens"])
 
 
-def completion(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
+def build_request(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
     """Build the endpoint's request from the params of `sampling/createMessage` (MCP client/sampling)."""
     system = [text for text in (chat.system, params.get("systemPrompt")) if text]
     messages: list[dict[str, Any]] = [{"role": "system", "content": text} for text in system]
     for message in payload.as_objects(params.get("messages")):
-        messages += _messages(str(message.get("role")), blocks(message.get("content")))
+        messages += _convert_message(str(message.get("role")), content_blocks(message.get("content")))
     body: dict[str, Any] = {
-        "model": _model(chat, params),
+        "model": _choose_model(chat, params),
         "messages": messages,
-        "max_tokens": _at_most(params.get("maxTokens"), chat.max_tokens),
+        "max_tokens": _output_limit(params.get("maxTokens"), chat.max_tokens),
     }
     if is_finite(temperature := params.get("temperature")):
         body["temperature"] = temperature
     if stops := payload.as_list(params.get("stopSequences")):
         body["stop"] = stops[:MAX_STOPS]
     if tools := payload.as_objects(params.get("tools")):
-        body["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
+        body["tools"] = [{"type": "function", "function": _function_spec(tool)} for tool in tools]
         if mode := payload.as_object(params.get("toolChoice")).get("mode"):
             body["tool_choice"] = mode
     return body
 
 
-def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> ModelReply:
+def parse_reply(completion: Mapping[str, Any], requested_model: str, *, with_tools: bool) -> ModelReply:
     """Convert a completion to the MCP result. Raises ValueError, TypeError, KeyError or IndexError."""
-    choice = said["choices"][0]
-    message, why = payload.as_object(choice["message"]), choice.get("finish_reason")
+    choice = completion["choices"][0]
+    message, finish_reason = payload.as_object(choice["message"]), choice.get("finish_reason")
     text = message.get("content")
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if isinstance(text, str) and text else []
     if with_tools:
@@ -85,35 +85,36 @@ def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> ModelRepl
             use = {"id": call["id"], "name": function["name"], "input": json.loads(function.get("arguments") or "{}")}
             content.append({"type": "tool_use", **use})
     if not content:
-        raise ValueError(f"it has no text (finish_reason {why})")
-    model = str(said.get("model") or asked)
+        raise ValueError(f"it has no text (finish_reason {finish_reason})")
+    model = str(completion.get("model") or requested_model)
+    is_single_text = len(content) == 1 and content[0]["type"] == "text"
     result = {
         "role": "assistant",
-        "content": content if len(content) > 1 or content[0]["type"] != "text" else content[0],
+        "content": content[0] if is_single_text else content,
         "model": model,
-        "stopReason": STOP_REASONS.get(str(why), str(why or "endTurn")),
+        "stopReason": STOP_REASONS.get(str(finish_reason), str(finish_reason or "endTurn")),
     }
-    return ModelReply({"result": result}, model, tokens_of(said))
+    return ModelReply({"result": result}, model, reported_usage(completion))
 
 
-def tokens_of(said: Mapping[str, Any]) -> TokenUsage | None:
+def reported_usage(completion: Mapping[str, Any]) -> TokenUsage | None:
     """Return the usage that a completion reports, if any."""
-    usage = payload.as_object(said.get("usage"))
+    usage = payload.as_object(completion.get("usage"))
     read, written = whole(usage.get("prompt_tokens")), whole(usage.get("completion_tokens"))
     return None if read is None and written is None else TokenUsage(read or 0, written or 0)
 
 
-def _at_most(asked: object, allowed: int) -> int:
+def _output_limit(requested: object, allowed: int) -> int:
     """Return the limit on output tokens: the server's, but at least 1 and at most that of the rule.
 
     A negative number means "no limit" at some endpoints, and would be credited to the usage.
     """
-    if not isinstance(asked, (int, float)) or not asked <= allowed:
+    if not isinstance(requested, (int, float)) or not requested <= allowed:  # NaN is not, either
         return allowed
-    return max(1, int(max(1.0, asked)))
+    return max(1, int(max(1.0, requested)))
 
 
-def _model(chat: Chat, params: Mapping[str, Any]) -> str:
+def _choose_model(chat: Chat, params: Mapping[str, Any]) -> str:
     preferences = payload.as_object(params.get("modelPreferences"))
     for hint in payload.as_objects(preferences.get("hints")):
         for pattern, model in chat.models.items():
@@ -122,16 +123,16 @@ def _model(chat: Chat, params: Mapping[str, Any]) -> str:
     return chat.model
 
 
-def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _function_spec(tool: Mapping[str, Any]) -> dict[str, Any]:
     function = {"name": tool.get("name"), "parameters": tool.get("inputSchema") or {"type": "object"}}
     return function | ({"description": tool["description"]} if tool.get("description") else {})
 
 
-def _messages(role: str, content: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _convert_message(role: str, content: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Convert one MCP message, which becomes several if it has results of tools."""
-    results = [_result(block) for block in content if block.get("type") == "tool_result"]
-    uses = [_use(block) for block in content if block.get("type") == "tool_use"]
-    parts = [_part(block) for block in content if block.get("type") not in ("tool_result", "tool_use")]
+    results = [_convert_tool_result(block) for block in content if block.get("type") == "tool_result"]
+    uses = [_convert_tool_use(block) for block in content if block.get("type") == "tool_use"]
+    parts = [_convert_block(block) for block in content if block.get("type") not in ("tool_result", "tool_use")]
     if not parts and not uses:
         return results
     message: dict[str, Any] = {"role": role, "content": parts or None}
@@ -140,7 +141,7 @@ def _messages(role: str, content: Sequence[Mapping[str, Any]]) -> list[dict[str,
     return [*results, message | ({"tool_calls": uses} if uses else {})]
 
 
-def _part(block: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_block(block: Mapping[str, Any]) -> dict[str, Any]:
     match block.get("type"):
         case "text":
             return {"type": "text", "text": str(block.get("text", ""))}
@@ -153,13 +154,15 @@ def _part(block: Mapping[str, Any]) -> dict[str, Any]:
             raise AnswerProblem(f"a model cannot be shown {other} {block.get('mimeType', '')}".strip())
 
 
-def _use(block: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_tool_use(block: Mapping[str, Any]) -> dict[str, Any]:
     function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
     return {"id": block.get("id"), "type": "function", "function": function}
 
 
-def _result(block: Mapping[str, Any]) -> dict[str, Any]:
-    told = [part["text"] if part.get("type") == "text" else json.dumps(part) for part in blocks(block.get("content"))]
-    if not any(told) and (structured := block.get("structuredContent")) is not None:
-        told = [json.dumps(structured)]
-    return {"role": "tool", "tool_call_id": block.get("toolUseId"), "content": "\n".join(told)}
+def _convert_tool_result(block: Mapping[str, Any]) -> dict[str, Any]:
+    parts = content_blocks(block.get("content"))
+    texts = [part["text"] if part.get("type") == "text" else json.dumps(part) for part in parts]
+    structured = block.get("structuredContent")
+    if not any(texts) and structured is not None:
+        texts = [json.dumps(structured)]
+    return {"role": "tool", "tool_call_id": block.get("toolUseId"), "content": "\n".join(texts)}

@@ -22,14 +22,14 @@ from hubbub_shared.legible import clean
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 MAX_READ_BYTES = 64 * 1024
 MAX_EXCERPT_CHARS = 300
-AGAIN = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
+RETRYABLE_STATUSES = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
 """Statuses after which the same request may succeed."""
 
-REFUSED = frozenset((400, 404, 415, 422, 501))
+UNSUPPORTED_STATUSES = frozenset((400, 404, 415, 422, 501))
 """Statuses of an endpoint that does not know a part of the request."""
 
-PAUSE_S, MOST_PAUSE_S = 0.5, 30.0
-LIMITS = ("max_tokens", "max_completion_tokens")
+PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
+LIMIT_FIELDS = ("max_tokens", "max_completion_tokens")
 PATH = "/chat/completions"
 
 
@@ -48,30 +48,30 @@ class Dialect:
     learned: set[str] = field(default_factory=lambda: set[str]())
 
     @classmethod
-    def of(cls, chat: Chat) -> "Dialect":
+    def from_rules(cls, chat: Chat) -> "Dialect":
         """Return what the rules say, and else what is usual."""
         shapes = {"auto": ["schema", "object", "none"]}.get(chat.json_mode, [chat.json_mode])
-        return cls(LIMITS[0] if chat.limit_field == "auto" else chat.limit_field, shapes)
+        return cls(LIMIT_FIELDS[0] if chat.limit_field == "auto" else chat.limit_field, shapes)
 
-    def spoken(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def adapt(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return a request as this endpoint understands it."""
-        said = {key: value for key, value in body.items() if key not in ("max_tokens", "response_format")}
-        said[self.limit] = body["max_tokens"]
+        adapted = {key: value for key, value in body.items() if key not in ("max_tokens", "response_format")}
+        adapted[self.limit] = body["max_tokens"]
         if not self.temperature:
-            said.pop("temperature", None)
+            adapted.pop("temperature", None)
         if "response_format" in body and self.shapes[0] != "none":
-            whole: object = body["response_format"]
-            said["response_format"] = whole if self.shapes[0] == "schema" else {"type": "json_object"}
-        return said
+            schema: object = body["response_format"]
+            adapted["response_format"] = schema if self.shapes[0] == "schema" else {"type": "json_object"}
+        return adapted
 
-    def learn(self, chat: Chat, body: Mapping[str, Any], status: int, said: str) -> bool:
+    def learn_from_refusal(self, chat: Chat, body: Mapping[str, Any], status: int, said: str) -> bool:
         """Learn from a refusal; return whether to ask again in another way."""
         if status == 404 and not self.v1 and "v1" not in chat.base_url and "model" not in said.lower():
             self.v1 = True
             return True
-        if "limit" not in self.learned and chat.limit_field == "auto" and any(each in said for each in LIMITS):
+        if "limit" not in self.learned and chat.limit_field == "auto" and any(each in said for each in LIMIT_FIELDS):
             self.learned.add("limit")
-            self.limit = LIMITS[1 - LIMITS.index(self.limit)]
+            self.limit = LIMIT_FIELDS[1 - LIMIT_FIELDS.index(self.limit)]
             return True
         if self.temperature and "temperature" in body and "temperature" in said:
             self.temperature = False
@@ -89,7 +89,7 @@ class ModelEndpoint:
     def __init__(self, chat: Chat, client: httpx2.AsyncClient) -> None:
         self._chat = chat
         self._client = client
-        self._dialect = Dialect.of(chat)
+        self._dialect = Dialect.from_rules(chat)
 
     @classmethod
     @asynccontextmanager
@@ -106,7 +106,7 @@ class ModelEndpoint:
 
     async def ask(self, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
         """Return the completion. Raises AnswerProblem; NotAsked if no tokens were used."""
-        ends = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s
         try:
             with anyio.fail_after(timeout_s):
                 try:
@@ -114,37 +114,41 @@ class ModelEndpoint:
                     headers = await anyio.to_thread.run_sync(self._chat.all_headers, abandon_on_cancel=True)
                 except ValueError as error:
                     raise NotAsked(str(error)) from None
-                return await self._until_said(body, headers, ends)
+                return await self._ask_with_retries(body, headers, deadline)
         except TimeoutError:
             raise AnswerProblem(f"the model took longer than {timeout_s:g} s (timeout_s of the rule)") from None
 
-    async def _until_said(self, body: Mapping[str, Any], headers: Mapping[str, str], ends: float) -> Mapping[str, Any]:
+    async def _ask_with_retries(
+        self, body: Mapping[str, Any], headers: Mapping[str, str], deadline: float
+    ) -> Mapping[str, Any]:
+        """Ask until there is a completion, a refusal, or no time. Requests in another dialect are no retries."""
         tries = 0
         while True:
             tries += 1
             try:
-                status, content, after = await self._post(self._dialect.spoken(body), headers)
+                status, content, retry_after_s = await self._post_once(self._dialect.adapt(body), headers)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                problem = f"the model at {self._place} cannot be reached: {type(error).__name__} {error}".strip()
-                status, after = 0, None
+                problem = f"the model at {self._shown_url} cannot be reached: {type(error).__name__} {error}".strip()
+                status, retry_after_s = 0, None
             except httpx2.HTTPError as error:
                 raise AnswerProblem(f"the model's answer broke off: {type(error).__name__} {error}".strip()) from None
             else:
                 if 200 <= status < 300:
-                    return _completion(content)
-                said = _excerpt(content, headers.get(self._chat.api_key_header, "").removeprefix("Bearer "))
-                if status in REFUSED and self._dialect.learn(self._chat, body, status, said):
+                    return _parse_completion(content)
+                message = _excerpt(content, headers.get(self._chat.api_key_header, "").removeprefix("Bearer "))
+                is_unsupported = status in UNSUPPORTED_STATUSES
+                if is_unsupported and self._dialect.learn_from_refusal(self._chat, body, status, message):
                     tries -= 1
                     continue
-                problem = f"the model's endpoint {self._place} says {status}: {said}{_advice(status)}"
-            if (status and status not in AGAIN) or tries > self._chat.retries:
+                problem = f"the model's endpoint {self._shown_url} says {status}: {message}{_status_advice(status)}"
+            if (status and status not in RETRYABLE_STATUSES) or tries > self._chat.retries:
                 raise NotAsked(problem)
-            pause_s = _pause(tries) if after is None else after
-            if time.monotonic() + pause_s >= ends:
+            pause_s = _retry_pause_s(tries) if retry_after_s is None else retry_after_s
+            if time.monotonic() + pause_s >= deadline:
                 raise NotAsked(f"{problem}; it wants to be asked again in {pause_s:.0f} s, which is after timeout_s")
             await anyio.sleep(pause_s)
 
-    async def _post(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, bytes, float | None]:
+    async def _post_once(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, bytes, float | None]:
         content = bytearray()
         sent = {"content-type": "application/json", **headers}
         async with self._client.stream(
@@ -154,7 +158,7 @@ class ModelEndpoint:
                 content += chunk
                 if len(content) > MAX_RESPONSE_BYTES:
                     raise AnswerProblem(f"the model's answer is longer than {MAX_RESPONSE_BYTES} bytes")
-        return response.status_code, bytes(content), retry_after(response.headers.get("retry-after"))
+        return response.status_code, bytes(content), parse_retry_after(response.headers.get("retry-after"))
 
     @property
     def _url(self) -> httpx2.URL:
@@ -165,31 +169,31 @@ class ModelEndpoint:
         return url.copy_with(path=f"{path}{'/v1' if self._dialect.v1 else ''}{PATH}")
 
     @property
-    def _place(self) -> str:
+    def _shown_url(self) -> str:
         """Return the address as messages show it: a query or a user may be secret."""
         url = self._url
         return f"{url.scheme}://{url.netloc.decode()}{url.path}"
 
 
-def retry_after(said: str | None, now: datetime | None = None) -> float | None:
+def parse_retry_after(header: str | None, now: datetime | None = None) -> float | None:
     """Return the seconds of a Retry-After header: a number or a date; None for neither."""
-    if said is None:
+    if header is None:
         return None
-    if (seconds := whole_text(said.strip())) is not None:
+    if (seconds := whole_text(header.strip())) is not None:
         return max(0, seconds)
     try:
-        at = parsedate_to_datetime(said)
+        at = parsedate_to_datetime(header)
     except (ValueError, OverflowError):
         return None
     return max(0.0, (at - (now or datetime.now(UTC))).total_seconds()) if at.tzinfo is not None else None
 
 
-def _pause(tries: int) -> float:
+def _retry_pause_s(tries: int) -> float:
     # Stretched at random, so that agents that failed together do not ask again together.
-    return min(PAUSE_S * 2 ** (tries - 1), MOST_PAUSE_S) * random.uniform(1.0, 1.2)  # noqa: S311 - no secret
+    return min(PAUSE_S * 2 ** (tries - 1), MAX_PAUSE_S) * random.uniform(1.0, 1.2)  # noqa: S311 - no secret
 
 
-def _completion(content: bytes) -> Mapping[str, Any]:
+def _parse_completion(content: bytes) -> Mapping[str, Any]:
     try:
         said: object = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -200,12 +204,14 @@ def _completion(content: bytes) -> Mapping[str, Any]:
 
 
 def _excerpt(content: bytes, key: str) -> str:
-    """Return the beginning of what an endpoint said, without the key that it may have repeated."""
-    said = content[:MAX_READ_BYTES].decode(errors="replace")
-    return clean(" ".join((said.replace(key, "***") if key else said)[:MAX_EXCERPT_CHARS].split()))
+    """Return the beginning of what an endpoint answered, without the key that it may have repeated."""
+    text = content[:MAX_READ_BYTES].decode(errors="replace")
+    if key:
+        text = text.replace(key, "***")
+    return clean(" ".join(text[:MAX_EXCERPT_CHARS].split()))
 
 
-def _advice(status: int) -> str:
+def _status_advice(status: int) -> str:
     if status in (401, 403):
         return " (check the key that api_key_env, api_key_file or api_key_keyring names)"
     return " (check base_url and model)" if status == 404 else ""

@@ -13,7 +13,7 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 HeaderValue = Annotated[str, StringConstraints(pattern="^[ -~]*$")]
 Secret = Annotated[str, StringConstraints(pattern=r"^[^/]+/.+$")]
-KEYS = ("api_key_env", "api_key_file", "api_key_keyring")
+KEY_SOURCES = ("api_key_env", "api_key_file", "api_key_keyring")
 
 
 class Chat(BaseModel):
@@ -39,7 +39,7 @@ class Chat(BaseModel):
 
     @field_validator("base_url")
     @classmethod
-    def _address(cls, value: str) -> str:
+    def _check_address(cls, value: str) -> str:
         parts = urlsplit(value)
         try:
             usable = bool(value.isprintable() and parts.hostname and parts.port != 0)
@@ -50,8 +50,8 @@ class Chat(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _one_key(self) -> Self:
-        given = [name for name in KEYS if getattr(self, name) is not None]
+    def _check_single_key(self) -> Self:
+        given = [name for name in KEY_SOURCES if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"only one of {', '.join(given)} can have the key")
         return self
@@ -59,7 +59,7 @@ class Chat(BaseModel):
     def api_key(self) -> str | None:
         """Return the key, which is never in the file of rules. Raises ValueError if it is missing or no header can have
         it."""
-        for name, read in zip(KEYS, (_from_environment, _from_file, _from_keyring), strict=True):
+        for name, read in zip(KEY_SOURCES, (_read_environment, _read_file, _read_keyring), strict=True):
             if (where := getattr(self, name)) is None:
                 continue
             try:
@@ -67,7 +67,7 @@ class Chat(BaseModel):
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
             # The key itself must not be in the message, which is printed and audited.
-            if not (key and _can_be_sent(key)):
+            if not (key and _is_header_value(key)):
                 wrong = "has characters that no header can have, such as a line break" if key else "is empty"
                 raise ValueError(f"{name}: the key at {where} {wrong}; put the key there, and nothing else")
             return key
@@ -80,17 +80,17 @@ class Chat(BaseModel):
         return {**self.headers, **({self.api_key_header: f"Bearer {key}" if bearer else key} if key else {})}
 
 
-def _can_be_sent(text: str) -> bool:
+def _is_header_value(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-def _from_environment(name: str) -> str:
+def _read_environment(name: str) -> str:
     if not (key := os.environ.get(name)):
         raise ValueError(f"the environment has no {name}; set it, then start again")
     return key
 
 
-def _from_file(name: str) -> str:
+def _read_file(name: str) -> str:
     try:
         return Path(name).expanduser().read_text()
     except UnicodeDecodeError:
@@ -99,7 +99,7 @@ def _from_file(name: str) -> str:
         raise ValueError(str(error)) from None
 
 
-def _from_keyring(where: str) -> str:
+def _read_keyring(where: str) -> str:
     service, _, entry = where.partition("/")
     try:
         keyring: Any = import_module("keyring")

@@ -33,21 +33,20 @@ class Misfit(AnswerProblem):
     """The reply does not fit the form; the message names each problem."""
 
 
-def form_of(request: PendingRequest) -> Sequence[Field]:
-    """Return the fields of a form."""
+def form_fields(request: PendingRequest) -> Sequence[Field]:
     return fields(as_object(request.request).get("requestedSchema"))
 
 
-def schema(form: Sequence[Field]) -> dict[str, Any]:
+def content_schema(form: Sequence[Field]) -> dict[str, Any]:
     """Return the JSON Schema of a form's content, without anything of the server's that is no field."""
-    properties = {each.name: _shape(each) for each in form}
+    properties = {each.name: _property_schema(each) for each in form}
     required = [each.name for each in form if each.required]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def completion(chat: Chat, request: PendingRequest) -> dict[str, Any]:
+def build_request(chat: Chat, request: PendingRequest) -> dict[str, Any]:
     """Build the endpoint's request for a form."""
-    content = schema(form_of(request))
+    content = content_schema(form_fields(request))
     asked = {"server": request.server, "message": as_object(request.request).get("message"), "form": content}
     reply = {
         "type": "object",
@@ -70,17 +69,17 @@ def completion(chat: Chat, request: PendingRequest) -> dict[str, Any]:
     }
 
 
-def again(body: Mapping[str, Any], said: str, misfit: Misfit) -> dict[str, Any]:
-    """Build the request that has the model mend its reply."""
-    mend = f"This cannot be used: {misfit}. Reply with the whole JSON object again."
-    turns = ({"role": "assistant", "content": said}, {"role": "user", "content": mend})
+def build_correction(body: Mapping[str, Any], reply: str, misfit: Misfit) -> dict[str, Any]:
+    """Build the request that has the model correct its reply."""
+    correction = f"This cannot be used: {misfit}. Reply with the whole JSON object again."
+    turns = ({"role": "assistant", "content": reply}, {"role": "user", "content": correction})
     return {**body, "messages": [*body["messages"], *turns]}
 
 
-def text_of(said: Mapping[str, Any]) -> str:
+def completion_text(completion: Mapping[str, Any]) -> str:
     """Return the text of a completion. Raises AnswerProblem."""
     try:
-        text: object = said["choices"][0]["message"]["content"]
+        text: object = completion["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):
         text = None
     if not isinstance(text, str) or not text.strip():
@@ -88,9 +87,9 @@ def text_of(said: Mapping[str, Any]) -> str:
     return text
 
 
-def answer(said: str, form: Sequence[Field]) -> tuple[Answer, str]:
+def parse_reply(text: str, form: Sequence[Field]) -> tuple[Answer, str]:
     """Return the answer in a reply, and why it was given. Raises Misfit, or Escalated."""
-    reply = _object_in(said)
+    reply = _extract_object(text)
     why = clean(" ".join(str(reply.get("why") or "").split()))[:MAX_WHY_CHARS]
     match reply.get("action"):
         case "decline":
@@ -101,19 +100,19 @@ def answer(said: str, form: Sequence[Field]) -> tuple[Answer, str]:
             content = reply.get("content")
             if not isinstance(content, dict):
                 raise Misfit("content must be an object with the fields of the form")
-            check(cast("dict[str, Any]", content), form)
+            check_content(cast("dict[str, Any]", content), form)
             return {"accept": cast("dict[str, Any]", content)}, why
         case _:
             raise Misfit("action must be accept, decline or escalate")
 
 
-def check(content: Mapping[str, Any], form: Sequence[Field]) -> None:
+def check_content(content: Mapping[str, Any], form: Sequence[Field]) -> None:
     """Check content against a form. Raises Misfit, which names each field and what is wrong with it."""
     import jsonschema_rs  # 3 MB; only forms need it
 
     filled = {**{each.name: each.default for each in form if each.default is not None}, **content}
     try:
-        checker = jsonschema_rs.validator_for(schema(form), validate_formats=True)
+        checker = jsonschema_rs.validator_for(content_schema(form), validate_formats=True)
         problems = [
             f"{'.'.join(map(str, each.instance_path)) or 'content'}: {each.message}"
             for each in islice(checker.iter_errors(filled), MAX_PROBLEMS)
@@ -124,41 +123,45 @@ def check(content: Mapping[str, Any], form: Sequence[Field]) -> None:
         raise Misfit(clean("; ".join(problems)))
 
 
-def _shape(field: Field) -> dict[str, Any]:
-    told = {"title": field.title, "description": field.description, "default": field.default}
-    shape: dict[str, Any] = {key: value for key, value in told.items() if value is not None}
+def _property_schema(field: Field) -> dict[str, Any]:
+    described = {"title": field.title, "description": field.description, "default": field.default}
+    schema: dict[str, Any] = {key: value for key, value in described.items() if value is not None}
     values = [value for value, _ in field.choices]
-    bounds = {
-        "string": ("minLength", "maxLength"),
-        "integer": ("minimum", "maximum"),
-        "number": ("minimum", "maximum"),
-        "choices": ("minItems", "maxItems"),
-    }.get(field.kind, ("", ""))
+    minimum_key, maximum_key = "", ""
     match field.kind:
         case "choice":
-            shape |= {"type": "string", "enum": values}
+            schema |= {"type": "string", "enum": values}
         case "choices":
-            shape |= {"type": "array", "items": {"type": "string", "enum": values}}
+            schema |= {"type": "array", "items": {"type": "string", "enum": values}}
+            minimum_key, maximum_key = "minItems", "maxItems"
         case "json":
-            shape |= {"type": "array", "items": {"type": field.item.kind}} if field.item is not None else {}
+            if field.item is not None:
+                schema |= {"type": "array", "items": {"type": field.item.kind}}
+        case "string":
+            schema["type"] = "string"
+            minimum_key, maximum_key = "minLength", "maxLength"
         case kind:
-            shape["type"] = kind
-    if field.choices and any(value != title for value, title in field.choices):
+            schema["type"] = kind
+            minimum_key, maximum_key = "minimum", "maximum"
+    if minimum_key and field.minimum is not None:
+        schema[minimum_key] = field.minimum
+    if maximum_key and field.maximum is not None:
+        schema[maximum_key] = field.maximum
+    if any(value != title for value, title in field.choices):
         meanings = ", ".join(f"{value} = {title}" for value, title in field.choices)
-        shape["description"] = " ".join(part for part in (field.description, f"({meanings})") if part)
+        schema["description"] = " ".join(part for part in (field.description, f"({meanings})") if part)
     if field.format in EXAMPLES:
-        shape["format"] = field.format
-    limits = zip(bounds, (field.minimum, field.maximum), strict=True)
-    return shape | {name: value for name, value in limits if name and value is not None}
+        schema["format"] = field.format
+    return schema
 
 
-def _object_in(said: str) -> Mapping[str, Any]:
+def _extract_object(text: str) -> Mapping[str, Any]:
     """Return the JSON object of a reply, also one between other words or in a block of code."""
-    start, end = said.find("{"), said.rfind("}")
+    start, end = text.find("{"), text.rfind("}")
     try:
-        found: object = json.loads(said[start : end + 1]) if 0 <= start < end else None
+        document: object = json.loads(text[start : end + 1]) if 0 <= start < end else None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise Misfit("the reply must be one JSON object")
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", document)

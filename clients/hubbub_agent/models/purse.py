@@ -8,14 +8,14 @@ from typing import Any
 import anyio
 
 from hubbub_agent.decision import OverBudget
-from hubbub_agent.models.chat import most, tokens_of
+from hubbub_agent.models.chat import max_usage, reported_usage
 from hubbub_agent.models.client import ModelEndpoint, NotAsked
-from hubbub_agent.rules.limits import NOTHING, OverLimit, UsageMeter, Use
+from hubbub_agent.rules.limits import NO_USAGE, ModelUsage, OverLimit, UsageMeter
 from hubbub_agent.rules.rulebook import Rulebook
 from hubbub_agent.usage_ledger import UsageLedger
 
 
-class Purse:
+class ModelBudget:
     """The models of the rules, and what may still be spent on them. `say` gets messages for the operator."""
 
     def __init__(
@@ -30,15 +30,16 @@ class Purse:
         self._say = say
         self._ledger = ledger
         self._meter = UsageMeter(rules.limits, ledger.read() if ledger is not None else ())
-        # The limits that were said and still hold: one that allows nothing, and one that has no room for a request.
-        self._said: dict[str, str] = {}
+        # The limits that the operator knows of and that still hold: "all" allows nothing, "one" has no room for a
+        # request.
+        self._announced: dict[str, str] = {}
         self._settled = anyio.Event()
 
     @classmethod
     @asynccontextmanager
     async def open(
         cls, rules: Rulebook, say: Callable[[str], None], ledger: UsageLedger | None = None
-    ) -> AsyncGenerator["Purse"]:
+    ) -> AsyncGenerator["ModelBudget"]:
         """Open the endpoints of all models; `ledger` keeps usage over restarts. Raises LedgerProblem."""
         async with AsyncExitStack() as stack:
             endpoints = {
@@ -46,18 +47,18 @@ class Purse:
             }
             yield cls(rules, endpoints, say, ledger)
 
-    def over(self) -> str | None:
-        """Return the name of a limit that is reached, else None; the first time it is said."""
-        limit = self._meter.over(time.time())
+    def reached_limit(self) -> str | None:
+        """Return the name of a limit that is reached, else None; the operator is told the first time."""
+        limit = self._meter.reached_limit(time.time())
         if limit is None:
-            self._said.pop("all", None)
+            self._announced.pop("all", None)
         else:
-            self._say_once("all", limit)
+            self._announce_once("all", limit)
         return limit
 
-    def answering(self) -> None:
+    def count_answer(self) -> None:
         """Count an answer when it begins, whatever becomes of it."""
-        self._meter.answering(time.time())
+        self._meter.count_answer(time.time())
 
     async def ask(self, name: str, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
         """Ask a model: reserve the most that it may take, and settle with the reported usage.
@@ -65,32 +66,32 @@ class Purse:
         Raises OverBudget, or AnswerProblem.
         """
         model = self._rules.chat[name]
-        reserve = most(body).use(model)
+        most = max_usage(body).use(model)
         try:
-            while (reserved := self._meter.reserve(reserve, time.time())) is None:
+            while (ticket := self._meter.reserve(most, time.time())) is None:
                 await self._settled.wait()
         except OverLimit as limit:
-            self._say_once("one", str(limit), reserve)
+            self._announce_once("one", str(limit), most)
             raise OverBudget(str(limit)) from None
-        self._said.pop("one", None)
-        used = reserve
+        self._announced.pop("one", None)
+        used = most
         try:
-            self._keep()  # before it is spent: a killed agent must not forget it
-            said = await self._endpoints[name].ask(body, timeout_s)
-            if (tokens := tokens_of(said)) is not None:
+            self._save_usage()  # before it is spent: a killed agent must not forget it
+            completion = await self._endpoints[name].ask(body, timeout_s)
+            if (tokens := reported_usage(completion)) is not None:
                 used = tokens.use(model)
         except NotAsked:
-            used = NOTHING
+            used = NO_USAGE
             raise
         finally:
-            self._meter.settle(reserved, used, time.time())
+            self._meter.settle(ticket, used, time.time())
             self._settled.set()
             self._settled = anyio.Event()
             with suppress(NotAsked):  # then the next request is refused for it
-                self._keep()
-        return said
+                self._save_usage()
+        return completion
 
-    def _keep(self) -> None:
+    def _save_usage(self) -> None:
         if self._ledger is None:
             return
         try:
@@ -98,7 +99,7 @@ class Purse:
         except OSError as error:
             raise NotAsked(f"the usage cannot be kept, so no model is asked: {error}") from None
 
-    def _say_once(self, kind: str, limit: str, wanted: Use = NOTHING) -> None:
-        if limit not in self._said.values():
-            self._say(self._meter.says(limit, time.time(), wanted))
-        self._said[kind] = limit
+    def _announce_once(self, scope: str, limit: str, requested: ModelUsage = NO_USAGE) -> None:
+        if limit not in self._announced.values():
+            self._say(self._meter.describe_limit(limit, time.time(), requested))
+        self._announced[scope] = limit

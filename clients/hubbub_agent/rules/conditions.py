@@ -15,10 +15,10 @@ from hubbub_client.data.records import PendingRequest
 from hubbub_client.numbers import is_finite
 from hubbub_client.payload import as_list, as_object, as_objects
 
-MOST_TEXT = 20_000
+MAX_TEXT_CHARS = 20_000
 """Characters of a server's text that a pattern is searched in."""
 
-MOST_PATTERN_BYTES = 1024 * 1024
+MAX_PATTERN_BYTES = 1024 * 1024
 """Memory that a compiled pattern may take."""
 
 
@@ -29,7 +29,7 @@ class Pattern:
         import jsonschema_rs  # 3 MB; only rules with patterns need it
 
         # The engine has no backtracking, so that no text can make it slow. A schema is its way in.
-        options = jsonschema_rs.RegexOptions(size_limit=MOST_PATTERN_BYTES)
+        options = jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES)
         try:
             self._checker = jsonschema_rs.validator_for({"pattern": written}, pattern_options=options)
         except ValueError:
@@ -37,18 +37,18 @@ class Pattern:
                 f"not a regular expression that can be used: {written!r}; look-around and backreferences are not there"
             ) from None
 
-    def found(self, text: str) -> bool:
+    def matches(self, text: str) -> bool:
         """Return whether it occurs in the text."""
-        return self._checker.is_valid(text[:MOST_TEXT])
+        return self._checker.is_valid(text[:MAX_TEXT_CHARS])
 
 
 @lru_cache(maxsize=1000)
-def pattern(written: str) -> Pattern:
+def compile_pattern(written: str) -> Pattern:
     """Return a compiled pattern. Raises ValueError."""
-    return Pattern(_flags(written))
+    return Pattern(_with_flag_group(written))
 
 
-def _flags(written: str) -> str:
+def _with_flag_group(written: str) -> str:
     # `(?i)` alone at the front is what most people write; the engine knows it as a group.
     for flags in ("(?i)", "(?s)", "(?is)", "(?si)", "(?m)", "(?im)"):
         if written.startswith(flags):
@@ -56,7 +56,7 @@ def _flags(written: str) -> str:
     return written
 
 
-class Value(BaseModel):
+class ValueCondition(BaseModel):
     """A condition on the value that a form proposes for a field: its default, or the only value that it allows."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -69,67 +69,67 @@ class Value(BaseModel):
 
     @field_validator("one_of", mode="before")
     @classmethod
-    def _tuple(cls, value: object) -> object:
+    def _as_tuple(cls, value: object) -> object:
         return tuple(as_list(cast("object", value))) if isinstance(value, list) else value
 
     @model_validator(mode="after")
-    def _usable(self) -> Self:
+    def _check_usable(self) -> Self:
         if not self.model_fields_set:
             raise ValueError("needs one of equals, one_of, min, max, matches")
         if self.matches is not None:
-            pattern(self.matches)
+            compile_pattern(self.matches)
         return self
 
-    def holds(self, value: object) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether a proposed value meets all that is asked of it."""
-        if "equals" in self.model_fields_set and not _same(value, self.equals):
+        if "equals" in self.model_fields_set and not _is_same_json(value, self.equals):
             return False
-        if self.one_of is not None and not any(_same(value, each) for each in self.one_of):
+        if self.one_of is not None and not any(_is_same_json(value, each) for each in self.one_of):
             return False
         if self.min is not None and not (is_finite(value) and value >= self.min):
             return False
         if self.max is not None and not (is_finite(value) and value <= self.max):
             return False
-        return self.matches is None or (isinstance(value, str) and pattern(self.matches).found(value))
+        return self.matches is None or (isinstance(value, str) and compile_pattern(self.matches).matches(value))
 
 
-def _same(one: object, other: object) -> bool:
+def _is_same_json(one: object, other: object) -> bool:
     """Compare as JSON does: true is not 1."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
-def words(request: PendingRequest) -> str:
+def request_text(request: PendingRequest) -> str:
     """Return the text of a pending request: the message of an elicitation, the texts of a sampling."""
     params = as_object(request.request)
     if request.kind != "sampling":
-        return str(params.get("message", ""))[:MOST_TEXT]
+        return str(params.get("message", ""))[:MAX_TEXT_CHARS]
     found = [str(params.get("systemPrompt", ""))]
     for message in as_objects(params.get("messages")):
-        found += [str(block.get("text", "")) for block in blocks(message.get("content"))]
-    return "\n".join(filter(None, found))[:MOST_TEXT]
+        found += [str(block.get("text", "")) for block in content_blocks(message.get("content"))]
+    return "\n".join(filter(None, found))[:MAX_TEXT_CHARS]
 
 
-def blocks(content: object) -> list[Mapping[str, Any]]:
+def content_blocks(content: object) -> list[Mapping[str, Any]]:
     """Return the content of a sampling message, one block or several, as a list."""
     return [*as_objects(cast("object", content) if isinstance(content, list) else [content])]
 
 
-def titles(params: Mapping[str, Any]) -> list[str]:
+def form_titles(params: Mapping[str, Any]) -> list[str]:
     """Return the titles of a form and of its fields."""
     schema = as_object(params.get("requestedSchema"))
-    found = [schema.get("title"), *(as_object(each).get("title") for each in properties(params).values())]
+    found = [schema.get("title"), *(as_object(each).get("title") for each in form_properties(params).values())]
     return [title for title in found if isinstance(title, str)]
 
 
-def properties(params: Mapping[str, Any]) -> Mapping[str, Any]:
+def form_properties(params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields of a form, by name."""
     return as_object(as_object(params.get("requestedSchema")).get("properties"))
 
 
-def proposed(params: Mapping[str, Any]) -> Mapping[str, Any]:
+def proposed_values(params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a form proposes: for each field its default, or the only value that it allows."""
     found: dict[str, Any] = {}
-    for name, spec in properties(params).items():
+    for name, spec in form_properties(params).items():
         field = as_object(spec)
         allowed = as_list(field.get("enum"))
         if field.get("default") is not None:
@@ -139,7 +139,7 @@ def proposed(params: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def host(params: Mapping[str, Any]) -> str:
+def page_host(params: Mapping[str, Any]) -> str:
     """Return the host of a page to visit, empty if there is none."""
     try:
         return urlsplit(str(params.get("url", ""))).hostname or ""
@@ -147,6 +147,6 @@ def host(params: Mapping[str, Any]) -> str:
         return ""
 
 
-def found(written: str | None, texts: list[str]) -> bool:
+def any_text_matches(written: str | None, texts: list[str]) -> bool:
     """Return whether a pattern occurs in one of the texts; without a pattern it always does."""
-    return written is None or any(pattern(written).found(text) for text in texts)
+    return written is None or any(compile_pattern(written).matches(text) for text in texts)

@@ -4,6 +4,7 @@ import itertools
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -31,24 +32,24 @@ class UsageLimits(BaseModel):
     cost_per_run: float | None = Field(default=None, gt=0, strict=False)
 
     @property
-    def outlive_a_run(self) -> bool:
+    def need_earlier_runs(self) -> bool:
         """Return whether usage of earlier runs counts."""
         return any(name.endswith(("_hour", "_day")) and value is not None for name, value in self)
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ModelUsage:
     """Usage of a model; `requests` counts what it was asked."""
 
     tokens: int = 0
     cost: float = 0.0
     requests: int = 0
 
-    def __add__(self, other: "Use") -> "Use":
-        return Use(self.tokens + other.tokens, self.cost + other.cost, self.requests + other.requests)
+    def __add__(self, other: "ModelUsage") -> "ModelUsage":
+        return ModelUsage(self.tokens + other.tokens, self.cost + other.cost, self.requests + other.requests)
 
 
-NOTHING = Use()
+NO_USAGE = ModelUsage()
 
 
 @dataclass(slots=True)
@@ -56,7 +57,15 @@ class Minute:
     """Usage within one minute; `since` is in seconds since 1970."""
 
     since: float
-    use: Use = NOTHING
+    use: ModelUsage = NO_USAGE
+
+
+class LimitUsage(NamedTuple):
+    """A limit, and how much of it is used."""
+
+    name: str
+    used: float
+    allowed: float
 
 
 class UsageMeter:
@@ -70,77 +79,79 @@ class UsageMeter:
         self._limits = limits
         self._answers: deque[float] = deque(maxlen=limits.answers_per_minute or 1)
         self._minutes: deque[Minute] = deque(earlier, maxlen=int(DAY_S / MINUTE_S) + 1)
-        self._reserved: dict[int, Use] = {}
-        self._run = NOTHING
-        self._numbers = itertools.count()
+        self._reserved: dict[int, ModelUsage] = {}
+        self._run = NO_USAGE
+        self._tickets = itertools.count()
 
-    def over(self, now: float) -> str | None:
+    def reached_limit(self, now: float) -> str | None:
         """Return the name of a limit that is reached, else None."""
-        limits = self._limits
-        if len(self._answers) == limits.answers_per_minute and now - self._answers[0] < MINUTE_S:
+        max_answers = self._limits.answers_per_minute
+        if len(self._answers) == max_answers and now - self._answers[0] < MINUTE_S:
             return "answers_per_minute"
-        return next((name for name, used, most in self._kinds(now, NOTHING) if used >= most), None)
+        return next((limit.name for limit in self._usage_of_limits(now) if limit.used >= limit.allowed), None)
 
-    def says(self, name: str, now: float, wanted: Use = NOTHING) -> str:
-        """Return a limit in words: how much is used of how much, and when it allows more at the latest; or that it has
-        no room for the most that a request may take, `wanted`."""
-        used = {each: (used, most) for each, used, most in self._kinds(now, NOTHING)}.get(name)
-        counted = f" ({used[0]:,.6g} of {used[1]:,.6g} used)" if used else ""
+    def describe_limit(self, name: str, now: float, requested: ModelUsage = NO_USAGE) -> str:
+        """Return a limit in words: how much is used of how much, and when it allows more at the latest.
+
+        A limit that is not reached is described as one without room for `requested`, the most that a request may take.
+        """
+        limit = next((limit for limit in self._usage_of_limits(now) if limit.name == name), None)
+        counted = f" ({limit.used:,.6g} of {limit.allowed:,.6g} used)" if limit else ""
+        resource, _, span = name.rpartition("_per_")
+        if limit and limit.used < limit.allowed and requested != NO_USAGE:
+            request = f"a request that may take {getattr(requested, resource):,.6g}"
+            return f"{name} has no room for {request}{counted}, so people answer it: raise it, or lower max_tokens"
         until = {"hour": "for at most an hour", "day": "for at most a day", "minute": "for at most a minute"}
-        what, _, span = name.rpartition("_per_")
-        if used and used[0] < used[1] and wanted != NOTHING:
-            most = f"a request that may take {getattr(wanted, what):,.6g}"
-            return f"{name} has no room for {most}{counted}, so people answer it: raise it, or lower max_tokens"
         return f"{name} is reached{counted}: {until.get(span, 'until the agent is started again')}, people answer"
 
-    def reserve(self, most: Use, now: float) -> int | None:
+    def reserve(self, most: ModelUsage, now: float) -> int | None:
         """Reserve the most that a request may take; return a ticket for `settle`, None while other reservations are in
         the way.
 
         Raises OverLimit if the limits would not allow it even without them.
         """
-        for name, used, limit in self._kinds(now, most):
-            if used > limit:
-                raise OverLimit(name)
-        aside = sum(self._reserved.values(), most)
-        if any(used > limit for _, used, limit in self._kinds(now, aside)):
+        for limit in self._usage_of_limits(now, most):
+            if limit.used > limit.allowed:
+                raise OverLimit(limit.name)
+        all_reserved = sum(self._reserved.values(), most)
+        if any(limit.used > limit.allowed for limit in self._usage_of_limits(now, all_reserved)):
             return None
-        number = next(self._numbers)
-        self._reserved[number] = most
-        return number
+        ticket = next(self._tickets)
+        self._reserved[ticket] = most
+        return ticket
 
-    def settle(self, number: int, used: Use, now: float) -> None:
+    def settle(self, ticket: int, used: ModelUsage, now: float) -> None:
         """Replace a reservation by the real usage."""
-        del self._reserved[number]
+        del self._reserved[ticket]
         # A clock that was set back adds to the last minute.
         if not self._minutes or now - self._minutes[-1].since >= MINUTE_S:
             self._minutes.append(Minute(now))
         self._minutes[-1].use += used
         self._run += used
 
-    def answering(self, now: float) -> None:
+    def count_answer(self, now: float) -> None:
         """Count an answer when it begins, whatever becomes of it."""
         self._answers.append(now)
 
     def minutes(self, now: float) -> list[Minute]:
         """Return the usage of the last day, with what is reserved as if it were used: for the next run."""
-        kept = [minute for minute in self._minutes if minute.since > now - DAY_S]
-        aside = sum(self._reserved.values(), NOTHING)
-        return [*kept, Minute(now, aside)] if aside != NOTHING else kept
+        last_day = [minute for minute in self._minutes if minute.since > now - DAY_S]
+        reserved = sum(self._reserved.values(), NO_USAGE)
+        return [*last_day, Minute(now, reserved)] if reserved != NO_USAGE else last_day
 
-    def _kinds(self, now: float, more: Use) -> list[tuple[str, float, float]]:
-        """Return for each limit of the model: its name, the usage including `more`, and the limit."""
+    def _usage_of_limits(self, now: float, more: ModelUsage = NO_USAGE) -> list[LimitUsage]:
+        """Return each limit of the model that is set, with the usage including `more`."""
         spans = {
-            "hour": self._used(now - HOUR_S) + more,
-            "day": self._used(now - DAY_S) + more,
+            "hour": self._used_since(now - HOUR_S) + more,
+            "day": self._used_since(now - DAY_S) + more,
             "run": self._run + more,
         }
         return [
-            (f"{what}_per_{span}", getattr(used, what), most)
-            for what in ("requests", "tokens", "cost")
+            LimitUsage(f"{resource}_per_{span}", getattr(used, resource), allowed)
+            for resource in ("requests", "tokens", "cost")
             for span, used in spans.items()
-            if (most := getattr(self._limits, f"{what}_per_{span}")) is not None
+            if (allowed := getattr(self._limits, f"{resource}_per_{span}")) is not None
         ]
 
-    def _used(self, since: float) -> Use:
-        return sum((minute.use for minute in self._minutes if minute.since > since), NOTHING)
+    def _used_since(self, since: float) -> ModelUsage:
+        return sum((minute.use for minute in self._minutes if minute.since > since), NO_USAGE)

@@ -21,7 +21,7 @@ class AnswerProblem(Exception):
     """A program or model gave no usable answer."""
 
 
-def problem(
+def describe_error(
     error: ValidationError, document: Mapping[str, Any], known: Mapping[str, type[BaseModel]], source: str | None
 ) -> str:
     """Return the first error in one line. `known` has the model of each table; `source` is the file's text."""
@@ -29,16 +29,16 @@ def problem(
     steps = [str(part) for part in first["loc"] if not str(part).startswith(("dict[", "literal["))]
     why = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        why = _unknown(steps[-1], known[steps[0]].model_fields if len(steps) > 1 and steps[0] in known else ())
+        why = _unknown_key(steps[-1], known[steps[0]].model_fields if len(steps) > 1 and steps[0] in known else ())
         if len(steps) == 1:
-            why = _unknown(steps[0], known[""].model_fields)
+            why = _unknown_key(steps[0], known[""].model_fields)
     elif first["type"] == "missing":
         why = "is required"
-    where = place(steps, document, source)
+    where = describe_place(steps, document, source)
     return f"{where}: {why}" if where else why
 
 
-def place(steps: Sequence[str], document: Mapping[str, Any], source: str | None) -> str:
+def describe_place(steps: Sequence[str], document: Mapping[str, Any], source: str | None) -> str:
     """Return where something stands: `rule 'lunch' (line 3).says`; rules are counted from 1."""
     index = whole_text(steps[1]) if len(steps) > 1 and steps[0] == "rule" else None
     if index is None:
@@ -55,6 +55,6 @@ def rule_name(index: int, document: Mapping[str, Any], source: str | None) -> st
     return f"{shown} (line {starts[index]})" if len(starts) == len(rules) and index < len(starts) else shown
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
+def _unknown_key(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, list(known), n=1)
     return f"unknown key; did you mean {near[0]!r}?" if near else "unknown key; docs/agents.md lists all keys"

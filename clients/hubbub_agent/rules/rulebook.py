@@ -7,23 +7,23 @@ import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from hubbub_agent.models.endpoint import Chat, Text
 from hubbub_agent.rules.conditions import (
-    Value,
-    found,
-    host,
-    pattern,
-    properties,
-    proposed,
-    titles,
-    words,
+    ValueCondition,
+    any_text_matches,
+    compile_pattern,
+    form_properties,
+    form_titles,
+    page_host,
+    proposed_values,
+    request_text,
 )
 from hubbub_agent.rules.limits import UsageLimits
-from hubbub_agent.rules.problems import ConfigProblem, problem, rule_name
+from hubbub_agent.rules.problems import ConfigProblem, describe_error, rule_name
 from hubbub_client.data.records import PendingRequest, RequestKind
 from hubbub_client.payload import as_object
 
@@ -35,24 +35,24 @@ FieldType = Literal["string", "number", "integer", "boolean", "array", "any"]
 ELICITATION = frozenset[RequestKind](("elicitation_form", "elicitation_url"))
 FORM = frozenset[RequestKind](("elicitation_form",))
 REFUSABLE = frozenset[RequestKind](("sampling", "roots"))
-EVERY = ELICITATION | REFUSABLE
+ALL_KINDS = ELICITATION | REFUSABLE
 
-GIVES: Mapping[str, frozenset[RequestKind]] = {
+ANSWERABLE_KINDS: Mapping[str, frozenset[RequestKind]] = {
     "accept": ELICITATION,
     "approve": FORM,
     "decline": ELICITATION,
     "cancel": ELICITATION,
     "reject": REFUSABLE,
     "text": frozenset(("sampling",)),
-    "result": EVERY,
-    "command": EVERY,
+    "result": ALL_KINDS,
+    "command": ALL_KINDS,
     "chat": frozenset(("sampling", "elicitation_form")),
-    "escalate": EVERY,
-    "leave": EVERY,
+    "escalate": ALL_KINDS,
+    "leave": ALL_KINDS,
 }
 """Kinds of pending requests that each action can answer."""
 
-LEAVES = frozenset(("escalate", "leave"))
+LEAVING_ACTIONS = frozenset(("escalate", "leave"))
 """Actions that leave a pending request to people."""
 
 
@@ -71,7 +71,7 @@ class Rule(_Strict):
     host: Text | None = None
     fields: Mapping[str, FieldType] | None = None
     other_fields: bool = True
-    values: Mapping[str, Value] | None = None
+    values: Mapping[str, ValueCondition] | None = None
 
     approve: Literal[True] | None = None
     accept: Literal[True] | dict[str, Any] | None = None
@@ -90,37 +90,41 @@ class Rule(_Strict):
 
     @field_validator("kind", "command", mode="before")
     @classmethod
-    def _tuple(cls, value: object) -> object:
+    def _as_tuple(cls, value: object) -> object:
         if isinstance(value, list):
             return tuple(cast("list[object]", value))
         return (value,) if isinstance(value, str) else value
 
     @field_validator("values", mode="before")
     @classmethod
-    def _values(cls, value: object) -> object:
+    def _read_bare_values(cls, value: object) -> object:
+        """Read a bare value as `{equals = value}`."""
         if not isinstance(value, Mapping):
             return value
-        given = cast("Mapping[str, object]", value)
         return {
-            name: cast("object", each) if isinstance(each, Mapping | Value) else _equals(each)
-            for name, each in given.items()
+            name: cast("object", condition)
+            if isinstance(condition, Mapping | ValueCondition)
+            else {"equals": condition}
+            for name, condition in cast("Mapping[str, object]", value).items()
         }
 
     @field_validator("says", "title")
     @classmethod
-    def _pattern(cls, value: str | None) -> str | None:
+    def _check_pattern(cls, value: str | None) -> str | None:
         if value is not None:
-            pattern(value)
+            compile_pattern(value)
         return value
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        given = [action for action in GIVES if getattr(self, action) is not None]
-        if len(given) != 1:
-            raise ValueError(f"exactly one of {', '.join(GIVES)} is needed, not {', '.join(given) or 'none'}")
-        wrong = [kind for kind in self.kind if kind not in GIVES[given[0]]]
-        if wrong:
-            raise ValueError(f"{given[0]} is no answer to {wrong[0]}")
+    def _check_consistency(self) -> Self:
+        actions = [action for action in ANSWERABLE_KINDS if getattr(self, action) is not None]
+        if len(actions) != 1:
+            choices = ", ".join(ANSWERABLE_KINDS)
+            raise ValueError(f"exactly one of {choices} is needed, not {', '.join(actions) or 'none'}")
+        (action,) = actions
+        for kind in self.kind:
+            if kind not in ANSWERABLE_KINDS[action]:
+                raise ValueError(f"{action} is no answer to {kind}")
         if self.accept is not None and "elicitation_url" in self.kind and self.host is None:
             raise ValueError("a rule that agrees to visit pages names their host")
         if self.on_error == "reject" and not self.kinds <= REFUSABLE:
@@ -129,8 +133,7 @@ class Rule(_Strict):
 
     @property
     def action(self) -> str:
-        """Return the name of its action."""
-        return next(action for action in GIVES if getattr(self, action) is not None)
+        return next(action for action in ANSWERABLE_KINDS if getattr(self, action) is not None)
 
     @property
     def kinds(self) -> frozenset[RequestKind]:
@@ -139,24 +142,24 @@ class Rule(_Strict):
             return frozenset(self.kind)
         if self.chat is not None:
             return frozenset(("sampling",))  # answering forms by a model is asked for by its kind
-        return GIVES[self.action] - ({"elicitation_url"} if self.accept is not None else set())
+        return ANSWERABLE_KINDS[self.action] - ({"elicitation_url"} if self.accept is not None else set())
 
     @property
-    def leaves(self) -> bool:
+    def leaves_to_people(self) -> bool:
         """Return whether it leaves pending requests to people."""
-        return self.action in LEAVES
+        return self.action in LEAVING_ACTIONS
 
     @property
-    def note(self) -> str | None:
+    def escalation_note(self) -> str | None:
         """Return what people are told with an escalation, if anything."""
         return self.escalate if isinstance(self.escalate, str) else None
 
-    def answer(self, request: PendingRequest) -> Answer | None:
-        """Return the fixed answer; None if the rule leaves, or asks a program or model."""
-        if self.leaves or self.action in ("command", "chat"):
+    def fixed_answer(self, request: PendingRequest) -> Answer | None:
+        """Return the fixed answer; None if the rule leaves it to people, or asks a program or model."""
+        if self.leaves_to_people or self.action in ("command", "chat"):
             return None
         if self.approve is not None:
-            return {"accept": approved(as_object(request.request))}
+            return {"accept": approved_content(as_object(request.request))}
         return {self.action: getattr(self, self.action)}
 
     def fits(self, request: PendingRequest) -> bool:
@@ -165,23 +168,31 @@ class Rule(_Strict):
         return (
             request.kind in self.kinds
             and fnmatchcase(request.server, self.server)
-            and found(self.says, [words(request)])
-            and found(self.title, titles(params))
-            and (self.host is None or fnmatchcase(host(params), self.host))
-            and (self.fields is None or self._fields_fit(properties(params)))
-            and (self.values is None or self._values_fit(proposed(params)))
+            and any_text_matches(self.says, [request_text(request)])
+            and any_text_matches(self.title, form_titles(params))
+            and (self.host is None or fnmatchcase(page_host(params), self.host))
+            and (self.fields is None or self._fields_fit(form_properties(params)))
+            and (self.values is None or self._values_fit(proposed_values(params)))
         )
 
-    def _values_fit(self, given: Mapping[str, Any]) -> bool:
-        return all(name in given and value.holds(given[name]) for name, value in (self.values or {}).items())
+    def _values_fit(self, values: Mapping[str, Any]) -> bool:
+        conditions = (self.values or {}).items()
+        return all(name in values and condition.accepts(values[name]) for name, condition in conditions)
 
     def _fields_fit(self, fields: Mapping[str, Any]) -> bool:
-        wanted = self.fields or {}
-        if not self.other_fields and fields.keys() - wanted.keys():
+        types = self.fields or {}
+        if not self.other_fields and fields.keys() - types.keys():
             return False
         return all(
-            name in fields and type_ in ("any", as_object(fields[name]).get("type")) for name, type_ in wanted.items()
+            name in fields and type_ in ("any", as_object(fields[name]).get("type")) for name, type_ in types.items()
         )
+
+
+class RuleMatch(NamedTuple):
+    """A rule that fits, and its name or number."""
+
+    name: str
+    rule: Rule
 
 
 class Rulebook(_Strict):
@@ -194,11 +205,11 @@ class Rulebook(_Strict):
 
     @field_validator("rule", mode="before")
     @classmethod
-    def _tuple(cls, value: object) -> object:
+    def _as_tuple(cls, value: object) -> object:
         return tuple(cast("list[object]", value)) if isinstance(value, list) else value
 
     @model_validator(mode="after")
-    def _usable(self) -> Self:
+    def _check_usable(self) -> Self:
         if not self.kinds:
             raise ValueError("rule: none of them answers anything")
         for index, rule in enumerate(self.rule):
@@ -218,64 +229,67 @@ class Rulebook(_Strict):
     @property
     def kinds(self) -> list[RequestKind]:
         """Return the kinds that some rule may answer, sorted."""
-        return sorted(frozenset[RequestKind]().union(*(rule.kinds for rule in self.rule if not rule.leaves)))
+        return sorted(frozenset[RequestKind]().union(*(rule.kinds for rule in self.rule if not rule.leaves_to_people)))
 
     @property
     def server(self) -> str | None:
         """Return the one server that all answering rules are about; None if there may be several."""
-        servers = {rule.server for rule in self.rule if not rule.leaves}
-        return next(iter(servers)) if len(servers) == 1 and not any(c in "*?[" for s in servers for c in s) else None
+        servers = {rule.server for rule in self.rule if not rule.leaves_to_people}
+        if len(servers) != 1:
+            return None
+        (server,) = servers
+        is_pattern = any(character in "*?[" for character in server)
+        return None if is_pattern else server
 
-    def find(self, request: PendingRequest) -> tuple[str, Rule] | None:
-        """Return the first rule that fits, with its name or number; None if people are to answer."""
+    def find(self, request: PendingRequest) -> RuleMatch | None:
+        """Return the first rule that fits; None if people are to answer."""
         for number, rule in enumerate(self.rule, 1):
             if rule.fits(request):
-                return (rule.name or f"rule {number}"), rule
+                return RuleMatch(rule.name or f"rule {number}", rule)
         return None
 
 
-def _equals(value: object) -> object:
-    return {"equals": value}
-
-
-def load(file: Path) -> Rulebook:
+def load_rules(file: Path) -> Rulebook:
     """Load a TOML file of rules. Raises ConfigProblem."""
     try:
         source = file.read_text()
         content = tomllib.loads(source)
     except (OSError, ValueError) as error:
         raise ConfigProblem(f"{file}: {error}") from None
-    return rulebook(content, f"{file}: ", source)
+    return parse_rules(content, f"{file}: ", source)
 
 
-def rulebook(content: Mapping[str, Any], where: str = "", source: str | None = None) -> Rulebook:
+def parse_rules(content: Mapping[str, Any], where: str = "", source: str | None = None) -> Rulebook:
     """Validate the rules of a document. Raises ConfigProblem, which names the rule, its line and the key."""
     try:
         return Rulebook.model_validate(content)
     except ValidationError as error:
         known = {"": Rulebook, "rule": Rule, "chat": Chat, "limits": UsageLimits}
-        raise ConfigProblem(f"{where}{problem(error, content, known, source)}") from None
+        raise ConfigProblem(f"{where}{describe_error(error, content, known, source)}") from None
 
 
-def approved(params: Mapping[str, Any]) -> dict[str, Any] | Literal[True]:
+def approved_content(params: Mapping[str, Any]) -> dict[str, Any] | Literal[True]:
     """Return the content that says yes to a form: its defaults, and true for its only yes-or-no field without one."""
-    fields = properties(params)
-    asking = [name for name, spec in fields.items() if as_object(spec).get("type") == "boolean"]
-    open_ = [name for name in asking if as_object(fields[name]).get("default") is not True]
-    return {open_[0]: True} if len(asking) == 1 and open_ else True
+    specs = {name: as_object(spec) for name, spec in form_properties(params).items()}
+    booleans = [name for name, spec in specs.items() if spec.get("type") == "boolean"]
+    if len(booleans) != 1:
+        return True
+    (name,) = booleans
+    return True if specs[name].get("default") is True else {name: True}
 
 
-def answer_of(said: object) -> Answer | None:
+def parse_answer(document: object) -> Answer | None:
     """Parse an answer such as `{"accept": {...}}`; None for `{}`. Raises ValueError."""
-    if not isinstance(said, Mapping):
+    if not isinstance(document, Mapping):
         raise ValueError("the answer is not a JSON object")
-    given = cast("Mapping[str, Any]", said)
-    if not given:
+    fields = cast("Mapping[str, Any]", document)
+    if not fields:
         return None
-    if len(given) != 1 or not (given.keys() <= GIVES.keys() - {"command", "chat", "escalate", "approve"}):
+    if len(fields) != 1 or not (fields.keys() <= ANSWERABLE_KINDS.keys() - {"command", "chat", "escalate", "approve"}):
         raise ValueError("the answer has not exactly one of accept, decline, cancel, reject, text, result, leave")
-    ((action, value),) = given.items()
-    shapes: dict[str, Any] = {"accept": dict, "result": dict, "reject": str, "text": str}
-    if not (isinstance(value, shapes.get(action, bool)) or (action == "accept" and value is True)) or value is False:
+    ((action, value),) = fields.items()
+    types: dict[str, Any] = {"accept": dict, "result": dict, "reject": str, "text": str}
+    has_type = isinstance(value, types.get(action, bool)) or (action == "accept" and value is True)
+    if not has_type or value is False:
         raise ValueError(f"the value of {action} cannot be used")
     return None if action == "leave" else {action: value}

@@ -18,9 +18,9 @@ from hubbub_cli.syntax.group import Commands
 from hubbub_frontend.shell_commands import with_hub_options
 
 if TYPE_CHECKING:
-    from hubbub_agent.decision import Ask
+    from hubbub_agent.decision import AskModel
     from hubbub_agent.evals.cases import Case
-    from hubbub_agent.evals.evaluation import Replies, Verdict
+    from hubbub_agent.evals.evaluation import ScriptedReplies, Verdict
     from hubbub_agent.rules.rulebook import Rulebook
     from hubbub_agent.usage_ledger import UsageLedger
     from hubbub_client.hub import Hub
@@ -113,7 +113,9 @@ async def _work(hub: "Hub", book: "Rulebook", files: Files, settings: Settings, 
 
     with ExitStack() as stack:
         try:
-            notes = stack.enter_context(DecisionAudit.to(files.audit)) if files.audit else DecisionAudit(sys.stderr)
+            notes = (
+                stack.enter_context(DecisionAudit.append_to(files.audit)) if files.audit else DecisionAudit(sys.stderr)
+            )
         except OSError as error:
             raise Usage(f"--audit: {error}") from None
         ledger = stack.enter_context(_ledger(files.usage, settings)) if _keeps(book) and not dry_run else None
@@ -123,10 +125,10 @@ async def _work(hub: "Hub", book: "Rulebook", files: Files, settings: Settings, 
 
 
 def _rulebook(file: str | None, document: dict[str, Any], capacity: int | None) -> "Rulebook":
-    from hubbub_agent.rules.rulebook import ConfigProblem, load, rulebook
+    from hubbub_agent.rules.rulebook import ConfigProblem, load_rules, parse_rules
 
     try:
-        found = load(Path(file)) if file is not None else rulebook(document)
+        found = load_rules(Path(file)) if file is not None else parse_rules(document)
     except ConfigProblem as problem:
         raise Usage(str(problem)) from None
     return found if capacity is None else found.model_copy(update={"capacity": capacity})
@@ -142,19 +144,19 @@ def _check_keys(book: "Rulebook") -> None:
 
 
 def _keeps(book: "Rulebook") -> bool:
-    return bool(book.chat) and book.limits.outlive_a_run
+    return bool(book.chat) and book.limits.need_earlier_runs
 
 
 @contextmanager
 def _ledger(file: Path | None, settings: Settings) -> Generator["UsageLedger"]:
     """Hold the file of the usage, by default one in the data directory, by the agent's name."""
-    from hubbub_agent.usage_ledger import LedgerProblem, UsageLedger, file_of
+    from hubbub_agent.usage_ledger import LedgerProblem, UsageLedger, usage_file
     from hubbub_client.transport.discovery import Where, client_file
 
     directory = client_file(Where(data_dir=settings.data_dir)).parent
-    path = file if file is not None else file_of(directory, settings.name or "agent")
+    path = file if file is not None else usage_file(directory, settings.name or "agent")
     try:
-        with UsageLedger.opened(path) as ledger:
+        with UsageLedger.hold(path) as ledger:
             ledger.read()
             yield ledger
     except LedgerProblem as problem:
@@ -183,7 +185,7 @@ def eval_(
     import asyncio
 
     from hubbub_agent.evals import cases
-    from hubbub_agent.evals.evaluation import Replies, Verdict, summary
+    from hubbub_agent.evals.evaluation import ScriptedReplies, Verdict, summarize
     from hubbub_agent.rules.problems import ConfigProblem
 
     if ask_models and model_replies is not None:
@@ -192,14 +194,14 @@ def eval_(
     if ask_models:
         _check_keys(book)
     try:
-        found = cases.load(Path(folder))
-        replies = Replies.load(Path(model_replies)) if model_replies is not None else None
+        found = cases.load_cases(Path(folder))
+        replies = ScriptedReplies.load(Path(model_replies)) if model_replies is not None else None
     except ConfigProblem as problem:
         raise Usage(str(problem)) from None
     as_json = settings_of(context).json
     verdicts = asyncio.run(_judge(found, book, replies, ask_models=ask_models, programs=run_programs))
     print_records(Verdict, verdicts, as_json)
-    counts = summary(verdicts)
+    counts = summarize(verdicts)
     if as_json:
         print_json({"summary": counts.to_json()})
     else:
@@ -211,13 +213,13 @@ def eval_(
 
 
 async def _judge(
-    found: "Sequence[Case]", book: "Rulebook", replies: "Replies | None", *, ask_models: bool, programs: bool
+    found: "Sequence[Case]", book: "Rulebook", replies: "ScriptedReplies | None", *, ask_models: bool, programs: bool
 ) -> "list[Verdict]":
     from hubbub_agent.evals.evaluation import evaluate
-    from hubbub_agent.models.purse import Purse
+    from hubbub_agent.models.purse import ModelBudget
 
-    async with Purse.open(book, note) as purse:
-        ask: Ask | Replies | None = purse.ask if ask_models else replies
+    async with ModelBudget.open(book, note) as budget:
+        ask: AskModel | ScriptedReplies | None = budget.ask if ask_models else replies
         return [verdict async for verdict in evaluate(found, book, ask, programs=programs)]
 
 
@@ -243,7 +245,9 @@ def record(
         answered = await hub.inbox.list(server=server, states=["answered"], limit=limit)
         try:
             written = sum(
-                cases.save(Path(folder), each, cases.recorded(each)) for each in answered if each.answer is not None
+                cases.save_case(Path(folder), each, cases.expect_recorded_answer(each))
+                for each in answered
+                if each.answer is not None
             )
         except OSError as error:
             raise Usage(f"{folder}: cannot be written: {error}") from None

@@ -93,11 +93,11 @@ def notify(
 def _chosen(options: dict[str, Any], config: Path | None) -> "tuple[Rules, Sequence[Service]]":
     """Return the rules, and whom they name. Raises Usage."""
     from hubbub_notify.rules import NoticeRuleProblem
-    from hubbub_notify.services import services
+    from hubbub_notify.services import parse_services
 
     try:
         rules, source = given_rules(options, config)
-        targets = services(rules.urls, "URL" if options["urls"] else source)
+        targets = parse_services(rules.urls, "URL" if options["urls"] else source)
     except NoticeRuleProblem as problem:
         raise Usage(str(problem)) from None
     if not targets:
@@ -111,7 +111,7 @@ def _serve(context: typer.Context, rules: "Rules", targets: "Sequence[Service]",
 
     async def work(hub: "Hub") -> bool:
         from hubbub_notify.notifier import Notifier
-        from hubbub_notify.sent_log import State, StateProblem
+        from hubbub_notify.sent_log import SentLog, SentLogProblem
 
         good = True
 
@@ -121,12 +121,12 @@ def _serve(context: typer.Context, rules: "Rules", targets: "Sequence[Service]",
             _print(news, settings.json)
 
         try:
-            with closing(State(data_directory(settings) / "notify" / "told.db", "notify")) as state:
+            with closing(SentLog(data_directory(settings) / "notify" / "told.db", "notify")) as state:
                 notifier = Notifier(rules, lambda: targets, state, answer_at(settings, rules), tell)
                 with until_signal() as stop:
                     _began(targets, settings.json)
                     await notifier.run(hub, stop, once=once)
-        except StateProblem as problem:
+        except SentLogProblem as problem:
             raise typer.TyperException(str(problem)) from None
         return good or not once
 
@@ -137,12 +137,12 @@ def _test(targets: "Sequence[Service]", settings: Settings) -> None:
     """Send a test to all; exit 1 if one did not arrive."""
     import anyio
 
-    from hubbub_notify.text import trial
+    from hubbub_notify.text import compose_test_notice
 
     async def send() -> bool:
         good = True
         for target in targets:
-            said, why = await target.send(trial(secrets.token_hex(8)))
+            said, why = await target.send(compose_test_notice(secrets.token_hex(8)))
             good = good and said == "sent"
             if settings.json:
                 print_json({"event": "tested", "target": target.name, "sent": said == "sent", "why": why or None})

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hubbub_client.hub import Hub
-    from hubbub_web.push import Pushing
+    from hubbub_web.push import PushGateway
 
 
 def web(
@@ -41,11 +41,11 @@ def web(
     ] = None,
 ) -> None:
     """Serve the inbox and everything else to a browser; print a link that lets one browser in, once."""
-    from hubbub_web.server import Secured, bind, serve
+    from hubbub_web.server import PageTls, bind, serve
 
     settings = settings_of(context)
     try:
-        tls = Secured.by(tls_cert, tls_key or tls_cert) if tls_cert else None
+        tls = PageTls.load(tls_cert, tls_key or tls_cert) if tls_cert else None
     except ValueError as error:
         raise Usage(f"--tls-cert: {error}") from None
     try:
@@ -85,14 +85,14 @@ def web(
         run(context, work, endless=True)
 
 
-def _pushing(settings: Settings, config: Path | None, hosts: list[str]) -> "Pushing | None":
+def _pushing(settings: Settings, config: Path | None, hosts: list[str]) -> "PushGateway | None":
     """Return what pushes to browsers; None where it is not installed."""
-    from hubbub_web.push import HOSTS, Pushing
+    from hubbub_web.push import PUSH_HOSTS, PushGateway
 
     if find_spec("http_ece") is None:
         return None
     pusher = Pusher(settings, config)
-    return Pushing(pusher.key, (*HOSTS, *hosts), pusher.run)
+    return PushGateway(pusher.key, (*PUSH_HOSTS, *hosts), pusher.run)
 
 
 def _say_where(stack: ExitStack, directory: Path, base: str) -> None:

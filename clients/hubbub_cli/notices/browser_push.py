@@ -72,7 +72,7 @@ class Pusher:
         from hubbub_client.errors import HubbubError
         from hubbub_notify.notifier import Notifier
         from hubbub_notify.push import Browser
-        from hubbub_notify.sent_log import State, StateProblem
+        from hubbub_notify.sent_log import SentLog, SentLogProblem
 
         def browser(each: PushSubscriber) -> Browser:
             at = each.subscription
@@ -88,11 +88,11 @@ class Pusher:
         await first.wait()  # until then nothing is written, and nothing watched
         try:
             await anyio.to_thread.run_sync(self.key)
-            with closing(await anyio.to_thread.run_sync(State, self._folder / "told.db", "push")) as state:
+            with closing(await anyio.to_thread.run_sync(SentLog, self._folder / "told.db", "push")) as state:
                 await Notifier(
                     self._rules, lambda: [browser(each) for each in subscribers()], state, _nowhere, _say
                 ).run(hub)
-        except (StateProblem, HubbubError, OSError, ValueError) as problem:
+        except (SentLogProblem, HubbubError, OSError, ValueError) as problem:
             note(f"browsers are not told any more: {problem}")
 
 

@@ -21,19 +21,19 @@ def table_of(config: Sequence[str]) -> Path | None:
     It says on stderr what is wrong with such a table: the hub starts all the same.
     """
     from hubbub_local.platform_dirs import Machine, config_file
-    from hubbub_notify.rules import NoticeRuleProblem, Unreadable, rules, table
+    from hubbub_notify.rules import NoticeRuleProblem, UnreadableRules, parse_rules, read_table
 
     named = config or [each for each in os.environ.get("HUBBUBD_CONFIG", "").split(os.pathsep) if each]
     for file in [Path(each).expanduser() for each in named] or [config_file(Machine.here())]:
         if not file.is_file():
             continue
         try:
-            content = table(file, os.environ)
+            content = read_table(file, os.environ)
             if not content:
                 continue
-            if not rules(content, f"{file}: notify.").urls:
+            if not parse_rules(content, f"{file}: notify.").urls:
                 continue
-        except Unreadable:  # the hub says what is wrong with its file
+        except UnreadableRules:  # the hub says what is wrong with its file
             continue
         except NoticeRuleProblem as problem:
             note(f"{NOT_SENT}: {problem}")

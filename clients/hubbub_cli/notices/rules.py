@@ -30,26 +30,26 @@ def given_rules(options: dict[str, Any], config: Path | None, *, without: Collec
     The table is that of `config`, else of the first file of HUBBUBD_CONFIG that has one, else of the default file; its
     keys of `without` are not read.
     """
-    from hubbub_notify.rules import NoticeRuleProblem, rules, table
+    from hubbub_notify.rules import NoticeRuleProblem, parse_rules, read_table
 
     named = [Path(each) for each in os.environ.get(CONFIG, "").split(os.pathsep) if each]
     default = config_file(Machine.here())
     files = [config] if config else named or ([default] if default.exists() else [])
     given = {name: value for name, value in options.items() if value is not None}
     unread = {*given, *without}  # these need no variable
-    found = next(((each, file) for file in files if (each := table(file, os.environ, except_=unread))), None)
+    found = next(((each, file) for file in files if (each := read_table(file, os.environ, except_=unread))), None)
     if found is None and config is not None and not given.get("urls"):
         raise NoticeRuleProblem(f"{config}: it has no table [notify]; docs/notify.md says what belongs there")
     if given:
         try:
-            rules(given)
+            parse_rules(given)
         except NoticeRuleProblem as problem:
             key, colon, why = str(problem).partition(":")
             raise NoticeRuleProblem(f"{_option(key)}{colon}{why}") from None
     if found is None:
-        return rules(given), "options"
+        return parse_rules(given), "options"
     content, file = found
-    return rules({**content, **given}, f"{file}: notify."), f"{file}: notify.urls"
+    return parse_rules({**content, **given}, f"{file}: notify."), f"{file}: notify.urls"
 
 
 def _option(key: str) -> str:

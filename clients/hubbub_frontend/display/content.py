@@ -10,7 +10,7 @@ Part = Mapping[str, Any]
 
 
 def describe_result(method: str, result: object) -> str:
-    """Render the result of tools/call, resources/read, prompts/get or completion/complete as text."""
+    """Render the result of tools/call, resources/read, prompts/get or completion/complete as text; empty for others."""
     fields = as_object(result)
     match method:
         case "resources/read":
@@ -21,8 +21,10 @@ def describe_result(method: str, result: object) -> str:
                 parts.insert(0, str(fields["description"]))
         case "tools/call":
             parts = [_block_text(block) for block in as_objects(fields.get("content"))]
-        case _:
+        case "completion/complete":
             parts = _completion_lines(as_object(fields.get("completion")))
+        case _:
+            return ""
     return clean("\n".join(parts))
 
 

@@ -23,7 +23,6 @@ HINTS = {
 
 
 def render_offer(server: str, kind: str, definition: Mapping[str, Any]) -> Text:
-    """Render it: what it is, its arguments, and what it gives."""
     name = str(definition.get("name") or "")
     annotations = as_object(definition.get("annotations"))
     page = DetailText().paragraph(Text.assemble((text.line(name, 200), "bold"), f"  a {kind} of {text.line(server)}"))

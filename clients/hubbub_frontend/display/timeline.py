@@ -28,7 +28,6 @@ class CallPhase:
 
     @property
     def length_s(self) -> float:
-        """Return its length in seconds."""
         return self.end_s - self.start_s
 
 

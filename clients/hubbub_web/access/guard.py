@@ -82,12 +82,16 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        problem = _problem(self._site, scope["method"], Headers(scope=scope))
-        app = PlainTextResponse(problem[1], problem[0]) if problem else self._app
+        problem = _find_problem(self._site, scope["method"], Headers(scope=scope))
+        app = self._app
+        if problem is not None:
+            status, message = problem
+            app = PlainTextResponse(message, status)
         await app(scope, receive, send_guarded)
 
 
-def _problem(site: Site, method: str, headers: Headers) -> tuple[int, str] | None:
+def _find_problem(site: Site, method: str, headers: Headers) -> tuple[int, str] | None:
+    """Return the status and the message of a refusal; None for a request that the page may have sent."""
     host = headers.get("host", "")
     if not site.is_at(host):
         return 421, "This is not served under that name."
@@ -95,10 +99,8 @@ def _problem(site: Site, method: str, headers: Headers) -> tuple[int, str] | Non
         return None
     if method != "POST":
         return 405, "Only GET and POST are served."
-    if (
-        headers.get("origin") != f"{site.scheme}://{host}"
-        or headers.get("sec-fetch-site", "same-origin") != "same-origin"
-    ):
+    is_own_origin = headers.get("origin") == f"{site.scheme}://{host}"
+    if not is_own_origin or headers.get("sec-fetch-site", "same-origin") != "same-origin":
         return 403, "This comes from another site."
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return 415, "The body must be JSON."

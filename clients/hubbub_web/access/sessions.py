@@ -57,7 +57,6 @@ class People:
             return hub, stack.pop_all()
 
     async def close(self) -> None:
-        """Close all connections."""
         for _, stack in self._hubs.values():
             await stack.aclose()
 
@@ -66,18 +65,18 @@ class People:
 class Session:
     """One browser that has logged in. `token` is what its page sends along; the cookie alone is not enough.
 
-    `claims` maps each claim that a window of this browser may hold to its pending request. `left` has the claims of
-    closed windows. `turn` serialises claims, releases and answers: none may overtake another.
+    `claims` maps each claim that a window of this browser may hold to its pending request. `closed_claims` has those of
+    closed windows. `claim_lock` serialises claims, releases and answers: none may overtake another.
     """
 
     people: People
     _: KW_ONLY
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     name: str | None = None
-    over: bool = False
+    is_over: bool = False
     claims: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
-    left: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
-    turn: anyio.Lock = field(default_factory=anyio.Lock)
+    closed_claims: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
+    claim_lock: anyio.Lock = field(default_factory=anyio.Lock)
     subscription: Subscription | None = None
 
     def unsubscribe(self, ended: Subscription) -> None:
@@ -89,19 +88,18 @@ class Session:
         """Return this person's connection to the hub. Raises Unavailable."""
         return await self.people.hub(self.name)
 
-    def keep(self, request_id: str, claim_id: str) -> None:
-        """Remember a claim."""
+    def remember_claim(self, request_id: str, claim_id: str) -> None:
         self.claims[claim_id] = request_id
         self.claims.move_to_end(claim_id)
         if len(self.claims) > MAX_CLAIMS:
             self.claims.popitem(last=False)
 
-    def leave(self, claim_id: str) -> None:
+    def close_claim(self, claim_id: str) -> None:
         """Forget a claim, and refuse it from now on."""
         self.claims.pop(claim_id, None)
-        self.left[claim_id] = None
-        if len(self.left) > MAX_CLAIMS:
-            self.left.popitem(last=False)
+        self.closed_claims[claim_id] = None
+        if len(self.closed_claims) > MAX_CLAIMS:
+            self.closed_claims.popitem(last=False)
 
 
 class Sessions:
@@ -119,7 +117,7 @@ class Sessions:
         if subscription is not None:
             self.subscribed.set()
 
-    def link(self) -> str:
+    def create_link(self) -> str:
         """Return the secret of a new one-time link."""
         secret = secrets.token_urlsafe(32)
         self._links[secret] = None
@@ -127,43 +125,43 @@ class Sessions:
             self._links.popitem(last=False)
         return secret
 
-    def use(self, secret: str) -> bool:
+    def use_link(self, secret: str) -> bool:
         """Use up a link of this bridge; return False if it is used or unknown."""
-        known = next((each for each in self._links if _same(each, secret)), None)
-        if known is None:
+        link = next((link for link in self._links if _is_same_secret(link, secret)), None)
+        if link is None:
             return False
-        del self._links[known]
+        del self._links[link]
         return True
 
-    def begin(self) -> tuple[str, Session]:
+    def begin_session(self) -> tuple[str, Session]:
         """Begin a session; return its cookie as well. The oldest of too many ends."""
         cookie = secrets.token_urlsafe(32)
         self._sessions[cookie] = Session(self._people)
         if len(self._sessions) > MAX_SESSIONS:
             _, oldest = self._sessions.popitem(last=False)
-            oldest.over = True
+            oldest.is_over = True
         return cookie, self._sessions[cookie]
 
     def subscribers(self) -> list[Subscriber]:
         """Return the browsers that want pushes, each once: with its session ends its subscription."""
-        found: dict[str, Subscriber] = {}
+        subscribers: dict[str, Subscriber] = {}
         for session in self._sessions.values():
             if session.subscription is not None:
                 end = partial(session.unsubscribe, session.subscription)
-                found[session.subscription.endpoint] = Subscriber(session.subscription, end)
-        return list(found.values())
+                subscribers[session.subscription.endpoint] = Subscriber(session.subscription, end)
+        return list(subscribers.values())
 
     def find(self, cookie: str | None, token: str | None) -> Session | None:
         """Return the session of a request that brings both its cookie and its token."""
         session = self._sessions.get(cookie or "")
-        return session if session is not None and _same(session.token, token or "") else None
+        return session if session is not None and _is_same_secret(session.token, token or "") else None
 
-    def leave(self, session: Session) -> None:
+    def end_session(self, session: Session) -> None:
         """Log a browser out, and end its streams."""
-        session.over = True
-        for cookie in [each for each, known in self._sessions.items() if known is session]:
+        session.is_over = True
+        for cookie in [cookie for cookie, other in self._sessions.items() if other is session]:
             del self._sessions[cookie]
 
 
-def _same(known: str, given: str) -> bool:
+def _is_same_secret(known: str, given: str) -> bool:
     return hmac.compare_digest(known.encode(), given.encode("utf-8", "replace"))

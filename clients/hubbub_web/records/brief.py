@@ -1,6 +1,6 @@
 """Short forms of records for the page's lists, bounded whatever a server wrote."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from hubbub_client.data.records import (
@@ -13,19 +13,20 @@ from hubbub_client.data.records import (
     Server,
     Task,
 )
+from hubbub_client.payload import as_list, as_object
 from hubbub_frontend.display import hosts
 from hubbub_frontend.display.records import call_state, outcome
 
-LONGEST = 300
+MAX_TEXT_CHARS = 300
 """Characters of a text in a list."""
 
-MOST_IDS = 100
+MAX_IDS = 100
 """Pending requests of a call that a list refers to."""
 
-MOST_NOTES = 20
+MAX_NOTES = 20
 """Notes about a server that a list refers to."""
 
-MOST_OPEN = 10
+MAX_OPEN = 10
 """Open requests of a host that a list shows, and pending requests of each."""
 
 
@@ -33,110 +34,106 @@ def brief(record: Record) -> dict[str, Any]:
     """Return the short form of a record; `done` says that it will not change any more."""
     match record:
         case PendingRequest():
-            short = _without(record, "request", "answer", "candidate_call_ids") | {
-                "question": question(record),
-                "done": _settled(record),
-                "yes_or_no": yes_or_no(record),
+            fields = _without(record, "request", "answer", "candidate_call_ids") | {
+                "question": question_excerpt(record),
+                "done": record.state != "open" and record.delivery != "pending",
+                "yes_or_no": boolean_field(record),
                 "outcome": outcome(record),
             }
-            return _clipped(short) | {"candidate_call_ids": list(record.candidate_call_ids[:MOST_IDS])}
+            return _clip_texts(fields) | {"candidate_call_ids": list(record.candidate_call_ids[:MAX_IDS])}
         case Call():
-            tool = _mapping(record.params).get("name")
-            short = _without(record, "params", "result", "error", "pending_ids", "perhaps_pending_ids")
-            more = {"tool": tool if isinstance(tool, str) else None, "error": _fault(record.error)}
-            more["outcome"] = call_state(record)
-            ids = list(record.pending_ids[-MOST_IDS:])
-            perhaps = list(record.perhaps_pending_ids[-MOST_IDS:])
-            return _clipped(short | more) | {"pending_ids": ids, "perhaps_pending_ids": perhaps, "done": record.ended}
+            tool = as_object(record.params).get("name")
+            fields = _without(record, "params", "result", "error", "pending_ids", "perhaps_pending_ids") | {
+                "tool": tool if isinstance(tool, str) else None,
+                "error": _fault_json(record.error),
+                "outcome": call_state(record),
+            }
+            return _clip_texts(fields) | {
+                "pending_ids": list(record.pending_ids[-MAX_IDS:]),
+                "perhaps_pending_ids": list(record.perhaps_pending_ids[-MAX_IDS:]),
+                "done": record.ended,
+            }
         case Task():
-            done = record.status in ("completed", "failed", "cancelled")
-            return _clipped(_without(record, "pending_ids")) | {
-                "pending_ids": list(record.pending_ids[-MOST_IDS:]),
-                "done": done,
+            return _clip_texts(_without(record, "pending_ids")) | {
+                "pending_ids": list(record.pending_ids[-MAX_IDS:]),
+                "done": record.status in ("completed", "failed", "cancelled"),
             }
         case Server():
-            info = _mapping(record.server_info)
-            names = {name: info.get(name) for name in ("name", "title", "version")}
-            short = _clipped(_without(record, "server_info", "capabilities", "error"))
-            short["notes"] = [clip(note) for note in record.notes[:MOST_NOTES]]
-            return short | {"server_info": _clipped(names), "error": _fault(record.error)}
+            info = as_object(record.server_info)
+            return _clip_texts(_without(record, "server_info", "capabilities", "error")) | {
+                "notes": [clip(note) for note in record.notes[:MAX_NOTES]],
+                "server_info": _clip_texts({name: info.get(name) for name in ("name", "title", "version")}),
+                "error": _fault_json(record.error),
+            }
         case ConnectedHost():
-            shape = whole_host(record)
-            waited = [_waited(each, MOST_OPEN) for each in shape["requests"][:MOST_OPEN]]
-            return shape | {"requests": waited, "open": len(record.requests)}
+            fields = whole_host(record)
+            requests = [_with_few_ids(request, MAX_OPEN) for request in fields["requests"][:MAX_OPEN]]
+            return fields | {"requests": requests, "open": len(record.requests)}
         case CatalogList():
-            return _clipped(_without(record, "error")) | {"error": _fault(record.error)}
+            return _clip_texts(_without(record, "error")) | {"error": _fault_json(record.error)}
         case _:
             return record.to_json()
 
 
 def whole_host(record: ConnectedHost) -> dict[str, Any]:
-    """Return a host with all its open requests, and with how it stands in words."""
-    shape = _clipped(record.to_json())
-    shape["requests"] = [_waited(each, MOST_IDS) for each in shape["requests"]]
-    shape |= {
+    """Return a host with all its open requests, and with its state in words."""
+    fields = _clip_texts(record.to_json())
+    return fields | {
+        "requests": [_with_few_ids(request, MAX_IDS) for request in fields["requests"]],
         "name": hosts.host_name(record),
         "sees": hosts.endpoint_name(record),
         "transport": hosts.transport_name(record),
+        "state": hosts.host_state(record),
+        "stream": hosts.stream_state(record),
     }
-    return shape | {"state": hosts.host_state(record), "stream": hosts.stream_state(record)}
 
 
-def question(request: PendingRequest) -> str:
-    """Return the beginning of what is asked."""
-    params = _mapping(request.request)
+def question_excerpt(request: PendingRequest) -> str:
+    """Return the beginning of what is asked; of a sampling, that of its last message."""
+    params = as_object(request.request)
     if request.kind == "roots":
         return "Which directories may it use?"
     if request.kind != "sampling":
         return clip(str(params.get("message") or ""))
-    messages = cast("object", params.get("messages"))
-    last = cast("list[object]", messages)[-1:] if isinstance(messages, list) else []
-    return clip(" ".join(_spoken(_mapping(message).get("content")) for message in last))
+    messages = as_list(params.get("messages"))
+    return clip(_content_text(as_object(messages[-1]).get("content"))) if messages else ""
 
 
-def yes_or_no(request: PendingRequest) -> dict[str, str] | None:
+def boolean_field(request: PendingRequest) -> dict[str, str] | None:
     """Return the name and title of the field of a form that asks for one boolean alone, if all of it is short."""
-    schema = _mapping(_mapping(request.request).get("requestedSchema"))
-    fields = _mapping(schema.get("properties"))
+    params = as_object(request.request)
+    fields = as_object(as_object(params.get("requestedSchema")).get("properties"))
     if request.kind != "elicitation_form" or len(fields) != 1:
         return None
-    name, spec = next(iter(fields.items()))
-    title = str(_mapping(spec).get("title") or name)
-    asked = str(_mapping(request.request).get("message") or "")
-    if _mapping(spec).get("type") != "boolean" or max(len(name), len(title), len(asked)) > LONGEST:
+    ((name, schema),) = fields.items()
+    title = str(as_object(schema).get("title") or name)
+    message = str(params.get("message") or "")
+    if as_object(schema).get("type") != "boolean" or max(len(name), len(title), len(message)) > MAX_TEXT_CHARS:
         return None
     return {"name": name, "title": title}
 
 
 def clip(text: str) -> str:
     """Truncate a text to LONGEST characters."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= MAX_TEXT_CHARS else f"{text[: MAX_TEXT_CHARS - 1]}…"
 
 
-def _spoken(content: object) -> str:
-    parts: Iterable[object] = cast("list[object]", content)[:10] if isinstance(content, list) else [content]
-    return " ".join(str(_mapping(part).get("text") or f"[{_mapping(part).get('type')}]") for part in parts)
+def _content_text(content: object) -> str:
+    blocks: list[Any] = as_list(cast("object", content))[:10] if isinstance(content, list) else [content]
+    return " ".join(str(as_object(block).get("text") or f"[{as_object(block).get('type')}]") for block in blocks)
 
 
-def _waited(request: Mapping[str, Any], most: int) -> dict[str, Any]:
-    return {**request, "pending_request_ids": request["pending_request_ids"][:most]}
+def _with_few_ids(request: Mapping[str, Any], count: int) -> dict[str, Any]:
+    return {**request, "pending_request_ids": request["pending_request_ids"][:count]}
 
 
-def _settled(request: PendingRequest) -> bool:
-    return request.state != "open" and request.delivery != "pending"
-
-
-def _fault(fault: Fault | None) -> dict[str, Any] | None:
-    return _clipped(_without(fault, "details")) if fault else None
+def _fault_json(fault: Fault | None) -> dict[str, Any] | None:
+    return _clip_texts(_without(fault, "details")) if fault else None
 
 
 def _without(record: Record, *names: str) -> dict[str, Any]:
     return {name: value for name, value in record.to_json().items() if name not in names}
 
 
-def _clipped(shape: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: clip(value) if isinstance(value, str) and name != "id" else value for name, value in shape.items()}
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+def _clip_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: clip(value) if isinstance(value, str) and name != "id" else value for name, value in fields.items()}

@@ -4,19 +4,18 @@ import contextlib
 import json
 from collections import deque
 from collections.abc import AsyncGenerator
-from typing import Any
 
 import anyio
 
 from hubbub_client.data.records import EventKind, ServerEvent
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
-from hubbub_web.records.feed import BEAT_S, PAUSE_S
+from hubbub_web.records.feed import BATCH_PAUSE_S, HEARTBEAT_S, json_line
 
 MAX_WAITING = 500
 """Events that wait for a slow browser; the oldest beyond that are dropped, and counted."""
 
-LONGEST = 4000
+MAX_PARAMS_CHARS = 4000
 """Characters of an event's params."""
 
 
@@ -38,12 +37,12 @@ class EventStream:
     async def follow(self) -> None:
         """Buffer events until the hub refuses to send more."""
         events = self._hub.events.watch(
-            server=self._server, kinds=self._kinds, on_listening=self._begun, on_dropped=self._told_less
+            server=self._server, kinds=self._kinds, on_listening=self._keep_lost_count, on_dropped=self._set_lost
         )
         try:
             async with contextlib.aclosing(events):
                 async for event in events:
-                    self._take(event)
+                    self._buffer(event)
         except HubbubError as error:
             self._refusal = error.message
             self._wake()
@@ -62,37 +61,33 @@ class EventStream:
             changed = self._changed
             batch = [*self._waiting]
             self._waiting.clear()
-            yield b"".join((*batch, _line({"dropped": self._dropped + self._lost + self._lost_before})))
+            yield b"".join((*batch, json_line({"dropped": self._dropped + self._lost + self._lost_before})))
             if self._refusal is not None:
-                yield _line({"refused": self._refusal})
+                yield json_line({"refused": self._refusal})
                 return
-            with anyio.move_on_after(BEAT_S):
+            with anyio.move_on_after(HEARTBEAT_S):
                 await changed.wait()
-                await anyio.sleep(PAUSE_S)
+                await anyio.sleep(BATCH_PAUSE_S)
 
-    def _take(self, event: ServerEvent) -> None:
-        shape = event.to_json()
-        written = json.dumps(shape["params"])
-        if len(written) > LONGEST:
-            shape["params"] = {"shortened": written[:LONGEST]}
+    def _buffer(self, event: ServerEvent) -> None:
+        fields = event.to_json()
+        params = json.dumps(fields["params"])
+        if len(params) > MAX_PARAMS_CHARS:
+            fields["params"] = {"shortened": params[:MAX_PARAMS_CHARS]}
         if len(self._waiting) == MAX_WAITING:
             self._waiting.popleft()
             self._dropped += 1
-        self._waiting.append(_line({"event": shape}))
+        self._waiting.append(json_line({"event": fields}))
         self._wake()
 
-    def _begun(self) -> None:
+    def _keep_lost_count(self) -> None:
         self._lost_before += self._lost
         self._lost = 0
 
-    def _told_less(self, count: int) -> None:
+    def _set_lost(self, count: int) -> None:
         self._lost = count
         self._wake()
 
     def _wake(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
-
-
-def _line(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode() + b"\n"

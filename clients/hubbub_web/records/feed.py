@@ -27,22 +27,22 @@ Watch = Callable[[Hub], AsyncGenerator[Any, None]]
 MAX_DONE = 2000
 """Ended records of one kind that are kept; the hub has the older ones."""
 
-MAX_GONE = 4096
+MAX_TOMBSTONES = 4096
 """Tombstones kept for browsers that were away."""
 
 BATCH = 500
 """Rows sent at once."""
 
-PAUSE_S = 0.05
+BATCH_PAUSE_S = 0.05
 """Pause between two batches, seconds, so that a storm of changes is coalesced."""
 
-BEAT_S = 5.0
+HEARTBEAT_S = 5.0
 """Longest silence of a stream, seconds."""
 
-PULSE_S = 1.0
+CHECK_S = 1.0
 """Pause between checks of the hub, seconds."""
 
-PATIENCE_S = 3.0
+CHECK_TIMEOUT_S = 3.0
 """Time limit of a check, seconds."""
 
 WATCHES: Mapping[str, Watch] = {
@@ -56,10 +56,10 @@ WATCHES: Mapping[str, Watch] = {
 
 @dataclass(slots=True)
 class Row:
-    """The short form of a record; None is a tombstone."""
+    """The short form of a record, None for a tombstone; `line` is both as it is sent, empty until it is made."""
 
     position: int
-    shape: dict[str, Any] | None
+    fields: dict[str, Any] | None
     line: bytes = field(default=b"", compare=False)
 
 
@@ -70,10 +70,12 @@ class Feed:
         self._id = secrets.token_hex(8)
         self._rows: OrderedDict[Key, Row] = OrderedDict()
         self._done: dict[str, OrderedDict[str, None]] = {kind: OrderedDict() for kind in WATCHES}
-        self._gone: OrderedDict[Key, int] = OrderedDict()
+        self._tombstones: OrderedDict[Key, int] = OrderedDict()
         self._position = 0
+        # The position of the newest tombstone that was dropped: a browser that is behind it begins from zero.
         self._forgotten = 0
-        self._stale: dict[str, set[str]] = {}
+        # By kind, the rows that a new snapshot has not confirmed yet.
+        self._unconfirmed: dict[str, set[str]] = {}
         self._synced: set[str] = set()
         self.closed = anyio.Event()
         self._changed = anyio.Event()
@@ -81,7 +83,7 @@ class Feed:
     async def follow(self, hub: Hub) -> None:
         """Keep the rows up to date, forever. Raises HubbubError if a retry cannot help."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._look_after, hub)
+            group.start_soon(self._check_hub, hub)
             for kind, watch in WATCHES.items():
                 group.start_soon(self._watch, kind, watch(hub))
 
@@ -94,119 +96,121 @@ class Feed:
         """Yield changes as lines of JSON, from `token` on or from the beginning; after each batch a line with a new
         token.
 
-        `reset` means: forget all rows. A stream has a line at least every BEAT_S seconds.
+        `reset` means: forget all rows. A stream has a line at least every HEARTBEAT_S seconds.
         """
-        position = self._read(token)
+        position = self._parse_token(token)
         while not self.closed.is_set():
             changed = self._changed
             if len(self._synced) == len(WATCHES):
-                news: list[bytes] = []
+                lines: list[bytes] = []
                 if position is None or position < self._forgotten:
-                    news.append(b'{"reset":true}\n')
+                    lines.append(b'{"reset":true}\n')
                     position = 0
-                news += self._since(position)
+                lines += self._lines_since(position)
                 position = self._position
-                for start in range(0, len(news), BATCH):
-                    yield b"".join(news[start : start + BATCH])
-            yield _line({} if position is None else {"token": f"{self._id}-{position}"})
-            with anyio.move_on_after(BEAT_S):
+                for start in range(0, len(lines), BATCH):
+                    yield b"".join(lines[start : start + BATCH])
+            yield json_line({} if position is None else {"token": f"{self._id}-{position}"})
+            with anyio.move_on_after(HEARTBEAT_S):
                 await changed.wait()
-                await anyio.sleep(PAUSE_S)
+                await anyio.sleep(BATCH_PAUSE_S)
 
-    def put(self, kind: str, name: str, shape: dict[str, Any] | None) -> None:
-        """Set a row, or replace it by a tombstone."""
+    def put(self, kind: str, name: str, fields: dict[str, Any] | None) -> None:
+        """Set a row, or replace it by a tombstone (None)."""
         key = (kind, name)
         self._position += 1
-        self._rows[key] = Row(self._position, shape)
+        self._rows[key] = Row(self._position, fields)
         self._rows.move_to_end(key)
-        self._gone.pop(key, None)
-        if shape is None:
-            self._gone[key] = self._position
-            if len(self._gone) > MAX_GONE:
-                oldest, self._forgotten = self._gone.popitem(last=False)
+        self._tombstones.pop(key, None)
+        if fields is None:
+            self._tombstones[key] = self._position
+            if len(self._tombstones) > MAX_TOMBSTONES:
+                oldest, self._forgotten = self._tombstones.popitem(last=False)
                 del self._rows[oldest]
         self._wake()
 
-    def synced(self, kind: str) -> None:
-        """Complete a snapshot: rows of this kind that it did not have are gone."""
-        for name in self._stale.pop(kind, ()):
+    def complete_snapshot(self, kind: str) -> None:
+        """Remove the rows of this kind that its snapshot did not have."""
+        for name in self._unconfirmed.pop(kind, ()):
             self._remove(kind, name)
         self._synced.add(kind)
         self._wake()
 
-    def _read(self, token: str) -> int | None:
-        name, _, position = token.partition("-")
-        return whole_text(position) if name == self._id else None
+    def _parse_token(self, token: str) -> int | None:
+        """Return the position in a token; None for one of another feed."""
+        feed_id, _, position = token.partition("-")
+        return whole_text(position) if feed_id == self._id else None
 
-    def _since(self, position: int) -> list[bytes]:
-        found: list[bytes] = []
-        for key in reversed(self._rows):
-            row = self._rows[key]
+    def _lines_since(self, position: int) -> list[bytes]:
+        lines: list[bytes] = []
+        for (kind, name), row in reversed(self._rows.items()):
             if row.position <= position:
                 break
-            row.line = row.line or _line({"kind": key[0], "id": key[1], "record": row.shape})
-            found.append(row.line)
-        found.reverse()
-        return found
+            row.line = row.line or json_line({"kind": kind, "id": name, "record": row.fields})
+            lines.append(row.line)
+        lines.reverse()
+        return lines
 
     def _wake(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
 
-    async def _look_after(self, hub: Hub) -> None:
-        said: dict[str, Any] | None = None
+    async def _check_hub(self, hub: Hub) -> None:
+        """Keep the row that says whether the hub answers, forever."""
+        shown: dict[str, Any] | None = None
         while True:
-            now: dict[str, Any] = {"connected": False}
-            with contextlib.suppress(HubbubError), anyio.move_on_after(PATIENCE_S):
+            status: dict[str, Any] = {"connected": False}
+            with contextlib.suppress(HubbubError), anyio.move_on_after(CHECK_TIMEOUT_S):
                 await hub.admin.whoami()  # every principal may ask this
-                now = {"connected": True}
-            if now != said:
-                self.put("hub", "hub", now)
-                said = now
-            await anyio.sleep(PULSE_S)
+                status = {"connected": True}
+            if status != shown:
+                self.put("hub", "hub", status)
+                shown = status
+            await anyio.sleep(CHECK_S)
 
-    async def _watch(self, kind: str, steps: AsyncGenerator[WatchEvent[Record] | CallEvent, None]) -> None:
-        async with contextlib.aclosing(steps):
-            async for step in steps:
-                match step:
+    async def _watch(self, kind: str, events: AsyncGenerator[WatchEvent[Record] | CallEvent, None]) -> None:
+        async with contextlib.aclosing(events):
+            async for event in events:
+                match event:
                     case Upsert(record=record):
                         self._upsert(kind, record)
                     case Removed(id=name):
                         self._remove(kind, name)
                     case Progressed(progress=progress):
-                        self._amend(kind, progress.call_id, {"progress": brief(progress)})
+                        self._set_progress(kind, progress.call_id, brief(progress))
                     case Reset():
-                        self._stale[kind] = {name for of, name in self._rows if of == kind}
+                        self._unconfirmed[kind] = {name for row_kind, name in self._rows if row_kind == kind}
                     case Synced():
-                        self.synced(kind)
+                        self.complete_snapshot(kind)
                     case _:
                         pass
 
     def _upsert(self, kind: str, record: Record) -> None:
-        shape = brief(record)
-        name = str(shape.get("id") or shape.get("name"))
-        self._stale.get(kind, set()).discard(name)
-        before = self._rows.get((kind, name))
-        if before is not None and before.shape and "progress" in before.shape:
-            shape["progress"] = before.shape["progress"]
-        self.put(kind, name, shape)
+        fields = brief(record)
+        name = str(fields.get("id") or fields.get("name"))
+        self._unconfirmed.get(kind, set()).discard(name)
+        old_row = self._rows.get((kind, name))
+        if old_row is not None and old_row.fields and "progress" in old_row.fields:
+            fields["progress"] = old_row.fields["progress"]
+        self.put(kind, name, fields)
         done = self._done[kind]
         done.pop(name, None)
-        if shape.get("done"):
+        if fields.get("done"):
             done[name] = None
             if len(done) > MAX_DONE:
-                self.put(kind, done.popitem(last=False)[0], None)
+                oldest, _ = done.popitem(last=False)
+                self.put(kind, oldest, None)
 
     def _remove(self, kind: str, name: str) -> None:
         self._done[kind].pop(name, None)
         if (kind, name) in self._rows:
             self.put(kind, name, None)
 
-    def _amend(self, kind: str, name: str, more: Mapping[str, Any]) -> None:
+    def _set_progress(self, kind: str, name: str, progress: Mapping[str, Any]) -> None:
         row = self._rows.get((kind, name))
-        if row is not None and row.shape is not None:
-            self.put(kind, name, row.shape | dict(more))
+        if row is not None and row.fields is not None:
+            self.put(kind, name, row.fields | {"progress": progress})
 
 
-def _line(value: object) -> bytes:
+def json_line(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
