@@ -42,18 +42,18 @@ async def measure_forwarding(directory: Path, *, rounds: int, calls: int) -> Seq
             await open_.enter_async_context(hubbub_client.connect(each["grpc"], token="bench"))
             for each in (owner, other)
         ]
-        found: list[Figure] = []
+        figures: list[Figure] = []
         for in_flight in (1, IN_FLIGHT):
             works = [_call_echo(client) for client in clients]
             here, there = await run_in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight)
             more = statistics.median(b.median_ms - a.median_ms for a, b in zip(here.rounds, there.rounds, strict=True))
             about = f"{in_flight} in flight"
-            found += [
+            figures += [
                 Figure(f"at the owner, {about}", here.median_ms, "ms"),
                 Figure(f"forwarded, {about}", there.median_ms, "ms"),
                 Figure(f"more by the forward, {about}", more, "ms", MORE_MS if in_flight == 1 else None),
             ]
-    return found
+    return figures
 
 
 async def measure_listening(directory: Path, *, calls: int) -> Sequence[Figure]:
@@ -82,7 +82,7 @@ async def measure_listening(directory: Path, *, calls: int) -> Sequence[Figure]:
             members.append(await open_.enter_async_context(start_hub(servers, own, environ=environ)))
         owner, other = members
         work = _call_echo(owner.client)
-        found: list[Figure] = []
+        figures: list[Figure] = []
         for about, made in (
             (f"{RATE} calls/s", lambda: run_paced(work, rate=RATE, calls=calls)),
             (f"{IN_FLIGHT} in flight", lambda: Series().round(work, calls, IN_FLIGHT)),
@@ -93,12 +93,12 @@ async def measure_listening(directory: Path, *, calls: int) -> Sequence[Figure]:
             await made()
             await anyio.sleep(SETTLED_S)
             here_s, there_s = (each.cpu_s() - cpu_s for each, cpu_s in zip(members, before, strict=True))
-            found += [
+            figures += [
                 Figure(f"processor of a call at its owner, {about}", here_s * 1000 / calls, "ms"),
                 Figure(f"processor of hearing of it at the other, {about}", there_s * 1000 / calls, "ms"),
                 Figure(f"hearing of a call beside making it, {about}", there_s / here_s, "x", SHARE),
             ]
-    return found
+    return figures
 
 
 def _call_echo(client: hubbub_client.Hub) -> Any:

@@ -73,17 +73,17 @@ async def compare_stores(directory: Path, *, rounds: int, commits: int) -> list[
 
 
 async def _measure_rates(ways: dict[str, Store], rounds: int, commits: int) -> list[Figure]:
-    found: list[Figure] = []
+    figures: list[Figure] = []
     for callers in CALLERS:
         works = [_make_commit(store) for store in ways.values()]
         series = await run_in_turns(works, rounds=rounds, calls=commits * min(callers, 8), in_flight=callers)
         for way, one in zip(ways, series, strict=True):
             ratio = statistics.median(rate / base for rate, base in zip(one.rates, series[0].rates, strict=True))
-            found += [
+            figures += [
                 Figure(f"commits to {way}, {callers} at once", one.rate, "/s"),
                 Figure(f"commits to {way}, {callers} at once, beside a file", ratio, "x"),
             ]
-    return found
+    return figures
 
 
 def _make_commit(store: Store) -> Callable[[], Awaitable[object]]:

@@ -68,11 +68,11 @@ def rss_mib(pid: int) -> float:
 
 def find_descendants(pid: int) -> list[int]:
     """The processes below a process, at any depth."""
-    found: list[int] = []
+    pids: list[int] = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         for each in children.read_text().split():
-            found += [int(each), *find_descendants(int(each))]
-    return found
+            pids += [int(each), *find_descendants(int(each))]
+    return pids
 
 
 def stdio_server(name: str, *args: str) -> dict[str, Any]:

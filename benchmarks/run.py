@@ -205,7 +205,7 @@ async def main(options: argparse.Namespace) -> int:
     logging.getLogger("mcp").setLevel(logging.ERROR)  # not each session can be ended through each rival
     parts = options.parts or [*PARTS]
     of = describe_machine()
-    found: dict[str, Any] = {"machine": of}
+    rows_by_part: dict[str, Any] = {"machine": of}
     console.print(f"{of['processors']} processors, Python {of['python']}, a load of {of['load']:.1f} from other work\n")
     began = monotonic()
     with tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder:
@@ -220,10 +220,10 @@ async def main(options: argparse.Namespace) -> int:
                 continue
             show_table(PARTS[part][0], rows)
             console.print(f"{part}: {monotonic() - began:.0f} s so far\n", style="dim")
-            found[part] = [row_json(row) for row in rows]
+            rows_by_part[part] = [row_json(row) for row in rows]
             if options.json:
-                options.json.write_text(json.dumps(found, indent=2) + "\n")
-    return 0 if all(part in found for part in parts) else 1
+                options.json.write_text(json.dumps(rows_by_part, indent=2) + "\n")
+    return 0 if all(part in rows_by_part for part in parts) else 1
 
 
 async def _measure_part(part: str, place: str, directory: Path, options: argparse.Namespace) -> Sequence[Row]:

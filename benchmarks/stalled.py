@@ -51,9 +51,9 @@ async def _round(running: HubProcess, stalled: int, changes: int) -> list[float]
     async with await anyio.open_process(command, stdin=subprocess.PIPE, stderr=None) as process:
         assert process.stdout is not None
         assert process.stdin is not None
-        said = BufferedByteReceiveStream(process.stdout)
+        response = BufferedByteReceiveStream(process.stdout)
         with anyio.fail_after(120):
-            await said.receive_until(b"\n", 100)
+            await response.receive_until(b"\n", 100)
             for _ in range(FLOOD):
                 await running.client.call_tool("light", "echo", {"text": "x" * 2000})
             await anyio.sleep(3)
@@ -63,4 +63,4 @@ async def _round(running: HubProcess, stalled: int, changes: int) -> list[float]
                 await anyio.sleep(0.2)
             await anyio.sleep(1)
             await process.stdin.aclose()
-            return json.loads(await said.receive_until(b"\n", 1 << 24))
+            return json.loads(await response.receive_until(b"\n", 1 << 24))

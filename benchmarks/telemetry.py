@@ -45,7 +45,7 @@ def _environments(collector: str, base: Path | None) -> dict[str, dict[str, str]
     on = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector}
     traces = on | {"OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
     sampler = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}
-    found = {
+    rows = {
         "none": {},
         "traces": traces,
         "1 trace in 100": traces | sampler,
@@ -53,7 +53,7 @@ def _environments(collector: str, base: Path | None) -> dict[str, dict[str, str]
         "for Prometheus": {"HUBBUBD_METRICS_LISTEN": "127.0.0.1:0"},
         "all": on,
     }
-    return found | ({"base": base_environment(base), "base, traces": base_environment(base) | traces} if base else {})
+    return rows | ({"base": base_environment(base), "base, traces": base_environment(base) | traces} if base else {})
 
 
 def _echo(running: HubProcess) -> Work:

@@ -59,10 +59,10 @@ class Links:
     def find(self, secret: str) -> PageLink | None:
         """Return a link that has not been used; None if there is none with this secret."""
         try:
-            found: Any = json.loads(self._file(secret).read_text())
+            document: Any = json.loads(self._file(secret).read_text())
         except (FileNotFoundError, ValueError):
             return None
-        match found:
+        match document:
             case {"to": str(to), "request": str() | None as request, "expires": float(expires)}:
                 return PageLink(to, request, expires)
             case _:

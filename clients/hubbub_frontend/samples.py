@@ -42,8 +42,8 @@ def sample_answer(request: PendingRequest) -> list[str]:
     """Return the words that follow `inbox answer ID` in an answer that the hub takes."""
     match request.kind:
         case "elicitation_form":
-            asked = fields(as_object(request.request).get("requestedSchema"))
-            return [sample_argument(each) for each in asked if each.required] or ["--accept"]
+            form = fields(as_object(request.request).get("requestedSchema"))
+            return [sample_argument(each) for each in form if each.required] or ["--accept"]
         case "elicitation_url":
             return ["--accept"]
         case "sampling":

@@ -156,9 +156,9 @@ async def answer(
 @action
 async def call(who: Session, id: Id) -> Any:  # noqa: A002
     """Return a whole call, its pending requests, and where its time went."""
-    found, requests, timeline = await _fetch_with_timeline(await who.hub(), id)
+    record, requests, timeline = await _fetch_with_timeline(await who.hub(), id)
     return {
-        "call": found.to_json() | {"outcome": call_state(found)},
+        "call": record.to_json() | {"outcome": call_state(record)},
         "requests": [_request_json(each) for each in reversed(requests)],
         "timeline": timeline,
     }
@@ -167,8 +167,8 @@ async def call(who: Session, id: Id) -> Any:  # noqa: A002
 @action
 async def sent(who: Session, id: Id) -> Any:  # noqa: A002
     """Return what a call was sent with."""
-    found = await (await who.hub()).calls.get(id)
-    return {"method": found.method, "params": found.params}
+    record = await (await who.hub()).calls.get(id)
+    return {"method": record.method, "params": record.params}
 
 
 @action
@@ -195,14 +195,14 @@ async def cancel_call(who: Session, id: Id) -> Any:  # noqa: A002
 async def task(who: Session, id: Id) -> Any:  # noqa: A002
     """Return a task, and its result or why there is none."""
     hub = await who.hub()
-    found = await hub.tasks.get(id)
+    record = await hub.tasks.get(id)
     outcome: dict[str, Any] = {"result": None, "error": None}
-    if found.status in ("completed", "failed", "cancelled"):
+    if record.status in ("completed", "failed", "cancelled"):
         try:
             outcome["result"] = await hub.tasks.result(id)
         except HubbubError as error:
             outcome["error"] = error.to_json()
-    return {"task": found.to_json(), **outcome}
+    return {"task": record.to_json(), **outcome}
 
 
 @action
@@ -214,9 +214,9 @@ async def cancel_task(who: Session, id: Id) -> Any:  # noqa: A002
 async def server(who: Session, name: Id) -> Any:
     """Return a whole server, and the last lines of its log."""
     hub = await who.hub()
-    found = await hub.servers.get(name)
+    record = await hub.servers.get(name)
     lines = await hub.events.logs(name, lines=LOG_LINES)
-    return {"server": found.to_json(), "logs": [each.to_json() for each in lines]}
+    return {"server": record.to_json(), "logs": [each.to_json() for each in lines]}
 
 
 @action
@@ -276,28 +276,28 @@ async def add_server(
 async def hosts(who: Session) -> Any:
     """Return the newest hosts that are connected, and whether there are `more`; or `refused`, why there are none."""
     try:
-        found = await (await who.hub()).hosts.list(limit=MAX_HOSTS + 1)
+        records = await (await who.hub()).hosts.list(limit=MAX_HOSTS + 1)
     except PermissionDenied:
         return {"refused": REFUSED}
-    words = {"empty": EMPTY, "paste": PASTE, "others": OTHERS}
-    return {"hosts": [brief(each) for each in found[:MAX_HOSTS]], "more": len(found) > MAX_HOSTS, **words}
+    texts = {"empty": EMPTY, "paste": PASTE, "others": OTHERS}
+    return {"hosts": [brief(each) for each in records[:MAX_HOSTS]], "more": len(records) > MAX_HOSTS, **texts}
 
 
 @action
 async def host(who: Session, id: Id) -> Any:  # noqa: A002 - the field's name
     """Return a whole host; none if it is not connected any more."""
     try:
-        found = await (await who.hub()).hosts.list(ids=[id])
+        records = await (await who.hub()).hosts.list(ids=[id])
     except PermissionDenied:
         return {"refused": REFUSED}
-    return {"host": whole_host(found[0]) if found else None}
+    return {"host": whole_host(records[0]) if records else None}
 
 
 @action
 async def waiting_host(who: Session, call_id: Id) -> Any:
     """Return the id and the name of the host that waits for a call, if one does."""
-    found = await fetch_waiting_host(await who.hub(), call_id)
-    return {"host": {"id": found.id, "name": host_name(found)} if found else None}
+    waiting = await fetch_waiting_host(await who.hub(), call_id)
+    return {"host": {"id": waiting.id, "name": host_name(waiting)} if waiting else None}
 
 
 @action
@@ -360,9 +360,9 @@ async def _release_all(who: Session) -> None:
 
 
 async def _fetch_with_timeline(hub: Hub, call_id: str) -> tuple[Call, Sequence[PendingRequest], dict[str, Any]]:
-    found = await hub.calls.get(call_id)
+    record = await hub.calls.get(call_id)
     requests = await hub.inbox.list(call_id=call_id, limit=MAX_REQUESTS)
-    return found, requests, build_timeline(found, requests, datetime.now(UTC)).to_json()
+    return record, requests, build_timeline(record, requests, datetime.now(UTC)).to_json()
 
 
 def _request_json(record: PendingRequest) -> dict[str, Any]:

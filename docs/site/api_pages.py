@@ -47,7 +47,8 @@ class Page:
         self._file = file
         self._page_of = page_of
         self._comments = {
-            tuple(at.path): at.leading_comments or at.trailing_comments for at in file.source_code_info.location
+            tuple(location.path): location.leading_comments or location.trailing_comments
+            for location in file.source_code_info.location
         }
 
     def render(self) -> str:
@@ -60,71 +61,71 @@ class Page:
 
     def conventions(self) -> str:
         """What holds for the whole API: the comment of its package."""
-        said = self._comment((2,)).partition(":\n")[2].replace("docs/access.md", "[access](../access.md)")
-        return re.sub(r"^  ", "", said, flags=re.MULTILINE)
+        comment = self._comment((2,)).partition(":\n")[2].replace("docs/access.md", "[access](../access.md)")
+        return re.sub(r"^  ", "", comment, flags=re.MULTILINE)
 
     def _describe_shared(self) -> str:
         return "Messages that several services share." if self._file.message_type else "Options of fields."
 
     def _comment(self, path: LocationPath, *, row: bool = False) -> str:
         lines = [line.removeprefix(" ") for line in self._comments.get(path, "").strip("\n").split("\n")]
-        said = "\n".join(lines).strip()
-        return re.sub(r"\s+", " ", said).replace("|", "\\|") if row else said
+        comment = "\n".join(lines).strip()
+        return re.sub(r"\s+", " ", comment).replace("|", "\\|") if row else comment
 
     def _lines(self) -> Iterator[str]:
         title = self._file.service[0].name if self._file.service else page_name(self._file).capitalize()
         yield f"# {title}\n"
         if not self._file.service:
             yield f"{self.summary()}\n"
-        for at, service in enumerate(self._file.service):
-            yield from self._service(service, (6, at))
+        for index, service in enumerate(self._file.service):
+            yield from self._service(service, (6, index))
         if self._file.message_type:
             yield "## Messages\n"
-        for at, message in enumerate(self._file.message_type):
-            yield from self._message(message, message.name, (4, at))
+        for index, message in enumerate(self._file.message_type):
+            yield from self._message(message, message.name, (4, index))
         if self._file.enum_type:
             yield "## Enums\n"
-        for at, enum in enumerate(self._file.enum_type):
-            yield from self._enum(enum, enum.name, (5, at))
+        for index, enum in enumerate(self._file.enum_type):
+            yield from self._enum(enum, enum.name, (5, index))
         yield from self._extensions()
 
     def _service(self, service: ServiceDescriptorProto, path: LocationPath) -> Iterator[str]:
         yield f"{self._comment(path)}\n"
         yield f"Over Connect it is at `/{PACKAGE}.{service.name}/METHOD` ([connect.md](../connect.md)). {KINDS}"
         yield "## RPCs\n"
-        for at, method in enumerate(service.method):
-            asked = ("stream of " if method.client_streaming else "") + self._link(method.input_type)
-            given = ("stream of " if method.server_streaming else "") + self._link(method.output_type)
+        for index, method in enumerate(service.method):
+            request_type = ("stream of " if method.client_streaming else "") + self._link(method.input_type)
+            response_type = ("stream of " if method.server_streaming else "") + self._link(method.output_type)
             yield f"### {service.name}.{method.name}\n"
-            yield f"{self._comment((*path, 2, at))}\n"
-            yield f"{asked} → {given}\n"
+            yield f"{self._comment((*path, 2, index))}\n"
+            yield f"{request_type} → {response_type}\n"
 
     def _message(self, message: DescriptorProto, name: str, path: LocationPath) -> Iterator[str]:
         yield f"### {name}\n"
-        if said := self._comment(path):
-            yield f"{said}\n"
+        if comment := self._comment(path):
+            yield f"{comment}\n"
         maps = {f"{name}.{inner.name}": inner for inner in message.nested_type if inner.options.map_entry}
         if message.field:
             yield "| Field | Type | What it says |\n|---|---|---|"
-            for at, field in enumerate(message.field):
-                description = self._describe_field(message, field, (*path, 2, at))
+            for index, field in enumerate(message.field):
+                description = self._describe_field(message, field, (*path, 2, index))
                 yield f"| `{field.name}` | {self._field_type(field, maps)} | {description} |"
             yield ""
-        elif not said:
+        elif not comment:
             yield "It has no fields.\n"
-        for at, inner in enumerate(message.nested_type):
+        for index, inner in enumerate(message.nested_type):
             if not inner.options.map_entry:
-                yield from self._message(inner, f"{name}.{inner.name}", (*path, 3, at))
-        for at, enum in enumerate(message.enum_type):
-            yield from self._enum(enum, f"{name}.{enum.name}", (*path, 4, at))
+                yield from self._message(inner, f"{name}.{inner.name}", (*path, 3, index))
+        for index, enum in enumerate(message.enum_type):
+            yield from self._enum(enum, f"{name}.{enum.name}", (*path, 4, index))
 
     def _describe_field(self, message: DescriptorProto, field: FieldDescriptorProto, path: LocationPath) -> str:
-        said = self._comment(path, row=True)
+        comment = self._comment(path, row=True)
         if field.HasField("oneof_index") and not field.proto3_optional:
-            said += f" *One of `{message.oneof_decl[field.oneof_index].name}`.*"
+            comment += f" *One of `{message.oneof_decl[field.oneof_index].name}`.*"
         if key := field.options.Extensions[options_pb2.config_key]:
-            said += f" In a configuration file: `{key}`."
-        return said.strip()
+            comment += f" In a configuration file: `{key}`."
+        return comment.strip()
 
     def _field_type(self, field: FieldDescriptorProto, maps: dict[str, DescriptorProto]) -> str:
         if (entry := maps.get(field.type_name.removeprefix(f".{PACKAGE}."))) is not None:
@@ -148,19 +149,19 @@ class Page:
 
     def _enum(self, enum: EnumDescriptorProto, name: str, path: LocationPath) -> Iterator[str]:
         yield f"### {name}\n"
-        if said := self._comment(path):
-            yield f"{said}\n"
+        if comment := self._comment(path):
+            yield f"{comment}\n"
         yield "| Value | What it says |\n|---|---|"
-        for at, value in enumerate(enum.value):
-            yield f"| `{value.name}` | {self._comment((*path, 2, at), row=True)} |"
+        for index, value in enumerate(enum.value):
+            yield f"| `{value.name}` | {self._comment((*path, 2, index), row=True)} |"
         yield ""
 
     def _extensions(self) -> Iterator[str]:
         if self._file.extension:
             yield "## Options\n\n| Option | Of | Type | What it says |\n|---|---|---|---|"
-        for at, each in enumerate(self._file.extension):
+        for index, each in enumerate(self._file.extension):
             of = each.extendee.removeprefix(".")
-            yield f"| `{each.name}` | `{of}` | {self._type_name(each)} | {self._comment((7, at), row=True)} |"
+            yield f"| `{each.name}` | `{of}` | {self._type_name(each)} | {self._comment((7, index), row=True)} |"
 
 
 def page_name(file: FileDescriptorProto) -> str:

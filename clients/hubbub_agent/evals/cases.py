@@ -106,9 +106,9 @@ def compared_content(answer: Answer, request: PendingRequest) -> Any:
         return content["text"] if content.get("type") == "text" else dict(result)
     if request.kind != "elicitation_form":
         return dict(result)
-    given = answer.get("accept", result.get("content"))
+    content_ = answer.get("accept", result.get("content"))
     form = fields(as_object(request.request).get("requestedSchema"))
-    return {**{each.name: each.default for each in form if each.default is not None}, **as_object(given)}
+    return {**{each.name: each.default for each in form if each.default is not None}, **as_object(content_)}
 
 
 def is_expected(expected: Expected, answer: Answer | None, request: PendingRequest) -> bool:
@@ -152,23 +152,23 @@ def _load_case(file: Path) -> Case:
         document: object = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigProblem(f"{file}: {error}") from None
-    given = as_object(document)
-    if given.get("kind") not in KINDS:
+    record = as_object(document)
+    if record.get("kind") not in KINDS:
         raise ConfigProblem(f"{file}: kind must be one of {', '.join(KINDS)}, as hubbub --json inbox show prints it")
     try:
-        return Case(file.stem, _parse_request(given), _parse_expected(given.get("expect")))
+        return Case(file.stem, _parse_request(record), _parse_expected(record.get("expect")))
     except ValueError as error:
         raise ConfigProblem(f"{file}: {error}") from None
 
 
-def _parse_request(given: Mapping[str, Any]) -> PendingRequest:
+def _parse_request(record: Mapping[str, Any]) -> PendingRequest:
     return PendingRequest(
-        id=str(given.get("id") or "-"),
-        server=str(given.get("server") or ""),
-        kind=cast("RequestKind", given["kind"]),
+        id=str(record.get("id") or "-"),
+        server=str(record.get("server") or ""),
+        kind=cast("RequestKind", record["kind"]),
         state="open",
         delivery="none",
-        request=given.get("request"),
+        request=record.get("request"),
         call_id=None,
         cause_source=None,
         task_id=None,

@@ -65,8 +65,8 @@ class ScriptedReplies:
             raise ConfigProblem(f"{file}: {error}") from None
         if not isinstance(document, dict):
             raise ConfigProblem(f"{file}: must be a JSON object: for each case its reply, or a list of them")
-        found = cast("dict[str, object]", document)
-        return cls({name: as_list(each) or [each] for name, each in found.items()})
+        replies = cast("dict[str, object]", document)
+        return cls({name: as_list(each) or [each] for name, each in replies.items()})
 
     async def ask(self, name: str, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
         """Return the next reply of the case as a completion. Raises AnswerProblem if there is none."""

@@ -195,12 +195,12 @@ def _retry_pause_s(tries: int) -> float:
 
 def _parse_completion(content: bytes) -> Mapping[str, Any]:
     try:
-        said: object = json.loads(content)
+        completion: object = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise AnswerProblem(f"the model's answer is not a chat completion: {error!r}") from None
-    if not isinstance(said, dict):
+    if not isinstance(completion, dict):
         raise AnswerProblem("the model's answer is not a chat completion: no JSON object")
-    return cast("dict[str, Any]", said)
+    return cast("dict[str, Any]", completion)
 
 
 def _excerpt(content: bytes, key: str) -> str:

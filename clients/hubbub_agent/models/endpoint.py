@@ -51,9 +51,9 @@ class Chat(BaseModel):
 
     @model_validator(mode="after")
     def _check_single_key(self) -> Self:
-        given = [name for name in KEY_SOURCES if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ValueError(f"only one of {', '.join(given)} can have the key")
+        sources = [name for name in KEY_SOURCES if getattr(self, name) is not None]
+        if len(sources) > 1:
+            raise ValueError(f"only one of {', '.join(sources)} can have the key")
         return self
 
     def api_key(self) -> str | None:

@@ -47,7 +47,7 @@ def content_schema(form: Sequence[Field]) -> dict[str, Any]:
 def build_request(chat: Chat, request: PendingRequest) -> dict[str, Any]:
     """Build the endpoint's request for a form."""
     content = content_schema(form_fields(request))
-    asked = {"server": request.server, "message": as_object(request.request).get("message"), "form": content}
+    question = {"server": request.server, "message": as_object(request.request).get("message"), "form": content}
     reply = {
         "type": "object",
         "properties": {
@@ -62,7 +62,7 @@ def build_request(chat: Chat, request: PendingRequest) -> dict[str, Any]:
         "model": chat.model,
         "messages": [
             *({"role": "system", "content": text} for text in system),
-            {"role": "user", "content": json.dumps(asked, ensure_ascii=False)},
+            {"role": "user", "content": json.dumps(question, ensure_ascii=False)},
         ],
         "max_tokens": chat.max_tokens,
         "response_format": {"type": "json_schema", "json_schema": {"name": NAME, "schema": reply}},

@@ -103,10 +103,10 @@ def request_text(request: PendingRequest) -> str:
     params = as_object(request.request)
     if request.kind != "sampling":
         return str(params.get("message", ""))[:MAX_TEXT_CHARS]
-    found = [str(params.get("systemPrompt", ""))]
+    texts = [str(params.get("systemPrompt", ""))]
     for message in as_objects(params.get("messages")):
-        found += [str(block.get("text", "")) for block in content_blocks(message.get("content"))]
-    return "\n".join(filter(None, found))[:MAX_TEXT_CHARS]
+        texts += [str(block.get("text", "")) for block in content_blocks(message.get("content"))]
+    return "\n".join(filter(None, texts))[:MAX_TEXT_CHARS]
 
 
 def content_blocks(content: object) -> list[Mapping[str, Any]]:
@@ -117,8 +117,8 @@ def content_blocks(content: object) -> list[Mapping[str, Any]]:
 def form_titles(params: Mapping[str, Any]) -> list[str]:
     """Return the titles of a form and of its fields."""
     schema = as_object(params.get("requestedSchema"))
-    found = [schema.get("title"), *(as_object(each).get("title") for each in form_properties(params).values())]
-    return [title for title in found if isinstance(title, str)]
+    titles = [schema.get("title"), *(as_object(each).get("title") for each in form_properties(params).values())]
+    return [title for title in titles if isinstance(title, str)]
 
 
 def form_properties(params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -128,15 +128,15 @@ def form_properties(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def proposed_values(params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a form proposes: for each field its default, or the only value that it allows."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, spec in form_properties(params).items():
         field = as_object(spec)
         allowed = as_list(field.get("enum"))
         if field.get("default") is not None:
-            found[name] = field["default"]
+            values[name] = field["default"]
         elif "const" in field or len(allowed) == 1:
-            found[name] = field.get("const", allowed[0] if allowed else None)
-    return found
+            values[name] = field.get("const", allowed[0] if allowed else None)
+    return values
 
 
 def page_host(params: Mapping[str, Any]) -> str:
