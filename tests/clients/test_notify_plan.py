@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hubbub_notify.plan import GATHER_S, HOUR_S, Plan, remembered_s
-from hubbub_notify.rules import rules
+from hubbub_notify.plan import GATHER_S, HOUR_S, Plan, history_s
+from hubbub_notify.rules import parse_rules
 
 from .waiting import NOON, claimed, pending
 

@@ -21,7 +21,7 @@ from hubbub_frontend.forms import fields
 from hubbub_tui.screens.form import Form, Incomplete
 from hubbub_tui.screens.question import fits_title
 from hubbub_tui.widgets.part import AbstractWidget, Part
-from hubbub_tui.widgets.problem import Problem
+from hubbub_tui.widgets.problem import InputProblem
 
 HUMAN = "human"
 # Pending requests of the hub itself, to be let in at a server; the answer may be the address where the browser ended.
@@ -35,7 +35,7 @@ class Body(Part, Vertical, metaclass=AbstractWidget):
         super().__init__(classes="body")
         self.request = request
         self.params = as_object(request.request)
-        self.problem = Problem()
+        self.problem = InputProblem()
 
     @property
     def verb(self) -> str:

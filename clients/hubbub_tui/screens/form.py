@@ -18,7 +18,7 @@ from hubbub_frontend.display.text import editable_json, line, safe_text
 from hubbub_frontend.forms import Field, check_bounds, parse_value, typed_text
 from hubbub_shared.legible import is_clean
 from hubbub_tui.widgets.part import UP_DOWN
-from hubbub_tui.widgets.problem import Problem
+from hubbub_tui.widgets.problem import InputProblem
 
 # A form with more fields is answered as JSON, and a field with more choices is typed.
 MAX_FIELDS = 60
@@ -45,7 +45,7 @@ class Question(Vertical):
         super().__init__(classes="question")
         self.field = field
         self._control = _make_control(field)
-        self._problem = Problem()
+        self._problem = InputProblem()
 
     def compose(self) -> ComposeResult:
         field = self.field
@@ -125,7 +125,7 @@ class Form(Vertical):
         self._as_json = self._too_many
         self._editor = TextArea(editable_json(values or {}), classes="raw", tab_behavior="focus", compact=True)
         self._editor.display = self._as_json
-        self._problem = Problem()
+        self._problem = InputProblem()
 
     def compose(self) -> ComposeResult:
         if self._too_many:

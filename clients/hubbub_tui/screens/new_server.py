@@ -14,7 +14,7 @@ from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_frontend.shell_commands import with_hub_options
 from hubbub_tui.widgets.part import Part
-from hubbub_tui.widgets.problem import Problem
+from hubbub_tui.widgets.problem import InputProblem
 
 URLS = ("http://", "https://")
 MORE = "Other options: hubbub servers add --help"
@@ -70,7 +70,7 @@ class AddServer(Part, ModalScreen[str | None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._problem = Problem()
+        self._problem = InputProblem()
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):

@@ -5,7 +5,7 @@ from textual.widgets import Static
 from hubbub_frontend.display.text import safe_text
 
 
-class Problem(Static):
+class InputProblem(Static):
     """One problem, at a field or below a form; hidden while there is none."""
 
     def __init__(self) -> None:
