@@ -172,25 +172,11 @@ def test_a_wait_of_any_length_is_a_number(seconds: int) -> None:
 
 
 def test_an_unset_server_has_every_field_and_null_where_nothing_is_known() -> None:
-    assert read(Server, server_pb2.Server(name="time")).to_json() == {
-        "name": "time",
-        "transport": None,
-        "state": "unknown",
-        "desired_state": None,
-        "protocol_version": None,
-        "server_info": None,
-        "capabilities": None,
-        "error": None,
-        "attempt": 0,
-        "next_retry_at": None,
-        "pid": None,
-        "queue": None,
-        "gave_up": False,
-        "defect": None,
-        "revision": 0,
-        "trusted": False,
-        "notes": [],
-    }
+    shape = read(Server, server_pb2.Server(name="time")).to_json()
+    assert list(shape) == [field.name for field in fields(Server)]
+    assert {key: value for key, value in shape.items() if value} == {"name": "time", "state": "unknown"}
+    assert {key for key, value in shape.items() if value is None} >= {"transport", "error", "next_retry_at", "pid"}
+    assert "" not in shape.values()
 
 
 def test_a_pending_request_keeps_its_payload_and_its_claim() -> None:
