@@ -162,7 +162,7 @@ def test_relative_directories_of_path_are_passed_over(tmp_path: Path, monkeypatc
     executable(tmp_path / "tool")
     monkeypatch.chdir(tmp_path)
     commands = CommandRules([AllowedCommand(command="tool")], ":.:bin")
-    assert commands.missing == ["tool"]
+    assert commands.missing_commands == ["tool"]
     with pytest.raises(PermissionDenied, match="not found on PATH"):
         commands.admit(ServerConfig(name="x", command="tool"))
 
@@ -181,7 +181,7 @@ def test_a_link_that_leads_elsewhere_since_the_start_is_refused(tmp_path: Path) 
 
 def test_what_is_there_is_not_reported_missing() -> None:
     rules = [AllowedCommand(command=command) for command in (sys.executable, "/no/such/command", "sh")]
-    assert CommandRules(rules, os.defpath).missing == ["/no/such/command"]
+    assert CommandRules(rules, os.defpath).missing_commands == ["/no/such/command"]
 
 
 @pytest.mark.parametrize(

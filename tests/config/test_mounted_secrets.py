@@ -23,7 +23,7 @@ def test_nobody_is_advised_to_lock_the_hub_out_of_a_file_of_another_account(
     path.chmod(0o444)
     other = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: other)
-    assert references._from_file(str(path), "servers.one.env.TOKEN", said.append) == "s"
+    assert references._read_reference_file(str(path), "servers.one.env.TOKEN", said.append) == "s"
     (warning,) = said
     assert "mount it so" in warning
     assert not warning.endswith(f"`chmod 600 {path}`")

@@ -221,6 +221,6 @@ async def test_what_another_member_says_of_no_revision_here_is_passed_over(told:
     heard: list[int] = []
     amend(heard=heard.append)
     with anyio.fail_after(revision.BEHIND_S / 2):
-        await revision.caught_up_with(store, ((revision.KEY, told.format(store.id)), ("other", "x")), None)
+        await revision.wait_for_member(store, ((revision.KEY, told.format(store.id)), ("other", "x")), None)
     assert not heard
     await store.close()

@@ -32,7 +32,7 @@ from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Category, Fault
 from hubbubd.rpc.messages import api_records, pages, watch
-from hubbubd.rpc.messages.fallback import shown
+from hubbubd.rpc.messages.fallback import never_failing
 from hubbubd.runtime.oversight import Token
 from hubbubd.runtime.records import EventKind, WatchEvent
 from hubbubd.runtime.servers import ResourceUpdate, ServerEvent, ServerEventKind
@@ -231,7 +231,7 @@ def test_a_bad_record_is_logged_once_however_many_look() -> None:
 
 
 def test_of_a_record_that_cannot_be_converted_at_all_its_name_is_shown() -> None:
-    @shown
+    @never_failing
     def broken(_record: Task) -> task_pb2.Task:
         raise RuntimeError("nothing of it")
 

@@ -41,7 +41,7 @@ MAX_VARIABLES_BYTES: Final = 1024 * 1024
 """The largest file that an `envFile` names."""
 
 # As VS Code and Cursor have them.
-_OF_EDITORS: Final = re.compile(
+_EDITOR_REFERENCE: Final = re.compile(
     r"(?<!\$)\$\{((input|command|config):[^}]*|workspaceFolder(:[^}]*|Basename)?|userHome|pathSeparator|/)\}"
 )
 
@@ -70,7 +70,7 @@ def read_file(path: Path) -> FileContent:
         raise ConfigError(where, f"cannot be read: {getattr(exc, 'strerror', None) or exc}") from None
     match path.suffix.lower():
         case ".toml":
-            root = _parse(where, "TOML", lambda: tomllib.loads(raw))
+            root = _parse_root(where, "TOML", lambda: tomllib.loads(raw))
             tables = {"hub", "mcp", "notify", "servers", *OWN_TABLES}
             section = "servers"
             for name in root.keys() - tables:
@@ -79,7 +79,7 @@ def read_file(path: Path) -> FileContent:
             mcp = _table(root, "mcp", f"{where}: mcp")
             _table(root, "notify", f"{where}: notify")
         case ".json":
-            root = _parse(where, "JSON", lambda: payload.loads(raw))
+            root = _parse_root(where, "JSON", lambda: payload.loads(raw))
             section = "mcpServers" if "mcpServers" in root else "servers"
             if "mcpServers" in root and "servers" in root:
                 raise ConfigError(f"{where}: servers", "stands beside mcpServers; keep one of them")
@@ -87,7 +87,7 @@ def read_file(path: Path) -> FileContent:
             mcp = cast("dict[str, Any]", mcp) if isinstance(mcp, dict) and "profiles" in mcp else {}
             if section not in root and "hub" not in root and not mcp:
                 raise ConfigError(where, "has none of mcpServers, servers and hub")
-            servers = _adopt(
+            servers = _translate_servers(
                 _table(root, section, f"{where}: {section}"), f"{where}: {section}", path.absolute().parent
             )
         case ending:
@@ -98,14 +98,14 @@ def read_file(path: Path) -> FileContent:
     for name in OWN_TABLES.keys() & hub.keys():
         raise ConfigError(f"{where}: hub.{name}", f"in a file, this is the table [{name}]")
     if path.suffix.lower() == ".toml":
-        hub |= _own_tables(root, where)
+        hub |= _read_own_tables(root, where)
     for name in hub.keys() - HubSettings.model_fields.keys():
         raise unknown_key(f"{where}: hub.{name}", name, HubSettings.model_fields)
-    profiles = dict(_profiles(mcp, f"{where}: mcp"))
-    return FileContent(path, hub, tuple(_servers(servers, f"{where}: {section}")), profiles)
+    profiles = dict(_read_profiles(mcp, f"{where}: mcp"))
+    return FileContent(path, hub, tuple(_read_servers(servers, f"{where}: {section}")), profiles)
 
 
-def _own_tables(root: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _read_own_tables(root: Mapping[str, Any], where: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, settings in OWN_TABLES.items():
         if table := _table(root, name, f"{where}: {name}"):
@@ -115,7 +115,7 @@ def _own_tables(root: Mapping[str, Any], where: str) -> dict[str, Any]:
     return found
 
 
-def _parse(where: str, form: str, parse: Any) -> dict[str, Any]:
+def _parse_root(where: str, form: str, parse: Any) -> dict[str, Any]:
     try:
         root: object = parse()
     except (ValueError, RecursionError) as exc:
@@ -132,7 +132,7 @@ def _table(parent: Mapping[str, Any], name: str, key: str) -> dict[str, Any]:
     return cast("dict[str, Any]", table)
 
 
-def _servers(table: Mapping[str, Any], key: str) -> Iterable[ServerConfig]:
+def _read_servers(table: Mapping[str, Any], key: str) -> Iterable[ServerConfig]:
     for name in table:
         options = _table(table, name, f"{key}.{name}")
         if "name" in options:
@@ -147,7 +147,7 @@ def _servers(table: Mapping[str, Any], key: str) -> Iterable[ServerConfig]:
             raise config_error(exc, options, f"{key}.{name}", SERVER_KEYS) from None
 
 
-def _profiles(mcp: Mapping[str, Any], key: str) -> Iterable[tuple[str, ProfileSettings]]:
+def _read_profiles(mcp: Mapping[str, Any], key: str) -> Iterable[tuple[str, ProfileSettings]]:
     for name in mcp.keys() - {"profiles"}:
         raise unknown_key(f"{key}.{name}", name, {"profiles"})
     table = _table(mcp, "profiles", f"{key}.profiles")
@@ -162,7 +162,7 @@ def _profiles(mcp: Mapping[str, Any], key: str) -> Iterable[tuple[str, ProfileSe
             raise config_error(exc, options, where, ProfileSettings.model_fields) from None
 
 
-def _adopt(table: Mapping[str, Any], key: str, directory: Path) -> dict[str, Any]:
+def _translate_servers(table: Mapping[str, Any], key: str, directory: Path) -> dict[str, Any]:
     """Translate the servers of another program's file to the hub's keys, without the disabled ones.
 
     `directory` is that of the file, which an `envFile` is relative to.
@@ -173,11 +173,11 @@ def _adopt(table: Mapping[str, Any], key: str, directory: Path) -> dict[str, Any
         if options.get("disabled") is True:
             continue
         taken = {k: v for k, v in options.items() if k not in FOREIGN_KEYS}
-        _refuse_editors(taken, f"{key}.{name}")
+        _refuse_editor_references(taken, f"{key}.{name}")
         ours = {k: v for k, v in taken.items() if k not in ("disabled", "type", "envFile")}
         if "envFile" in options:
             # What the entry itself has comes after what the file has.
-            ours["env"] = _variables(options["envFile"], f"{key}.{name}.envFile", directory) | _table(
+            ours["env"] = _read_env_file(options["envFile"], f"{key}.{name}.envFile", directory) | _table(
                 options, "env", f"{key}.{name}.env"
             )
         if "type" in options:
@@ -189,20 +189,20 @@ def _adopt(table: Mapping[str, Any], key: str, directory: Path) -> dict[str, Any
     return adopted
 
 
-def _refuse_editors(value: object, key: str) -> None:
+def _refuse_editor_references(value: object, key: str) -> None:
     """Raise ConfigError for a reference that only an editor can resolve, and name the command that can."""
     if isinstance(value, str):
-        if found := _OF_EDITORS.search(value):
+        if found := _EDITOR_REFERENCE.search(value):
             raise ConfigError(key, f"{found[0]} is known to an editor alone; `hubbub config import FILE` resolves it")
     elif isinstance(value, dict):
         for name, each in cast("dict[str, object]", value).items():
-            _refuse_editors(each, f"{key}.{name}")
+            _refuse_editor_references(each, f"{key}.{name}")
     elif isinstance(value, list):
         for number, each in enumerate(cast("list[object]", value)):
-            _refuse_editors(each, f"{key}.{number}")
+            _refuse_editor_references(each, f"{key}.{number}")
 
 
-def _variables(given: object, key: str, directory: Path) -> dict[str, str]:
+def _read_env_file(given: object, key: str, directory: Path) -> dict[str, str]:
     """Return the variables of a file with lines NAME=VALUE; their values stand for themselves. Raises ConfigError."""
     if not isinstance(given, str) or "\0" in given:
         raise ConfigError(key, "must be the path of a file")

@@ -56,26 +56,28 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> LoadedSett
     with `--check-config` also for references that lead nowhere, such as to a variable that `environ` lacks. `--help`
     and `--version` print and raise SystemExit(0).
     """
-    options = _parser().parse_args(argv)
-    paths, files = _files(options.config, environ)
+    options = _make_parser().parse_args(argv)
+    paths, files = _read_files(options.config, environ)
     servers = _merge_servers(files)
-    unresolved = tuple(wrong for file in files for server in file.servers if (wrong := _lacks(server, environ, file)))
+    unresolved = tuple(
+        wrong for file in files for server in file.servers if (wrong := _find_unresolved(server, environ, file))
+    )
     if unresolved and options.check_config == "all":
         raise unresolved[0]
     command_line = {name: value for name in COMMAND_LINE if (value := getattr(options, name)) is not None}
-    hub = _layer(command_line, environ, files, servers)
+    hub = _merge_layers(command_line, environ, files, servers)
     return LoadedSettings(
         hub=hub,
         servers=servers,
         files=paths,
         origins={server.name: file.path for file in files for server in file.servers},
         check_config=options.check_config,
-        copy_store=_copy_order(options, hub),
+        copy_store=_parse_store_copy(options, hub),
         release=options.release,
     )
 
 
-def _copy_order(options: Namespace, hub: HubSettings) -> StoreCopy | None:
+def _parse_store_copy(options: Namespace, hub: HubSettings) -> StoreCopy | None:
     """Return the copy that the command line orders. Raises ConfigError."""
     if options.copy_store is None:
         if options.secrets or options.verify:
@@ -87,7 +89,7 @@ def _copy_order(options: Namespace, hub: HubSettings) -> StoreCopy | None:
     return StoreCopy(source=source, target=target, secrets=options.secrets, verify=options.verify)
 
 
-def _files(named: Sequence[str] | None, environ: Mapping[str, str]) -> tuple[tuple[Path, ...], list[FileContent]]:
+def _read_files(named: Sequence[str] | None, environ: Mapping[str, str]) -> tuple[tuple[Path, ...], list[FileContent]]:
     """Return the paths of the configuration files, and the content of those to read. Raises ConfigError."""
     given = named or [path for path in environ.get(f"{ENV_PREFIX}CONFIG", "").split(os.pathsep) if path]
     if given:
@@ -120,7 +122,7 @@ class _Parser(ArgumentParser):
         raise ConfigError("usage", f"{message}; see hubbubd --help")
 
 
-def _parser() -> ArgumentParser:
+def _make_parser() -> ArgumentParser:
     parser = _Parser(prog="hubbubd", description="One hub for many MCP servers.", epilog=_EPILOG, allow_abbrev=False)
     parser.add_argument("--config", action="append", metavar="FILE", help="TOML or JSON by its ending; repeatable")
     parser.add_argument("--listen", metavar="HOST:PORT | unix:PATH", help="where the API is served")
@@ -171,7 +173,7 @@ def _merge_profiles(files: Sequence[FileContent]) -> dict[str, ProfileSettings]:
     return {name: profile for name, (profile, _) in found.items()}
 
 
-def _lacks(server: ServerConfig, environ: Mapping[str, str], file: FileContent) -> ConfigError | None:
+def _find_unresolved(server: ServerConfig, environ: Mapping[str, str], file: FileContent) -> ConfigError | None:
     """Return what a server's references lack, if anything. Raises ConfigError for what no surroundings could mend."""
     try:
         resolve(server, environ)
@@ -182,7 +184,7 @@ def _lacks(server: ServerConfig, environ: Mapping[str, str], file: FileContent) 
     return None
 
 
-def _layer(
+def _merge_layers(
     command_line: dict[str, Any],
     environ: Mapping[str, str],
     files: Sequence[FileContent],
@@ -204,7 +206,7 @@ def _layer(
         hub = HubSettings(**values)
         check(hub, [server.name for server in servers])
     except SettingsError as exc:
-        name = _blamed(exc)
+        name = _setting_in_error(exc)
         what = (
             f"{NO_TABLE}: {TABLES[name]}" if name in TABLES else 'is not valid JSON, which lists are here: ["a", "b"]'
         )
@@ -215,19 +217,19 @@ def _layer(
         problem = f"{within}: {error.problem}" if within else error.problem
         if problem == NO_TABLE and name in TABLES:
             problem = f"{problem}: {TABLES[name]}"
-        raise ConfigError(_origin(name, command_line, environ, files), problem) from None
+        raise ConfigError(_describe_origin(name, command_line, environ, files), problem) from None
     except ConfigError as exc:
-        raise ConfigError(_origin(exc.key, command_line, environ, files), exc.problem) from None
+        raise ConfigError(_describe_origin(exc.key, command_line, environ, files), exc.problem) from None
     return hub
 
 
-def _blamed(exc: SettingsError) -> str:
+def _setting_in_error(exc: SettingsError) -> str:
     """Return the setting whose variable is wrong."""
     # The exception names it only in its text.
     return next(name for name in HubSettings.model_fields if f'"{name}"' in str(exc))
 
 
-def _origin(
+def _describe_origin(
     name: str, command_line: Mapping[str, Any], environ: Mapping[str, str], files: Sequence[FileContent]
 ) -> str:
     """Return where a setting's value came from: the option, the variable, or the key in the last file that has it."""

@@ -62,11 +62,11 @@ def place(text: str, settings: StoreSettings) -> Place:
     if text.startswith(FILE_SCHEME) and text != FILE_SCHEME and "\0" not in text:
         return FilePlace(Path(text.removeprefix(FILE_SCHEME)).expanduser())
     if text.startswith(DATABASE_SCHEMES):
-        return _database(text, settings)
+        return _parse_database(text, settings)
     raise ConfigError(OPTION, "FROM and TO are sqlite:PATH or postgresql://USER@HOST:PORT/DATABASE")
 
 
-def _database(url: str, settings: StoreSettings) -> DatabasePlace:
+def _parse_database(url: str, settings: StoreSettings) -> DatabasePlace:
     try:
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))

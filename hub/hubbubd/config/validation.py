@@ -8,10 +8,10 @@ from pydantic import ValidationError
 
 from hubbubd.errors import ConfigError
 
-_UNKNOWN = "unknown key; docs/configuration.md lists all keys"
+_UNKNOWN_KEY = "unknown key; docs/configuration.md lists all keys"
 
 NO_TABLE = "must be a table of keys and values"
-_IN_WORDS = {
+_MESSAGES = {
     **dict.fromkeys(("model_type", "dict_type"), NO_TABLE),
     **dict.fromkeys(("tuple_type", "list_type"), 'must be a list, such as ["a", "b"]'),
 }
@@ -21,23 +21,23 @@ _IN_WORDS = {
 def config_error(exc: ValidationError, value: Any, key: str, known: Iterable[str] = ()) -> ConfigError:
     """Return the first error for the `value` at `key`; `known` are the keys to suggest for an unknown one."""
     error = exc.errors(include_url=False, include_context=False)[0]
-    path = _path(error["loc"], value)
+    path = _key_path(error["loc"], value)
     if error["type"] == "missing":
         path.append(str(error["loc"][-1]))
     dotted = ".".join((key, *path)) if key else ".".join(path)
     if error["type"] == "extra_forbidden":
         return unknown_key(dotted, path[-1], known)
-    message = _IN_WORDS.get(error["type"]) or error["msg"].removeprefix("Value error, ")
+    message = _MESSAGES.get(error["type"]) or error["msg"].removeprefix("Value error, ")
     return ConfigError(dotted, message[:1].lower() + message[1:])
 
 
 def unknown_key(dotted: str, name: str, known: Iterable[str]) -> ConfigError:
     """Return the error for an unknown key, suggesting a similar known one."""
     near = get_close_matches(name, known, n=1)
-    return ConfigError(dotted, f"unknown key; did you mean {near[0]!r}?" if near else _UNKNOWN)
+    return ConfigError(dotted, f"unknown key; did you mean {near[0]!r}?" if near else _UNKNOWN_KEY)
 
 
-def _path(loc: tuple[int | str, ...], value: Any) -> list[str]:
+def _key_path(loc: tuple[int | str, ...], value: Any) -> list[str]:
     # pydantic's loc also contains the names of union members: only steps that lead into the value are keys.
     path: list[str] = []
     for step in loc:

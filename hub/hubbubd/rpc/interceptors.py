@@ -37,10 +37,10 @@ class Oversight:
         """Return the RPC wrapped with audit log and quotas."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         if RULES[path].reach is RpcReach.OPEN:
-            return self._counted(serve) if method.server_streaming else serve
+            return self._wrap_open_stream(serve) if method.server_streaming else serve
         if method.client_streaming:
-            return self._dialogue(path, serve)
-        return self._stream(path, serve) if method.server_streaming else self._unary(path, serve)
+            return self._wrap_dialogue(path, serve)
+        return self._wrap_stream(path, serve) if method.server_streaming else self._wrap_unary(path, serve)
 
     def admit(self, caller: Principal) -> None:
         """Charge the RPC to its principal's rate limit. Raises ResourceExhausted (RPC_RATE_EXCEEDED)."""
@@ -75,10 +75,10 @@ class Oversight:
     def refused(self, path: str, exc: HubError, caller: Principal) -> HubError:
         """Record that an RPC was refused, and return the error for its caller; bad credentials are rate-limited."""
         if not isinstance(exc, InvalidArgument):
-            self._audit.refused(_attempt(path, caller), exc.reason)
+            self._audit.refused(_audit_attempt(path, caller), exc.reason)
         if isinstance(exc, Unauthenticated):
             try:
-                self._quotas.attempts.charge(_address(current().address))
+                self._quotas.attempts.charge(_peer_host(current().address))
             except HubError as too_many:
                 return too_many
         return exc
@@ -87,26 +87,26 @@ class Oversight:
         """Record that an RPC was ended midway, and return the error for its caller; changes have an entry already."""
         rule = RULES.get(path)
         if rule is None or rule.audit is None:
-            self._audit.refused(_attempt(path, caller), exc.reason)
+            self._audit.refused(_audit_attempt(path, caller), exc.reason)
         return exc
 
-    def _unary(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_unary(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
         kind = RULES[path].audit
 
         async def changes(request: Message) -> Message:
-            with self._audit.change(_attempt(path, principal(), request), kind or AuditKind.CHANGE):
+            with self._audit.change(_audit_attempt(path, principal(), request), kind or AuditKind.CHANGE):
                 return await serve(request)
 
         async def reads(request: Message) -> Message:
             try:
                 return await serve(request)
             except PermissionDenied as exc:
-                self._audit.refused(_attempt(path, principal(), request), exc.reason)
+                self._audit.refused(_audit_attempt(path, principal(), request), exc.reason)
                 raise
 
         return reads if kind is None else changes
 
-    def _counted(self, serve: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_open_stream(self, serve: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a stream that needs no credential; with a valid one it counts against the quota of streams."""
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
@@ -118,25 +118,25 @@ class Oversight:
 
         return stream
 
-    def _stream(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_stream(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
         kind = RULES[path].audit
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
             caller = principal()
             with self._quotas.streams.hold(caller.name):
                 if kind is not None:
-                    self._audit.began(_attempt(path, caller, request), kind)
+                    self._audit.began(_audit_attempt(path, caller, request), kind)
                 try:
                     async with aclosing(serve(request)) as responses:
                         async for response in responses:
                             yield response
                 except PermissionDenied as exc:
-                    self._audit.refused(_attempt(path, caller, request), exc.reason)
+                    self._audit.refused(_audit_attempt(path, caller, request), exc.reason)
                     raise
 
         return stream
 
-    def _dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
         kind = RULES[path].audit
         # Counted apart: the library opens streams of calls by itself, and they must take no place of a watch.
         quota = self._quotas.call_streams if path == CALL_STREAM else self._quotas.streams
@@ -145,25 +145,25 @@ class Oversight:
             caller = principal()
             with quota.hold(caller.name):
                 if kind is not None:
-                    self._audit.began(_attempt(path, caller), kind)
+                    self._audit.began(_audit_attempt(path, caller), kind)
                 await serve(requests, write)
 
         return dialogue
 
 
-def _attempt(path: str, caller: Principal, request: Message | None = None) -> Attempt:
+def _audit_attempt(path: str, caller: Principal, request: Message | None = None) -> Attempt:
     trace = CURRENT_TRACE.get()
     return Attempt(
         principal=caller.name,
         credential=caller.credential,
-        peer=_kind(current().address),
+        peer=_peer_kind(current().address),
         action=path.rpartition("/")[2] if path in RULES else "?",
-        target=_target(request) if request is not None else "",
+        target=_audit_target(request) if request is not None else "",
         trace_id=trace.trace_id if trace is not None else "",
     )
 
 
-def _target(request: Any) -> str:
+def _audit_target(request: Any) -> str:
     """Return what a request names: a server, a record, a token."""
     spec = getattr(request, "spec", request)
     for field in ("name", "server", "id", "member"):
@@ -172,7 +172,7 @@ def _target(request: Any) -> str:
     return ""
 
 
-def _address(where: str) -> str:
+def _peer_host(where: str) -> str:
     """Return a peer's host without port: from `ipv4:127.0.0.1:40000`, `ipv6:%5B::1%5D:40000`, `unix:`, or bare."""
     if where.startswith("unix"):
         return "unix"
@@ -181,8 +181,8 @@ def _address(where: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _kind(where: str) -> str:
-    address = _address(where)
+def _peer_kind(where: str) -> str:
+    address = _peer_host(where)
     try:
         return "loopback" if ipaddress.ip_address(address).is_loopback else "network"
     except ValueError:

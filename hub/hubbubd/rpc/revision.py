@@ -48,29 +48,29 @@ class Revisions(grpc.aio.ServerInterceptor):
                 path = handler_call_details.method
                 rule = RULES.get(path)
                 known = rule is not None and rule.reach is not RpcReach.OPEN  # nobody else may make the hub wait
-                return self._around(handler, str(value), path == CALL_STREAM) if known else handler
+                return self._wrap_handler(handler, str(value), path == CALL_STREAM) if known else handler
         return handler
 
-    def _around(self, handler: Any, seen: str, carries_calls: bool) -> Any:
+    def _wrap_handler(self, handler: Any, seen: str, carries_calls: bool) -> Any:
         sides = handler.request_streaming, handler.response_streaming
         kind = "_".join("stream" if streams else "unary" for streams in sides)
         behaviour = getattr(handler, kind)
 
         async def serve(asked: Any, context: status.Context) -> Any:
-            telling = _RevisionContext(context, self._store, carries_calls=carries_calls)
-            amend(heard=telling.hear)
+            revision_context = _RevisionContext(context, self._store, carries_calls=carries_calls)
+            amend(heard=revision_context.hear)
             try:
-                await self._wait_for(seen)
+                await self._wait_until_seen(seen)
             except HubError as exc:
-                await status.abort(cast("status.Context", telling), exc)
-            response = await behaviour(asked, telling)
-            context.set_trailing_metadata(telling.also)
+                await status.abort(cast("status.Context", revision_context), exc)
+            response = await behaviour(asked, revision_context)
+            context.set_trailing_metadata(revision_context.trailing_metadata_of_rpc)
             return response
 
         make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(serve, handler.request_deserializer, handler.response_serializer)
 
-    async def _wait_for(self, seen: str) -> None:
+    async def _wait_until_seen(self, seen: str) -> None:
         """Wait until this member has a revision. Raises InvalidArgument, and Unavailable (BEHIND)."""
         if seen == NOTHING:
             return
@@ -80,7 +80,7 @@ class Revisions(grpc.aio.ServerInterceptor):
             raise InvalidArgument.field(f"metadata.{KEY}", "must be a dash, or the id of a store, a space and a number")
         if history != self._store.id:  # of another history it says nothing
             return
-        await caught_up(self._store, revision, BEHIND_S)
+        await wait_for_revision(self._store, revision, BEHIND_S)
         if self._store.revision < revision:
             raise Unavailable(
                 f"this member has revision {self._store.revision}, its caller has seen {revision}; nothing was done",
@@ -90,12 +90,12 @@ class Revisions(grpc.aio.ServerInterceptor):
             )
 
 
-def newest(store: Store, heard: int = 0) -> str:
+def format_revision(store: Store, heard: int = 0) -> str:
     """Return what says which revision a store has, or has been `heard` of."""
     return f"{store.id} {max(store.revision, heard)}"
 
 
-async def caught_up(store: Store, revision: int, wait_s: float) -> None:
+async def wait_for_revision(store: Store, revision: int, wait_s: float) -> None:
     """Wait until a member has a revision, `wait_s` seconds at most."""
     if store.revision >= revision or wait_s <= 0:
         return
@@ -108,7 +108,7 @@ async def caught_up(store: Store, revision: int, wait_s: float) -> None:
         stop()
 
 
-async def caught_up_with(store: Store, told: Iterable[tuple[str, str | bytes]] | None, left_s: float | None) -> None:
+async def wait_for_member(store: Store, told: Iterable[tuple[str, str | bytes]] | None, left_s: float | None) -> None:
     """Wait until a member has what another one has told in the metadata at the end; BEHIND_S and `left_s` at most.
 
     If it does not come in time, the caller is told of that revision, and finds it at a member that has it.
@@ -118,7 +118,7 @@ async def caught_up_with(store: Store, told: Iterable[tuple[str, str | bytes]] |
         revision = bounds.whole_text(number) if key == KEY and history == store.id else None
         if revision is not None:
             current().heard(revision)
-            await caught_up(store, revision, BEHIND_S if left_s is None else min(BEHIND_S, left_s))
+            await wait_for_revision(store, revision, BEHIND_S if left_s is None else min(BEHIND_S, left_s))
 
 
 class _RevisionContext:
@@ -138,10 +138,10 @@ class _RevisionContext:
         self._heard = max(self._heard, revision)
 
     def _newest(self) -> str:
-        return newest(self._store, self._heard)
+        return format_revision(self._store, self._heard)
 
     @property
-    def also(self) -> Metadata:
+    def trailing_metadata_of_rpc(self) -> Metadata:
         """The metadata at the end."""
         return ((KEY, self._newest()),)
 
@@ -153,4 +153,4 @@ class _RevisionContext:
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> None:
         """End the RPC with a status."""
-        await self._context.abort(code, details, (*trailing_metadata, *self.also))
+        await self._context.abort(code, details, (*trailing_metadata, *self.trailing_metadata_of_rpc))

@@ -74,11 +74,11 @@ _REASONS: Mapping[type[Exception], str] = MappingProxyType(
 )
 
 
-def _number(code: grpc.StatusCode) -> int:
+def _status_number(code: grpc.StatusCode) -> int:
     return cast("tuple[int, str]", code.value)[0]
 
 
-_CODES_BY_NUMBER = {_number(code): code for code in grpc.StatusCode}
+_CODES_BY_NUMBER = {_status_number(code): code for code in grpc.StatusCode}
 
 
 class Detailed(errors.Aborted):
@@ -93,7 +93,7 @@ class Passed(HubError):
     """An error with its status, as another member of the fleet has it."""
 
     def __init__(self, status: Status) -> None:
-        about = info(status)
+        about = error_info(status)
         super().__init__(status.message, reason=about.reason, metadata=about.metadata)
         self.status = status
 
@@ -102,13 +102,13 @@ class PassedDenial(Passed, errors.PermissionDenied):
     """One for a caller that lacks a permission."""
 
 
-def passed(status: Status) -> Passed:
+def error_of_status(status: Status) -> Passed:
     """Return the error that has this status."""
-    denied = status.code == _number(grpc.StatusCode.PERMISSION_DENIED)
+    denied = status.code == _status_number(grpc.StatusCode.PERMISSION_DENIED)
     return (PassedDenial if denied else Passed)(status)
 
 
-def info(status: Status) -> details_pb2.ErrorInfo:
+def error_info(status: Status) -> details_pb2.ErrorInfo:
     """Return what a status of a hub is about; empty for others."""
     about = details_pb2.ErrorInfo()
     for detail in status.details:
@@ -151,26 +151,28 @@ def status_of(exc: Exception) -> Status:
         incident = secrets.token_hex(6)
         log.error("incident", incident=incident, exc_info=exc)
         exc = HubError(f"internal error, incident {incident}", metadata={"incident": incident})
-    number = _number(code)
+    number = _status_number(code)
     message = _clip(str(exc), _MESSAGE_BYTES)
     status = Status()
     for clip in _CLIPS:
-        status = Status(code=number, message=message, details=[_packed(detail) for detail in _details(exc, clip)])
+        status = Status(
+            code=number, message=message, details=[_pack(detail) for detail in _standard_details(exc, clip)]
+        )
         if status.ByteSize() <= _DETAILS_BYTES:
             break
-    _add(status, exc.details if isinstance(exc, Detailed) else ())
+    _add_details(status, exc.details if isinstance(exc, Detailed) else ())
     return status
 
 
-def _add(status: Status, details: Sequence[Message]) -> None:
+def _add_details(status: Status, details: Sequence[Message]) -> None:
     """Add the details that fit; of one that does not, the largest fields are left out."""
     for detail in details:
         left = type(detail)()
         left.CopyFrom(detail)
-        while status.ByteSize() + _packed(left).ByteSize() > _DETAILS_BYTES and (parts := left.ListFields()):
+        while status.ByteSize() + _pack(left).ByteSize() > _DETAILS_BYTES and (parts := left.ListFields()):
             largest = max(parts, key=lambda part: len(keep_field(left, part[0].name).SerializeToString()))
             left.ClearField(largest[0].name)
-        status.details.append(_packed(left))
+        status.details.append(_pack(left))
 
 
 def keep_field(message: Message, name: str) -> Message:
@@ -193,15 +195,15 @@ async def abort(context: Context, exc: Exception) -> NoReturn:
         raise asyncio.CancelledError from None
 
 
-def _packed(detail: Message) -> AnyMessage:
+def _pack(detail: Message) -> AnyMessage:
     packed = AnyMessage()
     packed.Pack(detail)
     return packed
 
 
-def _details(exc: Exception, clip: int) -> Iterator[Message]:
+def _standard_details(exc: Exception, clip: int) -> Iterator[Message]:
     reason = exc.reason if isinstance(exc, HubError) else _REASONS[type(exc)]
-    metadata = {key: _clip(value, clip) for key, value in list(_metadata(exc).items())[:_ENTRIES]}
+    metadata = {key: _clip(value, clip) for key, value in list(_error_metadata(exc).items())[:_ENTRIES]}
     yield details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata)
     if isinstance(exc, InvalidArgument) and exc.violations:
         yield _bad_request(exc.violations, clip)
@@ -221,14 +223,14 @@ def _bad_request(violations: tuple[tuple[str, str], ...], clip: int) -> Message:
     return details_pb2.BadRequest(field_violations=fields)
 
 
-def _metadata(exc: Exception) -> dict[str, str]:
+def _error_metadata(exc: Exception) -> dict[str, str]:
     match exc:
         case UpstreamError():
             return {**exc.metadata, **_fault_metadata(exc.fault)}
         case HubError():
             return exc.metadata
         case PeerError():
-            return _jsonrpc(exc.code, exc.message, exc.data)
+            return _jsonrpc_metadata(exc.code, exc.message, exc.data)
         case _:
             return {}
 
@@ -238,15 +240,15 @@ def _fault_metadata(fault: Fault) -> dict[str, str]:
     known = {key: value for key, value in fault.details.items() if value is not None}
     if not principal().may(Permission.SEE, str(known.get("server", ""))):
         known.pop("stderr", None)  # lines of a server's log need `see`
-    return about | {key: _text(value) for key, value in known.items()}
+    return about | {key: _as_text(value) for key, value in known.items()}
 
 
-def _jsonrpc(code: int, message: str, data: object) -> dict[str, str]:
+def _jsonrpc_metadata(code: int, message: str, data: object) -> dict[str, str]:
     found = {"jsonrpc_code": str(code), "jsonrpc_message": message}
-    return found if data is None else found | {"jsonrpc_data": _text(data)}
+    return found if data is None else found | {"jsonrpc_data": _as_text(data)}
 
 
-def _text(value: object) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else payload.dumps(value).decode()
 
 

@@ -32,19 +32,19 @@ FAILURES = frozenset(
 """Status codes that are the server's failure; others are the caller's."""
 
 
-def tracing(tracer: Tracer, system: str) -> Around:
+def trace_rpcs(tracer: Tracer, system: str) -> Around:
     """Return middleware that exports a span per RPC; `system` is the protocol's name in traces."""
 
     def around(method: MethodDescriptor, serve: Serve) -> Serve:
         streams = method.server_streaming or method.client_streaming
         name = f"{method.containing_service.full_name}/{method.name}"
         untold = not tracer.on or streams or RULES[f"/{name}"].reach is RpcReach.OPEN
-        return serve if untold else _told(tracer, name, system, serve)
+        return serve if untold else _error_type(tracer, name, system, serve)
 
     return around
 
 
-def _told(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:
+def _error_type(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:
     async def told(request: Any) -> Message:
         trace = tracer.begin(CURRENT_TRACE.get(), name, SpanKind.SERVER)
         assert trace is not None, "tracing is on"

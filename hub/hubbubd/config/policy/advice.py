@@ -19,14 +19,16 @@ def allowing(refusal: PermissionDenied, config: ServerConfig, hub: HubSettings) 
     """
     match refusal.reason:
         case "COMMAND_NOT_ALLOWED" if _is_a_command(config.command) and REST not in config.args:
-            listed = [_command(each.model_dump()) for each in hub.allow_commands]
+            listed = [_toml_command(each.model_dump()) for each in hub.allow_commands]
             args = ARGUMENTS if config.args else ()
-            own = {**config.model_dump(include={"command", *_PARTS}), "args": args}
-            return _setting("allow_commands", [*listed, _command(own)])
+            own = {**config.model_dump(include={"command", *_COMMAND_PARTS}), "args": args}
+            return _toml_setting("allow_commands", [*listed, _toml_command(own)])
         case "VARIABLE_NOT_ALLOWED" if refusal.metadata.get("variable", "").isidentifier():
-            return _setting("allow_variables", [*map(_text, (*hub.allow_variables, refusal.metadata["variable"]))])
-        case "HOST_NOT_ALLOWED" if _may_be_allowed(host := refusal.metadata.get("host", ""), hub):
-            return _setting("allow_hosts", [*map(_text, (*hub.allow_hosts, host))])
+            return _toml_setting(
+                "allow_variables", [*map(_toml_string, (*hub.allow_variables, refusal.metadata["variable"]))]
+            )
+        case "HOST_NOT_ALLOWED" if _is_allowable_host(host := refusal.metadata.get("host", ""), hub):
+            return _toml_setting("allow_hosts", [*map(_toml_string, (*hub.allow_hosts, host))])
         case _:
             return None
 
@@ -34,7 +36,7 @@ def allowing(refusal: PermissionDenied, config: ServerConfig, hub: HubSettings) 
 ARGUMENTS: Final = ("...",)
 """What stands for the arguments of a refused command."""
 
-_PARTS = ("args", "env", "cwd")
+_COMMAND_PARTS = ("args", "env", "cwd")
 
 
 def _is_a_command(command: str | None) -> bool:
@@ -42,7 +44,7 @@ def _is_a_command(command: str | None) -> bool:
     return command is not None and "${" not in command and ("/" not in command or command.startswith("/"))
 
 
-def _may_be_allowed(host: str, hub: HubSettings) -> bool:
+def _is_allowable_host(host: str, hub: HubSettings) -> bool:
     """Return whether it is one host, and none that serves secrets of clouds, or that the operator denies."""
     try:
         address = ip_address(host)
@@ -51,22 +53,22 @@ def _may_be_allowed(host: str, hub: HubSettings) -> bool:
     return serves_no_secrets(address) and not hub.deny_hosts
 
 
-def _command(parts: dict[str, Any]) -> str:
-    given = {
+def _toml_command(parts: dict[str, Any]) -> str:
+    listed_values = {
         key: list(value) if key != "cwd" or not isinstance(value, str) else [value]
         for key, value in parts.items()
-        if key in _PARTS and value
+        if key in _COMMAND_PARTS and value
     }
-    if not given:
-        return _text(parts["command"])
-    lists = "".join(f", {key} = [{', '.join(map(_text, values))}]" for key, values in given.items())
-    return f"{{ command = {_text(parts['command'])}{lists} }}"
+    if not listed_values:
+        return _toml_string(parts["command"])
+    lists = "".join(f", {key} = [{', '.join(map(_toml_string, values))}]" for key, values in listed_values.items())
+    return f"{{ command = {_toml_string(parts['command'])}{lists} }}"
 
 
-def _setting(name: str, entries: Iterable[str]) -> str:
+def _toml_setting(name: str, entries: Iterable[str]) -> str:
     return f"[hub]\n{name} = [\n" + "".join(f"  {entry},\n" for entry in entries) + "]"
 
 
-def _text(value: str) -> str:
+def _toml_string(value: str) -> str:
     """Return a string of TOML: one of JSON is one, but for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

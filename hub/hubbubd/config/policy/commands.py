@@ -118,23 +118,23 @@ class AllowedCommand(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_name(cls, value: Any) -> Any:
+    def _accept_plain_name(cls, value: Any) -> Any:
         if not isinstance(value, str | dict | cls):
             raise ValueError("must be a command, or a table with one")
         return {"command": value} if isinstance(value, str) else cast("Any", value)
 
     @model_validator(mode="after")
-    def _rest_is_last(self) -> Self:
+    def _check_rest_is_last(self) -> Self:
         if REST in self.args[:-1]:
             raise ValueError(f"{REST!r} stands for the rest of the arguments: nothing can follow it")
         return self
 
-    def obstacle(self, config: ServerConfig) -> str | None:
+    def find_obstacle(self, config: ServerConfig) -> str | None:
         """Return why arguments, variables or directory are not allowed, without any value; None when allowed."""
-        if not _match_args(self.args, config.args):
+        if not _matches_args(self.args, config.args):
             return f"not with these arguments: args = {list(self.args)}"
         for name in config.env:
-            if not _match_variable(self.env, name):
+            if not _matches_variable(self.env, name):
                 return f"not with the variable {name!r}: env = {list(self.env)}"
         if config.cwd and config.cwd not in self.cwd:
             return f"not in this directory: cwd = {list(self.cwd)}"
@@ -142,7 +142,7 @@ class AllowedCommand(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _ResolvedRule:
     """An entry with the file that its command was when the hub started; `path` is empty when there was none."""
 
     rule: AllowedCommand
@@ -150,7 +150,7 @@ class _Found:
     real: str
 
     @classmethod
-    def of(cls, rule: AllowedCommand, search_path: str) -> "_Found":
+    def of(cls, rule: AllowedCommand, search_path: str) -> "_ResolvedRule":
         path = rule.command
         if not path.startswith("/"):
             # Relative entries of PATH would depend on the working directory.
@@ -158,31 +158,31 @@ class _Found:
             path = (shutil.which(path, path=absolute) if absolute else None) or ""
         return cls(rule, path, os.path.realpath(path) if path else "")
 
-    def obstacle(self, config: ServerConfig) -> str | None:
+    def find_obstacle(self, config: ServerConfig) -> str | None:
         if not self.path:
             return "it was not found on PATH when the hub started"
         if os.path.realpath(self.path) != self.real:
             return f"{self.path} is not the file that it was when the hub started"
-        return self.rule.obstacle(config)
+        return self.rule.find_obstacle(config)
 
 
 class CommandRules:
     """The allowed commands, looked up in `search_path` (directories separated by colons)."""
 
     def __init__(self, rules: Iterable[AllowedCommand], search_path: str) -> None:
-        self._found = [_Found.of(rule, search_path) for rule in rules]
+        self._resolved = [_ResolvedRule.of(rule, search_path) for rule in rules]
 
     @property
-    def missing(self) -> list[str]:
+    def missing_commands(self) -> list[str]:
         """The commands that were not found or are not executable."""
-        return [each.rule.command for each in self._found if not (each.path and os.access(each.path, os.X_OK))]
+        return [each.rule.command for each in self._resolved if not (each.path and os.access(each.path, os.X_OK))]
 
     def admit(self, config: ServerConfig) -> str:
         """Return the absolute path of the program to start. Raises PermissionDenied (COMMAND_NOT_ALLOWED)."""
-        candidates = [each for each in self._found if config.command in {each.rule.command, each.path}]
+        candidates = [each for each in self._resolved if config.command in {each.rule.command, each.path}]
         obstacles: list[str] = []
         for each in candidates:
-            obstacle = each.obstacle(config)
+            obstacle = each.find_obstacle(config)
             if obstacle is None:
                 return each.path
             obstacles.append(obstacle)
@@ -194,13 +194,13 @@ class CommandRules:
         )
 
 
-def _match_args(patterns: Sequence[str], args: Sequence[str]) -> bool:
+def _matches_args(patterns: Sequence[str], args: Sequence[str]) -> bool:
     if patterns and patterns[-1] == REST:
         patterns, args = patterns[:-1], args[: len(patterns) - 1]
-    return len(patterns) == len(args) and all(map(_match_arg, patterns, args))
+    return len(patterns) == len(args) and all(map(_matches_arg, patterns, args))
 
 
-def _match_arg(pattern: str, arg: str) -> bool:
+def _matches_arg(pattern: str, arg: str) -> bool:
     """Return whether an argument matches. A wildcard matches neither an option nor a path with `..`."""
     if pattern == arg:
         return True
@@ -208,6 +208,6 @@ def _match_arg(pattern: str, arg: str) -> bool:
     return safe and fnmatchcase(arg, pattern)
 
 
-def _match_variable(patterns: Iterable[str], name: str) -> bool:
+def _matches_variable(patterns: Iterable[str], name: str) -> bool:
     powerful = any(fnmatchcase(name.upper(), each) for each in POWERFUL)
     return any(name == each or (not powerful and fnmatchcase(name, each)) for each in patterns)

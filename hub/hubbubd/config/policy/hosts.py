@@ -50,7 +50,7 @@ _ISATAP: Final = (0x00005EFE, 0x02005EFE)
 def check_rule(text: str) -> str:
     """Return an entry of `allow_hosts` or `deny_hosts`, normalized. Raises ValueError."""
     rule = text.lower().removesuffix(".")
-    if _network(rule) is None and not (_NAME.fullmatch(rule) and not _ends_in_number(rule)):
+    if _parse_network(rule) is None and not (_NAME.fullmatch(rule) and not _ends_in_number(rule)):
         raise ValueError(f"{text!r} is neither {PUBLIC!r}, an address, a network nor the name of a host")
     return rule
 
@@ -63,15 +63,15 @@ class HostRules:
     """
 
     def __init__(self, allow: Iterable[str], deny: Iterable[str]) -> None:
-        self._networks, self._names = _sorted(allow)
-        self._denied_networks, self._denied_names = _sorted(deny)
-        self._literal = frozenset(name for name in self._names if name != PUBLIC and not _WILDCARD.search(name))
-        self._private_for = ""
+        self._networks, self._names = _split_rules(allow)
+        self._denied_networks, self._denied_names = _split_rules(deny)
+        self._literal_names = frozenset(name for name in self._names if name != PUBLIC and not _WILDCARD.search(name))
+        self._trusted_host = ""
 
     def with_private(self, host: str) -> "HostRules":
         """Return these rules for a trusted server: its own host may also be at private addresses, and on loopback."""
         wider = copy(self)
-        wider._private_for = _name(host)
+        wider._trusted_host = _normalize_host(host)
         return wider
 
     def check_host(self, host: str) -> None:
@@ -79,45 +79,47 @@ class HostRules:
 
         Raises PermissionDenied (HOST_NOT_ALLOWED).
         """
-        name = _name(host)
-        if (address := _address(name)) is not None:
+        name = _normalize_host(host)
+        if (address := _parse_address(name)) is not None:
             self.check(host, [address])
         elif _WILDCARD.search(name):
-            raise _refused(host, "it has characters that no name of a host has")
+            raise _host_not_allowed(host, "it has characters that no name of a host has")
         elif _ends_in_number(name):
-            raise _refused(host, "it is an address in an unusual spelling")
+            raise _host_not_allowed(host, "it is an address in an unusual spelling")
         elif name == "localhost" or name.endswith(".localhost"):
             self.check(host, [IPv4Address("127.0.0.1")])
-        elif self._denies_name(name) or not (self._networks or PUBLIC in self._names or self._may_be_somewhere(name)):
-            raise _refused(host)
+        elif self._denies_name(name) or not (
+            self._networks or PUBLIC in self._names or self._allows_name_or_trusts(name)
+        ):
+            raise _host_not_allowed(host)
 
     def check(self, host: str, addresses: Iterable[Address]) -> None:
         """Check a host together with the addresses it resolved to. Raises PermissionDenied (HOST_NOT_ALLOWED)."""
-        name = _name(host)
+        name = _normalize_host(host)
         if self._denies_name(name) or _WILDCARD.search(name):
-            raise _refused(host)
+            raise _host_not_allowed(host)
         for address in addresses:
-            for actual in _meant(address):
+            for actual in _effective_addresses(address):
                 if self._denies(actual) or not self._allows(name, actual):
                     where = "" if str(address) == name else f", which is {address}"
-                    raise _refused(f"{host}{where}" if where else host)
+                    raise _host_not_allowed(f"{host}{where}" if where else host)
 
     def _denies_name(self, name: str) -> bool:
         return any(fnmatchcase(name, each) for each in self._denied_names)
 
     def _denies(self, address: Address) -> bool:
-        return _within(address, self._denied_networks) or (PUBLIC in self._denied_names and is_public(address))
+        return _is_within(address, self._denied_networks) or (PUBLIC in self._denied_names and is_public(address))
 
-    def _may_be_somewhere(self, name: str) -> bool:
-        return self._allows_name(name) or name == self._private_for
+    def _allows_name_or_trusts(self, name: str) -> bool:
+        return self._allows_name(name) or name == self._trusted_host
 
     def _allows_name(self, name: str) -> bool:
         return any(fnmatchcase(name, each) for each in self._names)
 
     def _allows(self, name: str, address: Address) -> bool:
-        if _within(address, self._networks) or name in self._literal:
+        if _is_within(address, self._networks) or name in self._literal_names:
             return True
-        if name == self._private_for and is_private(address):
+        if name == self._trusted_host and is_private(address):
             return True
         return (PUBLIC in self._names or self._allows_name(name)) and is_public(address)
 
@@ -128,20 +130,20 @@ def is_public(address: Address) -> bool:
         return False
     if isinstance(address, IPv6Address):
         return address in _UNICAST or address in _NAT64
-    return not _within(address, (_SIX_TO_FOUR_RELAY, _IETF, _AZURE))
+    return not _is_within(address, (_SIX_TO_FOUR_RELAY, _IETF, _AZURE))
 
 
 def is_private(address: Address) -> bool:
     """Return whether an address is on loopback or in a private network, and not known to serve a cloud's secrets."""
-    return _within(address, _PRIVATE) and not _within(address, _CREDENTIALS)
+    return _is_within(address, _PRIVATE) and not _is_within(address, _CREDENTIALS)
 
 
 def serves_no_secrets(address: Address) -> bool:
     """Return whether an address can be advised to allow: it is public or private, and no other is inside it."""
-    return [*_meant(address)] == [address] and (is_public(address) or is_private(address))
+    return [*_effective_addresses(address)] == [address] and (is_public(address) or is_private(address))
 
 
-def _meant(address: Address) -> Iterator[Address]:
+def _effective_addresses(address: Address) -> Iterator[Address]:
     """Yield the address, and the IPv4 addresses to which a translator or tunnel maps it."""
     if isinstance(address, IPv4Address):
         yield address
@@ -160,31 +162,31 @@ def _meant(address: Address) -> Iterator[Address]:
             yield IPv4Address(number & 0xFFFFFFFF)
 
 
-def _sorted(rules: Iterable[str]) -> tuple[tuple[Network, ...], frozenset[str]]:
+def _split_rules(rules: Iterable[str]) -> tuple[tuple[Network, ...], frozenset[str]]:
     rules = tuple(rules)
-    networks = tuple(network for rule in rules if (network := _network(rule)) is not None)
-    return networks, frozenset(rule for rule in rules if _network(rule) is None)
+    networks = tuple(network for rule in rules if (network := _parse_network(rule)) is not None)
+    return networks, frozenset(rule for rule in rules if _parse_network(rule) is None)
 
 
-def _within(address: Address, networks: Iterable[Network]) -> bool:
+def _is_within(address: Address, networks: Iterable[Network]) -> bool:
     return any(address.version == network.version and address in network for network in networks)
 
 
-def _network(text: str) -> Network | None:
+def _parse_network(text: str) -> Network | None:
     try:
         return ip_network(text, strict=False)
     except ValueError:
         return None
 
 
-def _address(text: str) -> Address | None:
+def _parse_address(text: str) -> Address | None:
     try:
         return ip_address(text)
     except ValueError:
         return None
 
 
-def _name(host: str) -> str:
+def _normalize_host(host: str) -> str:
     return host.lower().removeprefix("[").removesuffix("]").rstrip(".")
 
 
@@ -193,7 +195,7 @@ def _ends_in_number(name: str) -> bool:
     return _NUMBER.fullmatch(name.rpartition(".")[2]) is not None
 
 
-def _refused(host: str, why: str = "") -> PermissionDenied:
+def _host_not_allowed(host: str, why: str = "") -> PermissionDenied:
     return PermissionDenied(
         f"the host {host} may not be reached{f': {why}' if why else ''}; "
         "allow_hosts and deny_hosts of the hub's configuration say which may",

@@ -48,11 +48,11 @@ class VariableNotSet(Unresolved):
         self.variable = variable
 
 
-def _ignore(_: str) -> None:
+def _ignore_warning(_: str) -> None:
     """Drop the warning: the caller only tests whether references resolve."""
 
 
-def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: Warn = _ignore) -> str:
+def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: Warn = _ignore_warning) -> str:
     """Return the text with its references replaced; reads files and the keyring.
 
     `${VAR}` and `${env:VAR}` need a variable that is set, `${VAR:-default}` one that may be unset or empty,
@@ -68,9 +68,9 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: W
         if body is None or not match["end"]:
             raise ConfigError(key, f"{match[0]!r} is none of {_FORMS}")
         if body["file"]:
-            return _from_file(body["file"], key, warn)
+            return _read_reference_file(body["file"], key, warn)
         if body["service"]:
-            return _from_keyring(body["service"], body["entry"], key)
+            return _read_keyring(body["service"], body["entry"], key)
         value = environ.get(body["name"])
         if body["default"] is not None:
             return value or body["default"].removeprefix(":-")
@@ -84,7 +84,7 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: W
 def named(config: ServerConfig) -> Iterator[tuple[str, str]]:
     """Yield each reference of a configuration with its key: variables by name, other references as written."""
     written = config.model_dump(include=set(RESOLVED_FIELDS))
-    for key, text in _texts(written, f"servers.{config.name}"):
+    for key, text in _walk_texts(written, f"servers.{config.name}"):
         for match in _REFERENCE.finditer(text):
             body = None if match["escaped"] else _BODY.fullmatch(match["body"])
             if body is not None:
@@ -93,10 +93,10 @@ def named(config: ServerConfig) -> Iterator[tuple[str, str]]:
 
 def refers(config: ServerConfig) -> bool:
     """Return whether anything of a configuration has to be resolved."""
-    return any("${" in text for _, text in _texts(config.model_dump(include=set(RESOLVED_FIELDS)), ""))
+    return any("${" in text for _, text in _walk_texts(config.model_dump(include=set(RESOLVED_FIELDS)), ""))
 
 
-def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _ignore) -> ServerConfig:
+def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _ignore_warning) -> ServerConfig:
     """Return the configuration to connect with: references in RESOLVED_FIELDS replaced.
 
     Raises Unresolved, or ConfigError for a malformed reference or an invalid result; its key is dotted:
@@ -107,24 +107,24 @@ def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _i
     key = f"servers.{config.name}"
     written = config.model_dump()
 
-    def expanded(text: str, where: str) -> str:
+    def expand_text(text: str, where: str) -> str:
         return expand(text, environ, where, warn=warn)
 
-    resolved = {name: _expand_all(written[name], expanded, f"{key}.{name}") for name in RESOLVED_FIELDS}
+    resolved = {name: _expand_all(written[name], expand_text, f"{key}.{name}") for name in RESOLVED_FIELDS}
     try:
         return ServerConfig.model_validate(written | resolved, context=RESOLVED)
     except ValidationError as exc:
         raise config_error(exc, written, key) from None
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _from_file(path: str, key: str, warn: Warn) -> str:
+def _read_reference_file(path: str, key: str, warn: Warn) -> str:
     try:
         # O_NONBLOCK and the check for a regular file: reading a FIFO or a terminal would block.
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=_open_nonblocking) as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode):
                 raise Unresolved(key, f"{path} is not a file")
@@ -141,7 +141,7 @@ def _from_file(path: str, key: str, warn: Warn) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def _from_keyring(service: str, entry: str, key: str) -> str:
+def _read_keyring(service: str, entry: str, key: str) -> str:
     try:
         keyring: Any = import_module("keyring")
     except ImportError:
@@ -156,28 +156,28 @@ def _from_keyring(service: str, entry: str, key: str) -> str:
     return found
 
 
-def _texts(value: object, key: str) -> Iterator[tuple[str, str]]:
+def _walk_texts(value: object, key: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, SecretStr):
         yield key, value.get_secret_value()
     elif isinstance(value, str):
         yield key, value
     elif isinstance(value, dict):
         for name, entry in cast("dict[str, Any]", value).items():
-            yield from _texts(entry, f"{key}.{name}")
+            yield from _walk_texts(entry, f"{key}.{name}")
     elif isinstance(value, tuple):
         for index, item in enumerate(cast("tuple[Any, ...]", value)):
-            yield from _texts(item, f"{key}.{index}")
+            yield from _walk_texts(item, f"{key}.{index}")
 
 
-def _expand_all(value: object, expanded: Callable[[str, str], str], key: str) -> object:
+def _expand_all(value: object, expand_text: Callable[[str, str], str], key: str) -> object:
     if isinstance(value, str):
-        return expanded(value, key)
+        return expand_text(value, key)
     if isinstance(value, SecretStr):
-        return SecretStr(expanded(value.get_secret_value(), key))
+        return SecretStr(expand_text(value.get_secret_value(), key))
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
-        return {name: _expand_all(entry, expanded, f"{key}.{name}") for name, entry in entries.items()}
+        return {name: _expand_all(entry, expand_text, f"{key}.{name}") for name, entry in entries.items()}
     if isinstance(value, tuple):
         items = cast("tuple[Any, ...]", value)
-        return tuple(_expand_all(item, expanded, f"{key}.{index}") for index, item in enumerate(items))
+        return tuple(_expand_all(item, expand_text, f"{key}.{index}") for index, item in enumerate(items))
     return value

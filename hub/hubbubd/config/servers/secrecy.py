@@ -12,21 +12,21 @@ from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
 from hubbubd.redaction import PIECES
 
-_OF_SECRETS: Final = re.compile(
+_SECRET_NAME: Final = re.compile(
     r"auth|bearer|cookie|cred|key|pass|phrase|pin|pwd|salt|secret|session|sign|token"
     r"|(?<![a-z])(?:dsn|jwt|otp|pat|pats|pw|psk)(?![a-z])",
     re.IGNORECASE,
 )
 """Names of variables, headers and parameters whose values are secret, though they may be plain words."""
 
-_OF_NONE: Final = re.compile(
+_PLAIN_NAME: Final = re.compile(
     r"(?:.*[_-])?(?:host|hostname|hosts|port|lang|language|locale|timezone|tz)|no_proxy|lc_.*|path|home|user|logname|term"
     r"|colorterm|shell|tmpdir|temp|tmp|log_level|node_env|pythonpath|xdg_.*",
     re.IGNORECASE,
 )
 """Names of variables that say where something is, or how it is to look."""
 
-_SETTINGS: Final = frozenset(
+_PLAIN_WORDS: Final = frozenset(
     {
         *("anonymous", "automatic", "default", "development", "disabled", "external", "interactive", "internal"),
         *("localhost", "optional", "password", "production", "required", "undefined", "username"),
@@ -58,11 +58,11 @@ def spellings(name: str, value: str) -> set[str]:
 
 def is_secret(name: str, value: str) -> bool:
     """Return whether the value of a variable, a header or a parameter is to be redacted wherever it occurs."""
-    if value.startswith("/") or value.lower() in _SETTINGS:
+    if value.startswith("/") or value.lower() in _PLAIN_WORDS:
         return False
-    if _OF_SECRETS.search(name) is not None and _OF_NONE.fullmatch(name) is None:
+    if _SECRET_NAME.search(name) is not None and _PLAIN_NAME.fullmatch(name) is None:
         return not (_is_loopback(value) or _is_open_url(value))
-    if _OF_NONE.fullmatch(name) is not None:
+    if _PLAIN_NAME.fullmatch(name) is not None:
         return "@" in value
     return not all(map(_is_plain, value.split(",")))
 

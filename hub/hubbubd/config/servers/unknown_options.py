@@ -17,42 +17,42 @@ from pydantic import (
 from hubbubd.config.servers.server import ServerConfig
 
 
-def _read(value: Any, handler: ValidatorFunctionWrapHandler) -> ServerConfig:
+def _validate_stored(value: Any, handler: ValidatorFunctionWrapHandler) -> ServerConfig:
     try:
         return handler(value)
     except ValidationError as exc:
-        strange = [each["loc"] for each in exc.errors(include_url=False) if each["type"] == "extra_forbidden"]
-        if not strange:
+        unknown_locations = [each["loc"] for each in exc.errors(include_url=False) if each["type"] == "extra_forbidden"]
+        if not unknown_locations:
             raise
     known, unknown = cast("dict[str, Any]", value), dict[str, Any]()
-    for loc in strange:
-        known = _moved(known, unknown, loc)
+    for location in unknown_locations:
+        known = _move_value(known, unknown, location)
     config: ServerConfig = handler(known)
     return config.with_unknown(unknown)
 
 
-def _moved(known: dict[str, Any], unknown: dict[str, Any], loc: tuple[int | str, ...]) -> dict[str, Any]:
+def _move_value(known: dict[str, Any], unknown: dict[str, Any], location: tuple[int | str, ...]) -> dict[str, Any]:
     """Move what is at a path from a document to another one, and return the first without it."""
-    name = str(loc[0])
-    if len(loc) == 1:
+    name = str(location[0])
+    if len(location) == 1:
         unknown[name] = known[name]
         return {key: value for key, value in known.items() if key != name}
-    return {**known, name: _moved(known[name], unknown.setdefault(name, {}), loc[1:])}
+    return {**known, name: _move_value(known[name], unknown.setdefault(name, {}), location[1:])}
 
 
-def _write(config: ServerConfig, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-    return _merged(handler(config), config.unknown)
+def _serialize_stored(config: ServerConfig, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    return _merge_unknown(handler(config), config.unknown)
 
 
-def _merged(known: dict[str, Any], unknown: dict[str, Any]) -> dict[str, Any]:
+def _merge_unknown(known: dict[str, Any], unknown: dict[str, Any]) -> dict[str, Any]:
     """Return both together; what is known counts where a name is in both."""
     inner = {
-        name: _merged(cast("dict[str, Any]", known[name]), cast("dict[str, Any]", value))
+        name: _merge_unknown(cast("dict[str, Any]", known[name]), cast("dict[str, Any]", value))
         for name, value in unknown.items()
         if isinstance(known.get(name), dict) and isinstance(value, dict)
     }
     return {**unknown, **known, **inner}
 
 
-StoredConfig = Annotated[ServerConfig, WrapValidator(_read), WrapSerializer(_write)]
+StoredConfig = Annotated[ServerConfig, WrapValidator(_validate_stored), WrapSerializer(_serialize_stored)]
 """A server's configuration as a field of a stored record."""

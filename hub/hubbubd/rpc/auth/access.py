@@ -13,27 +13,27 @@ from hubbubd.rpc.auth.permissions import denied
 from hubbubd.rpc.context import LOCAL, current, principal
 
 
-def reading() -> Scope:
+def visible_scope() -> Scope:
     """Return the scope of the requests, calls and tasks that the caller may see."""
     return scope(principal(), Permission.SEE)
 
 
-def answering() -> Scope:
+def answerable_scope() -> Scope:
     """Return the scope of the requests that the caller may answer."""
     return scope(principal(), Permission.ANSWER)
 
 
-def browsing() -> Scope:
+def browsable_servers() -> Scope:
     """Return the scope of the servers that the caller may know of."""
     return servers_scope(principal(), Permission.BROWSE)
 
 
-def listening() -> Scope:
+def observable_servers() -> Scope:
     """Return the scope of the servers whose events, logs and fault details the caller may see."""
     return servers_scope(principal(), Permission.SEE)
 
 
-def use(server: str, *any_of: Permission) -> str:
+def check_server(server: str, *any_of: Permission) -> str:
     """Return the server's name if the caller has one of these permissions on it.
 
     Raises NotFound and PermissionDenied.
@@ -46,7 +46,7 @@ def use(server: str, *any_of: Permission) -> str:
     return server
 
 
-def configure(server: str) -> None:
+def check_administration(server: str) -> None:
     """Raise PermissionDenied unless the caller may administer a server of this name, whether it exists or not."""
     if not principal().may(Permission.ADMINISTER, server):
         raise denied(Permission.ADMINISTER, server)
@@ -62,37 +62,37 @@ def is_owner() -> bool:
     return caller.credential == caller.name == LOCAL and not current().names_caller
 
 
-def call(record: Call, permission: Permission = Permission.SEE) -> Call:
+def check_call(record: Call, permission: Permission = Permission.SEE) -> Call:
     """Return the call if it is the caller's own, or on a server with this permission.
 
     Raises NotFound and PermissionDenied.
     """
-    if not reading().has_call(record):
+    if not visible_scope().has_call(record):
         raise NotFound("call", record.id)
     if not scope(principal(), permission).has_call(record):
         raise denied(permission, record.server)
     return record
 
 
-def task(record: Task, permission: Permission = Permission.SEE) -> Task:
-    """Return the task if it is the caller's own, or on a server with this permission. Raises as `call`."""
-    if not reading().has_task(record):
+def check_task(record: Task, permission: Permission = Permission.SEE) -> Task:
+    """Return the task if it is the caller's own, or on a server with this permission. Raises as `check_call`."""
+    if not visible_scope().has_task(record):
         raise NotFound("task", record.id)
     if not scope(principal(), permission).has_task(record):
         raise denied(permission, record.server)
     return record
 
 
-def request(record: PendingRequest, permission: Permission = Permission.SEE) -> PendingRequest:
-    """Return the request if the caller caused it, or has this permission on its server. Raises as `call`."""
-    if not reading().has_request(record):
+def check_request(record: PendingRequest, permission: Permission = Permission.SEE) -> PendingRequest:
+    """Return the request if the caller caused it, or has this permission on its server. Raises as `check_call`."""
+    if not visible_scope().has_request(record):
         raise NotFound("request", record.id)
     if not scope(principal(), permission).has_request(record):
         raise denied(permission, record.server)
     return record
 
 
-def claimed(record: PendingRequest, claim_id: str) -> None:
+def check_claim(record: PendingRequest, claim_id: str) -> None:
     """Raise PermissionDenied for the id of another principal's claim; the inbox checks whether it is still valid.
 
     The hub's own credential, when it names nobody else, may use any claim whose id it knows.

@@ -96,8 +96,8 @@ class Gate:
         self._standing = standing
         self._networked = networked
         self._inside: dict[str, dict[anyio.CancelScope, Principal]] = {}
-        self._ended: OrderedDict[str, None] = OrderedDict()
-        clock.follow(lambda _: self._set_anew())
+        self._credential_ended: OrderedDict[str, None] = OrderedDict()
+        clock.follow(lambda _: self._reset_deadlines())
 
     async def admit(
         self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer | None = None
@@ -116,19 +116,21 @@ class Gate:
                 case "authorization":
                     credentials.append(value if isinstance(value, str) else value.decode("latin-1"))
                 case name if name == NAME_METADATA:
-                    called.append(_text(value))
+                    called.append(_decode_latin(value))
                 case name if name == BINARY_NAME_METADATA:
-                    called.append(_utf8(value))
+                    called.append(_decode_binary(value))
                 case "traceparent" | "tracestate" as name:
-                    place[name] = _text(value)
+                    place[name] = _decode_latin(value)
                 case _:
                     pass
-        caller = await self._of_bearer(credentials, peer) if credentials else self._of_certificate(peer)
+        caller = (
+            await self._authenticate_bearer(credentials, peer) if credentials else self._authenticate_certificate(peer)
+        )
         if caller is None:
             return None
         if called:
             amend(principal=caller)
-            caller = _named(caller, called)
+            caller = _rename_caller(caller, called)
         amend(principal=caller, names_caller=bool(called), standing=partial(self.good, caller))
         CURRENT_TRACE.set(parsed(place) if place else None)
         oversight.admit(caller)
@@ -147,18 +149,18 @@ class Gate:
         amend(crowd=CallerGroup.KNOWN if caller is not None else CallerGroup.LOCAL if peer.local else CallerGroup.AWAY)
         return caller
 
-    async def _of_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
+    async def _authenticate_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
         bearer = _BEARER.fullmatch(credentials[0].strip(" ")) if len(credentials[0]) <= MAX_TOKEN else None
         if len(credentials) == 1 and bearer is not None:
             token = bearer[1]
             if hmac.compare_digest(token.encode(), self._token):
-                return self._of_local(peer)
+                return self._authenticate_local(peer)
             for authenticator in self._authenticators:
                 if (found := await authenticator.principal(token)) is not None:
                     return found
         raise Unauthenticated("this is no bearer token that the hub knows", reason="TOKEN_INVALID")
 
-    def _of_local(self, peer: Peer | None) -> Principal | None:
+    def _authenticate_local(self, peer: Peer | None) -> Principal | None:
         if not self._networked:
             return self._local
         if peer is not None and not peer.local:
@@ -168,7 +170,7 @@ class Gate:
             )
         return self._local if peer else None
 
-    def _of_certificate(self, peer: Peer | None) -> Principal | None:
+    def _authenticate_certificate(self, peer: Peer | None) -> Principal | None:
         if self._certificates is not None and peer is None:
             return None
         if self._certificates is None or peer is None or peer.certificate is None:
@@ -180,7 +182,7 @@ class Gate:
         if caller is None or caller.credential == LOCAL:  # no credential needed, or one valid until the hub ends
             return True
         over = caller.expires_at is not None and self._clock.now() >= caller.expires_at
-        return not over and caller.credential not in self._ended and self._standing(caller)
+        return not over and caller.credential not in self._credential_ended and self._standing(caller)
 
     @contextmanager
     def inside(self, caller: Principal | None, path: str, oversight: Oversight) -> Generator[None]:
@@ -194,7 +196,7 @@ class Gate:
             yield
             return
         if not self.good(caller):
-            raise oversight.refused(path, _ended(), caller)
+            raise oversight.refused(path, _credential_ended(), caller)
         with anyio.CancelScope() as scope:
             scope.deadline = self._deadline(caller)
             inside = self._inside.setdefault(caller.credential, {})
@@ -206,7 +208,7 @@ class Gate:
                 if not inside and self._inside.get(caller.credential) is inside:
                     del self._inside[caller.credential]
         if scope.cancelled_caught:
-            raise oversight.cut_short(path, _ended(), caller)
+            raise oversight.cut_short(path, _credential_ended(), caller)
 
     def _deadline(self, caller: Principal) -> float:
         """Return when a credential expires, by the loop's clock; it is dated by the system's."""
@@ -214,7 +216,7 @@ class Gate:
             return math.inf
         return anyio.current_time() + caller.expires_at - self._clock.now()
 
-    def _set_anew(self) -> None:
+    def _reset_deadlines(self) -> None:
         """Recompute all deadlines after the clock has jumped."""
         for inside in self._inside.values():
             for scope, caller in inside.items():
@@ -222,9 +224,9 @@ class Gate:
 
     def end(self, credential: str) -> None:
         """End all RPCs of a revoked credential."""
-        self._ended[credential] = None
-        if len(self._ended) > ENDED_CREDENTIALS:
-            self._ended.popitem(last=False)
+        self._credential_ended[credential] = None
+        if len(self._credential_ended) > ENDED_CREDENTIALS:
+            self._credential_ended.popitem(last=False)
         for scope in self._inside.get(credential, ()):
             scope.cancel()
 
@@ -242,7 +244,7 @@ class Authentication(grpc.aio.ServerInterceptor):
     def __init__(self, gate: Gate, oversight: Oversight) -> None:
         self._gate = gate
         self._oversight = oversight
-        self._strangers = UnauthenticatedRpcs()
+        self._unauthenticated = UnauthenticatedRpcs()
 
     async def intercept_service(
         self,
@@ -254,21 +256,21 @@ class Authentication(grpc.aio.ServerInterceptor):
         rule = RULES.get(path)
         if rule is not None and rule.reach is RpcReach.OPEN:
             found = await continuation(handler_call_details)
-            return found and self._strangers.served(found, self._of_anybody(path, metadata))
+            return found and self._unauthenticated.limit_handler(found, self._identify_optional(path, metadata))
         try:
             caller = await self._gate.admit(path, metadata, self._oversight)
         except HubError as exc:
-            return self._refusal(path, exc)
+            return self._refusing_handler(path, exc)
         # Default deny: an RPC without a rule does not exist, whoever serves it.
         handler = await continuation(handler_call_details) if rule is not None else None
         if caller is not None and (handler is None or caller.credential == LOCAL):
             return handler
-        return self._kept(handler or _unknown(), path, metadata, caller)
+        return self._bind_to_credential(handler or _unimplemented_handler(), path, metadata, caller)
 
-    def _of_anybody(self, path: str, metadata: Metadata) -> Around:
+    def _identify_optional(self, path: str, metadata: Metadata) -> Around:
         async def around(serve: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
             try:
-                caller = await self._gate.recognise(path, metadata, self._oversight, _peer(context))
+                caller = await self._gate.recognise(path, metadata, self._oversight, _parse_peer(context))
                 with self._gate.inside(caller, path, self._oversight):
                     return await serve()
             except HubError as exc:
@@ -276,37 +278,39 @@ class Authentication(grpc.aio.ServerInterceptor):
 
         return around
 
-    def _kept(self, handler: Any, path: str, metadata: Metadata, known: Principal | None) -> Any:
+    def _bind_to_credential(self, handler: Any, path: str, metadata: Metadata, known: Principal | None) -> Any:
         """Wrap a handler so that its RPCs end with their credential.
 
         The caller is authenticated before the request is read: a caller without a valid credential would hold a place
         for as long as its request does not come.
         """
-        behaviour = getattr(handler, _kind(handler))
+        behaviour = getattr(handler, _behaviour_name(handler))
 
         async def serve(requests: AsyncIterator[Any], context: status.Context) -> Any:
             amend(address=context.peer())
             try:
-                caller = known or await self._admitted(path, metadata, context)
+                caller = known or await self._admit_with_peer(path, metadata, context)
                 with self._gate.inside(caller, path, self._oversight):
-                    asked = _while_good(requests) if handler.request_streaming else await _only(context)
+                    asked = (
+                        _check_each_request(requests) if handler.request_streaming else await _require_request(context)
+                    )
                     good = _CheckedContext(context)
                     began = behaviour(asked, good)
-                    return await (_written(began, good) if inspect.isasyncgenfunction(behaviour) else began)
+                    return await (_write_responses(began, good) if inspect.isasyncgenfunction(behaviour) else began)
             except HubError as exc:
                 await status.abort(context, exc)
 
         return with_streamed_request(handler, serve)
 
-    async def _admitted(self, path: str, metadata: Metadata, context: status.Context) -> Principal:
+    async def _admit_with_peer(self, path: str, metadata: Metadata, context: status.Context) -> Principal:
         try:
-            caller = await self._gate.admit(path, metadata, self._oversight, _peer(context))
+            caller = await self._gate.admit(path, metadata, self._oversight, _parse_peer(context))
         except HubError as exc:
             raise self._oversight.refused(path, exc, principal()) from None
         assert caller is not None, "the peer was given"
         return caller
 
-    def _refusal(self, path: str, exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
+    def _refusing_handler(self, path: str, exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
         # gRPC calls the handlers of request streams before it has read a request.
         async def refuse(_requests: object, context: status.Context) -> None:
             amend(address=context.peer())
@@ -315,17 +319,17 @@ class Authentication(grpc.aio.ServerInterceptor):
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-async def _written(responses: AsyncIterator[Any], context: "_CheckedContext") -> None:
+async def _write_responses(responses: AsyncIterator[Any], context: "_CheckedContext") -> None:
     async for response in responses:
         await context.write(response)
 
 
-def _kind(handler: Any) -> str:
+def _behaviour_name(handler: Any) -> str:
     sides = handler.request_streaming, handler.response_streaming
     return "_".join("stream" if streams else "unary" for streams in sides)
 
 
-async def _only(context: status.Context) -> Any:
+async def _require_request(context: status.Context) -> Any:
     """Return the request of an RPC that has one. Raises InvalidArgument (MALFORMED_REQUEST)."""
     request = await only_request(context)
     if request is None:
@@ -333,7 +337,7 @@ async def _only(context: status.Context) -> Any:
     return request
 
 
-async def _while_good(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
+async def _check_each_request(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
     """Pass a stream's requests on until the credential has ended."""
     async for request in requests:
         _check_standing()
@@ -362,10 +366,10 @@ class _CheckedContext:
 
 def _check_standing() -> None:
     if not current().standing():
-        raise _ended()
+        raise _credential_ended()
 
 
-def _named(caller: Principal, names: list[str | None]) -> Principal:
+def _rename_caller(caller: Principal, names: list[str | None]) -> Principal:
     # NFC: names that look the same to people are the same.
     name = unicodedata.normalize("NFC", names[0] or "")
     if len(names) > 1 or not 0 < len(name) <= MAX_NAME or not name.isprintable() or name != name.strip():
@@ -380,7 +384,7 @@ def _named(caller: Principal, names: list[str | None]) -> Principal:
     return replace(caller, name=name)
 
 
-def _peer(context: status.Context) -> Peer:
+def _parse_peer(context: status.Context) -> Peer:
     """Return the other end, from gRPC's notation: unix:..., ipv4:1.2.3.4:5, ipv6:%5B::1%5D:5."""
     kind, _, where = context.peer().partition(":")  # pyright: ignore[reportUnknownMemberType]
     local = kind == "unix" or is_loopback(unquote(where).rpartition(":")[0].strip("[]"))
@@ -388,18 +392,18 @@ def _peer(context: status.Context) -> Peer:
     return Peer(local, next(iter(shown.get("x509_pem_cert", ())), None))
 
 
-def _ended() -> Unauthenticated:
+def _credential_ended() -> Unauthenticated:
     return Unauthenticated(
         "the credential of this call has expired, was revoked, or is good for less than it was; call again",
         reason="CREDENTIAL_ENDED",
     )
 
 
-def _text(value: str | bytes) -> str:
+def _decode_latin(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")
 
 
-def _utf8(value: str | bytes) -> str | None:
+def _decode_binary(value: str | bytes) -> str | None:
     """Decode a binary value, None if invalid. gRPC has decoded it; over HTTP it is base64, padded or not."""
     try:
         raw = value if isinstance(value, bytes) else base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
@@ -408,7 +412,7 @@ def _utf8(value: str | bytes) -> str | None:
         return None
 
 
-def _unknown() -> "grpc.RpcMethodHandler[Any, Any]":
+def _unimplemented_handler() -> "grpc.RpcMethodHandler[Any, Any]":
     async def refuse(_requests: object, context: status.Context) -> None:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
 

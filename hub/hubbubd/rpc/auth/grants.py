@@ -18,21 +18,21 @@ class Grants:
 
     def __init__(self, settings: Iterable[GrantSettings]) -> None:
         self._settings = tuple(settings)
-        self._of_certificate = lru_cache(maxsize=256)(self._principal_of_certificate)
-        self._granted = lru_cache(maxsize=1024)(self._found)
+        self._cached_principal = lru_cache(maxsize=256)(self._principal_of_certificate)
+        self._cached_grants = lru_cache(maxsize=1024)(self._find_grants)
 
     def set(self, settings: Iterable[GrantSettings]) -> None:
         """Replace the grants; `stands` tells who has fewer than before."""
         self._settings = tuple(settings)
-        self._of_certificate.cache_clear()
-        self._granted.cache_clear()
+        self._cached_principal.cache_clear()
+        self._cached_grants.cache_clear()
 
     def stands(self, principal: Principal) -> bool:
         """Return whether a principal still has all grants it was admitted with; True for those that need none."""
         source, _, name = principal.name.partition(":")
         if source not in (CERT, OIDC):
             return True
-        now = self._granted(source, name, principal.groups)
+        now = self._cached_grants(source, name, principal.groups)
         return principal.grants is now or set(principal.grants) <= set(now)
 
     def of_certificate(self, certificate: bytes) -> Principal:
@@ -40,7 +40,7 @@ class Grants:
 
         Raises Unauthenticated for one without a name, PermissionDenied for a name without a grant.
         """
-        return self._of_certificate(certificate)
+        return self._cached_principal(certificate)
 
     def of_claims(self, name: str, roles: Collection[str], expires_at: float) -> Principal:
         """Return the principal that the identity provider names. Raises as `of_certificate`."""
@@ -60,7 +60,7 @@ class Grants:
         name, called = f"{source}:{name}", name
         if not name.isprintable() or len(name) > MAX_NAME:
             raise Unauthenticated(f"a name has at most {MAX_NAME} printable characters", reason="NAME_INVALID")
-        grants = self._granted(source, called, groups)
+        grants = self._cached_grants(source, called, groups)
         if not grants:
             raise PermissionDenied(
                 f"{name} is known to the hub, but none of its grants is for them",
@@ -69,13 +69,13 @@ class Grants:
             )
         return Principal(name=name, grants=grants, credential=credential, expires_at=expires_at, groups=groups)
 
-    def _found(self, source: str, name: str, groups: frozenset[str]) -> tuple[Grant, ...]:
-        def holds(of: str, wanted: str) -> bool:
+    def _find_grants(self, source: str, name: str, groups: frozenset[str]) -> tuple[Grant, ...]:
+        def is_granted(of: str, wanted: str) -> bool:
             return wanted in groups if of == OIDC_ROLE else of == source and matches((wanted,), name)
 
         return tuple(
             Grant(Role(role), each.servers)
             for each in self._settings
-            if holds(*each.who.split(":", 1))
+            if is_granted(*each.who.split(":", 1))
             for role in each.roles
         )

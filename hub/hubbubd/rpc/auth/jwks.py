@@ -67,10 +67,10 @@ class JwksCache:
 
     async def find(self, kid: str | None) -> Key | None:
         """Return the key of this id; without an id, the only one. Raises Unavailable until keys were fetched once."""
-        if not self._good(kid) and not (self._fetching.locked() and self._known(kid)):
+        if not self._is_fresh(kid) and not (self._fetching.locked() and self._find_known(kid)):
             async with self._fetching:
                 now = anyio.current_time()
-                if not self._good(kid) and now - self._tried_at >= self._pause_s:
+                if not self._is_fresh(kid) and now - self._tried_at >= self._pause_s:
                     self._tried_at = now
                     await self._fetch()
         if self._keys is None:
@@ -79,12 +79,12 @@ class JwksCache:
                 reason="ISSUER_UNREACHABLE",
                 retry_after_s=self._pause_s,
             )
-        return self._known(kid)
+        return self._find_known(kid)
 
-    def _good(self, kid: str | None) -> bool:
-        return self._known(kid) is not None and anyio.current_time() - self._fetched_at < FRESH_S
+    def _is_fresh(self, kid: str | None) -> bool:
+        return self._find_known(kid) is not None and anyio.current_time() - self._fetched_at < FRESH_S
 
-    def _known(self, kid: str | None) -> Key | None:
+    def _find_known(self, kid: str | None) -> Key | None:
         keys = self._keys or {}
         return next(iter(keys.values())) if kid is None and len(keys) == 1 else keys.get(kid)
 
@@ -92,28 +92,28 @@ class JwksCache:
         """Fetch the keys; on failure the old ones stay."""
         try:
             with anyio.fail_after(FETCH_S):
-                async with httpx2.AsyncClient(verify=_authorities(), timeout=FETCH_S, cookies=NoCookies()) as http:
-                    url = self._jwks_url or await self._discover(http)
-                    keys = _usable((await _get(http, url)).get("keys"))
+                async with httpx2.AsyncClient(verify=_tls_context(), timeout=FETCH_S, cookies=NoCookies()) as http:
+                    url = self._jwks_url or await self._discover_jwks_url(http)
+                    keys = _parse_keys((await _get_json(http, url)).get("keys"))
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError) as exc:
             log.warning("identity provider keys not fetched", issuer=self._issuer, error=str(exc) or repr(exc))
             return
         self._keys, self._fetched_at = keys, anyio.current_time()
 
-    async def _discover(self, http: httpx2.AsyncClient) -> str:
-        found = await _get(http, f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
+    async def _discover_jwks_url(self, http: httpx2.AsyncClient) -> str:
+        found = await _get_json(http, f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
         if found.get("issuer") != self._issuer:
             raise ValueError(f"the discovery document is of another issuer: {found.get('issuer')!r}")
         return check_url(str(found.get("jwks_uri")))
 
 
 @cache
-def _authorities() -> ssl.SSLContext:
+def _tls_context() -> ssl.SSLContext:
     # Loading the certificates takes longer than all else of a fetch, and holds the loop up meanwhile.
     return httpx2.create_ssl_context()
 
 
-async def _get(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
+async def _get_json(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
     """Return a JSON object. Raises ValueError, HTTPError."""
     body = bytearray()
     async with http.stream("GET", url, headers={"accept": "application/json"}) as response:
@@ -128,7 +128,7 @@ async def _get(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
     return cast("dict[str, Any]", found)
 
 
-def _usable(found: object) -> dict[str | None, Key]:
+def _parse_keys(found: object) -> dict[str | None, Key]:
     """Return the keys for signatures, by id. Raises ValueError when there are none."""
     keys: dict[str | None, Key] = {}
     for each in cast("list[Any]", found)[:MAX_KEYS] if isinstance(found, list) else []:

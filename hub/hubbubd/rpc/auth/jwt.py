@@ -64,23 +64,23 @@ class Jwt:
         """
         if token.count(".") != 2:
             return None
-        claims = await self._known(token) or await self._verify(token)
+        claims = await self._find_verified(token) or await self._verify(token)
         name = claims.get(self._name)
         if not isinstance(name, str) or not name:
-            raise _refused(f"its claim {self._name!r} is no name")
-        return self._grants.of_claims(name, _values(claims, self._roles), _over_at(claims))
+            raise _token_refused(f"its claim {self._name!r} is no name")
+        return self._grants.of_claims(name, _claim_values(claims, self._roles), _expiry(claims))
 
-    async def _known(self, token: str) -> Claims | None:
+    async def _find_verified(self, token: str) -> Claims | None:
         """Return a verified token's claims while its key is the issuer's. Raises Unauthenticated once expired."""
-        digest = _digest(token)
+        digest = _cache_key(token)
         if digest not in self._verified:
             return None
         kid, key, claims = self._verified[digest]
         if await self._keys.find(kid) is not key:
             self._verified.pop(digest, None)
             return None
-        if time.time() >= _over_at(claims):
-            raise _expired()
+        if time.time() >= _expiry(claims):
+            raise _token_expired()
         if digest in self._verified:
             self._verified.move_to_end(digest)
         return claims
@@ -91,10 +91,10 @@ class Jwt:
             algorithm, kid = header.get("alg"), header.get("kid")
             found = await self._keys.find(kid)
             if found is None:
-                raise _refused("the issuer has no such key")
+                raise _token_refused("the issuer has no such key")
             # The token may only choose among the algorithms that the key is for (RFC 8725, section 3.1).
             if algorithm not in found.algorithms:
-                raise _refused("its signature algorithm is not accepted")
+                raise _token_refused("its signature algorithm is not accepted")
             claims: Claims = jwt.decode(
                 token,
                 found.key,
@@ -104,44 +104,44 @@ class Jwt:
                 leeway=LEEWAY_S,
                 options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
             )
-            _over_at(claims)
-            self._verified[_digest(token)] = kid, found, claims
+            _expiry(claims)
+            self._verified[_cache_key(token)] = kid, found, claims
             if len(self._verified) > MAX_VERIFIED:
                 self._verified.popitem(last=False)
             return claims
         except ExpiredSignatureError:
-            raise _expired() from None
+            raise _token_expired() from None
         except InvalidAudienceError:
-            raise _refused(f"it is not meant for {self._audience}") from None
+            raise _token_refused(f"it is not meant for {self._audience}") from None
         except InvalidIssuerError:
-            raise _refused(f"it is not of {self._issuer}") from None
+            raise _token_refused(f"it is not of {self._issuer}") from None
         except (PyJWTError, ValueError, TypeError, OverflowError) as exc:
-            raise _refused(str(exc)) from None
+            raise _token_refused(str(exc)) from None
 
 
-def _over_at(claims: Claims) -> float:
+def _expiry(claims: Claims) -> float:
     """Return when a token expires, with leeway. Raises Unauthenticated without a valid `exp`."""
     exp: object = claims.get("exp")
     until = bounds.moment(bounds.real_text(exp) if isinstance(exp, str) else exp)
     if until is None:
-        raise _refused("its claim 'exp' is no time")
+        raise _token_refused("its claim 'exp' is no time")
     return min(until + LEEWAY_S, bounds.LATEST)
 
 
-def _digest(token: str) -> bytes:
+def _cache_key(token: str) -> bytes:
     """Return a token's key in the cache; the token itself is not kept."""
     return hashlib.sha256(token.encode()).digest()
 
 
-def _expired() -> Unauthenticated:
+def _token_expired() -> Unauthenticated:
     return Unauthenticated("the token has expired; get a new one", reason="TOKEN_EXPIRED")
 
 
-def _refused(why: str) -> Unauthenticated:
+def _token_refused(why: str) -> Unauthenticated:
     return Unauthenticated(f"this JSON web token is refused: {why}", reason="TOKEN_INVALID")
 
 
-def _values(claims: Mapping[str, Any], path: str | None) -> frozenset[str]:
+def _claim_values(claims: Mapping[str, Any], path: str | None) -> frozenset[str]:
     """Return a claim's values: a list, or a string's words; a dotted path leads into objects (`realm_access.roles`)."""
     if path is None:
         return frozenset()

@@ -50,27 +50,27 @@ class UnauthenticatedRpcs:
     def __init__(self) -> None:
         self._open = Counter[CallerGroup]()
 
-    def served(self, handler: Any, around: Around) -> "grpc.RpcMethodHandler[Any, Any]":
+    def limit_handler(self, handler: Any, identify: Around) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a unary or server-streaming RPC, within these bounds."""
         behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
 
         async def serve(context: status.Context) -> Any:
             crowd = current().crowd
             if crowd is not CallerGroup.KNOWN and self._open[crowd] >= MAX_OPEN:
-                await status.abort(context, _too_many())
+                await status.abort(context, _too_many_open())
             self._open[crowd] += 1
             try:
-                return await behaviour(await _one(context), context)
+                return await behaviour(await _read_request(context), context)
             finally:
                 self._open[crowd] -= 1
 
-        async def known(_requests: object, context: status.Context) -> Any:
-            return await around(lambda: serve(context), context)
+        async def serve_identified(_requests: object, context: status.Context) -> Any:
+            return await identify(lambda: serve(context), context)
 
-        return with_streamed_request(handler, known)
+        return with_streamed_request(handler, serve_identified)
 
 
-async def _one(context: status.Context) -> bytes:
+async def _read_request(context: status.Context) -> bytes:
     request: bytes | None = None
     with anyio.move_on_after(REQUEST_S):
         request = await only_request(context)
@@ -84,7 +84,7 @@ async def _one(context: status.Context) -> bytes:
     return request
 
 
-def _too_many() -> ResourceExhausted:
+def _too_many_open() -> ResourceExhausted:
     return ResourceExhausted(
         f"{MAX_OPEN} RPCs without a credential are open already; try again",
         reason="TOO_MANY_CHECKS",

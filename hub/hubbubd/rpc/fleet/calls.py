@@ -18,7 +18,7 @@ from hubbubd.core.tally import Tally
 from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFound, UpstreamError
 from hubbubd.rpc import status
 from hubbubd.rpc.context import current
-from hubbubd.rpc.fleet.changes import ended
+from hubbubd.rpc.fleet.changes import cancel_and_wait
 from hubbubd.rpc.fleet.forwards.forwarding import ForwardedRpc, Forwarding, own_s
 from hubbubd.rpc.fleet.forwards.subjects import is_known
 from hubbubd.runtime.calls import CallSpec
@@ -50,40 +50,40 @@ class CallsElsewhere:
         return not current().forwarded
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
-        request = pb.CallMethodRequest(spec=_spec(spec), detached=detached)
+        request = pb.CallMethodRequest(spec=_render_spec(spec), detached=detached)
         self._waiting.add(spec.call_id or "")
         try:
-            response = await self._ask("CallMethod", spec.server, principal, request, pb.CallMethodResponse)
+            response = await self._forward("CallMethod", spec.server, principal, request, pb.CallMethodResponse)
         except HubError as exc:
-            if self._came_here(exc, spec.server):
+            if self._is_owned_now(exc, spec.server):
                 return await self._hub.calls.call(spec, principal, detached=detached)
             call_id = exc.metadata.get("call_id")
             if call_id is None or not isinstance(exc, status.Passed):
                 raise  # it was not made
-            failed = await self._known(call_id, lambda call: call.state.ended)
-            return failed or _made(spec, principal, call_id, detached, fault=_fault(exc))
+            failed = await self._wait_for_record(call_id, lambda call: call.state.ended)
+            return failed or _provisional_call(spec, principal, call_id, detached, fault=_parse_fault(exc))
         finally:
             self._waiting.take(spec.call_id or "")
         done = response.call
-        return _made(spec, principal, done.id, detached, result=done.result, task_id=done.task_id or None)
+        return _provisional_call(spec, principal, done.id, detached, result=done.result, task_id=done.task_id or None)
 
     async def start(self, spec: CallSpec, principal: str) -> Call:
-        request = pb.StartCallRequest(spec=_spec(spec))
+        request = pb.StartCallRequest(spec=_render_spec(spec))
         try:
-            response = await self._ask("StartCall", spec.server, principal, request, pb.StartCallResponse)
+            response = await self._forward("StartCall", spec.server, principal, request, pb.StartCallResponse)
         except HubError as exc:
-            if not self._came_here(exc, spec.server):
+            if not self._is_owned_now(exc, spec.server):
                 raise
             return await self._hub.calls.start(spec, principal)
-        known = await self._known(response.call.id, lambda call: call.detached)
-        return known or _made(spec, principal, response.call.id, detached=True)
+        known = await self._wait_for_record(response.call.id, lambda call: call.detached)
+        return known or _provisional_call(spec, principal, response.call.id, detached=True)
 
     async def cancel(self, call: Call, *, abort: bool) -> Call:
         request = pb.CancelCallRequest(id=call.id, abort=abort)
-        await self._ask("CancelCall", call.server, call.principal, request, pb.CancelCallResponse)
-        return await self._known(call.id, lambda call: call.state.ended) or call
+        await self._forward("CancelCall", call.server, call.principal, request, pb.CancelCallResponse)
+        return await self._wait_for_record(call.id, lambda call: call.state.ended) or call
 
-    def _came_here(self, error: HubError, server: str) -> bool:
+    def _is_owned_now(self, error: HubError, server: str) -> bool:
         """Return whether nothing was carried out elsewhere, and this member has the server by now."""
         return error.reason == "OWNER_CHANGING" and self._hub.ownership.owns(server)
 
@@ -97,7 +97,7 @@ class CallsElsewhere:
         self, server: str, uri: str, principal: str, on_change: Callable[[str], None]
     ) -> AsyncGenerator[anyio.Event]:
         body = event_pb2.WatchResourceRequest(server=server, uri=uri).SerializeToString()
-        asked = ForwardedRpc(WATCH_RESOURCE, server, _caller(principal, server), body)
+        asked = ForwardedRpc(WATCH_RESOURCE, server, _forwarding_principal(principal, server), body)
         failed = anyio.Event()
 
         async def watch() -> AsyncGenerator[bytes, None]:
@@ -105,17 +105,17 @@ class CallsElsewhere:
 
         try:
             updates = await watch()
-            await _updated(updates)  # then the server has accepted it
+            await _await_update(updates)  # then the server has accepted it
         except status.Passed as exc:
-            raise _refusal(exc) from None
-        following = asyncio.create_task(self._follow(updates, watch, uri, on_change))
+            raise _runtime_error(exc) from None
+        following = asyncio.create_task(self._forward_updates(updates, watch, uri, on_change))
         following.add_done_callback(lambda _: failed.set())
         try:
             yield failed
         finally:
-            await ended(following)
+            await cancel_and_wait(following)
 
-    async def _follow(
+    async def _forward_updates(
         self,
         updates: AsyncGenerator[bytes, None],
         watch: Callable[[], Awaitable[AsyncGenerator[bytes, None]]],
@@ -126,14 +126,16 @@ class CallsElsewhere:
         while True:
             try:
                 async with aclosing(updates):
-                    while await _updated(updates):
+                    while await _await_update(updates):
                         on_change(uri)
             except HubError as exc:
                 if status.code_of(exc) is not grpc.StatusCode.UNAVAILABLE:
                     return
-            updates = await self._again(watch)  # its first update is that of what may have changed meanwhile
+            updates = await self._watch_again(watch)  # its first update is that of what may have changed meanwhile
 
-    async def _again(self, watch: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]) -> AsyncGenerator[bytes, None]:
+    async def _watch_again(
+        self, watch: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
+    ) -> AsyncGenerator[bytes, None]:
         """Watch once more, as soon as that can be done. Raises HubError."""
         while True:
             await anyio.sleep(AGAIN_S)
@@ -143,13 +145,17 @@ class CallsElsewhere:
                 if status.code_of(exc) is not grpc.StatusCode.UNAVAILABLE:
                     raise
 
-    async def _ask(self, name: str, server: str, principal: str, request: Any, response: Any) -> Any:
+    async def _forward(self, name: str, server: str, principal: str, request: Any, response: Any) -> Any:
         asked = ForwardedRpc(
-            f"{SERVICE}{name}", server, _caller(principal, server), request.SerializeToString(), own_s(request)
+            f"{SERVICE}{name}",
+            server,
+            _forwarding_principal(principal, server),
+            request.SerializeToString(),
+            own_s(request),
         )
         return response.FromString(await self._forwarding.send(asked))
 
-    async def _known(self, call_id: str, holds: Callable[[Call], bool]) -> Call | None:
+    async def _wait_for_record(self, call_id: str, holds: Callable[[Call], bool]) -> Call | None:
         """Return a call as it is recorded, once something holds of it; None if that takes too long."""
         news = anyio.Event()
 
@@ -169,7 +175,7 @@ class CallsElsewhere:
         return None
 
 
-async def _updated(updates: AsyncGenerator[bytes, None]) -> bool:
+async def _await_update(updates: AsyncGenerator[bytes, None]) -> bool:
     """Return whether a watched resource was read once more; False at the end of the watch."""
     async for raw in updates:
         if event_pb2.WatchResourceResponse.FromString(raw).HasField("update"):
@@ -177,22 +183,22 @@ async def _updated(updates: AsyncGenerator[bytes, None]) -> bool:
     return False
 
 
-def _caller(name: str, server: str) -> Principal:
+def _forwarding_principal(name: str, server: str) -> Principal:
     """Return a principal that may do what calls need. Whether it may, was decided before."""
     grants = Grant(Role.CALLER, (server,)), Grant(Role.OPERATOR, (server,))
     return Principal(name=name, grants=grants, credential="")
 
 
-def _refusal(exc: status.Passed) -> Exception:
+def _runtime_error(exc: status.Passed) -> Exception:
     """Return a refusal as the runtime raises it, where it tells kinds apart."""
     if "category" in exc.metadata:
-        return UpstreamError(_fault(exc))
+        return UpstreamError(_parse_fault(exc))
     if status.code_of(exc) is grpc.StatusCode.FAILED_PRECONDITION:
         return FailedPrecondition(exc.message, reason=exc.reason, metadata=exc.metadata)
     return exc
 
 
-def _spec(spec: CallSpec) -> pb.CallSpec:
+def _render_spec(spec: CallSpec) -> pb.CallSpec:
     return pb.CallSpec(
         server=spec.server,
         method=spec.method,
@@ -204,7 +210,7 @@ def _spec(spec: CallSpec) -> pb.CallSpec:
     )
 
 
-def _made(
+def _provisional_call(
     spec: CallSpec,
     principal: str,
     call_id: str,
@@ -234,7 +240,7 @@ def _made(
     )
 
 
-def _fault(exc: status.Passed) -> Fault:
+def _parse_fault(exc: status.Passed) -> Fault:
     kinds = {category.value: category for category in Category}
     category = kinds.get(exc.metadata.get("category", ""), Category.SERVER)
     details: dict[str, Any] = dict(exc.metadata)

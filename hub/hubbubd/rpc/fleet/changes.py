@@ -20,13 +20,13 @@ class OwnershipChanges:
 
     def __init__(self, ownership: Ownership) -> None:
         self._events: dict[str, anyio.Event] = {}
-        ownership.on_change(self._changed)
+        ownership.on_change(self._notify_waiters)
 
     def next(self, server: str = EVERY) -> anyio.Event:
         """Return what is set as soon as the owner of a server changes from now on."""
         return self._events.setdefault(server, anyio.Event())
 
-    def _changed(self, server: str) -> None:
+    def _notify_waiters(self, server: str) -> None:
         for name in {server, EVERY}:
             if (event := self._events.pop(name, None)) is not None:
                 event.set()
@@ -37,7 +37,7 @@ class OwnershipChanges:
             await self.next(server).wait()
 
 
-async def with_each_other(
+async def work_with_each_member(
     ownership: Ownership, changes: OwnershipChanges, work: Callable[[Owner], Coroutine[Any, Any, None]]
 ) -> None:
     """Do work with each other member, for as long as it takes part; until cancelled."""
@@ -54,7 +54,7 @@ async def with_each_other(
                 await changed.wait()
 
 
-async def ended(*tasks: "asyncio.Task[Any]") -> None:
+async def cancel_and_wait(*tasks: "asyncio.Task[Any]") -> None:
     """Cancel tasks, and wait until they have ended."""
     for task in tasks:
         task.cancel()

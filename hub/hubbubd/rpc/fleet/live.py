@@ -7,7 +7,7 @@ import anyio
 import grpc
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
-from hubbubd.rpc.fleet.changes import LOOK_S, OwnershipChanges, ended, with_each_other
+from hubbubd.rpc.fleet.changes import LOOK_S, OwnershipChanges, cancel_and_wait, work_with_each_member
 from hubbubd.rpc.fleet.peers import Peers, Unreached, read
 from hubbubd.rpc.methods import EOF
 from hubbubd.runtime.calls import LiveCalls, LiveEvent, LogEvent, ProgressEvent
@@ -40,14 +40,14 @@ class LiveElsewhere:
             while not self._live.watched:
                 with anyio.move_on_after(LOOK_S):
                     await self._wanted.wait()
-            listening = asyncio.create_task(with_each_other(self._ownership, self._changes, self._listen))
+            listening = asyncio.create_task(work_with_each_member(self._ownership, self._changes, self._keep_listening))
             try:
                 quiet_s = 0.0
                 while quiet_s < QUIET_S:
                     await anyio.sleep(LOOK_S)
                     quiet_s = 0.0 if self._live.watched else quiet_s + LOOK_S
             finally:
-                await ended(listening)
+                await cancel_and_wait(listening)
                 self._tried.clear()
                 self._wanted = anyio.Event()
 
@@ -57,32 +57,32 @@ class LiveElsewhere:
             return
         self._wanted.set()
         with anyio.move_on_after(BEGIN_S):
-            await self._attempt(owner).wait()
+            await self._attempt_event(owner).wait()
 
-    def _attempt(self, owner: Owner) -> anyio.Event:
+    def _attempt_event(self, owner: Owner) -> anyio.Event:
         return self._tried.setdefault(owner.member, anyio.Event())
 
-    async def _listen(self, owner: Owner) -> None:
+    async def _keep_listening(self, owner: Owner) -> None:
         while True:
             with suppress(Unreached, grpc.aio.AioRpcError):
-                await self._hear(owner)
-            self._attempt(owner).set()
+                await self._listen_once(owner)
+            self._attempt_event(owner).set()
             await anyio.sleep(AGAIN_S)
 
-    async def _hear(self, owner: Owner) -> None:
+    async def _listen_once(self, owner: Owner) -> None:
         """Listen to a member until the connection breaks. Raises Unreached and AioRpcError."""
         stub = await self._peers.reach(owner)
         stream = stub.Live(pb.LiveRequest())
         try:
             while (response := await read(stream)) is not EOF:
-                self._attempt(owner).set()
-                if (event := _event(response)) is not None:
+                self._attempt_event(owner).set()
+                if (event := _parse_event(response)) is not None:
                     self._live.publish_remote(event)
         finally:
             stream.cancel()
 
 
-def _event(response: pb.LiveResponse) -> LiveEvent | None:
+def _parse_event(response: pb.LiveResponse) -> LiveEvent | None:
     match response.WhichOneof("told"):
         case "progress":
             told = response.progress

@@ -16,7 +16,7 @@ ROOM = 1000
 """While as many events wait to be written, further log messages are dropped, and of progress the oldest."""
 
 
-async def told(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveResponse]:
+async def live_responses(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveResponse]:
     """Yield what calls tell from now on, and signs of life in between, the first at once.
 
     What this hub has heard from others is not told again.
@@ -24,7 +24,7 @@ async def told(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveR
     waiting: OrderedDict[object, LiveEvent] = OrderedDict()
     news = anyio.Event()
 
-    def tell(call: Call, event: LiveEvent) -> None:
+    def enqueue(call: Call, event: LiveEvent) -> None:
         if not ownership.owns(call.server):
             return
         if isinstance(event, ProgressEvent):
@@ -36,11 +36,11 @@ async def told(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveR
             waiting[object()] = event
         news.set()
 
-    with live.follow(tell):
+    with live.follow(enqueue):
         yield pb.LiveResponse()
         while True:
             while waiting:
-                yield _response(waiting.popitem(last=False)[1])
+                yield _render_event(waiting.popitem(last=False)[1])
             news = anyio.Event()
             with anyio.move_on_after(BOOKMARK_S) as quiet:
                 await news.wait()
@@ -48,7 +48,7 @@ async def told(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveR
                 yield pb.LiveResponse()
 
 
-def _response(event: LiveEvent) -> pb.LiveResponse:
+def _render_event(event: LiveEvent) -> pb.LiveResponse:
     if isinstance(event, ProgressEvent):
         return pb.LiveResponse(progress=api_records.progress(event))
     return pb.LiveResponse(log=api_records.call_log(event))

@@ -12,7 +12,7 @@ import anyio
 
 from hubbub.v1 import event_pb2
 from hubbubd.errors import HubError
-from hubbubd.rpc.fleet.changes import OwnershipChanges, ended, with_each_other
+from hubbubd.rpc.fleet.changes import OwnershipChanges, cancel_and_wait, work_with_each_member
 from hubbubd.rpc.fleet.peers import Unreached
 from hubbubd.runtime.ownership import Owner, Ownership
 
@@ -35,13 +35,13 @@ class MergedEvents:
     def __init__(self, ownership: Ownership, changes: OwnershipChanges) -> None:
         self._ownership = ownership
         self._changes = changes
-        self._said: asyncio.Queue[tuple[str, int, bytes | Exception | None]] = asyncio.Queue(ROOM)
+        self._queue: asyncio.Queue[tuple[str, int, bytes | Exception | None]] = asyncio.Queue(ROOM)
         self._streams = count(1)
-        self._heard: dict[str, tuple[int, int]] = {}
+        self._dropped_by_stream: dict[str, tuple[int, int]] = {}
         """By member: the number of the stream heard last, and how many events that has dropped."""
         self._missing = 0
         """Events that streams before those have dropped, and one for each end of one."""
-        self._told = 0
+        self._reported = 0
         self._begun: dict[str, anyio.Event] = {}
 
     async def responses(self, here: Responses, at: Callable[[Owner], Awaitable[Responses]]) -> Responses:
@@ -49,37 +49,41 @@ class MergedEvents:
 
         Ends with those of this member. Raises HubError as they do.
         """
-        pumps = [asyncio.create_task(with_each_other(self._ownership, self._changes, lambda o: self._listen(o, at)))]
+        pumps = [
+            asyncio.create_task(
+                work_with_each_member(self._ownership, self._changes, lambda o: self._pump_member(o, at))
+            )
+        ]
         try:
-            await self._all_begun()
-            pumps.append(asyncio.create_task(self._own(here)))
+            await self._wait_for_members()
+            pumps.append(asyncio.create_task(self._pump_own(here)))
             while True:
-                member, stream, said = await self._said.get()
+                member, stream, said = await self._queue.get()
                 if isinstance(said, Exception):
                     raise said
                 if said is None:
                     return
-                if (response := self._counted(member, stream, said)) is not None:
+                if (response := self._correct_dropped(member, stream, said)) is not None:
                     yield response
         finally:
-            await ended(*pumps)
+            await cancel_and_wait(*pumps)
 
-    async def _all_begun(self) -> None:
+    async def _wait_for_members(self) -> None:
         with anyio.move_on_after(BEGIN_S):
             for other in self._ownership.others():
                 await self._begun.setdefault(other.member, anyio.Event()).wait()
 
-    async def _own(self, here: Responses) -> None:
+    async def _pump_own(self, here: Responses) -> None:
         end: Exception | None = None
         try:
             async with aclosing(here):
                 async for response in here:
-                    await self._said.put((HERE, 0, response))
+                    await self._queue.put((HERE, 0, response))
         except Exception as exc:  # noqa: BLE001 - raised by `responses`
             end = exc
-        await self._said.put((HERE, 0, end))
+        await self._queue.put((HERE, 0, end))
 
-    async def _listen(self, owner: Owner, at: Callable[[Owner], Awaitable[Responses]]) -> None:
+    async def _pump_member(self, owner: Owner, at: Callable[[Owner], Awaitable[Responses]]) -> None:
         begun = self._begun.setdefault(owner.member, anyio.Event())
         while True:
             stream = next(self._streams)
@@ -87,21 +91,21 @@ class MergedEvents:
                 async with aclosing(await at(owner)) as responses:
                     async for response in responses:
                         begun.set()
-                        await self._said.put((owner.member, stream, response))
+                        await self._queue.put((owner.member, stream, response))
             begun.set()
             await anyio.sleep(AGAIN_S)
 
-    def _counted(self, member: str, stream: int, response: bytes) -> bytes | None:
+    def _correct_dropped(self, member: str, stream: int, response: bytes) -> bytes | None:
         """Return a response with the number of all events that are missing; None for a sign of life of another."""
         said = event_pb2.WatchEventsResponse.FromString(response)
-        before = self._heard.get(member)
+        before = self._dropped_by_stream.get(member)
         if before is not None and before[0] != stream:
             self._missing += before[1] + 1  # nobody knows what it has said meanwhile
-        self._heard[member] = stream, said.dropped
-        missing = self._missing + sum(dropped for _, dropped in self._heard.values())
-        if member != HERE and not said.HasField("event") and missing == self._told:
+        self._dropped_by_stream[member] = stream, said.dropped
+        missing = self._missing + sum(dropped for _, dropped in self._dropped_by_stream.values())
+        if member != HERE and not said.HasField("event") and missing == self._reported:
             return None
-        self._told = missing
+        self._reported = missing
         if missing == said.dropped:
             return response
         # Of a field that is there twice the last one counts.

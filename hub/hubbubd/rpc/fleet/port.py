@@ -10,7 +10,7 @@ import grpc
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.errors import ConfigError
 from hubbubd.rpc.fleet.calls import CallsElsewhere
-from hubbubd.rpc.fleet.changes import OwnershipChanges, ended
+from hubbubd.rpc.fleet.changes import OwnershipChanges, cancel_and_wait
 from hubbubd.rpc.fleet.forwards.forwarding import Forwarding
 from hubbubd.rpc.fleet.live import LiveElsewhere
 from hubbubd.rpc.fleet.peers import KEEPALIVE_MS, Peers
@@ -90,7 +90,7 @@ class FleetPort:
         finally:
             hub.calls.remote = None
             with anyio.CancelScope(shield=True):
-                await ended(listening)
+                await cancel_and_wait(listening)
                 await self.close()
 
     def _options(self) -> list[tuple[str, int]]:

@@ -15,7 +15,7 @@ from hubbubd.rpc.auth.permissions import RULES, At
 from hubbubd.rpc.context import amend
 from hubbubd.rpc.fleet.changes import OwnershipChanges
 from hubbubd.rpc.fleet.forwards.caller_context import enter
-from hubbubd.rpc.fleet.live_events import told
+from hubbubd.rpc.fleet.live_events import live_responses
 from hubbubd.rpc.messages import api_records
 from hubbubd.rpc.methods import Rpc
 from hubbubd.runtime.calls import LiveCalls
@@ -89,7 +89,7 @@ class FleetService:
             # By nothing else would the sender know that it was taken: gRPC may end it with CANCELLED.
             await status.abort(context, _Lost(f"{self._name} has broken it off", reason="OWNER_LOST"))
         # The caller is not to hear of it before its own member has what was committed for it.
-        context.set_trailing_metadata(((revision.KEY, revision.newest(self._store)),))
+        context.set_trailing_metadata(((revision.KEY, revision.format_revision(self._store)),))
         return outcome
 
     async def _forward_stream(self, request: pb.ForwardStreamRequest, context: status.Context) -> None:
@@ -141,7 +141,7 @@ class FleetService:
         except HubError as exc:
             await status.abort(context, exc)
         with suppress(grpc.aio.InternalError):  # the other member has gone while an event was being written
-            async with aclosing(told(self._calls, self._ownership)) as events:
+            async with aclosing(live_responses(self._calls, self._ownership)) as events:
                 async for event in events:
                     await context.write(event)
 

@@ -50,12 +50,12 @@ from hubbubd.rpc.auth.unauthenticated import REQUEST_BYTES
 from hubbubd.rpc.context import NOBODY, Peer, amend, current, principal
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.grpc_server import MAX_RPCS, last_words, servicers
-from hubbubd.rpc.listeners.host_check import meant
+from hubbubd.rpc.listeners.host_check import check_host
 from hubbubd.rpc.listeners.http_server import serving
 from hubbubd.rpc.listeners.tls import ssl_context
 from hubbubd.rpc.messages import json_codec
 from hubbubd.rpc.methods import STALL_S, Around, Rpc, RpcSettings, rpcs
-from hubbubd.rpc.tracing import tracing
+from hubbubd.rpc.tracing import trace_rpcs
 from hubbubd.runtime.hub import Hub
 
 log = structlog.get_logger(__name__)
@@ -122,7 +122,7 @@ async def serve_connect(
     context = ssl_context(tls) if tls else None
     app = application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, within=within)
     config = uvicorn.Config(
-        meant(app, origins, hosts, secure=tls is not None),
+        check_host(app, origins, hosts, secure=tls is not None),
         http=connection_class(),
         ssl_context_factory=(lambda _config, _default: context) if context else None,
         ws="none",
@@ -148,7 +148,9 @@ def application(
     """Return an ASGI application with all services of a hub; `within` as in `grpc_server.serve`."""
 
     def endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
-        return {rpc.path: _endpoint(rpc, gate, oversight, reading) for rpc in served if not rpc.method.client_streaming}
+        return {
+            rpc.path: _make_endpoint(rpc, gate, oversight, reading) for rpc in served if not rpc.method.client_streaming
+        }
 
     def services(served: Sequence[Rpc], read_max_bytes: int) -> _Services:
         return _Services(
@@ -162,7 +164,7 @@ def application(
 
     reading = anyio.CapacityLimiter(1)
     oversight = Oversight(hub.audit, hub.quotas)
-    around = (tracing(hub.tracer, "connectrpc"), oversight.over, *within)
+    around = (trace_rpcs(hub.tracer, "connectrpc"), oversight.over, *within)
     offered = servicers(hub, RpcSettings(max_message_bytes, around))
     served = [rpc for each in offered for rpc in rpcs(*each, max_message_bytes, *around)]
     open_to_all = [rpc for rpc in served if RULES[rpc.path].reach is RpcReach.OPEN]
@@ -177,20 +179,20 @@ def application(
             return
         await (strangers if scope["path"] in paths else known)(scope, receive, send)  # type: ignore[arg-type]
 
-    return _Cors(_unstalled(app, hub.count_dropped_watch), origins)
+    return _Cors(_limit_time(app, hub.count_dropped_watch), origins)
 
 
 async def _openapi(scope: Scope, receive: Receive, send: Send) -> None:
     """Gives the description of the API to anybody: it is the same for every hub of this version."""
     if scope["method"] in ("GET", "HEAD"):
-        answer = Response(_described(), media_type="application/json")
+        answer = Response(_read_openapi(), media_type="application/json")
     else:
         answer = PlainTextResponse("Only GET.\n", 405, {"allow": "GET, HEAD"})
     await answer(scope, receive, send)
 
 
 @cache
-def _described() -> bytes:
+def _read_openapi() -> bytes:
     return (resources.files("hubbub.v1") / "openapi.json").read_bytes()
 
 
@@ -227,7 +229,7 @@ class _Services(ConnectASGIApplication[Sequence[Rpc]]):
         return ""
 
 
-def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
+def _limit_time(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
     """Time-limit sending and receiving: a caller that reads nothing is dropped, and may resume with its last token."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
@@ -240,7 +242,7 @@ def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
                 event = await receive()
                 whole = whole or not event.get("more_body", False)
                 return event
-            raise _refusal(InvalidArgument(f"no request came within {REQUEST_S:g} s", reason="MALFORMED_REQUEST"))
+            raise _connect_error(InvalidArgument(f"no request came within {REQUEST_S:g} s", reason="MALFORMED_REQUEST"))
 
         async def send_in_time(event: Event) -> None:
             with anyio.fail_after(STALL_S):
@@ -255,7 +257,7 @@ def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
         peer = Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE))
         amend(peer=peer, let_in=scope.get(LET_IN, lambda: None))
         try:
-            headers = [(key, _readable(value)) for key, value in scope.get("headers", ())]
+            headers = [(key, _to_utf8(value)) for key, value in scope.get("headers", ())]
             await app({**scope, "headers": headers}, receive_in_time, send_in_time)
         except TimeoutError:
             dropped()
@@ -269,7 +271,7 @@ def _is_grpc(content_type: bytes) -> bool:
     return content_type.partition(b";")[0].strip().lower().partition(b"+")[0] == b"application/grpc"
 
 
-def _readable(value: bytes) -> bytes:
+def _to_utf8(value: bytes) -> bytes:
     """Return a header's value as UTF-8, which the layer below requires; HTTP itself allows any bytes."""
     try:
         value.decode()
@@ -298,11 +300,11 @@ class _Access(MetadataInterceptor[None]):
         try:
             await self._gate.admit(path, headers, self._oversight, here.peer)
         except HubError as exc:
-            raise _refusal(self._oversight.refused(path, exc, principal())) from None
+            raise _connect_error(self._oversight.refused(path, exc, principal())) from None
         here.let_in()
 
 
-def _caller() -> Principal | None:
+def _current_caller() -> Principal | None:
     """Return the caller of the RPC being served; None where no credential is needed or shown."""
     caller = principal()
     return None if caller is NOBODY else caller
@@ -345,15 +347,15 @@ class _Json(Codec[_Response, Any]):
         try:
             return json_codec.dumps(message.kind.FromString(made) if isinstance(made, bytes) else made)
         except Exception as exc:  # noqa: BLE001 - a fault of the hub, told as any other
-            raise _refusal(exc) from None
+            raise _connect_error(exc) from None
 
-    def decode(self, data: bytes | bytearray, message_class: type[Message]) -> "_Text":
+    def decode(self, data: bytes | bytearray, message_class: type[Message]) -> "_JsonRequest":
         """Return the request, to be read where that holds up nobody."""
-        return _Text(bytes(data), message_class)
+        return _JsonRequest(bytes(data), message_class)
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _JsonRequest:
     """A request in JSON, not parsed yet."""
 
     raw: bytes
@@ -364,7 +366,7 @@ class _Text:
         return json_codec.loads(self.raw, self.kind).SerializeToString()
 
 
-async def _bytes(request: "bytes | _Text", reading: anyio.CapacityLimiter) -> bytes:
+async def _read_request(request: "bytes | _JsonRequest", reading: anyio.CapacityLimiter) -> bytes:
     """Return a request as protocol buffer bytes."""
     if isinstance(request, bytes):
         return request
@@ -373,7 +375,7 @@ async def _bytes(request: "bytes | _Text", reading: anyio.CapacityLimiter) -> by
     return await to_thread.run_sync(request.read, limiter=reading)
 
 
-def _endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+def _make_endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
     streams = rpc.method.server_streaming
     about = MethodInfo(
         name=rpc.method.name,
@@ -384,40 +386,42 @@ def _endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.Ca
         stream_type=StreamType.SERVER_STREAM if streams else StreamType.UNARY,
     )
     if streams:
-        return Endpoint.server_stream(about, _stream(rpc, gate, oversight, reading))
-    return Endpoint.unary(about, _unary(rpc, gate, oversight, reading))
+        return Endpoint.server_stream(about, _stream_call(rpc, gate, oversight, reading))
+    return Endpoint.unary(about, _unary_call(rpc, gate, oversight, reading))
 
 
-def _unary(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
-    async def call(asked: bytes | _Text, _context: object) -> _Response:
+def _unary_call(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+    async def call(asked: bytes | _JsonRequest, _context: object) -> _Response:
         try:
-            raw = await _bytes(asked, reading)
-            with gate.inside(_caller(), rpc.path, oversight):
+            raw = await _read_request(asked, reading)
+            with gate.inside(_current_caller(), rpc.path, oversight):
                 return _Response(rpc.response_type, await rpc.serve(rpc.parse(raw)))
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
-            raise _refusal(exc) from None
+            raise _connect_error(exc) from None
 
     return call
 
 
-def _stream(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
-    async def call(asked: bytes | _Text, _context: object) -> AsyncGenerator[_Response, None]:
+def _stream_call(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+    async def call(asked: bytes | _JsonRequest, _context: object) -> AsyncGenerator[_Response, None]:
         try:
-            raw = await _bytes(asked, reading)
+            raw = await _read_request(asked, reading)
             async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
                 while True:
-                    with gate.inside(_caller(), rpc.path, oversight):  # not around `yield`: another task may resume it
+                    with gate.inside(
+                        _current_caller(), rpc.path, oversight
+                    ):  # not around `yield`: another task may resume it
                         response = await anext(responses, None)
                     if response is None:
                         break
                     yield _Response(rpc.response_type, response)
         except Exception as exc:  # noqa: BLE001
-            raise _refusal(exc) from None
+            raise _connect_error(exc) from None
 
     return call
 
 
-def _refusal(exc: Exception) -> ConnectError:
+def _connect_error(exc: Exception) -> ConnectError:
     """Return the error's status with the same details that gRPC callers get."""
     told = status.status_of(exc)
     code = status.code_of(exc)

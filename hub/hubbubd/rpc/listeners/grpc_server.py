@@ -33,7 +33,7 @@ from hubbubd.rpc.servicers.inbox import InboxService
 from hubbubd.rpc.servicers.members import FleetAdminService
 from hubbubd.rpc.servicers.servers import ServerService
 from hubbubd.rpc.servicers.tasks import TaskService
-from hubbubd.rpc.tracing import tracing
+from hubbubd.rpc.tracing import trace_rpcs
 from hubbubd.runtime.hub import Hub, cancel_on
 
 _FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2)
@@ -97,7 +97,7 @@ async def serve(
     """
     logging.getLogger("grpc._cython.cygrpc").addFilter(is_fault)
     oversight = Oversight(hub.audit, hub.quotas)
-    around = (tracing(hub.tracer, "grpc"), oversight.over, *within)
+    around = (trace_rpcs(hub.tracer, "grpc"), oversight.over, *within)
     carried = RpcSettings(max_message_bytes, (oversight.charged, *around), oversight.admit, oversight.held)
     server = grpc.aio.server(
         interceptors=[Authentication(gate, oversight), Revisions(hub.store)],

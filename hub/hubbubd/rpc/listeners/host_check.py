@@ -49,7 +49,7 @@ def is_loopback_name(host: str) -> bool:
     return host == "localhost" or is_loopback(host)
 
 
-def meant(
+def check_host(
     app: ASGIApp, origins: Callable[[], Sequence[str]], hosts: Callable[[], Sequence[str]], *, secure: bool
 ) -> ASGIApp:
     """Refuse what comes by DNS rebinding, and what pages of other Origins send without asking (simple requests)."""

@@ -96,7 +96,7 @@ class McpService:
     def _endpoint(self, opening: pb.ServeRequest.Open, caller: Principal) -> McpEndpoint:
         if opening.WhichOneof("endpoint") == "server":
             return self._endpoints.server(requests.identifier(opening.server, "open.server"), caller)
-        return self._endpoints.profile(requests.optional(opening.profile, "open.profile") or DEFAULT)
+        return self._endpoints.profile(requests.optional_identifier(opening.profile, "open.profile") or DEFAULT)
 
 
 class _BridgeStream:

@@ -27,7 +27,7 @@ from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.core.servers.server_record import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import Category, Fault
-from hubbubd.rpc.messages.fallback import shown
+from hubbubd.rpc.messages.fallback import never_failing
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
 from hubbubd.runtime.diagnostics.checks import Finding, Severity
 from hubbubd.runtime.oversight import Token
@@ -37,7 +37,7 @@ from hubbubd.store import StoreStats
 E = TypeVar("E", bound=StrEnum)
 
 
-def _numbers(members: type[E], number: Callable[[str], Any], prefix: str) -> Mapping[E, Any]:
+def _enum_numbers(members: type[E], number: Callable[[str], Any], prefix: str) -> Mapping[E, Any]:
     """Return the API's number of each member. Fails on import if the API lacks a member."""
     return MappingProxyType({member: number(f"{prefix}_{member.name}") for member in members})
 
@@ -49,19 +49,19 @@ TRANSPORTS: Mapping[TransportName, Any] = MappingProxyType(
         "sse": server_pb2.TRANSPORT_SSE,
     }
 )
-SERVER_STATES = _numbers(ConnectionState, server_pb2.ServerState.Value, "SERVER_STATE")
-REQUEST_KINDS = _numbers(RequestKind, inbox_pb2.PendingRequestKind.Value, "PENDING_REQUEST_KIND")
-REQUEST_STATES = _numbers(RequestState, inbox_pb2.PendingRequestState.Value, "PENDING_REQUEST_STATE")
-DELIVERIES = _numbers(Delivery, inbox_pb2.DeliveryState.Value, "DELIVERY_STATE")
-CAUSE_SOURCES = _numbers(CauseSource, inbox_pb2.CauseSource.Value, "CAUSE_SOURCE")
-REQUEST_EVENT_TYPES = _numbers(RequestEventType, inbox_pb2.PendingRequest.EventType.Value, "EVENT_TYPE")
-CALL_STATES = _numbers(CallState, call_pb2.CallState.Value, "CALL_STATE")
-EVENT_KINDS = _numbers(ServerEventKind, event_pb2.EventKind.Value, "EVENT_KIND")
-TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
-TASK_STATUSES = _numbers(TaskStatus, task_pb2.TaskStatus.Value, "TASK_STATUS")
+SERVER_STATES = _enum_numbers(ConnectionState, server_pb2.ServerState.Value, "SERVER_STATE")
+REQUEST_KINDS = _enum_numbers(RequestKind, inbox_pb2.PendingRequestKind.Value, "PENDING_REQUEST_KIND")
+REQUEST_STATES = _enum_numbers(RequestState, inbox_pb2.PendingRequestState.Value, "PENDING_REQUEST_STATE")
+DELIVERIES = _enum_numbers(Delivery, inbox_pb2.DeliveryState.Value, "DELIVERY_STATE")
+CAUSE_SOURCES = _enum_numbers(CauseSource, inbox_pb2.CauseSource.Value, "CAUSE_SOURCE")
+REQUEST_EVENT_TYPES = _enum_numbers(RequestEventType, inbox_pb2.PendingRequest.EventType.Value, "EVENT_TYPE")
+CALL_STATES = _enum_numbers(CallState, call_pb2.CallState.Value, "CALL_STATE")
+EVENT_KINDS = _enum_numbers(ServerEventKind, event_pb2.EventKind.Value, "EVENT_KIND")
+TASK_ROLES = _enum_numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
+TASK_STATUSES = _enum_numbers(TaskStatus, task_pb2.TaskStatus.Value, "TASK_STATUS")
 
-CATALOG_KINDS = _numbers(CatalogKind, catalog_pb2.CatalogKind.Value, "CATALOG_KIND")
-AUDIT_KINDS = _numbers(AuditKind, admin_pb2.AuditKind.Value, "AUDIT_KIND")
+CATALOG_KINDS = _enum_numbers(CatalogKind, catalog_pb2.CatalogKind.Value, "CATALOG_KIND")
+AUDIT_KINDS = _enum_numbers(AuditKind, admin_pb2.AuditKind.Value, "AUDIT_KIND")
 PEERS: Mapping[str, Any] = MappingProxyType(
     {
         "loopback": admin_pb2.PEER_KIND_LOOPBACK,
@@ -69,10 +69,10 @@ PEERS: Mapping[str, Any] = MappingProxyType(
         "network": admin_pb2.PEER_KIND_NETWORK,
     }
 )
-FAULT_CATEGORIES = _numbers(Category, common_pb2.FaultCategory.Value, "FAULT_CATEGORY")
-ROLES = _numbers(Role, admin_pb2.AccessRole.Value, "ACCESS_ROLE")
-SEVERITIES = _numbers(Severity, admin_pb2.Finding.Severity.Value, "SEVERITY")
-FRESHNESS = _numbers(Freshness, catalog_pb2.Freshness.Value, "FRESHNESS")
+FAULT_CATEGORIES = _enum_numbers(Category, common_pb2.FaultCategory.Value, "FAULT_CATEGORY")
+ROLES = _enum_numbers(Role, admin_pb2.AccessRole.Value, "ACCESS_ROLE")
+SEVERITIES = _enum_numbers(Severity, admin_pb2.Finding.Severity.Value, "SEVERITY")
+FRESHNESS = _enum_numbers(Freshness, catalog_pb2.Freshness.Value, "FRESHNESS")
 
 
 def timestamp(at: float | None) -> Timestamp | None:
@@ -135,37 +135,37 @@ def counts(record: QueueCounts) -> server_pb2.QueueCounts:
     )
 
 
-@shown
+@never_failing
 def server(record: ServerRecord, seen: Scope) -> server_pb2.Server:
     """Return a server; without fault details, counts and notes if it is not in `seen`."""
-    sees = seen.has_server(record.name)
+    is_visible = seen.has_server(record.name)
     connection = record.connection
-    wanted = server_pb2.DESIRED_STATE_CONNECTED if record.wanted else server_pb2.DESIRED_STATE_DISCONNECTED
+    desired_state = server_pb2.DESIRED_STATE_CONNECTED if record.wanted else server_pb2.DESIRED_STATE_DISCONNECTED
     return server_pb2.Server(
         name=record.name,
         transport=TRANSPORTS[record.config.transport],
         state=SERVER_STATES[connection.state],
-        desired_state=wanted,
+        desired_state=desired_state,
         protocol_version=text(record.protocol_version),
         server_info=record.server_info or b"",
         capabilities=record.capabilities or b"",
-        error=fault(connection.fault, details=sees, log=sees),
+        error=fault(connection.fault, details=is_visible, log=is_visible),
         attempt=connection.attempt,
         next_retry_at=timestamp(connection.next_retry_at),
         pid=record.pid,
-        queue=counts(record.counts) if sees else None,
+        queue=counts(record.counts) if is_visible else None,
         gave_up=connection.gave_up,
         defect=text(record.defect),
         revision=record.revision,
         trusted=record.trusted,
-        notes=map(text, record.notes) if sees else (),
+        notes=map(text, record.notes) if is_visible else (),
     )
 
 
-@shown
+@never_failing
 def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2.PendingRequest:
     """Return a pending request. The claim's id is a secret (fencing token), only for the holder."""
-    held = record.claim
+    claim = record.claim
     return inbox_pb2.PendingRequest(
         id=record.id,
         server=record.server,
@@ -178,12 +178,12 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
         task_id=record.task_id or "",
         created_at=timestamp(record.created_at),
         expires_at=timestamp(record.deadline),
-        claim=held
+        claim=claim
         and inbox_pb2.PendingRequest.Claim(
-            id=held.id if with_claim_id else "",
-            by=text(held.by),
-            expires_at=timestamp(held.expires_at),
-            host=text(held.host),
+            id=claim.id if with_claim_id else "",
+            by=text(claim.by),
+            expires_at=timestamp(claim.expires_at),
+            host=text(claim.host),
         ),
         answer=record.answer.payload if record.answer else b"",
         answered_by=text(record.answered_by),
@@ -214,7 +214,7 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
     )
 
 
-@shown
+@never_failing
 def call(record: Call, seen: Scope) -> call_pb2.Call:
     """Return a call; without the server's log if its server is not in `seen`."""
     return call_pb2.Call(
@@ -236,19 +236,19 @@ def call(record: Call, seen: Scope) -> call_pb2.Call:
     )
 
 
-@shown
+@never_failing
 def progress(event: ProgressEvent) -> call_pb2.Progress:
     return call_pb2.Progress(
         call_id=event.call_id, progress=event.progress, total=event.total, message=text(event.message)
     )
 
 
-@shown
+@never_failing
 def call_log(event: LogEvent) -> call_pb2.CallLog:
     return call_pb2.CallLog(call_id=event.call_id, params=event.params)
 
 
-@shown
+@never_failing
 def task(record: Task) -> task_pb2.Task:
     return task_pb2.Task(
         id=text(record.id),
@@ -267,7 +267,7 @@ def task(record: Task) -> task_pb2.Task:
     )
 
 
-@shown
+@never_failing
 def catalog_list(record: CatalogList, seen: Scope) -> catalog_pb2.CatalogList:
     """Return a catalog list without its entries; without fault details if its server is not in `seen`."""
     return catalog_pb2.CatalogList(
@@ -276,12 +276,12 @@ def catalog_list(record: CatalogList, seen: Scope) -> catalog_pb2.CatalogList:
         kind=CATALOG_KINDS[record.kind],
         freshness=FRESHNESS[record.freshness],
         fetched_at=timestamp(record.fetched_at),
-        error=fault(record.fault, details=(sees := seen.has_server(record.server)), log=sees),
+        error=fault(record.fault, details=(is_visible := seen.has_server(record.server)), log=is_visible),
         count=record.count,
     )
 
 
-@shown
+@never_failing
 def event(record: ServerEvent) -> event_pb2.ServerEvent:
     return event_pb2.ServerEvent(
         server=record.server,
@@ -293,7 +293,7 @@ def event(record: ServerEvent) -> event_pb2.ServerEvent:
     )
 
 
-@shown
+@never_failing
 def resource_update(record: ResourceUpdate, seen: Scope) -> event_pb2.ResourceUpdate:
     """Return a resource as read; without the server's log if its server is not in `seen`."""
     return event_pb2.ResourceUpdate(
@@ -305,7 +305,7 @@ def resource_update(record: ResourceUpdate, seen: Scope) -> event_pb2.ResourceUp
     )
 
 
-@shown
+@never_failing
 def audit_entry(record: AuditEntry) -> admin_pb2.AuditEntry:
     return admin_pb2.AuditEntry(
         id=record.id,
@@ -322,7 +322,7 @@ def audit_entry(record: AuditEntry) -> admin_pb2.AuditEntry:
     )
 
 
-@shown
+@never_failing
 def store(stats: StoreStats) -> admin_pb2.StoreStatus:
     return admin_pb2.StoreStatus(
         id=stats.id,
@@ -335,7 +335,7 @@ def store(stats: StoreStats) -> admin_pb2.StoreStatus:
     )
 
 
-@shown
+@never_failing
 def finding(found: Finding) -> admin_pb2.Finding:
     return admin_pb2.Finding(
         about=found.about,
@@ -345,13 +345,13 @@ def finding(found: Finding) -> admin_pb2.Finding:
     )
 
 
-@shown
+@never_failing
 def token(record: Token) -> admin_pb2.ApiToken:
     """Return a token without its digest."""
     return admin_pb2.ApiToken(
         id=record.id,
         name=record.name,
-        grants=_grants(record.grants),
+        grants=_render_grants(record.grants),
         may_name_others=record.may_name_others,
         created_at=timestamp(record.created_at),
         created_by=record.created_by,
@@ -361,16 +361,16 @@ def token(record: Token) -> admin_pb2.ApiToken:
     )
 
 
-@shown
+@never_failing
 def principal(caller: Principal) -> admin_pb2.Caller:
     return admin_pb2.Caller(
         name=text(caller.name),
         credential=text(caller.credential),
-        grants=_grants(caller.grants),
+        grants=_render_grants(caller.grants),
         expires_at=timestamp(caller.expires_at),
         may_name_others=caller.may_name_others,
     )
 
 
-def _grants(grants: Iterable[Grant]) -> list[admin_pb2.AccessGrant]:
+def _render_grants(grants: Iterable[Grant]) -> list[admin_pb2.AccessGrant]:
     return [admin_pb2.AccessGrant(role=ROLES[grant.role], servers=grant.servers) for grant in grants]

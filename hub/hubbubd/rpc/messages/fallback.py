@@ -22,7 +22,7 @@ NAMES = ("id", "name", "server", "call_id")
 log = structlog.get_logger(__name__)
 
 
-def shown(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatenate[T, P], M]:
+def never_failing(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatenate[T, P], M]:
     """Make a converter total: it shows what can be shown of any record, and sets `defect` where the message has it.
 
     Only if the conversion fails, the record's values are clamped to the API's bounds and converted again.
@@ -34,33 +34,33 @@ def shown(convert: Callable[Concatenate[T, P], M]) -> Callable[Concatenate[T, P]
             return convert(record, *args, **options)
         except Exception as exc:  # noqa: BLE001 - whatever is wrong with this record, the others must be shown
             defect = f"it is not shown as it is: {exc}"[:300].encode("utf-8", "replace").decode()
-        _tell(convert.__name__, str(getattr(record, "id", getattr(record, "name", "")))[:200], defect)
+        _log_defect(convert.__name__, str(getattr(record, "id", getattr(record, "name", "")))[:200], defect)
         for high in (bounds.LARGEST_WHOLE, bounds.LARGEST_COUNT):
             with suppress(Exception):  # the next attempt shows less of it
-                return _marked(convert(cast("T", _held(record, high)), *args, **options), defect)
+                return _set_defect(convert(cast("T", _clamp_value(record, high)), *args, **options), defect)
         message = cast("M", get_type_hints(convert)["return"]())
         for name in NAMES:
             value: object = getattr(record, name, None)
             if isinstance(value, str) and name in message.DESCRIPTOR.fields_by_name:
-                setattr(message, name, _text(value))
-        return _marked(message, defect)
+                setattr(message, name, _replace_surrogates(value))
+        return _set_defect(message, defect)
 
     return total
 
 
 @lru_cache(maxsize=1000)
-def _tell(noun: str, name: str, defect: str) -> None:
+def _log_defect(noun: str, name: str, defect: str) -> None:
     """Log it, once per record however many look at it (the cache deduplicates)."""
-    log.warning("record shown in part", noun=noun, id=_text(name), why=defect)
+    log.warning("record shown in part", noun=noun, id=_replace_surrogates(name), why=defect)
 
 
-def _marked(message: M, defect: str) -> M:
+def _set_defect(message: M, defect: str) -> M:
     if "defect" in message.DESCRIPTOR.fields_by_name:
         cast("Any", message).defect = defect
     return message
 
 
-def _held(value: object, high: int) -> Any:
+def _clamp_value(value: object, high: int) -> Any:
     """Clamp a record's value to the API's bounds, `high` for integers; None for an invalid number or time."""
     match value:
         case None | bool() | bytes() | Enum():
@@ -70,17 +70,17 @@ def _held(value: object, high: int) -> Any:
         case float():
             return bounds.moment(value)
         case str():
-            return _text(value)
+            return _replace_surrogates(value)
         case tuple():
-            return tuple(_held(each, high) for each in cast("tuple[object, ...]", value))
+            return tuple(_clamp_value(each, high) for each in cast("tuple[object, ...]", value))
         case Mapping():
             return {} if high == bounds.LARGEST_COUNT else cast("Mapping[Any, Any]", value)
         case _ if is_dataclass(value) and not isinstance(value, type):
             known = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
-            return replace(value, **{name: _held(each, high) for name, each in known.items()})
+            return replace(value, **{name: _clamp_value(each, high) for name, each in known.items()})
         case _:
             return value
 
 
-def _text(value: str) -> str:
+def _replace_surrogates(value: str) -> str:
     return value.encode("utf-8", "replace").decode()

@@ -31,33 +31,33 @@ MAX_VALUES = 100_000
 """Values that a message in JSON may have, those inside documents not counted; no RPC needs many, and each takes many
 times its length in memory."""
 
-_TEXTS: Mapping[str, str] = {
+_STRING_MESSAGES: Mapping[str, str] = {
     "google.protobuf.Duration": 'a duration such as "1.5s"',
     "google.protobuf.Timestamp": 'a time such as "2026-01-31T12:00:00Z"',
     "google.protobuf.FieldMask": 'names of fields such as "http,timeouts.call"',
 }
 """Messages that are a string in JSON."""
 
-_REAL = frozenset({FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT})
-_WHOLE: Mapping[int, tuple[int, int]] = {
+_FLOAT_TYPES = frozenset({FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT})
+_INTEGER_RANGES: Mapping[int, tuple[int, int]] = {
     FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
     FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
     FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
     FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
 }
 """The smallest and the largest integer of each type."""
-_AS_TEXT = frozenset({FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64})
+_STRING_INTEGERS = frozenset({FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64})
 """Integers that a double may not hold, so they are written as strings."""
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_DIGITS = 400
+_MAX_DIGITS = 400
 """The longest number of a field that is read; documents may have longer ones."""
 
-_HALF = re.compile(rb"(?<!\\)(?:\\\\)*(\\)(?=u[dD][89a-fA-F])")
-_INSTEAD = b"\xff"
+_SURROGATE_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*(\\)(?=u[dD][89a-fA-F])")
+_MASK = b"\xff"
 """Never part of UTF-8."""
 
-_HALF_A_PAIR = "half of a surrogate pair, which is no character"
+_LONE_SURROGATE = "half of a surrogate pair, which is no character"
 
 _KINDS: Mapping[int, str] = {
     ord("{"): "an object",
@@ -68,9 +68,9 @@ _KINDS: Mapping[int, str] = {
     ord("n"): "null",
 }
 """What a value is, by its first byte; all others are numbers."""
-_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+_NONFINITE = ("NaN", "Infinity", "-Infinity")
 
-_WORDS = {"Input data was truncated": "it ends too early"}
+_CLEARER_MESSAGES = {"Input data was truncated": "it ends too early"}
 
 _VALUE = msgspec.json.Decoder(msgspec.Raw)
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
@@ -83,7 +83,7 @@ def is_document(field: FieldDescriptor) -> bool:
     return field.GetOptions().Extensions[options_pb2.json_document]
 
 
-def values_of(field: FieldDescriptor) -> FieldDescriptor | None:
+def map_value_field(field: FieldDescriptor) -> FieldDescriptor | None:
     """What a map has under its names; None for a field that is no map."""
     entry = field.message_type
     return entry.fields_by_name["value"] if entry is not None and entry.GetOptions().map_entry else None
@@ -94,12 +94,12 @@ def values_of(field: FieldDescriptor) -> FieldDescriptor | None:
 
 def dumps(message: Message) -> bytes:
     """The JSON of a message. Raises ValueError when a document in it is none."""
-    return orjson.dumps(_plain(message))
+    return orjson.dumps(_to_plain(message))
 
 
-def _plain(message: Message) -> dict[str, Any]:
+def _to_plain(message: Message) -> dict[str, Any]:
     plain: dict[str, Any] = {}
-    writers = _writers(message.DESCRIPTOR)
+    writers = _field_writers(message.DESCRIPTOR)
     for field, value in message.ListFields():
         name, write = writers[field.number]
         plain[name] = write(value)
@@ -107,42 +107,42 @@ def _plain(message: Message) -> dict[str, Any]:
 
 
 @cache
-def _writers(kind: Descriptor) -> dict[int, tuple[str, Callable[[Any], Any]]]:
-    return {field.number: (field.json_name, _writer(field)) for field in kind.fields}
+def _field_writers(kind: Descriptor) -> dict[int, tuple[str, Callable[[Any], Any]]]:
+    return {field.number: (field.json_name, _make_writer(field)) for field in kind.fields}
 
 
-def _writer(field: FieldDescriptor) -> Callable[[Any], Any]:
-    if (values := values_of(field)) is not None:
-        each = _single_writer(values)
+def _make_writer(field: FieldDescriptor) -> Callable[[Any], Any]:
+    if (values := map_value_field(field)) is not None:
+        each = _make_value_writer(values)
         return lambda named: {name: each(value) for name, value in named.items()}
-    one = _single_writer(field)
+    one = _make_value_writer(field)
     return (lambda values: [one(value) for value in values]) if field.is_repeated else one
 
 
-def _single_writer(field: FieldDescriptor) -> Callable[[Any], Any]:
+def _make_value_writer(field: FieldDescriptor) -> Callable[[Any], Any]:
     if is_document(field):
-        return _fragment
+        return _embed_document
     if field.message_type is not None:
-        return (lambda value: value.ToJsonString()) if field.message_type.full_name in _TEXTS else _plain
+        return (lambda value: value.ToJsonString()) if field.message_type.full_name in _STRING_MESSAGES else _to_plain
     if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
         return lambda value: names.get(value, value)
     if field.type == FieldDescriptor.TYPE_BYTES:
         return lambda value: base64.b64encode(value).decode()
-    if field.type in _REAL:
-        return lambda value: value if math.isfinite(value) else _not_finite(value)
-    return str if field.cpp_type in _AS_TEXT else lambda value: value
+    if field.type in _FLOAT_TYPES:
+        return lambda value: value if math.isfinite(value) else _name_nonfinite(value)
+    return str if field.cpp_type in _STRING_INTEGERS else lambda value: value
 
 
-def _not_finite(value: float) -> str:
+def _name_nonfinite(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _fragment(document: bytes) -> orjson.Fragment:
+def _embed_document(document: bytes) -> orjson.Fragment:
     """A document as part of another. Empty stands for none; where that cannot be left out, it is null."""
     document.decode()
     try:
-        checked(document or b"null")
+        check_json(document or b"null")
     except RecursionError:
         raise ValueError("it nests too deeply") from None
     return orjson.Fragment(document or b"null")
@@ -151,24 +151,24 @@ def _fragment(document: bytes) -> orjson.Fragment:
 # Reading.
 
 
-def checked(data: bytes) -> msgspec.Raw:
+def check_json(data: bytes) -> msgspec.Raw:
     """JSON that was looked at from end to end, and not parsed. Raises ValueError when it is none.
 
     An escaped half of a surrogate pair is JSON, and JavaScript writes it when it cuts a string. msgspec refuses it,
-    so meanwhile another byte is in place of its backslash, until `_bytes` puts it back.
+    so meanwhile another byte is in place of its backslash, until `_unmask` puts it back.
     """
     try:
         return _VALUE.decode(data)
     except msgspec.DecodeError:
-        masked = overwritten(data, _HALF, _INSTEAD)
+        masked = overwritten(data, _SURROGATE_ESCAPE, _MASK)
         if masked is None:
             raise
     return _VALUE.decode(masked)
 
 
-def _bytes(raw: msgspec.Raw) -> bytes:
+def _unmask(raw: msgspec.Raw) -> bytes:
     """As it was sent."""
-    return bytes(raw).replace(_INSTEAD, b"\\")
+    return bytes(raw).replace(_MASK, b"\\")
 
 
 def loads(data: bytes, kind: type[M]) -> M:
@@ -182,11 +182,11 @@ def loads(data: bytes, kind: type[M]) -> M:
         return message
     try:
         data.decode()
-        _JsonReader().message(message, checked(data), "")
+        _JsonReader().message(message, check_json(data), "")
     except UnicodeDecodeError as exc:
         _refuse("", f"is not JSON: byte {exc.start} is not UTF-8")
     except msgspec.DecodeError as exc:
-        _refuse("", f"is not JSON: {_WORDS.get(str(exc)) or str(exc).removeprefix('JSON is malformed: ')}")
+        _refuse("", f"is not JSON: {_CLEARER_MESSAGES.get(str(exc)) or str(exc).removeprefix('JSON is malformed: ')}")
     except RecursionError:
         _refuse("", "nests too deeply")
     return message
@@ -198,7 +198,7 @@ def _refuse(at: str, problem: str) -> NoReturn:
     raise InvalidArgument(f"the request {problem}", reason="MALFORMED_REQUEST")
 
 
-class _Name:
+class _MemberName:
     """A name in an object. It equals no other, so that one that is repeated is noticed."""
 
     __slots__ = ("text",)
@@ -211,159 +211,159 @@ class _JsonReader:
     """One message being read. Paths are those of the protos, as in all violations; methods raise as `loads`."""
 
     def __init__(self) -> None:
-        self._left = MAX_VALUES
+        self._values_left = MAX_VALUES
 
     def message(self, into: Message, raw: msgspec.Raw, path: str) -> None:
         """Fills a message."""
-        if (expected := _TEXTS.get(into.DESCRIPTOR.full_name)) is not None:
-            _read_text(into, raw, path, expected)
+        if (expected := _STRING_MESSAGES.get(into.DESCRIPTOR.full_name)) is not None:
+            _read_string_message(into, raw, path, expected)
             return
-        fields = _fields(into.DESCRIPTOR)
-        given: set[str] = set()
-        for name, value in self._members(raw, path):
+        fields = _fields_by_name(into.DESCRIPTOR)
+        seen_names: set[str] = set()
+        for name, value in self._read_members(raw, path):
             if (field := fields.get(name)) is None:
                 known = [each.json_name for each in into.DESCRIPTOR.fields]
-                _refuse(_inside(path, name or '""'), f"unknown field{_suggestion(name, known)}")
-            at = _inside(path, field.name)
-            if field.name in given:
+                _refuse(_join_path(path, name or '""'), f"unknown field{_suggest_name(name, known)}")
+            at = _join_path(path, field.name)
+            if field.name in seen_names:
                 _refuse(at, "is given twice")
-            given.add(field.name)
-            if _kind(value) == "null" and (field.is_repeated or not is_document(field)):
+            seen_names.add(field.name)
+            if _kind_of_value(value) == "null" and (field.is_repeated or not is_document(field)):
                 continue
             if (choice := field.containing_oneof) is not None:
-                if choice.full_name in given:
+                if choice.full_name in seen_names:
                     _refuse(at, f"only one of {', '.join(each.name for each in choice.fields)} may be given")
-                given.add(choice.full_name)
-            self._field(into, field, value, at)
+                seen_names.add(choice.full_name)
+            self._read_field(into, field, value, at)
 
-    def _field(self, into: Message, field: FieldDescriptor, raw: msgspec.Raw, at: str) -> None:
-        if (values := values_of(field)) is not None:
-            self._map(getattr(into, field.name), values, raw, at)
+    def _read_field(self, into: Message, field: FieldDescriptor, raw: msgspec.Raw, at: str) -> None:
+        if (values := map_value_field(field)) is not None:
+            self._read_map(getattr(into, field.name), values, raw, at)
         elif field.is_repeated:
-            self._list(getattr(into, field.name), field, raw, at)
+            self._read_list(getattr(into, field.name), field, raw, at)
         elif field.message_type is not None:
             inner = getattr(into, field.name)
             inner.SetInParent()
             self.message(inner, raw, at)
         else:
-            setattr(into, field.name, _scalar(field, raw, at))
+            setattr(into, field.name, _read_scalar(field, raw, at))
 
-    def _map(self, into: Any, values: FieldDescriptor, raw: msgspec.Raw, at: str) -> None:
-        for name, value in self._members(raw, at):
-            inside = _inside(at, name)
+    def _read_map(self, into: Any, values: FieldDescriptor, raw: msgspec.Raw, at: str) -> None:
+        for name, value in self._read_members(raw, at):
+            inside = _join_path(at, name)
             if name in into:
                 _refuse(inside, "is given twice")
             if values.message_type is not None:
                 self.message(into[name], value, inside)
             else:
-                into[name] = _scalar(values, value, inside)
+                into[name] = _read_scalar(values, value, inside)
 
-    def _list(self, into: Any, field: FieldDescriptor, raw: msgspec.Raw, at: str) -> None:
-        _check("an array", raw, at)
+    def _read_list(self, into: Any, field: FieldDescriptor, raw: msgspec.Raw, at: str) -> None:
+        _check_kind("an array", raw, at)
         self._count(bytes(raw).count(b","))  # at least as many as it has values
         for place, value in enumerate(_ARRAY.decode(raw)):
-            inside = _inside(at, str(place))
+            inside = _join_path(at, str(place))
             if field.message_type is not None:
                 self.message(into.add(), value, inside)
             else:
-                into.append(_scalar(field, value, inside))
+                into.append(_read_scalar(field, value, inside))
 
-    def _members(self, raw: msgspec.Raw, path: str) -> list[tuple[str, msgspec.Raw]]:
-        _check("an object", raw, path)
+    def _read_members(self, raw: msgspec.Raw, path: str) -> list[tuple[str, msgspec.Raw]]:
+        _check_kind("an object", raw, path)
         try:
-            members = msgspec.json.decode(raw, type=dict[_Name, msgspec.Raw], dec_hook=self._name)
+            members = msgspec.json.decode(raw, type=dict[_MemberName, msgspec.Raw], dec_hook=self._count_name)
         except UnicodeDecodeError:
-            _refuse(path, f"has a name with {_HALF_A_PAIR}")
+            _refuse(path, f"has a name with {_LONE_SURROGATE}")
         return [(name.text, value) for name, value in members.items()]
 
-    def _name(self, _kind: type, text: Any) -> _Name:
+    def _count_name(self, _kind_of_value: type, text: Any) -> _MemberName:
         self._count(1)
-        return _Name(text)
+        return _MemberName(text)
 
     def _count(self, more: int) -> None:
-        self._left -= more
-        if self._left < 0:
+        self._values_left -= more
+        if self._values_left < 0:
             problem = f"a request in JSON may have {MAX_VALUES} values; send longer ones as application/proto"
             raise ResourceExhausted(problem, reason="MESSAGE_TOO_LARGE", metadata={"limit": str(MAX_VALUES)})
 
 
 @cache
-def _fields(kind: Descriptor) -> dict[str, FieldDescriptor]:
+def _fields_by_name(kind: Descriptor) -> dict[str, FieldDescriptor]:
     """The fields of a message by both names that each has."""
     return {name: field for field in kind.fields for name in (field.json_name, field.name)}
 
 
-def _inside(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
+def _suggest_name(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _kind(raw: msgspec.Raw) -> str:
+def _kind_of_value(raw: msgspec.Raw) -> str:
     return _KINDS.get(memoryview(raw)[0], "a number")
 
 
-def _check(expected: str, raw: msgspec.Raw, at: str) -> None:
-    if (found := _kind(raw)) != expected:
+def _check_kind(expected: str, raw: msgspec.Raw, at: str) -> None:
+    if (found := _kind_of_value(raw)) != expected:
         _refuse(at, f"must be {expected}, not {found}")
 
 
-def _string(raw: msgspec.Raw, at: str, expected: str = "a string") -> str:
-    if (found := _kind(raw)) != "a string":
+def _read_string(raw: msgspec.Raw, at: str, expected: str = "a string") -> str:
+    if (found := _kind_of_value(raw)) != "a string":
         _refuse(at, f"must be {expected}, not {found}")
     try:
-        return _STRING.decode(_bytes(raw))
+        return _STRING.decode(_unmask(raw))
     except msgspec.DecodeError:
-        _refuse(at, f"has {_HALF_A_PAIR}")
+        _refuse(at, f"has {_LONE_SURROGATE}")
 
 
-def _read_text(into: Any, raw: msgspec.Raw, at: str, expected: str) -> None:
-    text = _string(raw, at, expected)
+def _read_string_message(into: Any, raw: msgspec.Raw, at: str, expected: str) -> None:
+    text = _read_string(raw, at, expected)
     try:
         into.FromJsonString(text)
     except (ValueError, OverflowError):
         _refuse(at, f"must be {expected}")
 
 
-def _scalar(field: FieldDescriptor, raw: msgspec.Raw, at: str) -> Any:
+def _read_scalar(field: FieldDescriptor, raw: msgspec.Raw, at: str) -> Any:
     if is_document(field):
-        return _bytes(raw)
+        return _unmask(raw)
     if field.enum_type is not None:
-        return _enum(field.enum_type, raw, at)
-    if field.cpp_type in _WHOLE:
-        return _whole(raw, at, *_WHOLE[field.cpp_type])
-    if field.type in _REAL:
-        return _real(raw, at)
+        return _read_enum(field.enum_type, raw, at)
+    if field.cpp_type in _INTEGER_RANGES:
+        return _read_integer(raw, at, *_INTEGER_RANGES[field.cpp_type])
+    if field.type in _FLOAT_TYPES:
+        return _read_float(raw, at)
     if field.type == FieldDescriptor.TYPE_BOOL:
-        _check("true or false", raw, at)
+        _check_kind("true or false", raw, at)
         return bytes(raw) == b"true"
-    text = _string(raw, at)
-    return _unpacked(text, at) if field.type == FieldDescriptor.TYPE_BYTES else text
+    text = _read_string(raw, at)
+    return _decode_base64(text, at) if field.type == FieldDescriptor.TYPE_BYTES else text
 
 
-def _enum(kind: EnumDescriptor, raw: msgspec.Raw, at: str) -> int:
-    if _kind(raw) == "a number":
-        return _whole(raw, at, *_WHOLE[FieldDescriptor.CPPTYPE_INT32])
-    name = _string(raw, at, f"the name of a value, such as {kind.values[-1].name!r}")
+def _read_enum(kind: EnumDescriptor, raw: msgspec.Raw, at: str) -> int:
+    if _kind_of_value(raw) == "a number":
+        return _read_integer(raw, at, *_INTEGER_RANGES[FieldDescriptor.CPPTYPE_INT32])
+    name = _read_string(raw, at, f"the name of a value, such as {kind.values[-1].name!r}")
     if (value := kind.values_by_name.get(name)) is None:
-        _refuse(at, f"{kind.name} has no such value{_suggestion(name, kind.values_by_name)}")
+        _refuse(at, f"{kind.name} has no such value{_suggest_name(name, kind.values_by_name)}")
     return value.number
 
 
-def _number(raw: msgspec.Raw, at: str, expected: str) -> str:
+def _read_number_text(raw: msgspec.Raw, at: str, expected: str) -> str:
     """The digits of a number, which may be a string."""
-    text = bytes(raw).decode() if _kind(raw) == "a number" else _string(raw, at, expected)
-    if len(text) > _DIGITS or not _NUMBER.fullmatch(text):
+    text = bytes(raw).decode() if _kind_of_value(raw) == "a number" else _read_string(raw, at, expected)
+    if len(text) > _MAX_DIGITS or not _NUMBER.fullmatch(text):
         _refuse(at, f"must be {expected}")
     return text
 
 
-def _whole(raw: msgspec.Raw, at: str, low: int, high: int) -> int:
+def _read_integer(raw: msgspec.Raw, at: str, low: int, high: int) -> int:
     expected = f"a whole number from {low} to {high}"
-    text = _number(raw, at, expected)
+    text = _read_number_text(raw, at, expected)
     try:
         number = Decimal(text)
         if low <= number <= high and number == number.to_integral_value():
@@ -373,16 +373,16 @@ def _whole(raw: msgspec.Raw, at: str, low: int, high: int) -> int:
     _refuse(at, f"must be {expected}")
 
 
-def _real(raw: msgspec.Raw, at: str) -> float:
-    if _kind(raw) == "a string" and (text := _string(raw, at)) in _NOT_FINITE:
+def _read_float(raw: msgspec.Raw, at: str) -> float:
+    if _kind_of_value(raw) == "a string" and (text := _read_string(raw, at)) in _NONFINITE:
         return float(text)
-    number = float(_number(raw, at, "a number"))
+    number = float(_read_number_text(raw, at, "a number"))
     if math.isinf(number):
         _refuse(at, "is past the range of a double")
     return number
 
 
-def _unpacked(text: str, at: str) -> bytes:
+def _decode_base64(text: str, at: str) -> bytes:
     try:
         plain = text.rstrip("=").replace("-", "+").replace("_", "/")
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)

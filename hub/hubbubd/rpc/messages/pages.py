@@ -46,26 +46,26 @@ def by_name(record: Any) -> Position:
     return (0.0, record.name)
 
 
-def place(after: Position | None) -> AgePosition | None:
+def age_position(after: Position | None) -> AgePosition | None:
     """Convert a position among the newest to the runtime's `AgePosition`."""
     return None if after is None else (-after[0], after[1])
 
 
-def is_backwards(asked: ListRequest, backwards: int) -> bool:
+def is_backwards(request: ListRequest, backwards: int) -> bool:
     """Return whether the request asks for this order, the reverse of the list's own. Raises InvalidArgument."""
-    if asked.order not in common_pb2.Order.values():
-        raise InvalidArgument.field("order", f"{asked.order} is no known value")
-    return asked.order == backwards
+    if request.order not in common_pb2.Order.values():
+        raise InvalidArgument.field("order", f"{request.order} is no known value")
+    return request.order == backwards
 
 
-def oldest_first(asked: ListRequest) -> bool:
+def oldest_first(request: ListRequest) -> bool:
     """Return whether the request reverses a list ordered newest first. Raises InvalidArgument."""
-    return is_backwards(asked, common_pb2.ORDER_ASCENDING)
+    return is_backwards(request, common_pb2.ORDER_ASCENDING)
 
 
 def page(
     records: Sequence[T],
-    asked: ListRequest,
+    request: ListRequest,
     position: Callable[[T], Position],
     convert: Callable[[T], M],
     *,
@@ -84,12 +84,12 @@ def page(
             return ordered
         return [each for each in ordered if (position(each) < after if backwards else position(each) > after)]
 
-    return page_of(rest, asked, position, convert, of=of, scope=scope)
+    return page_of(rest, request, position, convert, of=of, scope=scope)
 
 
 def page_of(
     rest: Callable[[Position | None], Iterable[T]],
-    asked: ListRequest,
+    request: ListRequest,
     position: Callable[[T], Position],
     convert: Callable[[T], M],
     *,
@@ -97,33 +97,33 @@ def page_of(
     scope: Scope,
 ) -> tuple[list[M], str]:
     """Do the same as `page` for records already in order: `rest` yields those after a position, None for all."""
-    if not 0 <= asked.page_size <= MAX_SIZE:
+    if not 0 <= request.page_size <= MAX_SIZE:
         raise InvalidArgument.field("page_size", f"must be 0 to {MAX_SIZE}")
-    digest = _digest(of, scope, asked.order)
-    found: list[M] = []
+    digest = _digest_list(of, scope, request.order)
+    messages: list[M] = []
     last: Position | None = None
-    room = _PAGE_BYTES
-    for record in rest(_decode(asked.page_token, digest) if asked.page_token else None):
+    bytes_left = _PAGE_BYTES
+    for record in rest(_decode_token(request.page_token, digest) if request.page_token else None):
         message = convert(record)
-        room -= message.ByteSize()
-        if len(found) == (asked.page_size or DEFAULT_SIZE) or (found and room < 0):
+        bytes_left -= message.ByteSize()
+        if len(messages) == (request.page_size or DEFAULT_SIZE) or (messages and bytes_left < 0):
             assert last is not None
-            return found, _encode(last, digest)
-        found.append(message)
+            return messages, _encode_token(last, digest)
+        messages.append(message)
         last = position(record)
-    return found, ""
+    return messages, ""
 
 
-def _digest(of: Message, scope: Scope, order: int) -> str:
+def _digest_list(of: Message, scope: Scope, order: int) -> str:
     raw = f"{of.DESCRIPTOR.full_name} {scope} {order} ".encode() + of.SerializeToString(deterministic=True)
     return hashlib.sha256(raw).hexdigest()[:12]
 
 
-def _encode(position: Position, digest: str) -> str:
+def _encode_token(position: Position, digest: str) -> str:
     return urlsafe_b64encode(payload.dumps([digest, *position])).decode().rstrip("=")
 
 
-def _decode(token: str, digest: str) -> Position:
+def _decode_token(token: str, digest: str) -> Position:
     try:
         match payload.loads(urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))):
             case [str(of), int() | float() as at, str(name)] if of == digest and bounds.real(at) == at:

@@ -53,10 +53,10 @@ def identifier(value: str, field: str, *, longest: int = MAX_ID) -> str:
     """Return a non-empty id or name."""
     if not value:
         raise InvalidArgument.field(field, "must not be empty")
-    return optional(value, field, longest=longest) or value
+    return optional_identifier(value, field, longest=longest) or value
 
 
-def optional(value: str, field: str, *, longest: int = MAX_ID) -> str | None:
+def optional_identifier(value: str, field: str, *, longest: int = MAX_ID) -> str | None:
     """Return an id or name, or None if empty."""
     if len(value) > longest:
         raise InvalidArgument.field(field, f"is {len(value)} characters long; at most {longest} are taken")
@@ -80,20 +80,20 @@ def claim_id(value: str) -> str | None:
     return value or None
 
 
-def capacity(value: int) -> int:
+def worker_capacity(value: int) -> int:
     """Return a worker's capacity, at least 1."""
     if not 0 <= value <= MAX_CAPACITY:
         raise InvalidArgument.field("ready.capacity", f"must be 0 to {MAX_CAPACITY}")
     return value or 1
 
 
-def call_spec(spec: call_pb2.CallSpec) -> CallSpec:
+def parse_call_spec(spec: call_pb2.CallSpec) -> CallSpec:
     """Return the spec of a call, with its params parsed."""
     server = identifier(spec.server, "spec.server")
     method = identifier(spec.method, "spec.method", longest=MAX_METHOD)
-    call_id = optional(spec.call_id, "spec.call_id")
-    timeout_s = _limit_s(spec.timeout, "spec.timeout") if spec.HasField("timeout") else None
-    max_s = _limit_s(spec.max_duration, "spec.max_duration") if spec.HasField("max_duration") else None
+    call_id = optional_identifier(spec.call_id, "spec.call_id")
+    timeout_s = _parse_limit_s(spec.timeout, "spec.timeout") if spec.HasField("timeout") else None
+    max_s = _parse_limit_s(spec.max_duration, "spec.max_duration") if spec.HasField("max_duration") else None
     try:
         return CallSpec(
             server=server,
@@ -110,7 +110,7 @@ def call_spec(spec: call_pb2.CallSpec) -> CallSpec:
 
 def wait_s(start: call_pb2.StreamCallsRequest.Start) -> float:
     """Return for how many seconds the caller of a call on a stream waits."""
-    return _limit_s(start.wait, "start.wait")
+    return _parse_limit_s(start.wait, "start.wait")
 
 
 def max_response_bytes(
@@ -122,19 +122,21 @@ def max_response_bytes(
     return step.max_response_bytes or None
 
 
-def followed(start: call_pb2.StreamCallsRequest.Start) -> str:
+def followed_call_id(start: call_pb2.StreamCallsRequest.Start) -> str:
     """Return the id by which a call on a stream is followed, or its pending requests are found."""
     return identifier(start.request.spec.call_id, "start.request.spec.call_id")
 
 
-def answered(start: call_pb2.StreamCallsRequest.Start, within: Scope) -> RequestFilter:
+def answered_requests(start: call_pb2.StreamCallsRequest.Start, within: Scope) -> RequestFilter:
     """Return the pending requests that the caller of a call on a stream answers for it."""
     return RequestFilter(
-        kinds=_any_of(start.answers, api_records.REQUEST_KINDS, "start.answers"), call_id=followed(start), scope=within
+        kinds=_parse_filter_values(start.answers, api_records.REQUEST_KINDS, "start.answers"),
+        call_id=followed_call_id(start),
+        scope=within,
     )
 
 
-def given_answer(request: inbox_pb2.AnswerPendingRequestRequest) -> forms.Given:
+def parse_answer(request: inbox_pb2.AnswerPendingRequestRequest) -> forms.Given:
     """Return the caller's answer; whether it fits the request, the inbox checks."""
     match request.WhichOneof("answer"):
         case "accept":
@@ -157,33 +159,33 @@ def given_answer(request: inbox_pb2.AnswerPendingRequestRequest) -> forms.Given:
 
 
 def server_filter(chosen: server_pb2.ServerFilter, within: Scope, seen: Scope) -> ServerFilter:
-    return ServerFilter(names=_names(chosen.names, "filter.names"), scope=within, seen=seen)
+    return ServerFilter(names=_parse_names(chosen.names, "filter.names"), scope=within, seen=seen)
 
 
 def request_filter(chosen: inbox_pb2.PendingRequestFilter, within: Scope) -> RequestFilter:
     return RequestFilter(
-        server=optional(chosen.server, "filter.server") or "",
-        kinds=_any_of(chosen.kinds, api_records.REQUEST_KINDS, "filter.kinds"),
-        states=_any_of(chosen.states, api_records.REQUEST_STATES, "filter.states"),
-        call_id=optional(chosen.call_id, "filter.call_id") or "",
+        server=optional_identifier(chosen.server, "filter.server") or "",
+        kinds=_parse_filter_values(chosen.kinds, api_records.REQUEST_KINDS, "filter.kinds"),
+        states=_parse_filter_values(chosen.states, api_records.REQUEST_STATES, "filter.states"),
+        call_id=optional_identifier(chosen.call_id, "filter.call_id") or "",
         scope=within,
     )
 
 
 def call_filter(chosen: call_pb2.CallFilter, within: Scope) -> CallFilter:
     return CallFilter(
-        server=optional(chosen.server, "filter.server") or "",
-        states=_any_of(chosen.states, api_records.CALL_STATES, "filter.states"),
-        ids=_names(chosen.ids, "filter.ids"),
+        server=optional_identifier(chosen.server, "filter.server") or "",
+        states=_parse_filter_values(chosen.states, api_records.CALL_STATES, "filter.states"),
+        ids=_parse_names(chosen.ids, "filter.ids"),
         scope=within,
     )
 
 
 def task_filter(chosen: task_pb2.TaskFilter, within: Scope) -> TaskFilter:
     return TaskFilter(
-        server=optional(chosen.server, "filter.server") or "",
-        role=_one(chosen.role, api_records.TASK_ROLES, "filter.role") if chosen.role else None,
-        statuses=_any_of(chosen.statuses, api_records.TASK_STATUSES, "filter.statuses"),
+        server=optional_identifier(chosen.server, "filter.server") or "",
+        role=_member_of(chosen.role, api_records.TASK_ROLES, "filter.role") if chosen.role else None,
+        statuses=_parse_filter_values(chosen.statuses, api_records.TASK_STATUSES, "filter.statuses"),
         scope=within,
     )
 
@@ -191,39 +193,39 @@ def task_filter(chosen: task_pb2.TaskFilter, within: Scope) -> TaskFilter:
 def audit_filter(chosen: admin_pb2.AuditFilter) -> AuditFilter:
     since = chosen.earliest_created_at
     return AuditFilter(
-        principal=optional(chosen.principal, "filter.principal") or "",
-        action=optional(chosen.action, "filter.action") or "",
-        target=optional(chosen.target, "filter.target") or "",
+        principal=optional_identifier(chosen.principal, "filter.principal") or "",
+        action=optional_identifier(chosen.action, "filter.action") or "",
+        target=optional_identifier(chosen.target, "filter.target") or "",
         since=bounds.moment(since.seconds + since.nanos / 1e9) or 0.0,
     )
 
 
 def catalog_filter(chosen: catalog_pb2.CatalogFilter, within: Scope) -> CatalogFilter:
     return CatalogFilter(
-        server=optional(chosen.server, "filter.server") or "",
-        kinds=_any_of(chosen.kinds, api_records.CATALOG_KINDS, "filter.kinds"),
+        server=optional_identifier(chosen.server, "filter.server") or "",
+        kinds=_parse_filter_values(chosen.kinds, api_records.CATALOG_KINDS, "filter.kinds"),
         scope=within,
     )
 
 
 def event_filter(chosen: event_pb2.EventFilter, within: Scope) -> EventFilter:
     return EventFilter(
-        server=optional(chosen.server, "filter.server") or "",
-        kinds=_any_of(chosen.kinds, api_records.EVENT_KINDS, "filter.kinds"),
+        server=optional_identifier(chosen.server, "filter.server") or "",
+        kinds=_parse_filter_values(chosen.kinds, api_records.EVENT_KINDS, "filter.kinds"),
         scope=within,
     )
 
 
 def token_names(chosen: admin_pb2.TokenFilter) -> frozenset[str]:
     """Return the names of a filter of tokens; none means all."""
-    return _names(chosen.names, "filter.names")
+    return _parse_names(chosen.names, "filter.names")
 
 
 def host_filter(chosen: mcp_pb2.HostFilter) -> HostFilter:
     return HostFilter(
-        principals=_names(chosen.principals, "filter.principals"),
-        ids=_names(chosen.ids, "filter.ids"),
-        call_ids=_names(chosen.call_ids, "filter.call_ids"),
+        principals=_parse_names(chosen.principals, "filter.principals"),
+        ids=_parse_names(chosen.ids, "filter.ids"),
+        call_ids=_parse_names(chosen.call_ids, "filter.call_ids"),
     )
 
 
@@ -253,18 +255,18 @@ def token_hold_s(request: admin_pb2.CreateTokenRequest) -> float | None:
     return found
 
 
-def grants(given: Sequence[admin_pb2.AccessGrant]) -> list[Grant]:
+def parse_grants(given: Sequence[admin_pb2.AccessGrant]) -> list[Grant]:
     """Return a token's grants, at least one."""
     if not 1 <= len(given) <= MAX_GRANTS:
         raise InvalidArgument.field("grants", f"must be 1 to {MAX_GRANTS}")
-    return [_grant(grant, f"grants.{at}") for at, grant in enumerate(given)]
+    return [_parse_grant(grant, f"grants.{at}") for at, grant in enumerate(given)]
 
 
-def _grant(given: admin_pb2.AccessGrant, field: str) -> Grant:
+def _parse_grant(given: admin_pb2.AccessGrant, field: str) -> Grant:
     if len(given.servers) > MAX_PATTERNS:
         raise InvalidArgument.field(f"{field}.servers", f"has more than {MAX_PATTERNS} entries")
     patterns = tuple(identifier(each, f"{field}.servers.{at}") for at, each in enumerate(given.servers))
-    return Grant(_one(given.role, api_records.ROLES, f"{field}.role"), patterns or (ANY,))
+    return Grant(_member_of(given.role, api_records.ROLES, f"{field}.role"), patterns or (ANY,))
 
 
 def log_lines(value: int) -> int:
@@ -274,27 +276,27 @@ def log_lines(value: int) -> int:
     return value
 
 
-def _limit_s(value: Duration, field: str) -> float:
+def _parse_limit_s(value: Duration, field: str) -> float:
     found = seconds_of(value)
     if not 0 < found <= MAX_SECONDS:
         raise InvalidArgument.field(field, f"must be more than 0 seconds and at most {MAX_SECONDS:.0f}")
     return found
 
 
-def _names(values: Iterable[str], field: str) -> frozenset[str]:
+def _parse_names(values: Iterable[str], field: str) -> frozenset[str]:
     names = frozenset(identifier(value, f"{field}.{at}") for at, value in enumerate(values))
     if len(names) > MAX_NAMES:
         raise InvalidArgument.field(field, f"has {len(names)} entries; at most {MAX_NAMES} are taken")
     return names
 
 
-def _any_of(numbers: Iterable[int], table: Mapping[R, int], field: str) -> frozenset[R]:
+def _parse_filter_values(numbers: Iterable[int], table: Mapping[R, int], field: str) -> frozenset[R]:
     """Return the members of a filter; 0 (unspecified) among them means any."""
     chosen = set(numbers)
-    return frozenset() if 0 in chosen else frozenset(_one(number, table, field) for number in chosen)
+    return frozenset() if 0 in chosen else frozenset(_member_of(number, table, field) for number in chosen)
 
 
-def _one(number: int, table: Mapping[R, int], field: str) -> R:
+def _member_of(number: int, table: Mapping[R, int], field: str) -> R:
     for member, value in table.items():
         if value == number:
             return member

@@ -41,7 +41,7 @@ async def responses(
         if event.record is not None:
             shown(event.record)
         if event.encoded is None:
-            content = live(event.live) if live and event.kind is EventKind.LIVE else _content(event, upsert)
+            content = live(event.live) if live and event.kind is EventKind.LIVE else _event_content(event, upsert)
             event.encoded = response(resume_token=event.token, **content).SerializeToString()
         return cast("bytes", event.encoded)
 
@@ -51,35 +51,35 @@ async def responses(
             size = len(steps[0])
             while batches and (following := watch.pop()) is not None:
                 try:
-                    more = step(following)
+                    next_step = step(following)
                 except Exception:
-                    yield _together(steps, response, token)  # what came before it is not lost
+                    yield _join_steps(steps, response, token)  # what came before it is not lost
                     raise
-                if size + len(more) > TOGETHER_BYTES:
-                    yield _together(steps, response, token)
+                if size + len(next_step) > TOGETHER_BYTES:
+                    yield _join_steps(steps, response, token)
                     steps, size = [], 0
-                steps.append(more)
-                size, token = size + len(more), following.token
-            yield _together(steps, response, token)
+                steps.append(next_step)
+                size, token = size + len(next_step), following.token
+            yield _join_steps(steps, response, token)
 
 
-def _together(steps: Sequence[bytes], response: Callable[..., Message], token: str) -> bytes:
+def _join_steps(steps: Sequence[bytes], response: Callable[..., Message], token: str) -> bytes:
     """Return steps as one response; one step as it is, for the watchers that share it."""
     if len(steps) == 1:
         return steps[0]
-    whole = bytearray(response(resume_token=token).SerializeToString())
+    joined = bytearray(response(resume_token=token).SerializeToString())
     for step in steps:  # each as an element of the field `batch`, without being parsed for it
-        whole += _BATCH + _varint(len(step)) + step
-    return bytes(whole)
+        joined += _BATCH + _encode_varint(len(step)) + step
+    return bytes(joined)
 
 
-def _varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     """Return a number as protocol buffers have it (https://protobuf.dev/programming-guides/encoding/#varints)."""
     low, rest = number & 0x7F, number >> 7
-    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
+    return bytes([low | 0x80]) + _encode_varint(rest) if rest else bytes([low])
 
 
-def _content(event: WatchEvent[T], upsert: Callable[[T], Message]) -> Step:
+def _event_content(event: WatchEvent[T], upsert: Callable[[T], Message]) -> Step:
     match event.kind:
         case EventKind.UPSERT:
             return {"upsert": upsert(cast("T", event.record))}

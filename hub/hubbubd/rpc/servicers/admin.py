@@ -131,7 +131,7 @@ class AdminService:
             )
         record, secret = await self._hub.tokens.create(
             requests.token_name(request.name),
-            requests.grants(request.grants),
+            requests.parse_grants(request.grants),
             by=caller.name,
             ttl_s=requests.token_ttl_s(request.ttl),
             may_name_others=request.may_name_others,
@@ -177,7 +177,7 @@ class AdminService:
         """Return a page of the audit log, newest first."""
         chosen = requests.audit_filter(request.filter)
         found, token = pages.page_of(
-            lambda after: self._hub.audit.newest(chosen, pages.place(after), pages.oldest_first(request)),
+            lambda after: self._hub.audit.newest(chosen, pages.age_position(after), pages.oldest_first(request)),
             request,
             pages.newest,
             api_records.audit_entry,

@@ -89,7 +89,7 @@ class CallStreamServer:
         ready = pb.StreamCallsResponse.Ready(
             max_calls=MAX_CALLS, max_request_bytes=self.max_request_bytes, takes_answers=True
         )
-        await write(_step(ready=ready))
+        await write(_serialize_step(ready=ready))
         stream = _CallStream(self, write)
         async with asyncio.TaskGroup() as tasks:  # not anyio's, whose tasks cost five times as much
             reading = tasks.create_task(stream.read(steps, tasks))
@@ -109,11 +109,11 @@ class _CallStream:
         self._answers: dict[int, asyncio.Task[None] | None] = {}
         self._workers: dict[int, Worker] = {}
         """By the id of a call, the worker that its caller is."""
-        self._being_answered = Tally()
+        self._open_answers = Tally()
         """Ids of pending requests with an answer of this stream under way."""
         self._outbox: OrderedDict[object, tuple[int, bytes]] = OrderedDict()
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
+        self._outbox_filled = asyncio.Event()
+        self._outbox_emptied = asyncio.Event()
         self._closed = False
 
     async def read(self, steps: AsyncIterator[pb.StreamCallsRequest], tasks: asyncio.TaskGroup) -> None:
@@ -123,18 +123,18 @@ class _CallStream:
                 wrong = f"has {len(message.steps)} entries; at most {MAX_STEPS} are taken"
                 raise InvalidArgument.field("steps", wrong)
             for step in message.steps:
-                self._take(step, tasks)
+                self._take_step(step, tasks)
                 while len(self._outbox) >= MAX_UNWRITTEN:
-                    self._room.clear()
-                    await self._room.wait()
-        self._close()
+                    self._outbox_emptied.clear()
+                    await self._outbox_emptied.wait()
+        self._stop_taking_calls()
 
-    def _take(self, step: pb.StreamCallsRequest.Step, tasks: asyncio.TaskGroup) -> None:
+    def _take_step(self, step: pb.StreamCallsRequest.Step, tasks: asyncio.TaskGroup) -> None:
         match step.WhichOneof("step"):
             case "start":
-                self._begin("start", step.start.id, tasks, self._calls, lambda: self._call(step.start))
+                self._start_task("start", step.start.id, tasks, self._calls, lambda: self._make_call(step.start))
             case "answer":
-                self._begin("answer", step.answer.id, tasks, self._answers, lambda: self._answer(step.answer))
+                self._start_task("answer", step.answer.id, tasks, self._answers, lambda: self._give_answer(step.answer))
             case "cancel":
                 if (task := self._calls.get(step.cancel.id) or self._answers.get(step.cancel.id)) is not None:
                     task.cancel()
@@ -149,21 +149,21 @@ class _CallStream:
         """Tell the caller when the hub shuts down, and take no further calls a moment later."""
         calls = self._streams.calls
         await calls.closing.wait()
-        self._tell(0, "closing", _step(closing=pb.StreamCallsResponse.Closing()))
+        self._enqueue_step(0, "closing", _serialize_step(closing=pb.StreamCallsResponse.Closing()))
         with anyio.move_on_after(NOTICE_S):
             await calls.stopped.wait()
-        self._close()
+        self._stop_taking_calls()
 
     async def write(self) -> None:
         """Write what the calls say, until the stream is closed and the last of them has ended."""
         while not self._closed or self._calls or self._answers:
-            await self._news.wait()
-            self._news.clear()
+            await self._outbox_filled.wait()
+            self._outbox_filled.clear()
             while self._outbox:
-                await self._write(self._next())
-                self._room.set()
+                await self._write(self._take_message())
+                self._outbox_emptied.set()
 
-    def _next(self) -> bytes:
+    def _take_message(self) -> bytes:
         """Take the next steps out of the outbox, as one message."""
         message = b""
         while self._outbox:
@@ -178,16 +178,16 @@ class _CallStream:
             message += step  # repeated fields of messages one after the other are one list
         return message
 
-    def _close(self) -> None:
+    def _stop_taking_calls(self) -> None:
         self._closed = True
-        self._news.set()
+        self._outbox_filled.set()
 
-    def _begin(
+    def _start_task(
         self,
         name: str,
         id_: int,
         tasks: asyncio.TaskGroup,
-        among: dict[int, asyncio.Task[None] | None],
+        running: dict[int, asyncio.Task[None] | None],
         work: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         """Begin a call or an answer. Raises InvalidArgument."""
@@ -196,52 +196,56 @@ class _CallStream:
         if id_ in self._calls or id_ in self._answers:
             wrong = f"{id_} is the id of a call or an answer that is under way on this stream"
             raise InvalidArgument.field(f"{name}.id", wrong)
-        late = self._closed and among is self._calls
-        if late or len(among) >= MAX_CALLS:
-            among[id_] = None
-            self._say(id_, _failed(id_, _shutting_down(begun="false") if late else _too_many()))
+        late = self._closed and running is self._calls
+        if late or len(running) >= MAX_CALLS:
+            running[id_] = None
+            self._enqueue_end(id_, _failed_step(id_, _shutting_down(begun="false") if late else _too_many_calls()))
             return
-        task = among[id_] = tasks.create_task(work())
-        task.add_done_callback(lambda done: self._cancelled(id_) if done.cancelled() else None)
+        task = running[id_] = tasks.create_task(work())
+        task.add_done_callback(lambda done: self._report_cancelled(id_) if done.cancelled() else None)
 
-    async def _call(self, start: Start) -> None:
+    async def _make_call(self, start: Start) -> None:
         """Make a call, and tell the caller how it has ended."""
 
         async def completed() -> bytes:
             limit = requests.max_response_bytes(start, "start") or DEFAULT_RESPONSE_BYTES
             with (
-                self._followed(start, limit) if start.follow else nullcontext(),
-                self._at_work(start, limit) if start.answers else nullcontext(),
+                self._report_changes(start, limit) if start.follow else nullcontext(),
+                self._register_worker(start, limit) if start.answers else nullcontext(),
             ):
-                response = await self._served(start)
-            return _within(limit, _step(id=start.id, completed=response), "GetCall", call_id=response.call.id)
+                response = await self._serve_in_time(start)
+            return _check_size(
+                limit, _serialize_step(id=start.id, completed=response), "GetCall", call_id=response.call.id
+            )
 
-        await self._told(start, completed)
+        await self._report_outcome(start, completed)
 
-    async def _answer(self, answer: Answer) -> None:
+    async def _give_answer(self, answer: Answer) -> None:
         """Answer a pending request, and tell the caller whether that is accepted."""
 
         async def answered() -> bytes:
             limit = requests.max_response_bytes(answer, "answer") or DEFAULT_RESPONSE_BYTES
-            self._being_answered.add(answer.request.id)
+            self._open_answers.add(answer.request.id)
             try:
                 response = cast("inbox_pb2.AnswerPendingRequestResponse", await self._streams.answer(answer.request))
             finally:
-                self._being_answered.take(answer.request.id)
-            said = _step(id=answer.id, answered=response)
-            return _within(limit, said, "the answer is accepted; GetPendingRequest", request=answer.request.id)
+                self._open_answers.take(answer.request.id)
+            step_bytes = _serialize_step(id=answer.id, answered=response)
+            return _check_size(
+                limit, step_bytes, "the answer is accepted; GetPendingRequest", request=answer.request.id
+            )
 
-        await self._told(answer, answered)
+        await self._report_outcome(answer, answered)
 
-    async def _told(self, begun: Start | Answer, serve: Callable[[], Awaitable[bytes]]) -> None:
+    async def _report_outcome(self, begun: Start | Answer, serve: Callable[[], Awaitable[bytes]]) -> None:
         CURRENT_TRACE.set(parsed({"traceparent": begun.traceparent, "tracestate": begun.tracestate}))
         try:
-            said = await serve()
+            step_bytes = await serve()
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
-            said = _failed(begun.id, exc)
-        self._say(begun.id, said)
+            step_bytes = _failed_step(begun.id, exc)
+        self._enqueue_end(begun.id, step_bytes)
 
-    async def _served(self, start: Start) -> pb.CallMethodResponse:
+    async def _serve_in_time(self, start: Start) -> pb.CallMethodResponse:
         """Make a call, for as long as its caller waits."""
         if not start.HasField("wait"):
             return cast("pb.CallMethodResponse", await self._streams.serve(start.request))
@@ -251,24 +255,30 @@ class _CallStream:
                 return cast("pb.CallMethodResponse", await self._streams.serve(start.request))
         except TimeoutError:
             if wait.expired():
-                raise _wait_over() from None
+                raise _wait_is_over() from None
             raise
 
     @contextmanager
-    def _followed(self, start: Start, limit: int) -> Generator[None]:
+    def _report_changes(self, start: Start, limit: int) -> Generator[None]:
         """Tell the caller of what happens to a call meanwhile, as far as it may see the call."""
-        call_id, seen, calls = requests.followed(start), access.reading(), self._streams.calls
+        call_id, seen, calls = requests.followed_call_id(start), access.visible_scope(), self._streams.calls
 
         def tell(call: Call, live: object) -> None:
             if not seen.has_call(call) or call.state.ended:
                 return
             match live:
                 case None:
-                    self._tell(start.id, "changed", _step(id=start.id, changed=api_records.call(call, seen)), limit)
+                    self._enqueue_step(
+                        start.id, "changed", _serialize_step(id=start.id, changed=api_records.call(call, seen)), limit
+                    )
                 case ProgressEvent():
-                    self._tell(start.id, "progress", _step(id=start.id, progress=api_records.progress(live)), limit)
+                    self._enqueue_step(
+                        start.id, "progress", _serialize_step(id=start.id, progress=api_records.progress(live)), limit
+                    )
                 case LogEvent() if len(self._outbox) < LOG_ROOM:
-                    self._tell(start.id, object(), _step(id=start.id, log=api_records.call_log(live)), limit)
+                    self._enqueue_step(
+                        start.id, object(), _serialize_step(id=start.id, log=api_records.call_log(live)), limit
+                    )
                 case _:
                     pass
 
@@ -278,26 +288,28 @@ class _CallStream:
             yield
 
     @contextmanager
-    def _at_work(self, start: Start, limit: int) -> Generator[None]:
+    def _register_worker(self, start: Start, limit: int) -> Generator[None]:
         """Make the caller a worker for what its call is asked. Raises ResourceExhausted."""
-        work, chosen = self._streams.work, requests.answered(start, access.answering())
-        told: set[str] = set()
+        work, chosen = self._streams.work, requests.answered_requests(start, access.answerable_scope())
+        assigned_ids: set[str] = set()
 
         def hear(step: Assigned | AssignmentOver) -> None:
             match step:
                 case Assigned(request):
-                    said = _step(id=start.id, assigned=api_records.request(request, with_claim_id=True))
-                    if self._tell(start.id, ("assigned", request.id), said, limit):
-                        told.add(request.id)
+                    step_bytes = _serialize_step(id=start.id, assigned=api_records.request(request, with_claim_id=True))
+                    if self._enqueue_step(start.id, ("assigned", request.id), step_bytes, limit):
+                        assigned_ids.add(request.id)
                     else:
                         work.skip(worker, request.id)
-                case AssignmentOver(id=id_, state=state) if id_ in told:
-                    told.discard(id_)
-                    if not self._untold(start.id, id_):
+                case AssignmentOver(id=id_, state=state) if id_ in assigned_ids:
+                    assigned_ids.discard(id_)
+                    if not self._withdraw_assignment(start.id, id_):
                         over = inbox_pb2.WorkResponse.Revoked(id=id_, state=api_records.REQUEST_STATES[state])
                         # Whoever has answered it hears so in a moment: one message has both.
-                        at_once = not self._being_answered[id_]
-                        self._tell(start.id, ("revoked", id_), _step(id=start.id, revoked=over), limit, at_once)
+                        at_once = not self._open_answers[id_]
+                        self._enqueue_step(
+                            start.id, ("revoked", id_), _serialize_step(id=start.id, revoked=over), limit, at_once
+                        )
                 case AssignmentOver():
                     pass
 
@@ -310,17 +322,17 @@ class _CallStream:
                 yield
             finally:
                 del self._workers[start.id]
-                for id_ in told:
-                    self._untold(start.id, id_)
+                for id_ in assigned_ids:
+                    self._withdraw_assignment(start.id, id_)
 
-    def _untold(self, call_id: int, request_id: str) -> bool:
+    def _withdraw_assignment(self, call_id: int, request_id: str) -> bool:
         """Take back an assignment that is unwritten, and return whether it was.
 
         What is over by then is not told at all, so a caller that reads nothing takes no memory.
         """
         return self._outbox.pop((call_id, ("assigned", request_id)), None) is not None
 
-    def _tell(
+    def _enqueue_step(
         self, call_id: int, kind: object, step: bytes, limit: int = DEFAULT_RESPONSE_BYTES, at_once: bool = True
     ) -> bool:
         """Put a step of a call into the outbox, and return whether its caller takes one of this length.
@@ -332,30 +344,30 @@ class _CallStream:
         self._outbox.pop((call_id, kind), None)
         self._outbox[call_id, kind] = 0, step
         if at_once:
-            self._news.set()
+            self._outbox_filled.set()
         return True
 
-    def _cancelled(self, call_id: int) -> None:
+    def _report_cancelled(self, call_id: int) -> None:
         """Tell the caller that it has hung up. A call that was cancelled before it began says nothing by itself."""
-        self._say(call_id, _failed(call_id, UpstreamError(cancelled("its caller hung up"))))
+        self._enqueue_end(call_id, _failed_step(call_id, UpstreamError(cancelled("its caller hung up"))))
 
-    def _say(self, call_id: int, step: bytes) -> None:
+    def _enqueue_end(self, call_id: int, step: bytes) -> None:
         """Put the end of a call, or of the wait for an answer, into the outbox."""
         self._outbox[call_id, "end"] = call_id, step
-        self._news.set()
+        self._outbox_filled.set()
 
 
-def _step(**step: Any) -> bytes:
+def _serialize_step(**step: Any) -> bytes:
     message = pb.StreamCallsResponse()
     message.steps.add(**step)  # copied once: a result may be long
     return message.SerializeToString()
 
 
-def _failed(call_id: int, exc: Exception) -> bytes:
-    return _step(id=call_id, failed=status.status_of(exc).SerializeToString())
+def _failed_step(call_id: int, exc: Exception) -> bytes:
+    return _serialize_step(id=call_id, failed=status.status_of(exc).SerializeToString())
 
 
-def _within(limit: int, response: bytes, where: str, **metadata: str) -> bytes:
+def _check_size(limit: int, response: bytes, where: str, **metadata: str) -> bytes:
     """Return a response. Raises ResourceExhausted if it is too long for its caller; `where` says what has it."""
     if len(response) <= limit:
         return response
@@ -366,7 +378,7 @@ def _within(limit: int, response: bytes, where: str, **metadata: str) -> bytes:
     )
 
 
-def _too_many() -> ResourceExhausted:
+def _too_many_calls() -> ResourceExhausted:
     return ResourceExhausted(
         f"{MAX_CALLS} calls, or answers, are under way on this stream; that is as many as one may have",
         reason="TOO_MANY_CALLS",
@@ -378,6 +390,6 @@ def _shutting_down(**metadata: str) -> Unavailable:
     return Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", metadata=metadata)
 
 
-def _wait_over() -> UpstreamError:
+def _wait_is_over() -> UpstreamError:
     message = "the call took longer than its caller wanted to wait"
     return UpstreamError(Fault(code="WAIT_OVER", category=Category.TIMEOUT, message=message))

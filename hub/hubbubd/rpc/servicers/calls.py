@@ -58,25 +58,25 @@ class CallService:
 
     def watch_calls(self, request: pb.WatchCallsRequest) -> AsyncGenerator[bytes, None]:
         """Stream calls: snapshot, then changes, with progress and log messages in between."""
-        watched = self._calls.watch(requests.call_filter(request.filter, access.reading()), request.resume_token)
+        watched = self._calls.watch(requests.call_filter(request.filter, access.visible_scope()), request.resume_token)
         return watch.responses(
             watched,
             pb.WatchCallsResponse,
-            partial(api_records.call, seen=access.reading()),
+            partial(api_records.call, seen=access.visible_scope()),
             _live,
             batches=request.allow_batches,
         )
 
     async def get_call(self, request: pb.GetCallRequest) -> pb.GetCallResponse:
-        call = access.call(self._calls.get(requests.identifier(request.id, "id")))
+        call = access.check_call(self._calls.get(requests.identifier(request.id, "id")))
         return pb.GetCallResponse(call=_shown(call))
 
     async def list_calls(self, request: pb.ListCallsRequest) -> pb.ListCallsResponse:
         """Return a page of calls, newest first."""
-        scope = access.reading()
+        scope = access.visible_scope()
         chosen = requests.call_filter(request.filter, scope)
         found, token = pages.page_of(
-            lambda after: self._calls.newest(chosen, pages.place(after), pages.oldest_first(request)),
+            lambda after: self._calls.newest(chosen, pages.age_position(after), pages.oldest_first(request)),
             request,
             pages.newest,
             _shown,
@@ -86,29 +86,29 @@ class CallService:
         return pb.ListCallsResponse(calls=found, next_page_token=token)
 
     async def cancel_call(self, request: pb.CancelCallRequest) -> pb.CancelCallResponse:
-        known = access.call(self._calls.get(requests.identifier(request.id, "id")), Permission.OPERATE)
+        known = access.check_call(self._calls.get(requests.identifier(request.id, "id")), Permission.OPERATE)
         call = await self._calls.cancel(known.id, abort=request.abort)
         return pb.CancelCallResponse(call=_shown(call))
 
     async def get_queue(self, request: pb.GetQueueRequest) -> pb.GetQueueResponse:
         """Return the numbers of a server's calls by state."""
-        server = access.use(requests.identifier(request.server, "server"), Permission.OPERATE)
+        server = access.check_server(requests.identifier(request.server, "server"), Permission.OPERATE)
         counts = self._calls.counts(server)
         return pb.GetQueueResponse(counts=api_records.counts(counts))
 
     async def clear_queue(self, request: pb.ClearQueueRequest) -> pb.ClearQueueResponse:
-        server = access.use(requests.identifier(request.server, "server"), Permission.OPERATE)
+        server = access.check_server(requests.identifier(request.server, "server"), Permission.OPERATE)
         cleared = await self._calls.clear_queue(server)
         return pb.ClearQueueResponse(cleared=cleared, counts=api_records.counts(self._calls.counts(server)))
 
 
 def _shown(record: Call) -> pb.Call:
-    return api_records.call(record, access.reading())
+    return api_records.call(record, access.visible_scope())
 
 
 def _spec(given: pb.CallSpec) -> CallSpec:
-    spec = requests.call_spec(given)
-    access.use(spec.server, permission_to_send(spec.method))
+    spec = requests.parse_call_spec(given)
+    access.check_server(spec.server, permission_to_send(spec.method))
     return spec
 
 

@@ -32,7 +32,7 @@ class CatalogService:
 
     async def list_catalog_entries(self, request: pb.ListCatalogEntriesRequest) -> pb.ListCatalogEntriesResponse:
         """Return a page of entries; the first page also has the lists."""
-        scope = access.browsing()
+        scope = access.browsable_servers()
         lists = self._catalog.select(requests.catalog_filter(request.filter, scope))
         backwards = pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
         found, token = pages.page_of(
@@ -43,21 +43,25 @@ class CatalogService:
             of=request.filter,
             scope=scope,
         )
-        shown = [] if request.page_token else [api_records.catalog_list(record, access.listening()) for record in lists]
+        shown = (
+            []
+            if request.page_token
+            else [api_records.catalog_list(record, access.observable_servers()) for record in lists]
+        )
         return pb.ListCatalogEntriesResponse(entries=found, next_page_token=token, lists=shown)
 
     async def refresh_catalog(self, request: pb.RefreshCatalogRequest) -> pb.RefreshCatalogResponse:
         """Fetch all lists of a server, and return them."""
-        server = access.use(requests.identifier(request.server, "server"), Permission.CALL, Permission.OPERATE)
+        server = access.check_server(requests.identifier(request.server, "server"), Permission.CALL, Permission.OPERATE)
         lists = await self._catalog.refresh(server)
         return pb.RefreshCatalogResponse(
-            lists=[api_records.catalog_list(record, access.listening()) for record in lists]
+            lists=[api_records.catalog_list(record, access.observable_servers()) for record in lists]
         )
 
     def watch_catalog_lists(self, request: pb.WatchCatalogListsRequest) -> AsyncGenerator[bytes, None]:
         """Stream the lists: snapshot, then changes."""
-        seen = access.listening()
-        chosen = replace(requests.catalog_filter(request.filter, access.browsing()), seen=seen)
+        seen = access.observable_servers()
+        chosen = replace(requests.catalog_filter(request.filter, access.browsable_servers()), seen=seen)
         watched = self._catalog.watch(chosen, request.resume_token)
         return watch.responses(
             watched,

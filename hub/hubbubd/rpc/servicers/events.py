@@ -23,16 +23,16 @@ class EventService:
 
     async def watch_events(self, request: pb.WatchEventsRequest) -> AsyncGenerator[bytes, None]:
         """Stream events from now on."""
-        chosen = requests.event_filter(request.filter, access.listening())
+        chosen = requests.event_filter(request.filter, access.observable_servers())
         if chosen.server:
-            access.use(chosen.server, Permission.SEE)
+            access.check_server(chosen.server, Permission.SEE)
         async with aclosing(self._events.watch(chosen)) as steps:
             async for step in steps:
                 yield _response(step)
 
     async def tail_logs(self, request: pb.TailLogsRequest) -> AsyncGenerator[bytes, None]:
         """Stream the last lines of a server's log, and further ones if requested."""
-        server = access.use(requests.identifier(request.server, "server"), Permission.SEE)
+        server = access.check_server(requests.identifier(request.server, "server"), Permission.SEE)
         lines = requests.log_lines(request.lines) or LOG_LINES
         async with aclosing(self._events.tail(server, lines, follow=request.follow)) as steps:
             async for step in steps:
@@ -40,9 +40,9 @@ class EventService:
 
     async def watch_resource(self, request: pb.WatchResourceRequest) -> AsyncGenerator[bytes, None]:
         """Stream the contents of a resource, again after each change."""
-        server = access.use(requests.identifier(request.server, "server"), Permission.CALL)
+        server = access.check_server(requests.identifier(request.server, "server"), Permission.CALL)
         uri = requests.identifier(request.uri, "uri", longest=requests.MAX_URI)
-        seen = access.listening()
+        seen = access.observable_servers()
         async with aclosing(self._subscriptions.watch(server, uri)) as steps:
             async for update in steps:
                 shown = update and api_records.resource_update(update, seen)

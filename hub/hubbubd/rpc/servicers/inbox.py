@@ -28,7 +28,9 @@ class InboxService:
 
     def watch_pending_requests(self, request: pb.WatchPendingRequestsRequest) -> AsyncGenerator[bytes, None]:
         """Stream pending requests: snapshot, then changes; notes who was shown which."""
-        watched = self._inbox.watch(requests.request_filter(request.filter, access.reading()), request.resume_token)
+        watched = self._inbox.watch(
+            requests.request_filter(request.filter, access.visible_scope()), request.resume_token
+        )
         return watch.responses(
             watched,
             pb.WatchPendingRequestsResponse,
@@ -39,10 +41,10 @@ class InboxService:
 
     async def list_pending_requests(self, request: pb.ListPendingRequestsRequest) -> pb.ListPendingRequestsResponse:
         """Return a page of pending requests, newest first."""
-        scope = access.reading()
+        scope = access.visible_scope()
         chosen = requests.request_filter(request.filter, scope)
         found, token = pages.page_of(
-            lambda after: self._inbox.newest(chosen, pages.place(after), pages.oldest_first(request)),
+            lambda after: self._inbox.newest(chosen, pages.age_position(after), pages.oldest_first(request)),
             request,
             pages.newest,
             self._show,
@@ -52,7 +54,7 @@ class InboxService:
         return pb.ListPendingRequestsResponse(pending_requests=found, next_page_token=token)
 
     async def get_pending_request(self, request: pb.GetPendingRequestRequest) -> pb.GetPendingRequestResponse:
-        record = access.request(self._inbox.get(requests.identifier(request.id, "id")))
+        record = access.check_request(self._inbox.get(requests.identifier(request.id, "id")))
         return pb.GetPendingRequestResponse(pending_request=self._show(record))
 
     def _show(self, record: PendingRequest) -> pb.PendingRequest:
@@ -83,9 +85,9 @@ class InboxService:
 
     async def answer_pending_request(self, request: pb.AnswerPendingRequestRequest) -> pb.AnswerPendingRequestResponse:
         """Answer a request; durable when this returns."""
-        given = requests.given_answer(request)
-        answer_id = requests.optional(request.answer_id, "answer_id")
-        claim_id = requests.optional(request.claim_id, "claim_id")
+        given = requests.parse_answer(request)
+        answer_id = requests.optional_identifier(request.answer_id, "answer_id")
+        claim_id = requests.optional_identifier(request.claim_id, "claim_id")
         asked = self._answerable(request.id, claim_id)
         by = principal().name
         record = await self._inbox.answer(asked.id, given, by, answer_id=answer_id, claim_id=claim_id)
@@ -96,8 +98,8 @@ class InboxService:
         first = await anext(steps, None)
         if first is None or first.WhichOneof("step") != "ready":
             raise InvalidArgument.field("ready", "the first message must say who is ready for what")
-        chosen = replace(requests.request_filter(first.ready.filter, access.answering()), states=frozenset())
-        capacity = requests.capacity(first.ready.capacity)
+        chosen = replace(requests.request_filter(first.ready.filter, access.answerable_scope()), states=frozenset())
+        capacity = requests.worker_capacity(first.ready.capacity)
         with self._work.join(principal().name, chosen, capacity, current().standing) as worker:
             async with anyio.create_task_group() as both, aclosing(self._work.steps(worker)) as told:
                 both.start_soon(self._skips, steps, worker)
@@ -106,9 +108,9 @@ class InboxService:
 
     def _answerable(self, request_id: str, claim_id: str | None = None) -> PendingRequest:
         """Return the request if the caller may answer it and owns the claim. Raises NotFound and PermissionDenied."""
-        record = access.request(self._inbox.get(requests.identifier(request_id, "id")), Permission.ANSWER)
+        record = access.check_request(self._inbox.get(requests.identifier(request_id, "id")), Permission.ANSWER)
         if claim_id is not None:
-            access.claimed(record, claim_id)
+            access.check_claim(record, claim_id)
         return record
 
     async def _skips(self, steps: AsyncIterator[pb.WorkRequest], worker: Worker) -> None:

@@ -41,7 +41,7 @@ class FleetAdminService:
 
     async def move_server(self, request: pb.MoveServerRequest) -> pb.MoveServerResponse:
         server = requests.identifier(request.server, "server")
-        to = requests.optional(request.member, "member") or ""
+        to = requests.optional_identifier(request.member, "member") or ""
         taker = await self._operations().move(server, to)
         return pb.MoveServerResponse(member=taker, revision=self._hub.store.revision)
 
@@ -52,7 +52,7 @@ class FleetAdminService:
         return pb.ResumeMemberResponse(member=await self._stand(request.member, MemberStatus.LIVE))
 
     async def _stand(self, member: str, standing: MemberStatus) -> str:
-        wanted = requests.optional(member, "member") or ""
+        wanted = requests.optional_identifier(member, "member") or ""
         return await self._operations().stand(wanted, standing)
 
     async def expel_member(self, request: pb.ExpelMemberRequest) -> pb.ExpelMemberResponse:

@@ -27,7 +27,7 @@ class ServerService:
         self._files = files
 
     @contextmanager
-    def _advised(self) -> Generator[None]:
+    def _name_configuration_file(self) -> Generator[None]:
         """Name the file, in a refusal that has what would allow it (`toml`)."""
         try:
             yield
@@ -38,47 +38,47 @@ class ServerService:
 
     async def add_server(self, request: pb.AddServerRequest) -> pb.AddServerResponse:
         config = specs.config_of(request.spec)
-        access.configure(config.name)
-        with specs.name_spec_fields(), self._advised():
+        access.check_administration(config.name)
+        with specs.name_spec_fields(), self._name_configuration_file():
             record = await self._servers.add(config, trusted=access.is_owner())
-        return pb.AddServerResponse(server=_shown(record))
+        return pb.AddServerResponse(server=_render_server(record))
 
     async def update_server(self, request: pb.UpdateServerRequest) -> pb.UpdateServerResponse:
         """Change a server's spec, whole or by update mask; `expected_revision` guards it (optimistic concurrency)."""
         name = requests.identifier(request.spec.name, "spec.name")
-        access.configure(name)
+        access.check_administration(name)
         mask = request.update_mask if request.HasField("update_mask") else None
         if mask is None:
             specs.check_spec(request.spec)
         owner = access.is_owner()
-        with _told(), specs.name_spec_fields(), self._advised():
+        with _attach_current_state(), specs.name_spec_fields(), self._name_configuration_file():
             record = await self._servers.change(
                 name,
                 lambda before: specs.apply_update(before, request.spec, mask),
-                expected=_expected(request),
+                expected=_expected_revision(request),
                 # What the owner changes only in part may have been somebody else's.
                 trusted=lambda before: owner and (before or mask is None),
             )
-        return pb.UpdateServerResponse(server=_shown(record))
+        return pb.UpdateServerResponse(server=_render_server(record))
 
     async def remove_server(self, request: pb.RemoveServerRequest) -> pb.RemoveServerResponse:
-        name = _named(request.name, Permission.ADMINISTER)
-        with _told():
-            await self._servers.remove(name, expected=_expected(request))
+        name = _authorized_name(request.name, Permission.ADMINISTER)
+        with _attach_current_state():
+            await self._servers.remove(name, expected=_expected_revision(request))
         return pb.RemoveServerResponse()
 
     async def get_server(self, request: pb.GetServerRequest) -> pb.GetServerResponse:
         """Return a server; with its spec, secrets withheld, to those who may administer it."""
-        record = self._servers.get(_named(request.name, Permission.BROWSE))
+        record = self._servers.get(_authorized_name(request.name, Permission.BROWSE))
         if not principal().may(Permission.ADMINISTER, record.name):
-            return pb.GetServerResponse(server=_shown(record))
+            return pb.GetServerResponse(server=_render_server(record))
         spec, withheld = specs.render_spec(record.config)
-        return pb.GetServerResponse(server=_shown(record), spec=spec, withheld=withheld)
+        return pb.GetServerResponse(server=_render_server(record), spec=spec, withheld=withheld)
 
     async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
         """Return a page of servers, by name."""
-        scope, backwards = access.browsing(), pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
-        chosen = requests.server_filter(request.filter, scope, access.listening())
+        scope, backwards = access.browsable_servers(), pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
+        chosen = requests.server_filter(request.filter, scope, access.observable_servers())
 
         def rest(after: pages.Position | None) -> Iterator[ServerRecord]:
             """Yield the servers beyond a position; each record is made when its turn comes."""
@@ -88,26 +88,26 @@ class ServerService:
                     if chosen.matches(record):
                         yield record
 
-        found, token = pages.page_of(rest, request, pages.by_name, _shown, of=request.filter, scope=scope)
+        found, token = pages.page_of(rest, request, pages.by_name, _render_server, of=request.filter, scope=scope)
         return pb.ListServersResponse(servers=found, next_page_token=token)
 
     async def connect_server(self, request: pb.ConnectServerRequest) -> pb.ConnectServerResponse:
         """Want a server connected; does not wait for the connection."""
-        record = await self._servers.connect(_named(request.name, Permission.OPERATE))
-        return pb.ConnectServerResponse(server=_shown(record))
+        record = await self._servers.connect(_authorized_name(request.name, Permission.OPERATE))
+        return pb.ConnectServerResponse(server=_render_server(record))
 
     async def disconnect_server(self, request: pb.DisconnectServerRequest) -> pb.DisconnectServerResponse:
-        record = await self._servers.disconnect(_named(request.name, Permission.OPERATE))
-        return pb.DisconnectServerResponse(server=_shown(record))
+        record = await self._servers.disconnect(_authorized_name(request.name, Permission.OPERATE))
+        return pb.DisconnectServerResponse(server=_render_server(record))
 
     async def log_out_server(self, request: pb.LogOutServerRequest) -> pb.LogOutServerResponse:
         """Forget a server's OAuth tokens and registered client."""
-        record = await self._servers.log_out(_named(request.name, Permission.OPERATE))
-        return pb.LogOutServerResponse(server=_shown(record))
+        record = await self._servers.log_out(_authorized_name(request.name, Permission.OPERATE))
+        return pb.LogOutServerResponse(server=_render_server(record))
 
     async def get_roots(self, request: pb.GetRootsRequest) -> pb.GetRootsResponse:
         """Return the roots in force."""
-        record = self._servers.get(_named(request.name, Permission.OPERATE))
+        record = self._servers.get(_authorized_name(request.name, Permission.OPERATE))
         return pb.GetRootsResponse(
             roots=specs.render_roots(record.effective.roots),
             overridden=record.roots is not None,
@@ -116,10 +116,10 @@ class ServerService:
 
     async def set_roots(self, request: pb.SetRootsRequest) -> pb.SetRootsResponse:
         """Override the roots, and notify the server."""
-        name = _named(request.name, Permission.OPERATE)
+        name = _authorized_name(request.name, Permission.OPERATE)
         roots = specs.parse_roots(request.roots, "roots") if request.HasField("roots") else None
-        with _told():
-            record = await self._servers.set_roots(name, roots, expected=_expected(request))
+        with _attach_current_state():
+            record = await self._servers.set_roots(name, roots, expected=_expected_revision(request))
         return pb.SetRootsResponse(
             roots=specs.render_roots(record.effective.roots),
             overridden=record.roots is not None,
@@ -128,24 +128,24 @@ class ServerService:
 
     def watch_servers(self, request: pb.WatchServersRequest) -> AsyncGenerator[bytes, None]:
         """Stream servers: snapshot, then changes."""
-        seen = access.listening()
-        chosen = requests.server_filter(request.filter, access.browsing(), seen)
+        seen = access.observable_servers()
+        chosen = requests.server_filter(request.filter, access.browsable_servers(), seen)
         watched = self._servers.watch(chosen, request.resume_token)
         return watch.responses(
             watched, pb.WatchServersResponse, partial(api_records.server, seen=seen), batches=request.allow_batches
         )
 
 
-def _shown(record: ServerRecord) -> pb.Server:
-    return api_records.server(record, access.listening())
+def _render_server(record: ServerRecord) -> pb.Server:
+    return api_records.server(record, access.observable_servers())
 
 
-def _expected(request: pb.UpdateServerRequest | pb.RemoveServerRequest | pb.SetRootsRequest) -> int | None:
+def _expected_revision(request: pb.UpdateServerRequest | pb.RemoveServerRequest | pb.SetRootsRequest) -> int | None:
     return request.expected_revision if request.HasField("expected_revision") else None
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def _attach_current_state() -> Generator[None]:
     """Add the current state to a refusal for a stale revision, as far as the caller may see it."""
     try:
         yield
@@ -158,5 +158,5 @@ def _told() -> Generator[None]:
         raise Detailed(stale, now) from None
 
 
-def _named(name: str, permission: Permission) -> str:
-    return access.use(requests.identifier(name, "name"), permission)
+def _authorized_name(name: str, permission: Permission) -> str:
+    return access.check_server(requests.identifier(name, "name"), permission)

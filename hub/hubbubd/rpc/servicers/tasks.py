@@ -18,10 +18,10 @@ class TaskService:
 
     async def list_tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
         """Return a page of tasks, newest first."""
-        scope = access.reading()
+        scope = access.visible_scope()
         chosen = requests.task_filter(request.filter, scope)
         found, token = pages.page_of(
-            lambda after: self._tasks.newest(chosen, pages.place(after), pages.oldest_first(request)),
+            lambda after: self._tasks.newest(chosen, pages.age_position(after), pages.oldest_first(request)),
             request,
             pages.newest,
             api_records.task,
@@ -31,20 +31,20 @@ class TaskService:
         return pb.ListTasksResponse(tasks=found, next_page_token=token)
 
     async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskResponse:
-        return pb.GetTaskResponse(task=api_records.task(self._known(request.id)))
+        return pb.GetTaskResponse(task=api_records.task(self._visible_task(request.id)))
 
     async def get_task_result(self, request: pb.GetTaskResultRequest) -> pb.GetTaskResultResponse:
-        return pb.GetTaskResultResponse(result=self._tasks.result(self._known(request.id).id))
+        return pb.GetTaskResultResponse(result=self._tasks.result(self._visible_task(request.id).id))
 
     async def cancel_task(self, request: pb.CancelTaskRequest) -> pb.CancelTaskResponse:
         """Cancel a task; a client task is cancelled by its server, which may take a while."""
-        task = await self._tasks.cancel(self._known(request.id, Permission.OPERATE).id)
+        task = await self._tasks.cancel(self._visible_task(request.id, Permission.OPERATE).id)
         return pb.CancelTaskResponse(task=api_records.task(task))
 
     def watch_tasks(self, request: pb.WatchTasksRequest) -> AsyncGenerator[bytes, None]:
         """Stream tasks: snapshot, then changes."""
-        watched = self._tasks.watch(requests.task_filter(request.filter, access.reading()), request.resume_token)
+        watched = self._tasks.watch(requests.task_filter(request.filter, access.visible_scope()), request.resume_token)
         return watch.responses(watched, pb.WatchTasksResponse, api_records.task, batches=request.allow_batches)
 
-    def _known(self, task_id: str, permission: Permission = Permission.SEE) -> Task:
-        return access.task(self._tasks.get(requests.identifier(task_id, "id")), permission)
+    def _visible_task(self, task_id: str, permission: Permission = Permission.SEE) -> Task:
+        return access.check_task(self._tasks.get(requests.identifier(task_id, "id")), permission)

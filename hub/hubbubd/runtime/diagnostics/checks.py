@@ -281,7 +281,7 @@ def _certificate(files: TlsFiles) -> Iterator[Finding]:
 
 
 def _allowed(hub: HubSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
-    for command in Confinement.of(hub, environ).commands.missing:
+    for command in Confinement.of(hub, environ).commands.missing_commands:
         yield Finding("allow_commands", Severity.WARN, f"{command} is not there, or cannot be executed", "install it")
 
 

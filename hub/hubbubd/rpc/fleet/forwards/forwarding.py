@@ -120,15 +120,15 @@ class Forwarding:
             case At.HERE if method.client_streaming or method.server_streaming:
                 return serve
             case At.HERE:
-                return self._certain(serve)
+                return self._recheck_not_found(serve)
             case At.OWNER if method.server_streaming:
-                return self._stream(path, serve)
+                return self._stream_at_owner(path, serve)
             case At.OWNER:
-                return self._certain(self._unary(method, path, serve))
+                return self._recheck_not_found(self._unary_at_owner(method, path, serve))
             case At.OWNERS:
-                return self._merged(path, serve)
+                return self._merge_members(path, serve)
 
-    def _certain(self, serve: Unary) -> Unary:
+    def _recheck_not_found(self, serve: Unary) -> Unary:
         """Return the RPC, which says of no record that it is not there unless the database has none, either."""
 
         async def certain(request: Message) -> Message:
@@ -142,7 +142,7 @@ class Forwarding:
 
         return certain
 
-    def _unary(self, method: MethodDescriptor, path: str, serve: Unary) -> Unary:
+    def _unary_at_owner(self, method: MethodDescriptor, path: str, serve: Unary) -> Unary:
         parse: Callable[[bytes], Message] = GetMessageClass(method.output_type).FromString
 
         async def at_owner(request: Message) -> Message:
@@ -156,7 +156,7 @@ class Forwarding:
             asked = ForwardedRpc(path, server, principal(), request.SerializeToString(), own_s(request))
 
             async def send(owner: Owner) -> Message:
-                return parse(await self._sent(asked, owner))
+                return parse(await self._send_to_owner(asked, owner))
 
             with self._delay_drain(path):
                 return await self._at_owner(server, send, lambda: serve(request), asked.own_s)
@@ -172,7 +172,7 @@ class Forwarding:
     ) -> T:
         """Do something where a server's owner is, which may be this member by now. Raises HubError."""
         steady = self._hub.clock.steady
-        give_up_at, pause_s = steady() + self._change_s(own_s), LOOK_S
+        give_up_at, pause_s = steady() + self._longest_change_s(own_s), LOOK_S
         while True:
             left_s = give_up_at - steady()
             if (owner := self._ownership.owner(server)) is not None:
@@ -189,15 +189,15 @@ class Forwarding:
             if left_s <= 0:
                 raise owner_changing_error(server, member, why)
             with anyio.move_on_after(min(pause_s, left_s)):
-                await self._has_another(server, owner)
+                await self._wait_for_other_owner(server, owner)
             pause_s *= 2
 
-    def _change_s(self, own_s: float | None) -> float:
+    def _longest_change_s(self, own_s: float | None) -> float:
         fleet = self._hub.fleet
         takeover_s = 0.0 if fleet is None else TAKEOVER_LEASES * fleet.membership.lease_ttl_s
-        return min(CHANGE_S + takeover_s, *(each for each in (own_s, _timeout()) if each is not None), math.inf)
+        return min(CHANGE_S + takeover_s, *(each for each in (own_s, _remaining_s()) if each is not None), math.inf)
 
-    async def _has_another(self, server: str, former: Owner | None) -> None:
+    async def _wait_for_other_owner(self, server: str, former: Owner | None) -> None:
         """Wait until a server has another owner. One that is handed on has none for a moment."""
         while not self._ownership.owns(server) and self._ownership.owner(server) in (None, former):
             changed = self._changes.next(server)
@@ -211,7 +211,9 @@ class Forwarding:
             raise owner_changing_error(asked.server)  # it has just come to this member
 
         with self._delay_drain(asked.path):
-            return await self._at_owner(asked.server, lambda owner: self._sent(asked, owner), here, asked.own_s)
+            return await self._at_owner(
+                asked.server, lambda owner: self._send_to_owner(asked, owner), here, asked.own_s
+            )
 
     async def stream(self, asked: ForwardedRpc) -> AsyncGenerator[bytes, None]:
         """Return the responses of an RPC at the owner of a server; the first one is there. Raises HubError."""
@@ -219,30 +221,30 @@ class Forwarding:
         async def here() -> AsyncGenerator[bytes, None]:
             raise owner_changing_error(asked.server)
 
-        return await self._opened(asked, here)
+        return await self._open_stream(asked, here)
 
-    async def _sent(self, asked: ForwardedRpc, owner: Owner) -> bytes:
+    async def _send_to_owner(self, asked: ForwardedRpc, owner: Owner) -> bytes:
         """Have the owner carry out a unary RPC, and return the response. Raises HubError and Unreached."""
         await self._live.begun(owner)
         stub = await self._peers.reach(owner)
-        with self._measured(asked.server, owner) as trace, _told(asked.server, owner):
+        with self._measure_forward(asked.server, owner) as trace, _translate_rpc_errors(asked.server, owner):
             request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
             async with cancellable():
-                forward = stub.Forward(request, timeout=_timeout())
+                forward = stub.Forward(request, timeout=_remaining_s())
                 with self._underway.watched(asked.server, owner, forward, asked.own_s):
                     response, told = await forward, await forward.trailing_metadata()
         # The response is there: it must not come too late for the sake of what its caller may read next. Whoever made a
         # call has its result, and is not to wait for its record as well.
-        await revision.caught_up_with(self._hub.store, told, 0.0 if asked.path == _CALL else _timeout())
+        await revision.wait_for_member(self._hub.store, told, 0.0 if asked.path == _CALL else _remaining_s())
         match response.WhichOneof("outcome"):
             case "failed":
-                raise _failure(response.failed)
+                raise _parse_failure(response.failed)
             case "response":
                 return response.response
             case _:
-                raise _lost(asked.server, owner, "it speaks of an outcome that this version does not know")
+                raise _owner_lost(asked.server, owner, "it speaks of an outcome that this version does not know")
 
-    def _stream(self, path: str, serve: Stream) -> Stream:
+    def _stream_at_owner(self, path: str, serve: Stream) -> Stream:
         async def at_owner(request: Message) -> AsyncGenerator[bytes, None]:
             async def here() -> AsyncGenerator[bytes, None]:
                 return serve(request)
@@ -252,14 +254,14 @@ class Forwarding:
                 responses = serve(request)
             else:
                 asked = ForwardedRpc(path, server, principal(), request.SerializeToString())
-                responses = await self._opened(asked, here)
+                responses = await self._open_stream(asked, here)
             async with aclosing(responses):
                 async for response in responses:
                     yield response
 
         return at_owner
 
-    async def _opened(
+    async def _open_stream(
         self, asked: ForwardedRpc, here: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
     ) -> AsyncGenerator[bytes, None]:
         async def send(owner: Owner) -> AsyncGenerator[bytes, None]:
@@ -267,23 +269,23 @@ class Forwarding:
             try:
                 first = await anext(responses)
             except StopAsyncIteration:
-                return _after(None, responses)
-            return _after(first, responses)
+                return _chain_responses(None, responses)
+            return _chain_responses(first, responses)
 
         return await self._at_owner(asked.server, send, here)
 
-    def _merged(self, path: str, serve: Stream) -> Stream:
-        of_one = self._stream(path, serve)
+    def _merge_members(self, path: str, serve: Stream) -> Stream:
+        of_one = self._stream_at_owner(path, serve)
 
         async def at_all(request: Any) -> AsyncGenerator[bytes, None]:
-            chosen = of_one(request) if request.filter.server else self._events(path, request, serve)
+            chosen = of_one(request) if request.filter.server else self._events_of_all(path, request, serve)
             async with aclosing(chosen) as responses:
                 async for response in responses:
                     yield response
 
         return at_all
 
-    def _events(self, path: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
+    def _events_of_all(self, path: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
         asked = ForwardedRpc(path, "", principal(), request.SerializeToString())
 
         async def at(owner: Owner) -> AsyncGenerator[bytes, None]:
@@ -296,19 +298,19 @@ class Forwarding:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the responses of an RPC at another member. Raises HubError, and NotOwner before the first."""
         request = pb.ForwardStreamRequest(opening=asked.opening(CURRENT_TRACE.get()), request=asked.body)
-        stream = stub.ForwardStream(request, timeout=_timeout())
+        stream = stub.ForwardStream(request, timeout=_remaining_s())
         begun = False
         try:
-            with _told(asked.server, owner), self._underway.watched(asked.server, owner, stream):
+            with _translate_rpc_errors(asked.server, owner), self._underway.watched(asked.server, owner, stream):
                 while (step := await read(stream)) is not EOF:
                     if step.HasField("failed"):
-                        raise _failure(step.failed, nothing_done=not begun)
+                        raise _parse_failure(step.failed, nothing_done=not begun)
                     begun = True
                     if step.HasField("response"):  # of another kind this version does not know what to do with it
                         yield step.response
         except NotOwner:
             if begun:
-                raise _lost(asked.server, owner, "it has ended the stream") from None
+                raise _owner_lost(asked.server, owner, "it has ended the stream") from None
             raise
         finally:
             stream.cancel()
@@ -318,7 +320,7 @@ class Forwarding:
         return self._hub.calls.drain_delays.hold() if path == _CALL else nullcontext()
 
     @contextmanager
-    def _measured(self, server: str, owner: Owner) -> Generator[Trace | None]:
+    def _measure_forward(self, server: str, owner: Owner) -> Generator[Trace | None]:
         """Export a span and the time of the forward, and yield its place; without tracing that of the caller."""
         tracer, meter, parent = self._hub.tracer, self._hub.meter, CURRENT_TRACE.get()
         if not (tracer.on or meter.on):
@@ -344,13 +346,13 @@ class Forwarding:
 
 
 @contextmanager
-def _told(server: str, owner: Owner) -> Generator[None]:
+def _translate_rpc_errors(server: str, owner: Owner) -> Generator[None]:
     """Say what became of a forward that its connection or its receiver ended."""
     try:
         yield
     except grpc.aio.AioRpcError as exc:
         given = cast("Status | None", rpc_status.from_call(cast("Any", exc)))  # pyright: ignore[reportUnknownMemberType]
-        reason = status.info(given).reason if given is not None else ""
+        reason = status.error_info(given).reason if given is not None else ""
         if exc.code() in _REFUSED and reason not in _ELSEWHERE:
             log.warning("forward refused", member=owner.member, error=exc.details())
         if exc.code() in _REFUSED or reason in _ELSEWHERE:
@@ -359,11 +361,11 @@ def _told(server: str, owner: Owner) -> Generator[None]:
             log.debug("forward not taken", member=owner.member, server=server, error=exc.details())
             raise ForwardNotTaken from None
         if given is not None and reason:
-            raise status.passed(given) from None
+            raise status.error_of_status(given) from None
         if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            raise _late() from None
+            raise _wait_over() from None
         log.info("forward lost", member=owner.member, server=server, code=exc.code().name, error=exc.details())
-        raise _lost(server, owner, f"its connection ended with {exc.code().name}") from None
+        raise _owner_lost(server, owner, f"its connection ended with {exc.code().name}") from None
 
 
 def _is_untaken(exc: grpc.aio.AioRpcError) -> bool:
@@ -377,9 +379,9 @@ def _is_untaken(exc: grpc.aio.AioRpcError) -> bool:
     return exc.code() is grpc.StatusCode.CANCELLED or (exc.code() is grpc.StatusCode.UNAVAILABLE and found_none)
 
 
-def _failure(failed: bytes, *, nothing_done: bool = True) -> Exception:
+def _parse_failure(failed: bytes, *, nothing_done: bool = True) -> Exception:
     """Return the error with which the owner has answered; `nothing_done` says that it may have meant somebody else."""
-    error = status.passed(Status.FromString(failed))
+    error = status.error_of_status(Status.FromString(failed))
     return NotOwner() if nothing_done and error.reason in _ELSEWHERE else error
 
 
@@ -393,12 +395,12 @@ def own_s(request: Any) -> float | None:
     return bounds.seconds(given.seconds + given.nanos / 1e9)
 
 
-def _timeout() -> float | None:
+def _remaining_s() -> float | None:
     remaining = current().remaining()
     return None if remaining is None else max(remaining - EARLIER_S, 0.0)
 
 
-async def _after(first: bytes | None, others: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _chain_responses(first: bytes | None, others: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     async with aclosing(others):
         if first is not None:
             yield first
@@ -406,7 +408,7 @@ async def _after(first: bytes | None, others: AsyncGenerator[bytes, None]) -> As
             yield each
 
 
-def _lost(server: str, owner: Owner, why: str) -> Unavailable:
+def _owner_lost(server: str, owner: Owner, why: str) -> Unavailable:
     return Unavailable(
         f"{owner.member}, which has {server}, gave no answer: {why}; what was asked may have been carried out",
         reason="OWNER_LOST",
@@ -414,6 +416,6 @@ def _lost(server: str, owner: Owner, why: str) -> Unavailable:
     )
 
 
-def _late() -> UpstreamError:
+def _wait_over() -> UpstreamError:
     message = "the call took longer than its caller wanted to wait"
     return UpstreamError(Fault(code="WAIT_OVER", category=Category.TIMEOUT, message=message))

@@ -31,53 +31,55 @@ class OpenForwards:
         """`answers` returns within seconds whether a member answers."""
         self._ownership = ownership
         self._answers = answers
-        self._of: dict[str, dict[Forward, Owner]] = {}
-        self._asking: set[asyncio.Task[None]] = set()
-        ownership.on_change(self._look)
+        self._forwards: dict[str, dict[Forward, Owner]] = {}
+        self._alive_checks: set[asyncio.Task[None]] = set()
+        ownership.on_change(self._check_owner)
 
     @contextmanager
     def watched(self, server: str, owner: Owner, forward: Forward, own_s: float | None = None) -> Generator[None]:
         """Cancel a forward of the block once nothing can come of it. `own_s` is its own time, if it has one."""
-        forwards = self._of.setdefault(server, {})
+        forwards = self._forwards.setdefault(server, {})
         forwards[forward] = owner
         asking = None
         if own_s is not None:
-            asking = asyncio.get_running_loop().call_later(max(own_s - ASK_S, own_s / 2), self._ask, owner, forward)
-        self._look(server)  # it may have changed hands since its owner was looked up
+            asking = asyncio.get_running_loop().call_later(
+                max(own_s - ASK_S, own_s / 2), self._check_alive, owner, forward
+            )
+        self._check_owner(server)  # it may have changed hands since its owner was looked up
         try:
             yield
         finally:
             if asking is not None:
                 asking.cancel()
             forwards.pop(forward, None)
-            if not forwards and self._of.get(server) is forwards:
-                del self._of[server]
+            if not forwards and self._forwards.get(server) is forwards:
+                del self._forwards[server]
 
-    def _look(self, server: str) -> None:
-        for forward, owner in list(self._of.get(server, {}).items()):
-            if self._has(server, owner):
+    def _check_owner(self, server: str) -> None:
+        for forward, owner in list(self._forwards.get(server, {}).items()):
+            if self._still_owns(server, owner):
                 continue
             if any((each.member, each.life) == (owner.member, owner.life) for each in self._ownership.others()):
-                asyncio.get_running_loop().call_later(HANDED_ON_S, self._end, server, forward)
+                asyncio.get_running_loop().call_later(HANDED_ON_S, self._cancel_if_lost, server, forward)
             else:
                 forward.cancel()
 
-    def _has(self, server: str, owner: Owner) -> bool:
+    def _still_owns(self, server: str, owner: Owner) -> bool:
         now = self._ownership.owner(server)
         if now is None:  # of nobody for a moment, or this member's own
             return not self._ownership.owns(server)
         return (now.member, now.life) == (owner.member, owner.life)
 
-    def _end(self, server: str, forward: Forward) -> None:
-        owner = self._of.get(server, {}).get(forward)
-        if owner is not None and not self._has(server, owner):  # it may have the server again
+    def _cancel_if_lost(self, server: str, forward: Forward) -> None:
+        owner = self._forwards.get(server, {}).get(forward)
+        if owner is not None and not self._still_owns(server, owner):  # it may have the server again
             forward.cancel()
 
-    def _ask(self, owner: Owner, forward: Forward) -> None:
+    def _check_alive(self, owner: Owner, forward: Forward) -> None:
         async def ask() -> None:
             if not await self._answers(owner):
                 forward.cancel()
 
         task = asyncio.get_running_loop().create_task(ask())
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
+        self._alive_checks.add(task)
+        task.add_done_callback(self._alive_checks.discard)

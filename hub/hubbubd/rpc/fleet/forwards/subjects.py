@@ -29,61 +29,61 @@ def is_known(hub: Hub, server: str) -> bool:
     return whose.owns(server) or whose.owner(server) is not None or hub.servers.find(server) is not None
 
 
-def _of_server(_hub: Hub, request: Any) -> str:
+def _server_field(_hub: Hub, request: Any) -> str:
     return request.server
 
 
-def _of_name(_hub: Hub, request: Any) -> str:
+def _name_field(_hub: Hub, request: Any) -> str:
     return request.name
 
 
-def _of_call_spec(_hub: Hub, request: Any) -> str:
+def _call_spec_server(_hub: Hub, request: Any) -> str:
     return request.spec.server
 
 
-def _of_server_spec(_hub: Hub, request: Any) -> str:
+def _server_spec_name(_hub: Hub, request: Any) -> str:
     return request.spec.name
 
 
-def _of_filter(_hub: Hub, request: Any) -> str:
+def _filter_server(_hub: Hub, request: Any) -> str:
     return request.filter.server
 
 
-def _of_call(hub: Hub, request: Any) -> str:
+def _server_of_call(hub: Hub, request: Any) -> str:
     try:
         call = hub.calls.get(request.id)
     except NotFound:
         return ""
-    return call.server if access.reading().has_call(call) else ""
+    return call.server if access.visible_scope().has_call(call) else ""
 
 
-def _of_task(hub: Hub, request: Any) -> str:
+def _server_of_task(hub: Hub, request: Any) -> str:
     try:
         task = hub.tasks.get(request.id)
     except NotFound:
         return ""
-    return task.server if access.reading().has_task(task) else ""
+    return task.server if access.visible_scope().has_task(task) else ""
 
 
 _FINDERS: Mapping[str, Find] = MappingProxyType(
     {
-        "/hubbub.v1.CallService/CallMethod": _of_call_spec,
-        "/hubbub.v1.CallService/StartCall": _of_call_spec,
-        "/hubbub.v1.CallService/CancelCall": _of_call,
-        "/hubbub.v1.CallService/GetQueue": _of_server,
-        "/hubbub.v1.CallService/ClearQueue": _of_server,
-        "/hubbub.v1.CatalogService/RefreshCatalog": _of_server,
-        "/hubbub.v1.EventService/TailLogs": _of_server,
-        "/hubbub.v1.EventService/WatchResource": _of_server,
-        "/hubbub.v1.EventService/WatchEvents": _of_filter,
-        "/hubbub.v1.FleetService/MoveServer": _of_server,
-        "/hubbub.v1.ServerService/UpdateServer": _of_server_spec,
-        "/hubbub.v1.ServerService/RemoveServer": _of_name,
-        "/hubbub.v1.ServerService/ConnectServer": _of_name,
-        "/hubbub.v1.ServerService/DisconnectServer": _of_name,
-        "/hubbub.v1.ServerService/LogOutServer": _of_name,
-        "/hubbub.v1.ServerService/SetRoots": _of_name,
-        "/hubbub.v1.TaskService/GetTaskResult": _of_task,
-        "/hubbub.v1.TaskService/CancelTask": _of_task,
+        "/hubbub.v1.CallService/CallMethod": _call_spec_server,
+        "/hubbub.v1.CallService/StartCall": _call_spec_server,
+        "/hubbub.v1.CallService/CancelCall": _server_of_call,
+        "/hubbub.v1.CallService/GetQueue": _server_field,
+        "/hubbub.v1.CallService/ClearQueue": _server_field,
+        "/hubbub.v1.CatalogService/RefreshCatalog": _server_field,
+        "/hubbub.v1.EventService/TailLogs": _server_field,
+        "/hubbub.v1.EventService/WatchResource": _server_field,
+        "/hubbub.v1.EventService/WatchEvents": _filter_server,
+        "/hubbub.v1.FleetService/MoveServer": _server_field,
+        "/hubbub.v1.ServerService/UpdateServer": _server_spec_name,
+        "/hubbub.v1.ServerService/RemoveServer": _name_field,
+        "/hubbub.v1.ServerService/ConnectServer": _name_field,
+        "/hubbub.v1.ServerService/DisconnectServer": _name_field,
+        "/hubbub.v1.ServerService/LogOutServer": _name_field,
+        "/hubbub.v1.ServerService/SetRoots": _name_field,
+        "/hubbub.v1.TaskService/GetTaskResult": _server_of_task,
+        "/hubbub.v1.TaskService/CancelTask": _server_of_task,
     }
 )

@@ -67,5 +67,5 @@ class ConfinementCheck:
 
     def warn(self) -> None:
         """Warn of allowed commands that cannot be run."""
-        for command in self._now.commands.missing:
+        for command in self._now.commands.missing_commands:
             log.warning("allowed command not found or not executable", command=command)
