@@ -67,7 +67,7 @@ class Handlers:
 
     async def _work(self, registered: _Registered, capacity: int, on_error: OnError | None) -> None:
         async def handle(request: PendingRequest) -> None:
-            await _give(request, await _asked(registered.handler, request))
+            await _give(request, await _call_handler(registered.handler, request))
 
         await self._inbox.work(
             handle, server=registered.server, kinds=[registered.kind], capacity=capacity, on_error=on_error
@@ -102,12 +102,12 @@ class CallAnswers:
         """
 
         await self._inbox.work(
-            self.handle, kinds=[*self._by_kind], call_id=self._call_id, on_error=_raise, on_listening=on_listening
+            self.handle, kinds=[*self._by_kind], call_id=self._call_id, on_error=_raise_error, on_listening=on_listening
         )
 
     async def handle(self, request: PendingRequest) -> None:
         """Answer a pending request. Raises as `serve`."""
-        answer = await _asked(self._by_kind[request.kind], request)
+        answer = await _call_handler(self._by_kind[request.kind], request)
         try:
             await _give(request, answer)
         except Unavailable as error:  # others may answer it when the hub is back
@@ -119,9 +119,9 @@ class StreamedAnswers:
 
     def __init__(self, link: HubConnection, answers: CallAnswers) -> None:
         self._link = link
-        self._assignments = Assignments(answers.handle, _raise)
+        self._assignments = Assignments(answers.handle, _raise_error)
         self._steps: asyncio.Queue[tuple[CallStream, Step]] = asyncio.Queue()
-        self._made: tuple[CallStream, int] | None = None
+        self._current_call: tuple[CallStream, int] | None = None
         """The stream that the call was last made on, and its id there."""
 
     def hear(self, stream: CallStream, step: Step) -> None:
@@ -136,17 +136,17 @@ class StreamedAnswers:
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             stream, step = await self._steps.get()
-            if (stream, step.id) != self._made:  # made again, since it broke; what was assigned before is over
+            if (stream, step.id) != self._current_call:  # made again, since it broke; what was assigned before is over
                 self._assignments.cancel()
-                self._made = stream, step.id
+                self._current_call = stream, step.id
             if step.HasField("assigned"):
-                inbox = _Assigned(self._link, stream, step.id)
+                inbox = _StreamedInbox(self._link, stream, step.id)
                 self._assignments.begin(tasks, inbox.record(step.assigned), inbox.skip)
             else:
                 self._assignments.revoke(step.revoked)
 
 
-class _Assigned(Inbox):
+class _StreamedInbox(Inbox):
     """The inbox as one pending request has it, whose answer goes over the stream that it came with."""
 
     def __init__(self, link: HubConnection, stream: CallStream, call: int) -> None:
@@ -157,7 +157,7 @@ class _Assigned(Inbox):
 
     def record(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
         """Return the pending request."""
-        return self._read(message)
+        return self._read_request(message)
 
     async def _give(self, request: inbox_pb2.AnswerPendingRequestRequest) -> inbox_pb2.AnswerPendingRequestResponse:
         response = await self._link.answer(self._stream, request)
@@ -170,11 +170,11 @@ class _Assigned(Inbox):
             self._stream.skip(self._call, id_)
 
 
-def _raise(_: PendingRequest, error: Exception) -> None:
+def _raise_error(_: PendingRequest, error: Exception) -> None:
     raise error
 
 
-async def _asked(function: OnRequest, request: PendingRequest) -> Answer:
+async def _call_handler(function: OnRequest, request: PendingRequest) -> Answer:
     answer = function(request)
     return await answer if isawaitable(answer) else answer
 

@@ -79,7 +79,7 @@ class Reporter:
     """Calls the callbacks of a call for the events of its watch, once for each pending request."""
 
     callbacks: CallCallbacks
-    told: set[tuple[bool, str]] = field(default_factory=set[tuple[bool, str]])
+    reported: set[tuple[bool, str]] = field(default_factory=set[tuple[bool, str]])
 
     @property
     def wanted(self) -> bool:
@@ -90,22 +90,22 @@ class Reporter:
         """Call the callbacks for one event. Raises what a callback raises."""
         match event:
             case Progressed(progress=progress):
-                await _tell(self.callbacks.get("on_progress"), progress)
+                await _call_callback(self.callbacks.get("on_progress"), progress)
             case Upsert(record=call):
-                await self._asked(call)
+                await self._report_pending(call)
             case _:
                 pass
 
-    async def _asked(self, call: Call) -> None:
+    async def _report_pending(self, call: Call) -> None:
         # Reported again if it turns out to be certain that this call caused it.
         for certain, ids in ((True, call.pending_ids), (False, call.perhaps_pending_ids)):
             callback = self.callbacks.get("on_pending") if certain else self.callbacks.get("on_perhaps_pending")
             for id_ in ids:
-                if (certain, id_) not in self.told:
-                    self.told.add((certain, id_))
-                    await _tell(callback, id_)
+                if (certain, id_) not in self.reported:
+                    self.reported.add((certain, id_))
+                    await _call_callback(callback, id_)
 
 
-async def _tell(callback: Callable[[A], Awaitable[None] | None] | None, what: A) -> None:
+async def _call_callback(callback: Callable[[A], Awaitable[None] | None] | None, what: A) -> None:
     if callback is not None and (waited := callback(what)) is not None:
         await waited

@@ -37,13 +37,13 @@ _TYPES = {
 }
 
 
-def _field(name: str, number: int, of: str, several: bool) -> FieldDescriptorProto:
+def _make_field(name: str, number: int, of: str, repeated: bool) -> FieldDescriptorProto:
     return FieldDescriptorProto(
         name=name,
         number=number,
         type=_TYPES.get(of, FieldDescriptorProto.TYPE_MESSAGE),
         type_name=None if of in _TYPES else f".{_PACKAGE}.{of}",
-        label=FieldDescriptorProto.LABEL_REPEATED if several else FieldDescriptorProto.LABEL_OPTIONAL,
+        label=FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL,
     )
 
 
@@ -55,20 +55,21 @@ _POOL.AddSerializedFile(
         package=_PACKAGE,
         syntax="proto3",
         message_type=[
-            DescriptorProto(name=name, field=[_field(*each) for each in fields]) for name, fields in _MESSAGES.items()
+            DescriptorProto(name=name, field=[_make_field(*each) for each in fields])
+            for name, fields in _MESSAGES.items()
         ],
     ).SerializeToString()
 )
 
 
-def _class(name: str) -> Any:
+def _message_class(name: str) -> Any:
     return GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
-_STATUS = _class("Status")
+_STATUS = _message_class("Status")
 _DETAILS = {
     RevisionConflict.DESCRIPTOR.full_name: RevisionConflict,
-    **{f"google.rpc.{name}": _class(name) for name in ("ErrorInfo", "RetryInfo", "Help", "BadRequest")},
+    **{f"google.rpc.{name}": _message_class(name) for name in ("ErrorInfo", "RetryInfo", "Help", "BadRequest")},
 }
 
 

@@ -116,7 +116,7 @@ class SyncCalls(Facade[Calls]):
 
     def handle(self, id: str, **callbacks: Unpack[CallCallbacks]) -> SyncCallHandle[ToolResult | dict[str, Any]]:  # noqa: A002
         """As `Calls.handle`."""
-        given = cast("CallCallbacks", self.given(callbacks))
+        given = cast("CallCallbacks", self.wrap_callbacks(callbacks))
         return SyncCallHandle(self._home, self._part.handle(id, **given))
 
 
@@ -306,5 +306,5 @@ def connect(
         try:
             yield SyncHub(home, hub)
         finally:
-            if not home.here:  # a fork has no loop; the parent process closes the connection
+            if not home.is_own_process:  # a fork has no loop; the parent process closes the connection
                 stack.pop_all()

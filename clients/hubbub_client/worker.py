@@ -33,7 +33,7 @@ class Assignments:
     def begin(self, tasks: asyncio.TaskGroup, request: PendingRequest, skip: Callable[[str], Awaitable[None]]) -> None:
         """Handle a pending request; what `on_error` raises ends the tasks. `skip` leaves it to others afterwards."""
         handling = self._busy[request.id] = tasks.create_task(self._answer(request, skip))
-        handling.add_done_callback(partial(self._forget, request.id))  # a task can be cancelled before it begins
+        handling.add_done_callback(partial(self._remove_task, request.id))  # a task can be cancelled before it begins
 
     def revoke(self, revoked: inbox_pb2.WorkResponse.Revoked) -> None:
         """Cancel what is over."""
@@ -48,7 +48,7 @@ class Assignments:
         for handling in self._busy.values():
             handling.cancel()
 
-    def _forget(self, id_: str, handling: "asyncio.Task[None] | None") -> None:
+    def _remove_task(self, id_: str, handling: "asyncio.Task[None] | None") -> None:
         if self._busy.get(id_) is handling:
             del self._busy[id_]
 
@@ -59,7 +59,7 @@ class Assignments:
             if not isinstance(error, HubbubError) or error.reason not in SETTLED:
                 self._on_error(request, error)
         finally:
-            self._forget(request.id, asyncio.current_task())
+            self._remove_task(request.id, asyncio.current_task())
         with contextlib.suppress(HubbubError):  # if the stream broke, the hub has given the request to others
             await skip(request.id)
 
@@ -98,7 +98,7 @@ class Worker:
         await in_tasks(self._listen)
 
     async def _listen(self, tasks: asyncio.TaskGroup) -> None:
-        async with contextlib.aclosing(listen(self._link, self._steps)) as steps:
+        async with contextlib.aclosing(listen(self._link, self._stream_steps)) as steps:
             async for say, step in steps:
                 match step.WhichOneof("event"):
                     case "assigned":
@@ -110,7 +110,7 @@ class Worker:
                     case _:
                         pass
 
-    async def _steps(self) -> AsyncGenerator[tuple[Say, inbox_pb2.WorkResponse], None]:
+    async def _stream_steps(self) -> AsyncGenerator[tuple[Say, inbox_pb2.WorkResponse], None]:
         async with self._link.dialogue(lambda hub: hub.inbox.Work) as (say, responses):
             try:
                 await say(inbox_pb2.WorkRequest(ready=self._ready))

@@ -185,13 +185,13 @@ async def test_a_command_goes_on_where_the_first_address_is_dead(
 
 @pytest.mark.parametrize(("asked", "pause"), [(0.5, 0.5), (None, 0.0), (3600.0, retries.LONGEST_PAUSE_S)])
 def test_a_member_cannot_have_its_caller_wait_for_long(asked: float | None, pause: float) -> None:
-    assert retries.pause_s(Unavailable("x", reason="OWNER_CHANGING", retry_after_s=asked)) == pause
+    assert retries.retry_pause_s(Unavailable("x", reason="OWNER_CHANGING", retry_after_s=asked)) == pause
 
 
 async def test_whoever_hears_late_that_an_address_has_failed_does_not_leave_the_next_one(
     two: tuple[ScriptedHub, ScriptedHub], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery, "_shuffled", list[discovery.HubAddress])
+    monkeypatch.setattr(discovery, "_shuffle", list[discovery.HubAddress])
     asked, late = anyio.Event(), anyio.Event()
 
     async def refuse_late(_: Any) -> Any:

@@ -197,7 +197,7 @@ async def test_a_call_whose_token_has_ended_is_made_again_if_it_has_an_id(
 @pytest.fixture
 def members(two: tuple[ScriptedHub, ScriptedHub], monkeypatch: pytest.MonkeyPatch) -> tuple[ScriptedHub, ScriptedHub]:
     """Two that are tried in order, and answer every call."""
-    monkeypatch.setattr(discovery, "_shuffled", list[discovery.HubAddress])
+    monkeypatch.setattr(discovery, "_shuffle", list[discovery.HubAddress])
     for each in two:
         each.replies["CallMethod"] = done
     return two

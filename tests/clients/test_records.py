@@ -1,6 +1,7 @@
 """A message becomes a record by its descriptor, and the record's JSON is what scripts rely on."""
 
 import math
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, get_args
 

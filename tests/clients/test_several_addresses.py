@@ -32,7 +32,7 @@ def _in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The addresses are tried in the order in which a test gives them."""
     for name in [name for name in os.environ if name.startswith("HUBBUB_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(discovery, "_shuffled", list[discovery.HubAddress])
+    monkeypatch.setattr(discovery, "_shuffle", list[discovery.HubAddress])
 
 
 Two = tuple[ScriptedHub, ScriptedHub]

@@ -153,7 +153,7 @@ async def test_a_member_that_ends_waits_a_moment_for_callers_who_do_not_leave_an
 async def test_a_client_with_several_addresses_has_no_call_refused_as_its_member_ends(
     two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery, "_shuffled", list[discovery.HubAddress])
+    monkeypatch.setattr(discovery, "_shuffle", list[discovery.HubAddress])
     ingress, owner = two
     made, over = 0, False
 

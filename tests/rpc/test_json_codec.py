@@ -356,7 +356,7 @@ def fill(message: Any, draw: Any, depth: int = 0) -> None:
 
 
 def set_field(message: Any, field: FieldDescriptor, draw: Any, depth: int) -> None:
-    values = json_codec.values_of(field)
+    values = json_codec.map_value_field(field)
     if values is not None:
         getattr(message, field.name)[draw(st.text(st.characters(codec="utf-8"), max_size=5))] = value_of(values, draw)
     elif field.message_type is not None:

@@ -78,7 +78,7 @@ Two = tuple[Served, Served]
 
 @pytest.fixture
 async def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Two]:
-    monkeypatch.setattr(discovery, "_shuffled", list[discovery.HubAddress])
+    monkeypatch.setattr(discovery, "_shuffle", list[discovery.HubAddress])
     store = await SqliteStore.open(":memory:")
     async with settled(), AsyncExitStack() as stack:
         members = [await stack.enter_async_context(member(store, name, tmp_path)) for name in "ab"]

@@ -52,7 +52,7 @@ def read(kind: type[R], message: Message) -> R:
     """Return the record of a message. A field that cannot be read is None, and the record's `defect` names it."""
     values: dict[str, Any] = {}
     defect = ""
-    for name, value in _readers(message.DESCRIPTOR, kind):
+    for name, value in _field_readers(message.DESCRIPTOR, kind):
         try:
             values[name] = value(message)
         except UNREADABLE as problem:  # one bad payload must not spoil a whole list
@@ -82,7 +82,7 @@ def document(data: bytes) -> Any:
 
 def enum_number(enum: EnumDescriptor, name: str) -> Any:
     """Return the number of a short name such as `connected`. Raises ValueError, which lists the known names."""
-    prefix = _prefix(enum)
+    prefix = _enum_prefix(enum)
     known = [each.name.removeprefix(prefix).lower() for each in enum.values if each.number]
     if name not in known:
         raise ValueError(f"{name!r} is not one of {', '.join(known)}")
@@ -96,31 +96,31 @@ def enum_numbers(enum: EnumDescriptor, names: Collection[str]) -> list[Any]:
 
 def enum_name(message: Message, field: str) -> str:
     """Return the short name of an enum field's value, such as `connected`."""
-    found: str = _converter(cast("FieldDescriptor", message.DESCRIPTOR.fields_by_name[field]), "")(
+    found: str = _make_value_converter(cast("FieldDescriptor", message.DESCRIPTOR.fields_by_name[field]), "")(
         getattr(message, field)
     )
     return found
 
 
-def _prefix(enum: EnumDescriptor) -> str:
+def _enum_prefix(enum: EnumDescriptor) -> str:
     zero = enum.values_by_number[0].name
     return zero.removesuffix("UNSPECIFIED")
 
 
 @cache
-def _readers(message: Descriptor, kind: type[Record]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+def _field_readers(message: Descriptor, kind: type[Record]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
     """Return the name of each field, with a function that takes its value from a message."""
     declared = {each.name: str(each.type) for each in dataclasses.fields(kind)}
     names = NAMES.get(message.name, {})
     return tuple(
-        (name, _reader(each, may_be_none="None" in declared.get(name, "None")))
+        (name, _make_field_reader(each, may_be_none="None" in declared.get(name, "None")))
         for each in message.fields
         for name in [names.get(each.name, each.name)]
     )
 
 
-def _reader(spec: FieldDescriptor, *, may_be_none: bool) -> Callable[[Any], Any]:
-    name, convert = spec.name, _converter(spec, None if may_be_none and not spec.is_repeated else "")
+def _make_field_reader(spec: FieldDescriptor, *, may_be_none: bool) -> Callable[[Any], Any]:
+    name, convert = spec.name, _make_value_converter(spec, None if may_be_none and not spec.is_repeated else "")
     if spec.is_repeated:
         return lambda message: tuple(convert(item) for item in getattr(message, name))
     if spec.has_presence and (may_be_none or spec.type == FieldDescriptor.TYPE_BYTES):
@@ -128,7 +128,7 @@ def _reader(spec: FieldDescriptor, *, may_be_none: bool) -> Callable[[Any], Any]
     return lambda message: convert(getattr(message, name))
 
 
-def _converter(spec: FieldDescriptor, unset: str | None) -> Callable[[Any], Any]:
+def _make_value_converter(spec: FieldDescriptor, unset: str | None) -> Callable[[Any], Any]:
     match spec.type:
         case FieldDescriptor.TYPE_BYTES:
             return payload.loads
@@ -136,7 +136,7 @@ def _converter(spec: FieldDescriptor, unset: str | None) -> Callable[[Any], Any]
             return lambda value: value or unset
         case FieldDescriptor.TYPE_ENUM:
             assert spec.enum_type is not None
-            prefix, nothing = _prefix(spec.enum_type), None if unset is None else UNKNOWN
+            prefix, nothing = _enum_prefix(spec.enum_type), None if unset is None else UNKNOWN
             short = {each.number: each.name.removeprefix(prefix).lower() for each in spec.enum_type.values}
             # A newer hub may send numbers that this client does not know.
             return lambda number: short.get(number, str(number)) if number else nothing

@@ -1,4 +1,4 @@
-"""The hub's records as frozen dataclasses. `reading.py` makes them from messages."""
+"""The hub's records as frozen dataclasses. `conversion.py` makes them from messages."""
 
 from __future__ import annotations
 
@@ -210,34 +210,35 @@ class PendingRequest(Record, TypedParams):
 
     async def accept(self, content: Mapping[str, Any] | None = None, **how: Unpack[How]) -> PendingRequest:
         """Accept an elicitation with the form's `content`, or with the form's defaults."""
-        return await self._source.answer(self.id, accept=True if content is None else content, **self._how(how))
+        accepted = True if content is None else content
+        return await self._inbox_or_raise.answer(self.id, accept=accepted, **self._with_own_claim(how))
 
     async def decline(self, **how: Unpack[How]) -> PendingRequest:
         """Decline an elicitation."""
-        return await self._source.answer(self.id, decline=True, **self._how(how))
+        return await self._inbox_or_raise.answer(self.id, decline=True, **self._with_own_claim(how))
 
     async def cancel(self, **how: Unpack[How]) -> PendingRequest:
         """Cancel an elicitation: neither accept nor decline it."""
-        return await self._source.answer(self.id, cancel=True, **self._how(how))
+        return await self._inbox_or_raise.answer(self.id, cancel=True, **self._with_own_claim(how))
 
     async def reply_text(self, text: str, **how: Unpack[How]) -> PendingRequest:
         """Answer a sampling with an assistant message."""
-        return await self._source.answer(self.id, text=text, **self._how(how))
+        return await self._inbox_or_raise.answer(self.id, text=text, **self._with_own_claim(how))
 
     async def reply(self, result: Mapping[str, Any], **how: Unpack[How]) -> PendingRequest:
         """Answer a pending request of any kind with the MCP result."""
-        return await self._source.answer(self.id, result=result, **self._how(how))
+        return await self._inbox_or_raise.answer(self.id, result=result, **self._with_own_claim(how))
 
     async def reject(self, message: str, **how: Unpack[How]) -> PendingRequest:
         """Reject a sampling or a roots request with an error message."""
-        return await self._source.answer(self.id, reject=message, **self._how(how))
+        return await self._inbox_or_raise.answer(self.id, reject=message, **self._with_own_claim(how))
 
-    def _how(self, how: How) -> How:
+    def _with_own_claim(self, how: How) -> How:
         own = self.claim.id if self.claim is not None else None
         return how if own is None or "claim_id" in how else {**how, "claim_id": own}
 
     @property
-    def _source(self) -> Answering:
+    def _inbox_or_raise(self) -> Answering:
         if self._inbox is None:
             raise RuntimeError("this record does not come from a hub")
         return self._inbox
@@ -357,25 +358,25 @@ class CatalogEntry(Record):
     @property
     def name(self) -> str:
         """Return its MCP name, empty if it has none."""
-        return _text(self.object, "name") or ""
+        return _string_at(self.object, "name") or ""
 
     @property
     def title(self) -> str | None:
         """Return its title for people, if it has one."""
-        return _text(self.object, "title")
+        return _string_at(self.object, "title")
 
     @property
     def description(self) -> str | None:
         """Return its description, if it has one."""
-        return _text(self.object, "description")
+        return _string_at(self.object, "description")
 
     @property
     def uri(self) -> str | None:
         """Return the URI of a resource or the URI template of a template, else None."""
-        return _text(self.object, "uri") or _text(self.object, "uriTemplate")
+        return _string_at(self.object, "uri") or _string_at(self.object, "uriTemplate")
 
 
-def _text(value: object, key: str) -> str | None:
+def _string_at(value: object, key: str) -> str | None:
     """Return the string under a key; None if there is none, or the value is not an object."""
     found = payload.as_object(value).get(key)
     return found if isinstance(found, str) else None

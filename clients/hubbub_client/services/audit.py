@@ -48,30 +48,32 @@ class AuditLog:
         limit: int | None = None,
     ) -> Sequence[AuditEntry]:
         """Return the entries that match all given conditions, newest first."""
-        condition = _filter(principal, action, target, since)
+        condition = _audit_filter(principal, action, target, since)
 
         async def page(which: PageFields) -> tuple[Sequence[AuditEntry], str]:
-            return await self._page(condition, which)
+            return await self._fetch_page(condition, which)
 
         return await pages(page, limit)
 
     async def export(self, *, since: datetime | None = None) -> AsyncGenerator[AuditEntry, None]:
         """Yield all entries since a time, newest first, fetched a page at a time."""
-        condition, token = _filter(None, None, None, since), ""
+        condition, token = _audit_filter(None, None, None, since), ""
         while True:
-            entries, token = await self._page(condition, PageFields(page_size=PAGE, page_token=token))
+            entries, token = await self._fetch_page(condition, PageFields(page_size=PAGE, page_token=token))
             for entry in entries:
                 yield entry
             if not token:
                 return
 
-    async def _page(self, condition: admin_pb2.AuditFilter, which: PageFields) -> tuple[Sequence[AuditEntry], str]:
+    async def _fetch_page(
+        self, condition: admin_pb2.AuditFilter, which: PageFields
+    ) -> tuple[Sequence[AuditEntry], str]:
         request = admin_pb2.ListAuditEntriesRequest(filter=condition, **which)
         answer = await self._link.call(lambda hub: hub.admin.ListAuditEntries, request)
         return [read(AuditEntry, each) for each in answer.entries], answer.next_page_token
 
 
-def _filter(
+def _audit_filter(
     principal: str | None, action: str | None, target: str | None, since: datetime | None
 ) -> admin_pb2.AuditFilter:
     condition = admin_pb2.AuditFilter(principal=principal or "", action=action or "", target=target or "")

@@ -73,7 +73,7 @@ class CallHandle(Generic[R]):
         last: Call | None = None
         reporter = Reporter(self._callbacks)
         async with (
-            _answering(CallAnswers(self._inbox, self._id, self._callbacks)),
+            _answer_meanwhile(CallAnswers(self._inbox, self._id, self._callbacks)),
             contextlib.aclosing(self._events()) as events,
         ):
             async for event in events:
@@ -100,7 +100,7 @@ class CallHandle(Generic[R]):
                 if not isinstance(event, Upsert) or event.record.ended:
                     continue
                 for id_ in event.record.pending_ids:
-                    if id_ not in seen and (request := await self._open(id_)) is not None:
+                    if id_ not in seen and (request := await self._get_if_open(id_)) is not None:
                         yield request
                     seen.add(id_)
 
@@ -137,7 +137,7 @@ class CallHandle(Generic[R]):
                     case _:
                         pass
 
-    async def _open(self, id_: str) -> PendingRequest | None:
+    async def _get_if_open(self, id_: str) -> PendingRequest | None:
         """Return a pending request if it is open and visible to this caller, else None."""
         try:
             found = await self._inbox.get(id_)
@@ -166,10 +166,10 @@ class Calls:
         if not (reporter.wanted or answers.wanted):
             return await self._call(spec)
         try:
-            return await self._streamed(spec, reporter, answers)
+            return await self._call_on_stream(spec, reporter, answers)
         except NotSent:
-            async with _answering(answers):
-                return await (self._reported(spec, reporter) if reporter.wanted else self._call(spec))
+            async with _answer_meanwhile(answers):
+                return await (self._call_with_reports(spec, reporter) if reporter.wanted else self._call(spec))
 
     async def start(
         self, server: str, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
@@ -187,15 +187,15 @@ class Calls:
         """Return a handle of any call, even one that does not exist yet; callbacks as in `start`."""
         return CallHandle(self, self._inbox, id, callbacks)
 
-    async def _reported(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
+    async def _call_with_reports(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
         try:
-            return await self._streamed(spec, reporter, CallAnswers(self._inbox, spec.call_id, {}))
+            return await self._call_on_stream(spec, reporter, CallAnswers(self._inbox, spec.call_id, {}))
         except NotSent:
-            return await self._watched(spec, reporter)
+            return await self._call_with_watch(spec, reporter)
 
-    async def _streamed(self, spec: call_pb2.CallSpec, reporter: Reporter, answers: CallAnswers) -> Call:
+    async def _call_on_stream(self, spec: call_pb2.CallSpec, reporter: Reporter, answers: CallAnswers) -> Call:
         """Make a call whose news, and what it is asked, come with it. Raises NotSent."""
-        news, asked = _News(reporter), StreamedAnswers(self._link, answers)
+        news, asked = _CallNews(reporter), StreamedAnswers(self._link, answers)
         outcome: Call | HubbubError | NotSent | None = None
 
         def hear(stream: CallStream, step: Step) -> None:
@@ -221,12 +221,12 @@ class Calls:
             return outcome
         raise outcome or AssertionError("the block ends with an outcome or raises")
 
-    async def _watched(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
+    async def _call_with_watch(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
         """Make a call whose news come by a watch."""
         outcome: Call | HubbubError | None = None
         following, ended = asyncio.Event(), asyncio.Event()
         # An exception in a callback, or in the watch that feeds it, aborts the call.
-        async with beside(self._report(spec.call_id, reporter, following, ended)):
+        async with beside(self._report_events(spec.call_id, reporter, following, ended)):
             await following.wait()
             try:
                 outcome = await self._call(spec)
@@ -244,7 +244,7 @@ class Calls:
         self, *, server: str | None = None, states: Collection[CallState] = (), limit: int | None = None
     ) -> Sequence[Call]:
         """Return the calls that match all given conditions, newest first."""
-        condition = _filter(server, states, ())
+        condition = _call_filter(server, states, ())
 
         async def page(which: PageFields) -> tuple[Sequence[Call], str]:
             request = call_pb2.ListCallsRequest(filter=condition, **which)
@@ -284,7 +284,7 @@ class Calls:
         resume_token: str | None = None,
     ) -> AsyncGenerator[CallEvent, None]:
         """Watch calls: a snapshot, then changes, with progress and log lines in between (these live only)."""
-        condition = _filter(server, states, ids)
+        condition = _call_filter(server, states, ids)
         return follow(
             self._link,
             lambda hub: hub.calls.WatchCalls,
@@ -297,7 +297,9 @@ class Calls:
         answer = await self._link.make_call(call_pb2.CallMethodRequest(spec=spec))
         return read(Call, answer.call)
 
-    async def _report(self, call_id: str, reporter: Reporter, following: asyncio.Event, ended: asyncio.Event) -> None:
+    async def _report_events(
+        self, call_id: str, reporter: Reporter, following: asyncio.Event, ended: asyncio.Event
+    ) -> None:
         """Report the events of a call until it ends; set `following` once no event can be missed."""
         async with contextlib.aclosing(self.watch(ids=[call_id])) as events:
             async for event in events:
@@ -308,7 +310,7 @@ class Calls:
                     ended.set()
 
 
-class _News:
+class _CallNews:
     """What comes with a call, until its callbacks have been told; newer news replace those of their kind."""
 
     def __init__(self, reporter: Reporter) -> None:
@@ -320,16 +322,16 @@ class _News:
     def hear(self, step: call_pb2.StreamCallsResponse.Step) -> None:
         """Take what the hub says of the call."""
         if step.HasField("progress"):
-            self._put("progress", Progressed("", read(Progress, step.progress)))
+            self._enqueue("progress", Progressed("", read(Progress, step.progress)))
         elif step.HasField("changed"):
-            self._put("changed", Upsert("", read(Call, step.changed)))
+            self._enqueue("changed", Upsert("", read(Call, step.changed)))
 
     async def end(self, call: Call) -> None:
         """Tell of the call as it ended, after all else."""
-        self._put("ended", Upsert("", call))
+        self._enqueue("ended", Upsert("", call))
         await self._told.wait()
 
-    def _put(self, kind: str, event: CallEvent) -> None:
+    def _enqueue(self, kind: str, event: CallEvent) -> None:
         self._untold.pop(kind, None)
         self._untold[kind] = event
         self._came.set()
@@ -347,7 +349,7 @@ class _News:
 
 
 @contextlib.asynccontextmanager
-async def _answering(answers: CallAnswers) -> AsyncGenerator[None]:
+async def _answer_meanwhile(answers: CallAnswers) -> AsyncGenerator[None]:
     """Answer the call's pending requests with its callbacks during the block; an exception in one ends the block."""
     if not answers.wanted:
         yield
@@ -358,5 +360,5 @@ async def _answering(answers: CallAnswers) -> AsyncGenerator[None]:
         yield
 
 
-def _filter(server: str | None, states: Collection[CallState], ids: Collection[str]) -> call_pb2.CallFilter:
+def _call_filter(server: str | None, states: Collection[CallState], ids: Collection[str]) -> call_pb2.CallFilter:
     return call_pb2.CallFilter(server=server or "", states=enum_numbers(call_pb2.CallState.DESCRIPTOR, states), ids=ids)

@@ -40,7 +40,7 @@ class Catalog:
 
         Entries are sorted by server and kind, then in the server's own order.
         """
-        condition = _filter(server, [kind] if kind else ())
+        condition = _catalog_filter(server, [kind] if kind else ())
         lists: list[CatalogList] = []
 
         async def page(which: PageFields) -> tuple[Sequence[CatalogEntry], str]:
@@ -64,7 +64,7 @@ class Catalog:
         self, *, server: str | None = None, kinds: Collection[CatalogKind] = (), resume_token: str | None = None
     ) -> AsyncGenerator[WatchEvent[CatalogList], None]:
         """Watch the lists that match all given conditions: a snapshot, then changes."""
-        condition = _filter(server, kinds)
+        condition = _catalog_filter(server, kinds)
         return follow(
             self._link,
             lambda hub: hub.catalog.WatchCatalogLists,
@@ -74,6 +74,6 @@ class Catalog:
         )
 
 
-def _filter(server: str | None, kinds: Collection[CatalogKind]) -> catalog_pb2.CatalogFilter:
+def _catalog_filter(server: str | None, kinds: Collection[CatalogKind]) -> catalog_pb2.CatalogFilter:
     numbers = enum_numbers(catalog_pb2.CatalogKind.DESCRIPTOR, kinds)
     return catalog_pb2.CatalogFilter(server=server or "", kinds=numbers)

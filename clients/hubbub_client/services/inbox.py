@@ -33,12 +33,12 @@ class Inbox:
         limit: int | None = None,
     ) -> Sequence[PendingRequest]:
         """Return the pending requests that match all given conditions, newest first."""
-        condition = _filter(server, kinds, states, call_id)
+        condition = _request_filter(server, kinds, states, call_id)
 
         async def page(which: PageFields) -> tuple[Sequence[PendingRequest], str]:
             request = inbox_pb2.ListPendingRequestsRequest(filter=condition, **which)
             answer = await self._link.call(lambda hub: hub.inbox.ListPendingRequests, request)
-            return [self._read(each) for each in answer.pending_requests], answer.next_page_token
+            return [self._read_request(each) for each in answer.pending_requests], answer.next_page_token
 
         return await pages(page, limit)
 
@@ -47,7 +47,7 @@ class Inbox:
         answer = await self._link.call(
             lambda hub: hub.inbox.GetPendingRequest, inbox_pb2.GetPendingRequestRequest(id=id)
         )
-        return self._read(answer.pending_request)
+        return self._read_request(answer.pending_request)
 
     async def claim(
         self,
@@ -68,19 +68,19 @@ class Inbox:
             id=id, ttl=duration_of(ttl_s), claim_id=claim_id or "", take_over=take_over
         )
         answer = await self._link.call(lambda hub: hub.inbox.ClaimPendingRequest, request)
-        return self._read(answer.pending_request)
+        return self._read_request(answer.pending_request)
 
     async def renew(self, id: str, claim_id: str, ttl_s: float = 60) -> PendingRequest:  # noqa: A002
         """Renew a claim to `ttl_s` seconds from now, and return the pending request."""
         request = inbox_pb2.RenewClaimRequest(id=id, claim_id=claim_id, ttl=duration_of(ttl_s))
         answer = await self._link.call(lambda hub: hub.inbox.RenewClaim, request)
-        return self._read(answer.pending_request)
+        return self._read_request(answer.pending_request)
 
     async def release(self, id: str, claim_id: str) -> PendingRequest:  # noqa: A002
         """Release a claim and return the pending request."""
         request = inbox_pb2.ReleasePendingRequestRequest(id=id, claim_id=claim_id)
         answer = await self._link.call(lambda hub: hub.inbox.ReleasePendingRequest, request)
-        return self._read(answer.pending_request)
+        return self._read_request(answer.pending_request)
 
     async def answer(
         self,
@@ -125,7 +125,7 @@ class Inbox:
             id=id, claim_id=claim_id or "", answer_id=answer_id or secrets.token_hex(16), **answers
         )
         response = await self._give(request)
-        return self._read(response.pending_request)
+        return self._read_request(response.pending_request)
 
     async def _give(self, request: inbox_pb2.AnswerPendingRequestRequest) -> inbox_pb2.AnswerPendingRequestResponse:
         return await self._link.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
@@ -140,12 +140,12 @@ class Inbox:
         resume_token: str | None = None,
     ) -> AsyncGenerator[WatchEvent[PendingRequest], None]:
         """Watch the pending requests that match all given conditions: a snapshot, then changes."""
-        condition = _filter(server, kinds, states, call_id)
+        condition = _request_filter(server, kinds, states, call_id)
         return follow(
             self._link,
             lambda hub: hub.inbox.WatchPendingRequests,
             inbox_pb2.WatchPendingRequestsRequest(filter=condition),
-            self._event,
+            self._parse_event,
             resume_token,
         )
 
@@ -169,29 +169,29 @@ class Inbox:
         """
         worker = Worker(
             self._link,
-            read=self._read,
+            read=self._read_request,
             handle=handle,
-            condition=_filter(server, kinds, (), call_id),
+            condition=_request_filter(server, kinds, (), call_id),
             capacity=capacity,
             on_error=on_error,
             on_listening=on_listening,
         )
         await worker.run()
 
-    def _event(self, step: inbox_pb2.WatchPendingRequestsResponse) -> WatchEvent[PendingRequest] | None:
+    def _parse_event(self, step: inbox_pb2.WatchPendingRequestsResponse) -> WatchEvent[PendingRequest] | None:
         event = watch_events.read(PendingRequest, step)
-        return replace(event, record=self._own(event.record)) if isinstance(event, Upsert) else event
+        return replace(event, record=self._own_claim_id(event.record)) if isinstance(event, Upsert) else event
 
-    def _read(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
-        return self._own(conversion.read(PendingRequest, message))
+    def _read_request(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
+        return self._own_claim_id(conversion.read(PendingRequest, message))
 
-    def _own(self, request: PendingRequest) -> PendingRequest:
+    def _own_claim_id(self, request: PendingRequest) -> PendingRequest:
         """Return the record with this inbox as the one that its methods use."""
         here: Answering = self
         return replace(request, _inbox=here)
 
 
-def _filter(
+def _request_filter(
     server: str | None, kinds: Collection[RequestKind], states: Collection[RequestState], call_id: str | None
 ) -> inbox_pb2.PendingRequestFilter:
     return inbox_pb2.PendingRequestFilter(

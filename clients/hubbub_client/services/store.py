@@ -69,19 +69,19 @@ class Store:
         """
         target, partial = Path(path), Path(f"{path}.partial")
         if not replace:
-            _must_be_new(target)
-        file = _create(partial)
+            _check_is_new(target)
+        file = _create_file(partial)
         try:
             with file:
-                size, digest = await self._fetch(file, on_copied)
-                await in_thread(_sync, file)
-            _move(partial, target, replace=replace)
+                size, digest = await self._fetch_backup(file, on_copied)
+                await in_thread(_sync_directory, file)
+            _move_into_place(partial, target, replace=replace)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
         return Backup(path=str(target), size_bytes=size, sha256=digest)
 
-    async def _fetch(self, file: BinaryIO, on_copied: OnCopied | None) -> tuple[int, str]:
+    async def _fetch_backup(self, file: BinaryIO, on_copied: OnCopied | None) -> tuple[int, str]:
         size, digest = 0, hashlib.sha256()
         steps = self._link.stream(lambda hub: hub.admin.BackupStore, admin_pb2.BackupStoreRequest())
         async with contextlib.aclosing(steps):
@@ -100,23 +100,23 @@ class Store:
         raise Unavailable("the backup is incomplete; try again", reason="BACKUP_INCOMPLETE")
 
 
-def _create(path: Path) -> BinaryIO:
+def _create_file(path: Path) -> BinaryIO:
     """Create a file for its owner only, in place of one that an interrupted backup left."""
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
-def _sync(file: BinaryIO) -> None:
+def _sync_directory(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
 
 
-def _move(partial: Path, target: Path, *, replace: bool) -> None:
+def _move_into_place(partial: Path, target: Path, *, replace: bool) -> None:
     if not replace:
-        _must_be_new(target)
+        _check_is_new(target)
     partial.replace(target)
 
 
-def _must_be_new(path: Path) -> None:
+def _check_is_new(path: Path) -> None:
     if os.path.lexists(path):  # a dangling link is not replaced either
         raise AlreadyExists(f"{path} already exists", reason="FILE_EXISTS", metadata={"path": str(path)})

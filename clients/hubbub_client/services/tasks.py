@@ -27,7 +27,7 @@ class Tasks:
         limit: int | None = None,
     ) -> Sequence[Task]:
         """Return the tasks that match all given conditions, newest first."""
-        condition = _filter(server, role, statuses)
+        condition = _task_filter(server, role, statuses)
 
         async def page(which: PageFields) -> tuple[Sequence[Task], str]:
             request = task_pb2.ListTasksRequest(filter=condition, **which)
@@ -60,7 +60,7 @@ class Tasks:
         resume_token: str | None = None,
     ) -> AsyncGenerator[WatchEvent[Task], None]:
         """Watch the tasks that match all given conditions: a snapshot, then changes."""
-        condition = _filter(server, role, statuses)
+        condition = _task_filter(server, role, statuses)
         return follow(
             self._link,
             lambda hub: hub.tasks.WatchTasks,
@@ -70,7 +70,7 @@ class Tasks:
         )
 
 
-def _filter(server: str | None, role: TaskRole | None, statuses: Collection[TaskStatus]) -> task_pb2.TaskFilter:
+def _task_filter(server: str | None, role: TaskRole | None, statuses: Collection[TaskStatus]) -> task_pb2.TaskFilter:
     return task_pb2.TaskFilter(
         server=server or "",
         role=enum_number(task_pb2.TaskRole.DESCRIPTOR, role) if role else task_pb2.TASK_ROLE_UNSPECIFIED,

@@ -68,13 +68,13 @@ class Home:
         self._process = os.getpid()
 
     @property
-    def here(self) -> bool:
+    def is_own_process(self) -> bool:
         """Return whether this is the process that connected."""
         return os.getpid() == self._process
 
     def wait_for(self, work: Callable[..., Awaitable[R]], *args: Any) -> R:
         """Run the work on the loop and return its result. Raises HubbubError, and what its callbacks raise."""
-        if not self.here:
+        if not self.is_own_process:
             raise FailedPrecondition(
                 "this process was forked after the connection was made; connect again in this process", reason="FORKED"
             )
@@ -90,18 +90,18 @@ class Home:
                 future = self._portal.start(errand.run, work, *args)
             except RuntimeError:
                 raise closed() from None
-            return cast("R", self.told(_heeding_signals(future)))
+            return cast("R", self.to_sync(_wait_heeding_signals(future)))
         except CancelledError:
             raise closed_meanwhile() from None
         except BaseExceptionGroup as group:
-            raise first(group) from None
+            raise first_error(group) from None
         finally:
             # A signal ended the wait, perhaps during the hand-over, before there was a future to cancel.
             if not errand.ended:
                 with suppress(RuntimeError):  # the loop ended, and the work with it
                     self._portal.loop.call_soon_threadsafe(errand.take_back)
 
-    def told(self, value: Any) -> Any:
+    def to_sync(self, value: Any) -> Any:
         """Return a value of the library with each PendingRequest as a SyncPendingRequest, also in lists and events."""
         match value:
             case SyncPendingRequest():
@@ -110,13 +110,13 @@ class Home:
                 own = {each.name: getattr(value, each.name) for each in fields(value)}
                 return SyncPendingRequest(**own, _home=self)
             case list():
-                return [self.told(each) for each in cast("list[Any]", value)]
+                return [self.to_sync(each) for each in cast("list[Any]", value)]
             case tuple():
-                return tuple(self.told(each) for each in cast("tuple[Any, ...]", value))
+                return tuple(self.to_sync(each) for each in cast("tuple[Any, ...]", value))
             case WatchStep() | Record() if is_dataclass(value):
-                held = {each.name: getattr(value, each.name) for each in fields(value)}
-                told = {name: self.told(old) for name, old in held.items() if isinstance(old, (Record, tuple))}
-                return replace(value, **told) if any(told[name] is not held[name] for name in told) else value
+                before = {each.name: getattr(value, each.name) for each in fields(value)}
+                after = {name: self.to_sync(old) for name, old in before.items() if isinstance(old, (Record, tuple))}
+                return replace(value, **after) if any(after[name] is not before[name] for name in after) else value
             case _:
                 return value
 
@@ -124,13 +124,13 @@ class Home:
         """Return a coroutine function that calls the caller's function in a thread, with records of this module."""
 
         async def call(*args: Any) -> Any:
-            found = await in_thread(function, *map(self.told, args))
+            found = await in_thread(function, *map(self.to_sync, args))
             return await found if isawaitable(found) else found
 
         return call
 
 
-def _heeding_signals(future: "Future[R]") -> R:
+def _wait_heeding_signals(future: "Future[R]") -> R:
     """Return a result once it is there. The queue is not written in Python, so an interrupt leaves no lock behind."""
     done: SimpleQueue[object] = SimpleQueue()
     future.add_done_callback(done.put)
@@ -140,7 +140,7 @@ def _heeding_signals(future: "Future[R]") -> R:
     return future.result()
 
 
-def _answering(method: Callable[..., Awaitable[PendingRequest]]) -> Any:
+def _make_blocking_answer(method: Callable[..., Awaitable[PendingRequest]]) -> Any:
     """Return a method of the record that waits for its result."""
 
     def wait(request: "SyncPendingRequest", *args: Any, **kwargs: Any) -> PendingRequest:
@@ -163,15 +163,15 @@ class SyncPendingRequest(PendingRequest):
         """Return where its methods run; None if it does not come from a hub."""
         return self._home
 
-    accept = _answering(PendingRequest.accept)
-    decline = _answering(PendingRequest.decline)
-    cancel = _answering(PendingRequest.cancel)
-    reply_text = _answering(PendingRequest.reply_text)
-    reply = _answering(PendingRequest.reply)
-    reject = _answering(PendingRequest.reject)
+    accept = _make_blocking_answer(PendingRequest.accept)
+    decline = _make_blocking_answer(PendingRequest.decline)
+    cancel = _make_blocking_answer(PendingRequest.cancel)
+    reply_text = _make_blocking_answer(PendingRequest.reply_text)
+    reply = _make_blocking_answer(PendingRequest.reply)
+    reject = _make_blocking_answer(PendingRequest.reject)
 
 
-def first(error: BaseException) -> BaseException:
+def first_error(error: BaseException) -> BaseException:
     """Return one error of an exception group: the HubbubError if there is one, else the first."""
     while isinstance(error, BaseExceptionGroup):
         within = cast("BaseExceptionGroup[BaseException]", error).exceptions
@@ -191,7 +191,7 @@ class Facade(Generic[S]):
         """Return where its methods run."""
         return self._home
 
-    def given(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    def wrap_callbacks(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Return a method's keywords with its callbacks wrapped for the library."""
         return {
             name: self._home.callback(value) if name in CALLBACKS and value is not None else value
@@ -207,8 +207,8 @@ def blocking(method: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
     """Return the method as one that waits for its result."""
 
     def wait(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        given = facade.given(kwargs)
-        return facade.wait_for(lambda part: cast("Any", method)(part, *args, **given))
+        wrapped = facade.wrap_callbacks(kwargs)
+        return facade.wait_for(lambda part: cast("Any", method)(part, *args, **wrapped))
 
     wait.__name__, wait.__doc__ = method.__name__, method.__doc__
     return wait
@@ -220,12 +220,12 @@ def iterating(
     """Return the method as one that yields its events, and waits for each; closing the iterator ends the watch."""
 
     def iterate(facade: Facade[S], /, *args: P.args, **kwargs: P.kwargs) -> Generator[R, None, None]:
-        given = facade.given(kwargs)
+        wrapped = facade.wrap_callbacks(kwargs)
 
         turn = asyncio.Lock()  # an interrupted step may still be ending
 
         async def begin(part: S) -> AsyncGenerator[R, None]:
-            return cast("Any", method)(part, *args, **given)
+            return cast("Any", method)(part, *args, **wrapped)
 
         async def step(_: S) -> tuple[R, ...]:
             async with turn:

@@ -82,11 +82,11 @@ class CallStream:
         self._answering = 0
         self._unwritten: dict[object, pb.StreamCallsRequest.Step] = {}
         """By id, or for what a call leaves to others by both ids."""
-        self._news = asyncio.Event()
+        self._step_enqueued = asyncio.Event()
         self._retired = False
         self._tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(self._write())]
         self._used = False
-        self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._look)
+        self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._retire_if_idle)
 
     @property
     def alive(self) -> bool:
@@ -123,24 +123,24 @@ class CallStream:
             max_response_bytes=self._max_response,
             follow=follow,
             answers=answers,
-            **_place(),
+            **_trace_position(),
         )
         try:
-            end = await self._end_of(start.id, pb.StreamCallsRequest.Step(start=start), hear)
+            end = await self._send_and_wait(start.id, pb.StreamCallsRequest.Step(start=start), hear)
         except HubbubError as broken:
-            raise _of_call(broken, request.spec.call_id) from None
-        return _well(end).completed
+            raise _with_call_id(broken, request.spec.call_id) from None
+        return _success_of(end).completed
 
     async def answer(self, request: inbox_pb2.AnswerPendingRequestRequest) -> inbox_pb2.AnswerPendingRequestResponse:
         """Answer a pending request. Raises HubbubError, and NotSent."""
         if not self.alive or self._answering >= self._max_calls or request.ByteSize() > self._max_request:
             raise NotSent
         answer = pb.StreamCallsRequest.Answer(
-            id=next(self._ids), request=request, max_response_bytes=self._max_response, **_place()
+            id=next(self._ids), request=request, max_response_bytes=self._max_response, **_trace_position()
         )
         self._answering += 1
         try:
-            return _well(await self._end_of(answer.id, pb.StreamCallsRequest.Step(answer=answer))).answered
+            return _success_of(await self._send_and_wait(answer.id, pb.StreamCallsRequest.Step(answer=answer))).answered
         finally:
             self._answering -= 1
 
@@ -148,21 +148,21 @@ class CallStream:
         """Leave a pending request to others than the caller of a call, if that is still under way here."""
         if call in self._waiting:
             skip = pb.StreamCallsRequest.Skip(id=call, pending_request_id=pending_request_id)
-            self._say((call, pending_request_id), pb.StreamCallsRequest.Step(skip=skip))
+            self._enqueue((call, pending_request_id), pb.StreamCallsRequest.Step(skip=skip))
 
-    async def _end_of(self, id_: int, step: pb.StreamCallsRequest.Step, hear: Hear | None = None) -> Step:
+    async def _send_and_wait(self, id_: int, step: pb.StreamCallsRequest.Step, hear: Hear | None = None) -> Step:
         """Say a step and return its end, good or bad. Raises HubbubError if the stream breaks, and NotSent."""
         self._used = True
         end: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
         self._waiting[id_] = end, hear
-        self._say(id_, step)
+        self._enqueue(id_, step)
         try:
             return await end
         except asyncio.CancelledError:
-            self._hang_up(id_)
+            self._cancel_step(id_)
             raise
 
-    def _closes(self) -> None:
+    def _leave_hub(self) -> None:
         """Leave a hub that shuts down. What was not sent yet is sent in another way."""
         self._retired = True
         for id_ in [id_ for id_ in self._waiting if id_ in self._unwritten]:
@@ -190,36 +190,36 @@ class CallStream:
             if not end.done():
                 end.set_exception((unsent or NotSent()) if id_ in self._unwritten else error)
 
-    def _say(self, key: object, step: pb.StreamCallsRequest.Step) -> None:
+    def _enqueue(self, key: object, step: pb.StreamCallsRequest.Step) -> None:
         self._unwritten[key] = step
-        self._news.set()
+        self._step_enqueued.set()
 
-    def _hang_up(self, id_: int) -> None:
+    def _cancel_step(self, id_: int) -> None:
         if self._waiting.pop(id_, None) is None:
             return  # it has ended
         if self._unwritten.pop(id_, None) is None:
-            self._say(id_, pb.StreamCallsRequest.Step(cancel=pb.StreamCallsRequest.Cancel(id=id_)))
+            self._enqueue(id_, pb.StreamCallsRequest.Step(cancel=pb.StreamCallsRequest.Cancel(id=id_)))
 
     async def _write(self) -> None:
         # Not by the callers themselves: a cancelled write would end the stream.
         try:
             while True:
-                await self._news.wait()
-                self._news.clear()
+                await self._step_enqueued.wait()
+                self._step_enqueued.clear()
                 while self._unwritten:
-                    await self._rpc.write(pb.StreamCallsRequest(steps=self._next()))
+                    await self._rpc.write(pb.StreamCallsRequest(steps=self._take_steps()))
         except (aio.AioRpcError, asyncio.InvalidStateError):
             return  # the reader says why it broke
         finally:
             self._rpc.cancel()
 
-    def _next(self) -> list[pb.StreamCallsRequest.Step]:
+    def _take_steps(self) -> list[pb.StreamCallsRequest.Step]:
         """Take the next steps to write; gRPC takes its price per message."""
         steps: list[pb.StreamCallsRequest.Step] = []
-        room = self._max_request
+        bytes_left = self._max_request
         for key, step in list(self._unwritten.items()):
-            room -= step.ByteSize()
-            if steps and (room < 0 or len(steps) == MOST_TOGETHER):
+            bytes_left -= step.ByteSize()
+            if steps and (bytes_left < 0 or len(steps) == MOST_TOGETHER):
                 break
             steps.append(self._unwritten.pop(key))
         return steps
@@ -231,34 +231,34 @@ class CallStream:
                 if response.revision:
                     self._note(response.revision)
                 for step in response.steps:
-                    self._heard(step)
+                    self._handle_step(step)
         except aio.AioRpcError as failure:
             error = from_rpc(failure)
         except aio.BaseError as failure:
             error = HubbubError(str(failure))
         finally:
-            self.end(_broken(error))
+            self.end(_stream_error(error))
 
-    def _heard(self, step: Step) -> None:
+    def _handle_step(self, step: Step) -> None:
         end, hear = self._waiting.get(step.id, (None, None))
         if end is not None and step.WhichOneof("step") in ENDS:
             del self._waiting[step.id]
             if not end.done():
                 end.set_result(step)
         elif step.HasField("closing"):
-            self._closes()
+            self._leave_hub()
         elif hear is not None:
             hear(self, step)
         if self._retired and not self._waiting:
             self.retire()
 
-    def _look(self) -> None:
+    def _retire_if_idle(self) -> None:
         """End the stream if there was no call since the last look."""
         if not (self._used or self._waiting):
             self.retire()
             return
         self._used = False
-        self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._look)
+        self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._retire_if_idle)
 
 
 class ClientCallStreams:
@@ -269,16 +269,16 @@ class ClientCallStreams:
         self._max_response_bytes = max_response_bytes
         self._note = note
         self._key: object = None
-        self._asked = 0
+        self._calls_wanted = 0
         self._stream: CallStream | None = None
         self._retired: list[CallStream] = []
         self._opening: asyncio.Task[None] | None = None
-        self._not_before = -math.inf
+        self._open_after = -math.inf
         self._pause_s = FIRST_PAUSE_S
 
     def current(self, key: object) -> CallStream | None:
         """Return the stream for a key, if there is one that the hub has accepted."""
-        self._turn_to(key)
+        self._switch_to(key)
         return self._stream if self._stream is not None and self._stream.alive else None
 
     def want(self, key: object, open_rpc: "Callable[[], Rpc]", closing: Callable[[], None] = lambda: None) -> None:
@@ -286,34 +286,34 @@ class ClientCallStreams:
 
         `closing` is called when its hub says that it shuts down.
         """
-        self._turn_to(key)
+        self._switch_to(key)
         if self._opening is not None or (self._stream is not None and self._stream.alive):
             return
-        self._asked += 1
+        self._calls_wanted += 1
         clock = asyncio.get_running_loop()
-        if self._asked > 1 and clock.time() >= self._not_before:
+        if self._calls_wanted > 1 and clock.time() >= self._open_after:
             # In a context of its own, since the stream belongs to no call's trace.
             self._opening = clock.create_task(self._open(open_rpc(), closing), context=Context())
 
     def end(self, error: HubbubError) -> None:
         """End all streams; their calls fail with the error."""
-        self._forget()
+        self._reset()
         for stream in self._retired:
             stream.end(error, error)
 
-    def _turn_to(self, key: object) -> None:
+    def _switch_to(self, key: object) -> None:
         if key != self._key:
-            self._forget()
+            self._reset()
             self._key = key
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         if self._opening is not None:
             self._opening.cancel()
-        self._set_aside()
+        self._retire_current()
         self._opening = None
-        self._not_before, self._pause_s = -math.inf, FIRST_PAUSE_S
+        self._open_after, self._pause_s = -math.inf, FIRST_PAUSE_S
 
-    def _set_aside(self) -> None:
+    def _retire_current(self) -> None:
         """Have the stream take no more calls, and remember it as long as some are under way."""
         if self._stream is not None:
             self._stream.retire()
@@ -326,7 +326,7 @@ class ClientCallStreams:
             first = await rpc.read()
             if isinstance(first, pb.StreamCallsResponse) and first.steps:
                 ready = first.steps[0].ready
-                self._set_aside()
+                self._retire_current()
                 self._stream = CallStream(rpc, ready, self._max_response_bytes, self._note, closing)
                 pause_s = 0.0
         except aio.AioRpcError as failure:
@@ -336,11 +336,11 @@ class ClientCallStreams:
         finally:
             if self._opening is asyncio.current_task():
                 self._opening = None
-                self._not_before = asyncio.get_running_loop().time() + pause_s
+                self._open_after = asyncio.get_running_loop().time() + pause_s
                 self._pause_s = min(2 * pause_s, LAST_PAUSE_S) if pause_s else FIRST_PAUSE_S
 
 
-def _well(end: Step) -> Step:
+def _success_of(end: Step) -> Step:
     """Return an end that is good. Raises HubbubError for another one, and NotSent."""
     if end.HasField("failed"):
         error = from_status(end.failed)
@@ -348,13 +348,13 @@ def _well(end: Step) -> Step:
     return end
 
 
-def _place() -> TracePosition:
+def _trace_position() -> TracePosition:
     """Return the caller's place in a trace."""
     place = dict(trace_context.metadata())
     return {"traceparent": place.get("traceparent", ""), "tracestate": place.get("tracestate", "")}
 
 
-def _broken(error: HubbubError) -> HubbubError | NotSent:
+def _stream_error(error: HubbubError) -> HubbubError | NotSent:
     """Return the error of the calls on a stream that ended with `error`: Unavailable, unless it is about the caller.
 
     It is NotSent for a hub that shuts down, which has told the ends of all calls that it had begun.
@@ -374,7 +374,7 @@ def _broken(error: HubbubError) -> HubbubError | NotSent:
     )
 
 
-def _of_call(error: HubbubError, call_id: str) -> HubbubError:
+def _with_call_id(error: HubbubError, call_id: str) -> HubbubError:
     """Return an error of the stream as that of one call."""
     return type(error)(
         error.message,

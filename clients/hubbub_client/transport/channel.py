@@ -87,14 +87,14 @@ class Stubs:
 def open_channel(endpoint: HubAddress, *, several: bool = False) -> aio.Channel:
     """Return a channel to an address, of `several` of the hub; it connects when its state is asked with `connect`."""
     tls = endpoint.tls
-    options = _watchful() if several else OPTIONS
+    options = _keepalive_options() if several else OPTIONS
     if tls is None:
         return aio.insecure_channel(endpoint.target, options=options)
     credentials = ssl_channel_credentials(tls.ca, tls.key, tls.cert)
     return aio.secure_channel(endpoint.target, credentials, options=options)
 
 
-def _watchful() -> Sequence[tuple[str, int | str]]:
+def _keepalive_options() -> Sequence[tuple[str, int | str]]:
     return [*({**dict(OPTIONS), **dict(WATCHFUL)}).items(), ("grpc.service_config", SHUFFLED)]
 
 
@@ -149,7 +149,7 @@ async def response_to(call: aio.UnaryUnaryCall[Q, A]) -> A:
 
     Done callbacks of gRPC would not do: a request that its core refuses has none.
     """
-    waiting = asyncio.ensure_future(_outcome(call))
+    waiting = asyncio.ensure_future(_await_outcome(call))
     waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         await asyncio.wait((waiting,))
@@ -158,5 +158,5 @@ async def response_to(call: aio.UnaryUnaryCall[Q, A]) -> A:
     return waiting.result()
 
 
-async def _outcome(call: aio.UnaryUnaryCall[Q, A]) -> A:
+async def _await_outcome(call: aio.UnaryUnaryCall[Q, A]) -> A:
     return await call

@@ -74,11 +74,11 @@ class HubConnection:
         self._silence_s = silence_s
         self._endpoint: HubAddress | None = None
         self._endpoints: Sequence[HubAddress] = ()
-        self._left: str | None = None
+        self._left_address: str | None = None
         self._channel: aio.Channel | None = None
         self._stubs: Stubs | None = None
         self._channels = Channels()
-        self._calls = ClientCallStreams(MAX_MESSAGE_BYTES, lambda revision: self._seen.note(revision))
+        self._calls = ClientCallStreams(MAX_MESSAGE_BYTES, lambda revision: self._seen_revisions.note(revision))
         self._lock = asyncio.Lock()
         self._closed = False
 
@@ -97,12 +97,8 @@ class HubConnection:
         """Return whether the channel is connected."""
         return is_ready(self._channel)
 
-    @property
-    def _several(self) -> bool:
-        return self._channels.several
-
     @cached_property
-    def _seen(self) -> "Seen":
+    def _seen_revisions(self) -> "Seen":
         from hubbub_client.transport.revisions import Seen  # imported late, as all that only several addresses need
 
         return Seen()
@@ -138,7 +134,7 @@ class HubConnection:
         if len(found) > 1:
             from hubbub_client.transport.addresses import following
 
-            self._endpoints = following(found, before and before.address, self._left)
+            self._endpoints = following(found, before and before.address, self._left_address)
         endpoint = self._endpoints[0]
         if before is not None and before.key == endpoint.key:
             self._endpoint = endpoint
@@ -153,7 +149,7 @@ class HubConnection:
 
     async def call(self, method: Callable[[Stubs], aio.UnaryUnaryMultiCallable[Q, A]], request: Q) -> A:
         """Send a unary RPC and return the response. Raises HubbubError."""
-        return await self._tried(request, lambda stubs: self._sent(method(stubs), request))
+        return await self._send_with_retries(request, lambda stubs: self._send_unary(method(stubs), request))
 
     async def make_call(self, request: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
         """As `call` of CallMethod, over the stream of calls once there is one."""
@@ -163,11 +159,13 @@ class HubConnection:
                 return await self._stream(stubs, request).call(request)
             except NotSent:
                 stubs = await self.ready()  # it may have been a while
-            key, metadata = self._stream_key(stubs), self._untraced()
-            self._calls.want(key, lambda: stubs.calls.StreamCalls(metadata=metadata), lambda: self._leave(stubs))
-            return await self._sent(stubs.calls.CallMethod, request)
+            key, metadata = self._stream_key(stubs), self._untraced_metadata()
+            self._calls.want(
+                key, lambda: stubs.calls.StreamCalls(metadata=metadata), lambda: self._leave_address(stubs)
+            )
+            return await self._send_unary(stubs.calls.CallMethod, request)
 
-        return await self._tried(request, make)
+        return await self._send_with_retries(request, make)
 
     async def follow_call(
         self, request: call_pb2.CallMethodRequest, hear: Hear, *, follow: bool, answers: Kinds
@@ -180,7 +178,7 @@ class HubConnection:
 
         # Not within the RPC's span: there may be none.
         self._stream(await self.ready(), request, with_answers=bool(answers))
-        return await self._tried(request, make)
+        return await self._send_with_retries(request, make)
 
     async def answer(
         self, stream: CallStream, request: inbox_pb2.AnswerPendingRequestRequest
@@ -192,7 +190,7 @@ class HubConnection:
         except (NotSent, Unavailable, Unauthenticated):  # the last one, since the token may have been renewed
             return await self.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
 
-    async def _tried(self, request: object, send: Callable[[Stubs], Awaitable[A]]) -> A:
+    async def _send_with_retries(self, request: object, send: Callable[[Stubs], Awaitable[A]]) -> A:
         for tried in count():
             stubs = await self.ready()
             may_repeat = tried < max(MAX_RETRIES, len(self._endpoints))
@@ -209,16 +207,18 @@ class HubConnection:
                 from hubbub_client.transport import retries
 
                 if retries.is_away(error):
-                    self._leave(stubs)
-                if not may_repeat or not retries.may_repeat(cast("Message", request), error, several=self._several):
+                    self._leave_address(stubs)
+                if not may_repeat or not retries.may_repeat(
+                    cast("Message", request), error, several=self._channels.several
+                ):
                     raise
-                await asyncio.sleep(retries.pause_s(error))
+                await asyncio.sleep(retries.retry_pause_s(error))
         raise AssertionError("the last attempt returns or raises")
 
-    def _leave(self, stubs: Stubs) -> None:
+    def _leave_address(self, stubs: Stubs) -> None:
         """Turn to the next address, if there is one and unless another RPC has done so."""
         if len(self._endpoints) > 1 and stubs is self._stubs and self._endpoint is not None:
-            self._left, self._endpoint, self._channel, self._stubs = self._endpoint.address, None, None, None
+            self._left_address, self._endpoint, self._channel, self._stubs = self._endpoint.address, None, None, None
 
     def _stream(self, stubs: Stubs, request: call_pb2.CallMethodRequest, *, with_answers: bool = False) -> CallStream:
         """Return the stream that takes a call. Raises NotSent."""
@@ -231,18 +231,18 @@ class HubConnection:
         """Return what a stream is good for: one channel, and the credentials that it was opened with."""
         return (stubs, *self._credentials())
 
-    async def _sent(self, method: aio.UnaryUnaryMultiCallable[Q, A], request: Q) -> A:
+    async def _send_unary(self, method: aio.UnaryUnaryMultiCallable[Q, A], request: Q) -> A:
         try:
             rpc = method(request, metadata=self._metadata())
             response = await response_to(rpc)
-            if self._several:
-                self._seen.note_metadata(await rpc.trailing_metadata())
+            if self._channels.several:
+                self._seen_revisions.note_metadata(await rpc.trailing_metadata())
         except aio.AioRpcError as failure:
-            if self._several:
-                self._seen.note_metadata(failure.trailing_metadata())
+            if self._channels.several:
+                self._seen_revisions.note_metadata(failure.trailing_metadata())
             raise from_rpc(failure) from None
         except aio.BaseError as failure:
-            raise _unsendable(failure) from None
+            raise _not_sent_error(failure) from None
         except asyncio.CancelledError:
             self._check_closed()
             raise
@@ -297,10 +297,10 @@ class HubConnection:
             from hubbub_client.transport import retries
 
             if retries.is_away(error):
-                self._leave(stubs)
+                self._leave_address(stubs)
             raise error from None
         except aio.BaseError as failure:
-            raise _unsendable(failure) from None
+            raise _not_sent_error(failure) from None
         except TimeoutError:
             await self._give_up(stubs)
             raise Unavailable(f"the hub sent nothing for {self._silence_s:g} s", reason="HUB_SILENT") from None
@@ -324,13 +324,13 @@ class HubConnection:
 
     def saw(self, resume_token: str) -> None:
         """Note the resume token of a response: the next member must not be behind it."""
-        if self._several:
-            self._seen.note_token(resume_token)
+        if self._channels.several:
+            self._seen_revisions.note_token(resume_token)
 
     async def _give_up(self, stubs: Stubs) -> None:
         """Keep new RPCs off a channel that is silent; those under way may finish."""
         if stubs is self._stubs and self._endpoint is not None:
-            self._left = self._endpoint.address
+            self._left_address = self._endpoint.address
             await self._channels.retire(self._endpoint)
             self._endpoint = self._channel = self._stubs = None
 
@@ -339,9 +339,9 @@ class HubConnection:
         while not self._closed:
             await (self.moved() if patient else self.refresh())
             if len(self._endpoints) > 1:
-                connected, refused = await self._walked(patient)
+                connected, refused = await self._try_addresses(patient)
             else:
-                connected = await self._opened(patient)
+                connected = await self._wait_for_channel(patient)
                 refused = not connected and is_refused(self._channel)
             if connected:
                 return True
@@ -349,7 +349,7 @@ class HubConnection:
                 break
         return False
 
-    async def _walked(self, patient: bool) -> tuple[bool, bool]:
+    async def _try_addresses(self, patient: bool) -> tuple[bool, bool]:
         """Use the first of several addresses that answers; return whether one does, and whether all refuse."""
         from hubbub_client.transport.addresses import Walk
 
@@ -359,7 +359,7 @@ class HubConnection:
             self._use(found)
         return found is not None, walk.refused
 
-    async def _opened(self, patient: bool) -> bool:
+    async def _wait_for_channel(self, patient: bool) -> bool:
         """Return whether the channel connects within LOOK_AGAIN_S seconds."""
         # Polled, since a wait for the channel's next state cannot be cancelled.
         clock = asyncio.get_running_loop()
@@ -380,12 +380,12 @@ class HubConnection:
         return await unreachable(endpoints, self._connect_timeout_s / 4)
 
     def _metadata(self) -> list[tuple[str, str | bytes]]:
-        return [*self._untraced(), *trace_context.metadata()]
+        return [*self._untraced_metadata(), *trace_context.metadata()]
 
-    def _untraced(self) -> list[tuple[str, str | bytes]]:
+    def _untraced_metadata(self) -> list[tuple[str, str | bytes]]:
         found = self._credentials()
-        if self._several:
-            found.append(self._seen.metadata())
+        if self._channels.several:
+            found.append(self._seen_revisions.metadata())
         return found
 
     def _credentials(self) -> list[tuple[str, str | bytes]]:
@@ -393,7 +393,7 @@ class HubConnection:
         if self._endpoint and self._endpoint.token:
             metadata.append(("authorization", f"Bearer {self._endpoint.token}"))
         if self._name:
-            metadata.append(_named(self._name))
+            metadata.append(_name_metadata(self._name))
         return metadata
 
 
@@ -409,7 +409,7 @@ def closed_meanwhile() -> Cancelled:
     return Cancelled("the connection was closed before the hub responded", reason="CLOSED")
 
 
-def _named(name: str) -> tuple[str, str | bytes]:
+def _name_metadata(name: str) -> tuple[str, str | bytes]:
     """Return the metadata entry for a name; the hub refuses one that is not valid text."""
     if name.isascii() and name.isprintable():
         return "hubbub-as", name
@@ -426,7 +426,7 @@ async def _why_ended(stream: "aio.StreamStreamCall[Q, A]") -> HubbubError:
     return Unavailable("the stream to the hub has ended", reason="STREAM_ENDED")
 
 
-def _unsendable(failure: Exception) -> HubbubError:
+def _not_sent_error(failure: Exception) -> HubbubError:
     return InvalidArgument(f"the request cannot be sent: {failure}", reason="REQUEST_UNSENDABLE")
 
 

@@ -65,7 +65,7 @@ class HubAddress:
     @property
     def here(self) -> bool:
         """Whether it is on this machine."""
-        return self.target.startswith(UNIX) or is_loopback(_host(self.target.removeprefix(DNS)))
+        return self.target.startswith(UNIX) or is_loopback(_host_of_target(self.target.removeprefix(DNS)))
 
 
 def default_data_dir() -> Path:
@@ -99,7 +99,7 @@ def discover_all(where: Where) -> Sequence[HubAddress]:
         found = content_of(file)
         if address:
             # Never send one hub's token to another.
-            token = token or (found.get("token") if _same(found.get("address", ""), address) else None)
+            token = token or (found.get("token") if _are_same_address(found.get("address", ""), address) else None)
         elif "address" in found:
             address, token, source = found["address"], token or found.get("token"), f"from {file}"
         else:
@@ -108,14 +108,14 @@ def discover_all(where: Where) -> Sequence[HubAddress]:
                 "address and token",
                 client_file=str(file),
             )
-    targets = {each: _target(each) for each in _addresses(address)}
-    tls = _tls(where) if any(secure for _, secure in targets.values()) else None
-    token = _token(token)
+    targets = {each: _parse_target(each) for each in _split_addresses(address)}
+    tls = _read_tls(where) if any(secure for _, secure in targets.values()) else None
+    token = _find_token(token)
     endpoints = [HubAddress(each, token, source, to, tls if secure else None) for each, (to, secure) in targets.items()]
-    return _shuffled(endpoints) if len(endpoints) > 1 else endpoints
+    return _shuffle(endpoints) if len(endpoints) > 1 else endpoints
 
 
-def _addresses(given: str) -> list[str]:
+def _split_addresses(given: str) -> list[str]:
     """Split a list of addresses. Raises InvalidArgument for an empty one, and for too many."""
     if "," not in given or given.startswith(UNIX):  # the path of a socket may have a comma, so it stands alone
         return [given]
@@ -129,19 +129,19 @@ def _addresses(given: str) -> list[str]:
     return addresses
 
 
-def _same(one: str, other: str) -> bool:
+def _are_same_address(one: str, other: str) -> bool:
     """Return whether two texts name the same addresses, in whatever order."""
     return one == other or {*map(str.strip, one.split(","))} == {*map(str.strip, other.split(","))}
 
 
-def _shuffled(endpoints: list[HubAddress]) -> list[HubAddress]:
+def _shuffle(endpoints: list[HubAddress]) -> list[HubAddress]:
     from random import Random  # imported late: most programs know one address
 
-    return Random(_seed()).sample(endpoints, len(endpoints))  # noqa: S311 - no secret
+    return Random(_process_seed()).sample(endpoints, len(endpoints))  # noqa: S311 - no secret
 
 
 @cache
-def _seed() -> bytes:
+def _process_seed() -> bytes:
     """Return what is drawn once per process: a client that looks again finds the same order."""
     return os.urandom(8)
 
@@ -158,7 +158,7 @@ def mcp_url(where: Where) -> str | None:
     return content_of(file).get("mcp")
 
 
-def _token(given: str | None) -> str | None:
+def _find_token(given: str | None) -> str | None:
     """Return a token fit for a header, without the line end that files and `echo` add."""
     token = (given or "").strip()
     if not (token.isascii() and token.isprintable()):
@@ -170,7 +170,7 @@ def _token(given: str | None) -> str | None:
     return token or None
 
 
-def _target(address: str) -> tuple[str, bool]:
+def _parse_target(address: str) -> tuple[str, bool]:
     """Return the target of an address, and whether it needs TLS: always off this machine, and with https://."""
     if not is_text(address) or not is_clean(address):
         raise _invalid(f"{address!a} has characters that no address has", reason="ADDRESS_INVALID")
@@ -187,7 +187,7 @@ def _target(address: str) -> tuple[str, bool]:
     host, colon, port = target.rpartition(":")
     if not colon or not host or "/" in target or not _is_port(port):
         raise _invalid(f"{address!r} is not HOST:PORT, https://HOST:PORT or unix:PATH", reason="ADDRESS_INVALID")
-    local = is_loopback(_host(target))
+    local = is_loopback(_host_of_target(target))
     if plain and not local:
         raise _invalid(
             f"{address} is not on this machine: without TLS everybody on the way could read the token; use https://",
@@ -196,7 +196,7 @@ def _target(address: str) -> tuple[str, bool]:
     return f"{DNS}{target}" if name else target, address.startswith(HTTPS) or not local
 
 
-def _host(target: str) -> str:
+def _host_of_target(target: str) -> str:
     return target.rpartition(":")[0].strip("[]")
 
 
@@ -213,13 +213,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _tls(where: Where) -> ClientTls:
-    cert = _pem("cert", where.cert)
+def _read_tls(where: Where) -> ClientTls:
+    cert = _read_pem("cert", where.cert)
     # One file may hold the certificate and the key.
-    return ClientTls(_pem("ca", where.ca), cert, _pem("key", where.key) or cert)
+    return ClientTls(_read_pem("ca", where.ca), cert, _read_pem("key", where.key) or cert)
 
 
-def _pem(name: str, given: str | Path | None) -> bytes | None:
+def _read_pem(name: str, given: str | Path | None) -> bytes | None:
     path = given or os.environ.get(f"HUBBUB_{name.upper()}")
     if not path:
         return None

@@ -36,7 +36,7 @@ async def absence(endpoint: HubAddress, limit_s: float) -> str:
     """Return why there is no connection to an endpoint, as far as its socket tells within `limit_s` seconds."""
     try:
         async with within(limit_s):
-            _, writer = await _opened(endpoint)
+            _, writer = await _open_socket(endpoint)
             writer.transport.abort()
     except TimeoutError:
         return f"no answer within {limit_s:g} s"
@@ -48,14 +48,14 @@ async def absence(endpoint: HubAddress, limit_s: float) -> str:
     return "somebody listens there, but gives no answer"
 
 
-async def _opened(endpoint: HubAddress) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _open_socket(endpoint: HubAddress) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if endpoint.target.startswith(UNIX):
         return await asyncio.open_unix_connection(endpoint.target.removeprefix(UNIX))
-    host, port = _place(endpoint)
+    host, port = _host_and_port(endpoint)
     return await asyncio.open_connection(host, port)
 
 
-def _place(endpoint: HubAddress) -> tuple[str, int]:
+def _host_and_port(endpoint: HubAddress) -> tuple[str, int]:
     host, _, port = endpoint.target.removeprefix(DNS).rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -64,9 +64,9 @@ async def problem(endpoint: HubAddress, limit_s: float) -> str | None:
     """Return what fails in the TLS handshake; None if it succeeds or nobody answers within `limit_s` seconds."""
     if endpoint.target.startswith(UNIX):
         return None
-    host, port = _place(endpoint)
+    host, port = _host_and_port(endpoint)
     try:
-        context = _context(endpoint.tls)
+        context = _tls_context(endpoint.tls)
     except (ssl.SSLError, ValueError) as error:
         return f"the file of authorities (--ca, HUBBUB_CA) cannot be used: {error}"
     with contextlib.suppress(TimeoutError):
@@ -76,13 +76,13 @@ async def problem(endpoint: HubAddress, limit_s: float) -> str | None:
             except (OSError, ValueError):  # nobody listens, or the name cannot be looked up
                 return None
             try:
-                return await _shake(reader, writer, host, context, endpoint)
+                return await _shake_hands(reader, writer, host, context, endpoint)
             finally:
                 writer.transport.abort()
     return None
 
 
-async def _shake(
+async def _shake_hands(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     host: str,
@@ -92,7 +92,7 @@ async def _shake(
     try:
         await writer.start_tls(context, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
-        return _distrust(error, host)
+        return _describe_distrust(error, host)
     except OSError:
         return "it speaks no TLS, or not as gRPC does; on loopback leave https:// out" if endpoint.tls else None
     if endpoint.tls is None:
@@ -108,7 +108,7 @@ async def _shake(
     return None
 
 
-def _context(tls: ClientTls | None) -> ssl.SSLContext:
+def _tls_context(tls: ClientTls | None) -> ssl.SSLContext:
     if tls is None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -116,12 +116,12 @@ def _context(tls: ClientTls | None) -> ssl.SSLContext:
     else:
         context = ssl.create_default_context(cadata=tls.ca.decode("latin-1") if tls.ca else None)
         # No client certificate here, since the standard library takes it from files only. A hub that wants one hangs
-        # up, and `_shake` knows whether the caller gave one.
+        # up, and `_shake_hands` knows whether the caller gave one.
     context.set_alpn_protocols(["h2"])
     return context
 
 
-def _distrust(error: ssl.SSLCertVerificationError, host: str) -> str:
+def _describe_distrust(error: ssl.SSLCertVerificationError, host: str) -> str:
     code = error.verify_code
     if code == _EXPIRED:
         return "its certificate has expired"

@@ -46,7 +46,7 @@ def may_show_another_token(request: "Message", error: HubbubError) -> bool:
     return error.reason != "CREDENTIAL_ENDED" or _is_harmless(request) or _has_call_id(request)
 
 
-def pause_s(error: HubbubError) -> float:
+def retry_pause_s(error: HubbubError) -> float:
     """Return how long to wait before a repeat: as a member asks, and not at all for another that was only lost."""
     return 0.0 if isinstance(error, ConnectionLost) else min(error.retry_after_s or 0.0, LONGEST_PAUSE_S)
 
