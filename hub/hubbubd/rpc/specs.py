@@ -160,8 +160,11 @@ def _validate(options: Mapping[str, Any]) -> ServerConfig:
 
 
 def _spec_path(location: Sequence[int | str]) -> str:
-    """Return the path in the spec for a place in the configuration: `spec.stdio.args.2` for `("args", 2)`."""
-    if not location:
+    """Return the path in the spec for a place in the configuration: `spec.stdio.args.2` for `("args", 2)`.
+
+    No key, or an empty one, is the whole spec.
+    """
+    if not location or not location[0]:
         return "spec"
     key, *inner = map(str, location)
     return ".".join(["spec", SPEC_PATHS.get(key, key), *inner])
