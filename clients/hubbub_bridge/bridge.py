@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 
 from hubbub_bridge.conversation import Conversation
 from hubbub_bridge.options import BridgeOptions
-from hubbub_bridge.stdio import LineTooLong, LineWriter, hung_up, lines
+from hubbub_bridge.stdio import LineTooLong, LineWriter, has_hung_up, read_lines
 
 if TYPE_CHECKING:
     from hubbub_bridge.uplink import Uplink
 
-LONGEST_LINE = 64 * 1024 * 1024
+MAX_LINE_BYTES = 64 * 1024 * 1024
 """The most bytes of a line from the host; the hub's own limit is asked of the hub."""
 
-PATIENCE_S = 2.0
+HUB_WAIT_S = 2.0
 """Seconds for a hub to come, before the host gets what is known without it."""
 
-LAST_RESPONSES_S = 0.4
+LAST_RESPONSES_LIMIT_S = 0.4
 """Seconds for responses to arrive, after the host has closed its end."""
 
-LOOK_S = 0.2
+HANGUP_POLL_S = 0.2
 """Seconds between looks whether a host that is not read has left."""
 
-LEAVE_S = 0.3
+GOODBYE_LIMIT_S = 0.3
 """Seconds for the hub to hear that the host has left."""
 
 
@@ -37,30 +37,32 @@ class _Bridge:
     def __init__(self, endpoint: BridgeOptions, stdin: int, stdout: int) -> None:
         self._endpoint = endpoint
         self._stdin = stdin
-        self._spoken = asyncio.Event()
-        self._left = asyncio.Event()
-        self._lines = LineWriter(stdout, self._left.set)
-        self._conversation = Conversation(self._lines.tell, endpoint.memory(), endpoint.version, self._wanted)
+        self._host_has_written = asyncio.Event()
+        self._host_has_left = asyncio.Event()
+        self._writer = LineWriter(stdout, self._host_has_left.set)
+        self._conversation = Conversation(
+            self._writer.queue_line, endpoint.open_cache(), endpoint.version, self._on_request
+        )
         self._uplink: Uplink | None = None
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._left.set)
-        writing = loop.create_task(self._lines.run())
-        reading = loop.create_task(self._read())
-        carrying = loop.create_task(self._carry())
-        leaving = loop.create_task(self._left.wait())
+            loop.add_signal_handler(number, self._host_has_left.set)
+        writing = loop.create_task(self._writer.run())
+        reading = loop.create_task(self._read_host())
+        carrying = loop.create_task(self._connect_and_carry())
+        waiting_for_end = loop.create_task(self._host_has_left.wait())
         try:
             # A task that fails ends the bridge, which then says why.
-            await asyncio.wait({writing, reading, carrying, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({writing, reading, carrying, waiting_for_end}, return_when=asyncio.FIRST_COMPLETED)
             if self._uplink is not None:
                 self._uplink.leave()
-                await asyncio.wait({carrying}, timeout=LEAVE_S)
+                await asyncio.wait({carrying}, timeout=GOODBYE_LIMIT_S)
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-            tasks = (writing, reading, carrying, leaving)
+            tasks = (writing, reading, carrying, waiting_for_end)
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -68,47 +70,47 @@ class _Bridge:
             if isinstance(end, Exception):
                 raise end
 
-    def _wanted(self) -> None:
+    def _on_request(self) -> None:
         """Have the hub looked for, and do without it after a while."""
         if self._uplink is not None:
-            self._uplink.want()
+            self._uplink.look_now()
             if self._uplink.connected:
                 return
-        asyncio.get_running_loop().call_later(PATIENCE_S, self._conversation.tire)
+        asyncio.get_running_loop().call_later(HUB_WAIT_S, self._conversation.answer_from_cache)
 
-    async def _read(self) -> None:
+    async def _read_host(self) -> None:
         """Take what the host says, until it closes its end."""
-        async with contextlib.aclosing(lines(self._stdin, LONGEST_LINE)) as said:
-            async for line in said:
-                self._spoken.set()
+        async with contextlib.aclosing(read_lines(self._stdin, MAX_LINE_BYTES)) as host_lines:
+            async for line in host_lines:
+                self._host_has_written.set()
                 if isinstance(line, LineTooLong):
-                    self._conversation.too_long()
+                    self._conversation.refuse_long_line()
                 else:
                     self._conversation.from_host(line)
-                await self._lines.room()
-                if self._uplink is not None and not await self._room(self._uplink):
+                await self._writer.wait_for_capacity()
+                if self._uplink is not None and not await self._wait_for_capacity(self._uplink):
                     break
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_RESPONSES_S):
-                await self._conversation.answered()
-                await self._lines.written()
+            async with asyncio.timeout(LAST_RESPONSES_LIMIT_S):
+                await self._conversation.wait_until_answered()
+                await self._writer.wait_until_written()
 
-    async def _room(self, uplink: "Uplink") -> bool:
+    async def _wait_for_capacity(self, uplink: "Uplink") -> bool:
         """Wait while too much waits to be sent; False if the host has left meanwhile, and its end is not read."""
-        waiting = asyncio.create_task(uplink.room())
+        waiting = asyncio.create_task(uplink.wait_for_capacity())
         try:
-            while not (await asyncio.wait({waiting}, timeout=LOOK_S))[0]:
-                if hung_up(self._stdin):
+            while not (await asyncio.wait({waiting}, timeout=HANGUP_POLL_S))[0]:
+                if has_hung_up(self._stdin):
                     return False
         finally:
             waiting.cancel()
         return True
 
-    async def _carry(self) -> None:
+    async def _connect_and_carry(self) -> None:
         """Connect to the hub, once the host has spoken and has its first response, if that is known."""
-        await self._spoken.wait()
-        await self._lines.written()
+        await self._host_has_written.wait()
+        await self._writer.wait_until_written()
         from hubbub_bridge.uplink import Uplink
 
-        self._uplink = Uplink(self._endpoint, self._conversation, self._lines.written)
+        self._uplink = Uplink(self._endpoint, self._conversation, self._writer.wait_until_written)
         await self._uplink.run()

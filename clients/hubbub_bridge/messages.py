@@ -32,7 +32,7 @@ class MalformedMessage(ValueError):
         self.code = code
 
 
-def read(raw: bytes) -> Message:
+def parse(raw: bytes) -> Message:
     """Parse a message. Raises MalformedMessage."""
     try:
         value: object = json.loads(raw.decode(), parse_constant=_refuse)
@@ -50,21 +50,21 @@ def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
-def is_id(id_: object) -> bool:
+def is_valid_id(id_: object) -> bool:
     """Return whether a hub takes this as the id of a request."""
     if isinstance(id_, bool) or not isinstance(id_, str | int | float) or len(str(id_)) > MAX_ID:
         return False
     return not isinstance(id_, float) or math.isfinite(id_)
 
 
-def key(id_: object) -> Key:
+def make_key(id_: object) -> Key:
     """Return an id as a key of a table. One that is no valid id stands for itself, as text."""
     if isinstance(id_, str | int | float) and not isinstance(id_, bool):
         return isinstance(id_, str), id_
     return True, json.dumps(id_)
 
 
-def member(message: Mapping[str, Any], *path: str) -> Any:
+def find_member(message: Mapping[str, Any], *path: str) -> Any:
     """Return a member within objects; None if one of them is missing or no object."""
     found: Any = message
     for name in path:
@@ -74,15 +74,15 @@ def member(message: Mapping[str, Any], *path: str) -> Any:
     return found
 
 
-def within(message: Mapping[str, Any], *path: str) -> Message:
+def object_member(message: Mapping[str, Any], *path: str) -> Message:
     """Return a member within objects that is an object; an empty one if it is missing or something else."""
-    found = member(message, *path)
+    found = find_member(message, *path)
     return cast("Message", found) if isinstance(found, dict) else {}
 
 
-def text(message: Mapping[str, Any], *path: str) -> str:
+def text_member(message: Mapping[str, Any], *path: str) -> str:
     """Return a member within objects that is text; empty if it is missing or something else."""
-    found = member(message, *path)
+    found = find_member(message, *path)
     return found if isinstance(found, str) else ""
 
 

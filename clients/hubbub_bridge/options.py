@@ -7,24 +7,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hubbub_bridge.response_cache import ResponseCache
+from hubbub_client.transport.discovery import Where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubOptions:
-    """How to reach the hub, as `hubbub_client.connect`; None leaves it to the environment or `client.json`."""
+class BridgeOptions:
+    """What a host sees of which hub, under which name. `start`: start a hub if there is none."""
 
-    address: str | None = None
-    token: str | None = field(default=None, repr=False)
-    data_dir: str | None = None
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
+    where: Where = field(repr=False)
+    version: str
     name: str | None = None
+    profile: str | None = None
+    server: str | None = None
+    start: bool = False
+    session_key: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 
     @property
-    def memory_dir(self) -> Path | None:
+    def endpoint_params(self) -> dict[str, str]:
+        """The server or the profile, by its name in the API."""
+        return {"server": self.server} if self.server else {"profile": self.profile or "default"}
+
+    def open_cache(self) -> ResponseCache:
+        """Return what the hub said last at this endpoint, to whoever has the same token."""
+        address = self.where.address or os.environ.get("HUBBUB_ADDRESS")
+        token = self.where.token or os.environ.get("HUBBUB_TOKEN")
+        return ResponseCache(
+            self._cache_dir, address, token, self.name, *self.endpoint_params, *self.endpoint_params.values()
+        )
+
+    @property
+    def _cache_dir(self) -> Path | None:
         """Where what the hub said is kept: the data directory; None if this user has none."""
-        given = self.data_dir or os.environ.get("HUBBUB_DATA_DIR")
+        given = self.where.data_dir or os.environ.get("HUBBUB_DATA_DIR")
         if given:
             return Path(given)
         if base := os.environ.get("XDG_DATA_HOME"):
@@ -32,26 +46,3 @@ class HubOptions:
         with contextlib.suppress(RuntimeError):
             return Path.home() / ".local" / "share" / "hubbub"
         return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeOptions:
-    """What a host sees of the hub, over which bridge. `start`: start a hub if there is none."""
-
-    reach: HubOptions
-    version: str
-    profile: str | None = None
-    server: str | None = None
-    start: bool = False
-    session_key: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-
-    @property
-    def named(self) -> dict[str, str]:
-        """The server or the profile, by its name in the API."""
-        return {"server": self.server} if self.server else {"profile": self.profile or "default"}
-
-    def memory(self) -> ResponseCache:
-        """Return what the hub said last at this endpoint, to whoever has the same token."""
-        reach, environ = self.reach, os.environ
-        way = (reach.address or environ.get("HUBBUB_ADDRESS"), reach.token or environ.get("HUBBUB_TOKEN"), reach.name)
-        return ResponseCache(reach.memory_dir, *way, *self.named, *self.named.values())

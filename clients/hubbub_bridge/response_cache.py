@@ -24,12 +24,12 @@ class ResponseCache:
         self._file = directory / "mcp" / f"{name}.json" if directory else None
         self._results = self._load()
 
-    def recall(self, method: str, revision: str) -> dict[str, Any] | None:
+    def find(self, method: str, revision: str) -> dict[str, Any] | None:
         """Return the result that the hub gave last; None if it has not given any."""
         found = self._results.get(f"{method} {revision}")
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
-    def keep(self, method: str, revision: str, result: Mapping[str, Any]) -> None:
+    def store(self, method: str, revision: str, result: Mapping[str, Any]) -> None:
         """Keep a result, on disk if it is new."""
         key = f"{method} {revision}"
         if self._results.get(key) == result:

@@ -12,30 +12,32 @@ MAX_STEPS: Final = 20_000
 
 def is_recursive(schema: object) -> bool:
     """Return whether a schema refers to itself, by way of others or not (`$ref`: JSON Schema 2020-12, 8.2.3)."""
-    steps = iter(range(MAX_STEPS))  # for all that is referred to together: each may be within others
-    known = {ref: set(_references(_at(schema, ref), steps)) for ref in set(_references(schema, iter(range(MAX_STEPS))))}
+    budget = iter(range(MAX_STEPS))  # for all that is referred to together: each may be within others
+    references_by_ref = {
+        ref: set(_references(_resolve(schema, ref), budget)) for ref in set(_references(schema, iter(range(MAX_STEPS))))
+    }
     try:
-        TopologicalSorter(known).prepare()
+        TopologicalSorter(references_by_ref).prepare()
     except CycleError:
         return True
-    return "#" in known
+    return "#" in references_by_ref
 
 
-def _references(schema: object, steps: Iterator[int]) -> Iterator[str]:
-    ahead = [schema]
-    while ahead and next(steps, None) is not None:
-        node = ahead.pop()
+def _references(schema: object, budget: Iterator[int]) -> Iterator[str]:
+    unvisited = [schema]
+    while unvisited and next(budget, None) is not None:
+        node = unvisited.pop()
         if isinstance(node, Mapping):
             found = cast("Mapping[str, Any]", node)
             ref: object = found.get("$ref")
             if isinstance(ref, str) and ref.startswith("#"):
                 yield ref
-            ahead += found.values()
+            unvisited += found.values()
         elif isinstance(node, list):
-            ahead += cast("list[object]", node)
+            unvisited += cast("list[object]", node)
 
 
-def _at(schema: object, ref: str) -> object:
+def _resolve(schema: object, ref: str) -> object:
     """Return what a reference names within a schema (RFC 6901); None if there is no such thing."""
     found = schema
     for part in ref.removeprefix("#").split("/")[1:]:

@@ -3,27 +3,28 @@
 import subprocess
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from hubbub_client.errors import HubbubError
 from hubbub_local import daemon
 
-AGAIN_S = 60.0
+RESTART_PAUSE_S = 60.0
 """Seconds before a hub is started again."""
 
 
 class StartedHub:
     """A hub for one data directory, by default the default one. Of several that start at once, one gets the store."""
 
-    def __init__(self, data_dir: str | None) -> None:
-        self._data_dir = data_dir
-        self._started = -AGAIN_S
+    def __init__(self, data_dir: str | Path | None) -> None:
+        self._data_dir = None if data_dir is None else str(data_dir)
+        self._started = -RESTART_PAUSE_S
 
-    def start(self) -> None:
+    def start_hub(self) -> None:
         """Start it in a session of its own, unless that was done a moment ago. That it fails, its absence shows."""
-        if time.monotonic() < self._started + AGAIN_S:
+        if time.monotonic() < self._started + RESTART_PAUSE_S:
             return
         self._started = time.monotonic()
         with suppress(daemon.NotStarted, HubbubError):
-            words = daemon.command(self._data_dir, log=daemon.log_of(self._data_dir))
+            words = daemon.make_command(self._data_dir, log=daemon.find_log(self._data_dir))
             # What it says before it has its log goes where the host keeps the bridge's.
-            daemon.launch(words, stdout=subprocess.DEVNULL, stderr=None)
+            daemon.launch_hub(words, stdout=subprocess.DEVNULL, stderr=None)

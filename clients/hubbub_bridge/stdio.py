@@ -18,7 +18,7 @@ WRITE_BYTES = 4096
 """The most bytes that a pipe which is ready takes without blocking: PIPE_BUF, pipe(7)."""
 
 
-ROOM_BYTES = 4 * 1024 * 1024
+MAX_UNREAD_BYTES = 4 * 1024 * 1024
 """While as much waits for the host to read it, there is no room for more."""
 
 
@@ -26,7 +26,7 @@ class LineTooLong(Exception):
     """A line is too long; what follows it can be read."""
 
 
-async def lines(descriptor: int, longest: int) -> AsyncGenerator[bytes | LineTooLong, None]:
+async def read_lines(descriptor: int, max_bytes: int) -> AsyncGenerator[bytes | LineTooLong, None]:
     """Yield each line that is not blank, without its end, until the descriptor is closed.
 
     In place of one that is too long comes LineTooLong. What comes after the last line end is no line.
@@ -38,13 +38,13 @@ async def lines(descriptor: int, longest: int) -> AsyncGenerator[bytes | LineToo
         for line in ended:
             whole = b"".join((*parts, line))
             parts.clear()
-            if skipping or len(whole) > longest:
+            if skipping or len(whole) > max_bytes:
                 yield LineTooLong()
             elif whole.strip():
                 yield whole
             length, skipping = 0, False
         length += len(rest)
-        if length > longest:
+        if length > max_bytes:
             skipping = True
             parts.clear()
         elif rest:
@@ -52,20 +52,20 @@ async def lines(descriptor: int, longest: int) -> AsyncGenerator[bytes | LineToo
 
 
 async def _read(descriptor: int) -> bytes:
-    await _ready(descriptor, select.POLLIN)
+    await _wait_until_ready(descriptor, select.POLLIN)
     with suppress(OSError):  # a host that has left may reset it
         return os.read(descriptor, READ_BYTES)
     return b""
 
 
-def hung_up(descriptor: int) -> bool:
+def has_hung_up(descriptor: int) -> bool:
     """Return whether nobody writes to a descriptor any more, though there may be something left to be read."""
     poll = select.poll()
     poll.register(descriptor, select.POLLHUP | getattr(select, "POLLRDHUP", 0))
     return bool(poll.poll(0))
 
 
-async def _ready(descriptor: int, event: int) -> None:
+async def _wait_until_ready(descriptor: int, event: int) -> None:
     """Wait until a descriptor can be read or written. A file always can."""
     poll = select.poll()
     poll.register(descriptor, event)
@@ -76,14 +76,14 @@ async def _ready(descriptor: int, event: int) -> None:
     add, remove = (
         (loop.add_reader, loop.remove_reader) if event == select.POLLIN else (loop.add_writer, loop.remove_writer)
     )
-    add(descriptor, _set, ready)
+    add(descriptor, _set_ready, ready)
     try:
         await ready
     finally:
         remove(descriptor)
 
 
-def _set(ready: "asyncio.Future[None]") -> None:
+def _set_ready(ready: "asyncio.Future[None]") -> None:
     if not ready.done():
         ready.set_result(None)
 
@@ -96,34 +96,34 @@ class LineWriter:
         self._on_left = on_left
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
-        self._news = asyncio.Event()
+        self._has_capacity = asyncio.Event()
+        self._has_capacity.set()
+        self._has_lines = asyncio.Event()
         self._written = asyncio.Event()
         self._written.set()
 
-    def tell(self, message: bytes) -> None:
+    def queue_line(self, message: bytes) -> None:
         """Put a message, which has no line end within, behind those that wait."""
         self._waiting.append(message)
         self._bytes += len(message)
-        if self._bytes > ROOM_BYTES:
-            self._room.clear()
+        if self._bytes > MAX_UNREAD_BYTES:
+            self._has_capacity.clear()
         self._written.clear()
-        self._news.set()
+        self._has_lines.set()
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until not too much waits to be read by the host."""
-        await self._room.wait()
+        await self._has_capacity.wait()
 
-    async def written(self) -> None:
+    async def wait_until_written(self) -> None:
         """Wait until all lines are written."""
         await self._written.wait()
 
     async def run(self) -> None:
         """Write until cancelled, or until the host reads no more."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._has_lines.wait()
+            self._has_lines.clear()
             while self._waiting:
                 together = b"".join(line + b"\n" for line in self._waiting)
                 self._waiting.clear()
@@ -131,14 +131,14 @@ class LineWriter:
                 if not await self._write(together):
                     self._on_left()
                     return
-                if self._bytes <= ROOM_BYTES:
-                    self._room.set()
+                if self._bytes <= MAX_UNREAD_BYTES:
+                    self._has_capacity.set()
             self._written.set()
 
     async def _write(self, data: bytes) -> bool:
         rest = memoryview(data)
         while rest:
-            await _ready(self._descriptor, select.POLLOUT)
+            await _wait_until_ready(self._descriptor, select.POLLOUT)
             try:
                 rest = rest[os.write(self._descriptor, rest[:WRITE_BYTES]) :]
             except OSError:

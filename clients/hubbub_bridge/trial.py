@@ -8,20 +8,20 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
 
-from hubbub_bridge.messages import REVISION, Message, dumps, member, text, within
+from hubbub_bridge.messages import REVISION, Message, dumps, find_member, object_member, text_member
 from hubbub_bridge.schemas import SCHEMAS, is_recursive
 from hubbub_local.hosts.kinds import NAME
 
-LIMIT_S: Final = 30.0
+RESPONSE_LIMIT_S: Final = 30.0
 """Seconds for a response: longer than the bridge waits for a hub."""
 
-LONGEST_LINE: Final = 64 * 1024 * 1024
+MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 """The most bytes of a response, as the bridge takes from the hub."""
 
 MAX_PAGES: Final = 1000
 """The most pages of one list."""
 
-SHOWN: Final = 5
+MAX_NAMES_SHOWN: Final = 5
 """So many names are in a warning."""
 
 HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
@@ -35,18 +35,18 @@ LISTS: Final = {
 }
 """Methods by the member of their results; the first three are capabilities, too."""
 
-INSTRUCTIONS: Final = 2048
-DESCRIPTION: Final = 4096
-NAME_OF_CLAUDE: Final = 128
-NAME_OF_APIS: Final = 64
-NAME_OF_CURSOR: Final = 60
-TOOLS_OF_CURSOR: Final = 40
-TOOLS_OF_VSCODE: Final = 128
+MAX_INSTRUCTIONS_CHARS: Final = 2048
+MAX_DESCRIPTION_CHARS: Final = 4096
+MAX_CLAUDE_NAME_CHARS: Final = 128
+MAX_API_NAME_CHARS: Final = 64
+MAX_CURSOR_NAME_CHARS: Final = 60
+MAX_CURSOR_TOOLS: Final = 40
+MAX_VSCODE_TOOLS: Final = 128
 # Characters that Claude Code shows of instructions, and of a description that it loads at once; characters of
 # `mcp__SERVER__TOOL` there, and of a tool in the APIs of models; of server and tool together in Cursor; tools that
 # Cursor and VS Code take. docs/hosts has a page for each.
 
-IN_APIS: Final = re.compile(r"[A-Za-z0-9_-]+")
+API_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(slots=True)
@@ -68,29 +68,29 @@ class TrialFailed(Exception):
     """The hub cannot be used as a host would use it."""
 
 
-async def check(command: Sequence[str], environment: Mapping[str, str]) -> list[Trial]:
+async def try_revisions(command: Sequence[str], environment: Mapping[str, str]) -> list[Trial]:
     """Start the bridge once for each kind of revision, and return what came of it."""
-    return [await _try(Trial(revision), command, environment) for revision in (HANDSHAKE, STATELESS)]
+    return [await _fill_in_trial(Trial(revision), command, environment) for revision in (HANDSHAKE, STATELESS)]
 
 
-async def _try(trial: Trial, command: Sequence[str], environment: Mapping[str, str]) -> Trial:
+async def _fill_in_trial(trial: Trial, command: Sequence[str], environment: Mapping[str, str]) -> Trial:
     try:
-        async with _started(command, environment) as host, asyncio.timeout(LIMIT_S):
-            await host.look(trial)
+        async with _start_bridge(command, environment) as host, asyncio.timeout(RESPONSE_LIMIT_S):
+            await host.fill_in(trial)
     except TrialFailed as failed:
         trial.failure = str(failed)
     except TimeoutError:
-        trial.failure = f"no response within {LIMIT_S:g} s"
+        trial.failure = f"no response within {RESPONSE_LIMIT_S:g} s"
     except OSError as error:
         trial.failure = f"{command[0]}: {error.strerror}"
     return trial
 
 
 @asynccontextmanager
-async def _started(command: Sequence[str], environment: Mapping[str, str]) -> AsyncGenerator["_Host", None]:
+async def _start_bridge(command: Sequence[str], environment: Mapping[str, str]) -> AsyncGenerator["_Host", None]:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=pipe, stdout=pipe, env=environment, limit=LONGEST_LINE
+        *command, stdin=pipe, stdout=pipe, env=environment, limit=MAX_LINE_BYTES
     )
     try:
         yield _Host(process)
@@ -98,7 +98,7 @@ async def _started(command: Sequence[str], environment: Mapping[str, str]) -> As
         assert process.stdin is not None
         process.stdin.close()
         try:
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(RESPONSE_LIMIT_S):
                 await process.wait()
         except TimeoutError:
             process.kill()
@@ -113,45 +113,53 @@ class _Host:
         assert process.stdout is not None
         self._stdin, self._stdout = process.stdin, process.stdout
         self._count = 0
-        self._envelope: Message = {}
+        self._meta: Message = {}
 
-    async def look(self, trial: Trial) -> None:
+    async def fill_in(self, trial: Trial) -> None:
         """Introduce itself, and list everything. Raises TrialFailed."""
-        about = await self._introduce(trial.revision)
-        server = within(about, "serverInfo") or within(about, "_meta", "io.modelcontextprotocol/serverInfo")
-        trial.server = f"{text(server, 'title') or text(server, 'name')} {text(server, 'version')}".strip()
-        offered = within(about, "capabilities")
-        listed = {name: await self._list(name, method) for name, method in LISTS.items() if _has(offered, name)}
+        introduction = await self._introduce(trial.revision)
+        server = object_member(introduction, "serverInfo") or object_member(
+            introduction, "_meta", "io.modelcontextprotocol/serverInfo"
+        )
+        trial.server = (
+            f"{text_member(server, 'title') or text_member(server, 'name')} {text_member(server, 'version')}".strip()
+        )
+        offered = object_member(introduction, "capabilities")
+        listed = {name: await self._list(name, method) for name, method in LISTS.items() if _is_offered(offered, name)}
         trial.counts = {name: len(entries) for name, entries in listed.items()}
-        trial.warnings = warnings(text(about, "instructions"), listed.get("tools", []))
+        trial.warnings = list_warnings(text_member(introduction, "instructions"), listed.get("tools", []))
 
     async def _introduce(self, revision: str) -> Message:
-        me: Message = {"name": "hubbub-mcp-check", "version": "1"}
-        able: Message = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+        client_info: Message = {"name": "hubbub-mcp-check", "version": "1"}
+        capabilities: Message = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
         if revision == HANDSHAKE:
-            about: Message = {"protocolVersion": revision, "capabilities": able, "clientInfo": me}
-            found = await self._ask("initialize", about)
-            await self._say({"method": "notifications/initialized"})
-            return found
+            params: Message = {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": client_info}
+            result = await self._request("initialize", params)
+            await self._send({"method": "notifications/initialized"})
+            return result
         prefix = "io.modelcontextprotocol/"
-        self._envelope = {REVISION: revision, f"{prefix}clientInfo": me, f"{prefix}clientCapabilities": able}
-        return await self._ask("server/discover", {})
+        self._meta = {
+            REVISION: revision,
+            f"{prefix}clientInfo": client_info,
+            f"{prefix}clientCapabilities": capabilities,
+        }
+        return await self._request("server/discover", {})
 
     async def _list(self, name: str, method: str) -> list[Message]:
         found: list[Message] = []
         cursor: dict[str, str] = {}
         for _ in range(MAX_PAGES):
-            page = await self._ask(method, cursor)
-            found += member(page, name) or []
-            if not text(page, "nextCursor"):
+            page = await self._request(method, cursor)
+            found += find_member(page, name) or []
+            if not text_member(page, "nextCursor"):
                 break
-            cursor = {"cursor": text(page, "nextCursor")}
+            cursor = {"cursor": text_member(page, "nextCursor")}
         return found
 
-    async def _ask(self, method: str, params: Message) -> Message:
+    async def _request(self, method: str, params: Message) -> Message:
         self._count += 1
-        meta = {"_meta": self._envelope} if self._envelope else {}
-        await self._say({"id": self._count, "method": method, "params": {**params, **meta}})
+        meta = {"_meta": self._meta} if self._meta else {}
+        await self._send({"id": self._count, "method": method, "params": {**params, **meta}})
         while True:
             line = await self._stdout.readline()
             if not line:
@@ -160,50 +168,68 @@ class _Host:
             if message.get("id") == self._count and "method" not in message:
                 break
         if "error" in message:
-            raise TrialFailed(f"{method}: {text(message, 'error', 'message')}")
-        return within(message, "result")
+            raise TrialFailed(f"{method}: {text_member(message, 'error', 'message')}")
+        return object_member(message, "result")
 
-    async def _say(self, message: Message) -> None:
+    async def _send(self, message: Message) -> None:
         self._stdin.write(dumps({"jsonrpc": "2.0", **message}) + b"\n")
         with suppress(ConnectionError):  # that it has ended, the next read shows
             await self._stdin.drain()
 
 
-def _has(offered: Mapping[str, Any], name: str) -> bool:
+def _is_offered(offered: Mapping[str, Any], name: str) -> bool:
     return ("resources" if name == "resourceTemplates" else name) in offered
 
 
-def warnings(instructions: str, tools: Sequence[Message]) -> list[str]:
+def list_warnings(instructions: str, tools: Sequence[Message]) -> list[str]:
     """Return what hosts would cut off, a line each."""
-    said: list[str] = []
-    if len(instructions) > INSTRUCTIONS:
-        said.append(f"instructions: {len(instructions)} characters, of which Claude Code shows {INSTRUCTIONS}")
-    names = [text(tool, "name") for tool in tools]
-    prefix = len(f"mcp__{NAME}__")
-    long = [text(tool, "name") for tool in tools if len(text(tool, "description")) > DESCRIPTION]
-    said += [
-        _longer(names, NAME_OF_CLAUDE - prefix, f"left out by Claude Code, with its prefix beyond {NAME_OF_CLAUDE}"),
-        _longer(names, NAME_OF_APIS - prefix, f"too long for APIs of models, with the prefix beyond {NAME_OF_APIS}"),
-        _longer(names, NAME_OF_CURSOR - len(NAME), f"left out by Cursor, with the hub's name beyond {NAME_OF_CURSOR}"),
-        _listed([name for name in names if not IN_APIS.fullmatch(name)], "with characters that APIs of models refuse"),
-        _listed(
-            [text(tool, "name") for tool in tools if any(is_recursive(tool.get(name)) for name in SCHEMAS)],
+    found: list[str] = []
+    if len(instructions) > MAX_INSTRUCTIONS_CHARS:
+        found.append(
+            f"instructions: {len(instructions)} characters, of which Claude Code shows {MAX_INSTRUCTIONS_CHARS}"
+        )
+    names = [text_member(tool, "name") for tool in tools]
+    prefix_chars = len(f"mcp__{NAME}__")
+    long_descriptions = [
+        text_member(tool, "name") for tool in tools if len(text_member(tool, "description")) > MAX_DESCRIPTION_CHARS
+    ]
+    found += [
+        _warn_of_long_names(
+            names,
+            MAX_CLAUDE_NAME_CHARS - prefix_chars,
+            f"left out by Claude Code, with its prefix beyond {MAX_CLAUDE_NAME_CHARS}",
+        ),
+        _warn_of_long_names(
+            names,
+            MAX_API_NAME_CHARS - prefix_chars,
+            f"too long for APIs of models, with the prefix beyond {MAX_API_NAME_CHARS}",
+        ),
+        _warn_of_long_names(
+            names,
+            MAX_CURSOR_NAME_CHARS - len(NAME),
+            f"left out by Cursor, with the hub's name beyond {MAX_CURSOR_NAME_CHARS}",
+        ),
+        _warn_of_names(
+            [name for name in names if not API_NAME.fullmatch(name)], "with characters that APIs of models refuse"
+        ),
+        _warn_of_names(
+            [text_member(tool, "name") for tool in tools if any(is_recursive(tool.get(name)) for name in SCHEMAS)],
             "with a recursive schema, on which some hosts fail whole; `flatten_schemas` of a profile helps",
         ),
-        _listed(long, f"whose description Claude Code cuts at {DESCRIPTION} characters"),
+        _warn_of_names(long_descriptions, f"whose description Claude Code cuts at {MAX_DESCRIPTION_CHARS} characters"),
     ]
-    for host, most in (("Cursor", TOOLS_OF_CURSOR), ("VS Code", TOOLS_OF_VSCODE)):
-        if len(names) > most:
-            said.append(f"{len(names)} tools: {host} takes {most}; a profile can show fewer")
-    return [each for each in said if each]
+    for host, max_tools in (("Cursor", MAX_CURSOR_TOOLS), ("VS Code", MAX_VSCODE_TOOLS)):
+        if len(names) > max_tools:
+            found.append(f"{len(names)} tools: {host} takes {max_tools}; a profile can show fewer")
+    return [each for each in found if each]
 
 
-def _longer(names: Sequence[str], longest: int, problem: str) -> str:
-    return _listed([name for name in names if len(name) > longest], problem)
+def _warn_of_long_names(names: Sequence[str], longest: int, problem: str) -> str:
+    return _warn_of_names([name for name in names if len(name) > longest], problem)
 
 
-def _listed(names: Sequence[str], problem: str) -> str:
+def _warn_of_names(names: Sequence[str], problem: str) -> str:
     if not names:
         return ""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{len(names)} tools {problem}: {', '.join(names[:SHOWN])}{more}"
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return f"{len(names)} tools {problem}: {', '.join(names[:MAX_NAMES_SHOWN])}{more}"

@@ -23,8 +23,8 @@ def main() -> None:
         from hubbub_cli.run import streams
         from hubbub_cli.syntax import bounds
 
-        streams.open_streams()
-        bounds.bound_size()
+        streams.open_missing_streams()
+        bounds.clamp_terminal_size()
     except KeyboardInterrupt:
         sys.exit(1)
     sys.exit(outcome(sys.argv[1:]))
@@ -35,7 +35,7 @@ def outcome(words: list[str]) -> int:
     from hubbub_cli.run import streams
 
     try:
-        streams.check_words(words)
+        streams.check_utf8(words)
         from hubbub_cli.app import app
 
         status = app(words, standalone_mode=False, prog_name="hubbub")
@@ -48,5 +48,5 @@ def outcome(words: list[str]) -> int:
         from hubbub_cli.run import exit_status  # imported late: a run that succeeds does not need `ends`
         from hubbub_cli.syntax import root_options  # imported late: a run that succeeds does not need `ends`
 
-        status = exit_status.end(error, as_json=root_options.wants_json(words))
+        status = exit_status.report_error(error, as_json=root_options.wants_json(words))
     return status if isinstance(status, int) else 0

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from hubbub_cli.run import streams
-from hubbub_cli.syntax.bounds import finite
+from hubbub_cli.syntax.bounds import check_seconds
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.tree import Root
 from hubbub_shared import __version__
@@ -69,7 +69,7 @@ def options(
             min=0,
             metavar="S",
             help="Seconds to wait for the hub; else 5 if something listens, and none if nothing does.",
-            callback=finite,
+            callback=check_seconds,
         ),
     ] = None,
     wait: Annotated[
@@ -88,6 +88,6 @@ def options(
 
     gc.freeze()
     gc.enable()
-    context.obj = Settings.of(context.params)  # all of the above
+    context.obj = Settings.from_params(context.params)  # all of the above
     reached = replace(context.obj, name=None)
     set_hub_prefix(reached.command(), here=replace(reached, address=None, ca=None, cert=None, key=None).command())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-WRONG: Final = 2
+WRONG_CONFIG_STATUS: Final = 2
 """What `hubbubd` exits with for a wrong configuration; it warns of anything else."""
 
 LIMIT_S: Final = 120
@@ -18,35 +18,35 @@ LIMIT_S: Final = 120
 class Problem:
     """What is wrong with a configuration, as the hub says it."""
 
-    says: str
+    message: str
     refused: bool
     """Whether the hub does not take it. Else a server refers to what is not there, for this program at least."""
 
 
-def problem(text: str, file: Path, environ: Mapping[str, str]) -> Problem | None:
+def find_problem(text: str, file: Path, environ: Mapping[str, str]) -> Problem | None:
     """Return what is wrong with a text that is to be the content of a file; None if nothing is. Raises OSError."""
     directory = file.parent if file.parent.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix=".hubbub-", dir=directory) as beside:
-        candidate = Path(beside) / file.name
+    with tempfile.TemporaryDirectory(prefix=".hubbub-", dir=directory) as candidate_dir:
+        candidate = Path(candidate_dir) / file.name
         candidate.touch(mode=0o600)
         candidate.write_text(text, encoding="utf-8", newline="")
-        said = _said(candidate, environ)
-        if said is None:
+        message = _run_check(candidate, environ)
+        if message is None:
             return None
-        refused = _said(candidate, environ, "settings")
-    return Problem(said, refused=False) if refused is None else Problem(refused, refused=True)
+        refusal = _run_check(candidate, environ, "settings")
+    return Problem(message, refused=False) if refusal is None else Problem(refusal, refused=True)
 
 
-def _said(candidate: Path, environ: Mapping[str, str], *words: str) -> str | None:
-    command = [sys.executable, "-m", "hubbubd", "--config", str(candidate), "--check-config", *words]
+def _run_check(candidate: Path, environ: Mapping[str, str], *arguments: str) -> str | None:
+    command = [sys.executable, "-m", "hubbubd", "--config", str(candidate), "--check-config", *arguments]
     try:
-        done = subprocess.run(  # noqa: S603 - this very Python
+        process = subprocess.run(  # noqa: S603 - this very Python
             command, env=dict(environ), capture_output=True, text=True, check=False, timeout=LIMIT_S, errors="replace"
         )
     except subprocess.TimeoutExpired:
         return f"its check took more than {LIMIT_S} s"
-    if done.returncode != WRONG:
+    if process.returncode != WRONG_CONFIG_STATUS:
         return None
-    lines = done.stderr.strip().splitlines() or ["hubbubd says nothing"]
-    said = lines[-1].replace(str(candidate), candidate.name)
-    return said.removeprefix("hubbubd: ").removeprefix("error: ")
+    lines = process.stderr.strip().splitlines() or ["hubbubd says nothing"]
+    message = lines[-1].replace(str(candidate), candidate.name)
+    return message.removeprefix("hubbubd: ").removeprefix("error: ")

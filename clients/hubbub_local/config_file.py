@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-from hubbub_local.secrecy import secrets, why_secret
+from hubbub_local.secrecy import find_secrets, why_secret
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The largest configuration file that is changed."""
@@ -27,7 +27,7 @@ class Unchangeable(Exception):
     """The file cannot be changed; the message says why."""
 
 
-def read(file: Path) -> str:
+def read_config(file: Path) -> str:
     """Return the text of a file, empty if there is none. Raises Unchangeable, OSError."""
     if not file.exists():
         return ""
@@ -45,7 +45,7 @@ def read(file: Path) -> str:
         raise Unchangeable("it is not text in UTF-8") from None
 
 
-def loaded(text: str) -> dict[str, Any]:
+def parse_config(text: str) -> dict[str, Any]:
     """Return what a text says. Raises Unchangeable."""
     try:
         return tomllib.loads(text)
@@ -53,58 +53,58 @@ def loaded(text: str) -> dict[str, Any]:
         raise Unchangeable(f"it is not TOML: {exc}") from None
 
 
-def servers(text: str) -> dict[str, Mapping[str, Any]]:
+def list_servers(text: str) -> dict[str, Mapping[str, Any]]:
     """Return the servers of a text, by name. Raises Unchangeable."""
-    found = loaded(text).get("servers", {})
-    if not isinstance(found, dict):
+    tables = parse_config(text).get("servers", {})
+    if not isinstance(tables, dict):
         raise Unchangeable("its `servers` is no table")
-    table = cast("dict[str, Any]", found)
+    table = cast("dict[str, Any]", tables)
     return {name: cast("Mapping[str, Any]", each) for name, each in table.items() if isinstance(each, dict)}
 
 
-def with_server(text: str, name: str, spec: Mapping[str, Any], comment: str = "") -> str:
+def add_server(text: str, name: str, spec: Mapping[str, Any], comment: str = "") -> str:
     """Return the text with another server at its end. Raises Unchangeable, also if there is one of that name."""
-    before = loaded(text)
-    if name in servers(text):
+    before = parse_config(text)
+    if name in list_servers(text):
         raise Unchangeable(f"it has a server {name!r} already")
-    table: dict[str, Any] = {key: _plain(value) for key, value in spec.items()}
-    lines = [f"# {' '.join(comment.split())}\n"] if comment else []
-    own = text if text.strip() else HEADER
-    own = own if own.endswith("\n") else f"{own}\n"
+    table: dict[str, Any] = {key: _to_plain(value) for key, value in spec.items()}
+    comment_lines = [f"# {' '.join(comment.split())}\n"] if comment else []
+    own_text = text if text.strip() else HEADER
+    own_text = own_text if own_text.endswith("\n") else f"{own_text}\n"
     try:
-        after = f"{own}\n{''.join(lines)}{_dumped(name, table)}"
-        _check(after, {**before, "servers": {**before.get("servers", {}), name: table}})
+        after = f"{own_text}\n{''.join(comment_lines)}{_render_server(name, table)}"
+        _check_text(after, {**before, "servers": {**before.get("servers", {}), name: table}})
     except Unchangeable:  # `servers` is written as one value: then the server goes into it
-        after = _put(text, ("servers", name), table)
-        _check(after, {**before, "servers": {**before.get("servers", {}), name: table}})
+        after = _set_in_text(text, ("servers", name), table)
+        _check_text(after, {**before, "servers": {**before.get("servers", {}), name: table}})
     return after
 
 
-def with_value(text: str, key: str, value: Any) -> str:
+def set_value(text: str, key: str, value: Any) -> str:
     """Return the text with one value set, by its dotted key. Raises Unchangeable."""
-    way = parts(key)
-    wanted = _set(loaded(text), way, value, key)
-    after = _put(text if text.strip() else HEADER, way, value)
-    _check(after, wanted)
+    path = split_key(key)
+    expected = _set_in_table(parse_config(text), path, value, key)
+    after = _set_in_text(text if text.strip() else HEADER, path, value)
+    _check_text(after, expected)
     return after
 
 
-def parts(key: str) -> tuple[str, ...]:
+def split_key(key: str) -> tuple[str, ...]:
     """Return the parts of a dotted key, as TOML divides it. Raises Unchangeable."""
     try:
         found: object = tomllib.loads(f"{key} = 0")
     except (ValueError, RecursionError):
         found = None
-    way: list[str] = []
+    path: list[str] = []
     while isinstance(found, dict) and len(cast("dict[str, object]", found)) == 1:
         ((name, found),) = cast("dict[str, object]", found).items()
-        way.append(name)
+        path.append(name)
     if found != 0 or "\n" in key:
         raise Unchangeable(f"{key!r} is no key, such as hub.log_level or servers.NAME.call_timeout_s")
-    return tuple(way)
+    return tuple(path)
 
 
-def value_of(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """Return what is meant by a value that somebody typed: as TOML has it, else the text itself."""
     try:
         found = tomllib.loads(f"value = {text}")
@@ -113,26 +113,26 @@ def value_of(text: str) -> Any:
     return found["value"] if len(found) == 1 else text
 
 
-def masked(text: str) -> dict[str, Any]:
+def mask_secrets(text: str) -> dict[str, Any]:
     """Return what a text says, without secrets; references stay, as they give nothing away. Raises Unchangeable."""
-    return cast("dict[str, Any]", _masked(loaded(text), ()))
+    return cast("dict[str, Any]", _mask_values(parse_config(text), ()))
 
 
-def _masked(value: object, way: tuple[str, ...]) -> object:
+def _mask_values(value: object, path: tuple[str, ...]) -> object:
     if isinstance(value, list):
-        return [_masked(each, way) for each in cast("list[object]", value)]
+        return [_mask_values(each, path) for each in cast("list[object]", value)]
     if isinstance(value, str):
         # Addresses of services that notify have tokens in them, each in a form of its own.
-        return MASK if "://" in value and way[:1] == ("notify",) and not _only_refers(value) else value
+        return MASK if "://" in value and path[:1] == ("notify",) and not _is_reference(value) else value
     if not isinstance(value, dict):
         return value
-    table = {key: _masked(each, (*way, key)) for key, each in cast("dict[str, object]", value).items()}
-    if len(way) == 2 and way[0] == "servers":
-        return _without_secrets(table)
-    shown = {key: MASK if _is_secret(key, each) else each for key, each in table.items()}
-    if way == ("store",) and "url" in shown:  # what follows `?` may be a password, too
-        shown["url"] = _without_query(str(shown["url"]))
-    return shown
+    table = {key: _mask_values(each, (*path, key)) for key, each in cast("dict[str, object]", value).items()}
+    if len(path) == 2 and path[0] == "servers":
+        return _mask_server(table)
+    masked = {key: MASK if _is_secret(key, each) else each for key, each in table.items()}
+    if path == ("store",) and "url" in masked:  # what follows `?` may be a password, too
+        masked["url"] = _mask_query(str(masked["url"]))
+    return masked
 
 
 def _is_secret(key: str, value: object) -> bool:
@@ -141,58 +141,58 @@ def _is_secret(key: str, value: object) -> bool:
     )
 
 
-def _without_secrets(spec: dict[str, object]) -> dict[str, object]:
+def _mask_server(spec: dict[str, object]) -> dict[str, object]:
     """Mask all values of variables and headers but references, and elsewhere what looks like a secret."""
-    shown = dict(spec)
+    masked = dict(spec)
     for key in _SECRET_TABLES:
-        if isinstance(table := shown.get(key), dict):
-            shown[key] = {
-                name: each if isinstance(each, str) and _only_refers(each) else MASK
+        if isinstance(table := masked.get(key), dict):
+            masked[key] = {
+                name: each if isinstance(each, str) and _is_reference(each) else MASK
                 for name, each in cast("dict[str, object]", table).items()
             }
-    texts: dict[str, Any] = {"url": shown.get("url") if isinstance(shown.get("url"), str) else ""}
-    if isinstance(args := shown.get("args"), list):
+    texts: dict[str, Any] = {"url": masked.get("url") if isinstance(masked.get("url"), str) else ""}
+    if isinstance(args := masked.get("args"), list):
         texts["args"] = [each if isinstance(each, str) else "" for each in cast("list[object]", args)]
-    for secret in secrets(texts):
-        if secret.way[0] == "args":
-            listed = cast("list[object]", shown["args"])
-            shown["args"] = [
-                secret.before + MASK if number == secret.way[1] else each for number, each in enumerate(listed)
+    for secret in find_secrets(texts):
+        if secret.path[0] == "args":
+            listed = cast("list[object]", masked["args"])
+            masked["args"] = [
+                secret.before + MASK if number == secret.path[1] else each for number, each in enumerate(listed)
             ]
         else:
-            shown["url"] = secret.before + MASK
-    return shown
+            masked["url"] = secret.before + MASK
+    return masked
 
 
-def _without_query(url: str) -> str:
+def _mask_query(url: str) -> str:
     head, mark, _ = url.partition("?")
     return f"{head}?{MASK}" if mark and url != MASK else url
 
 
-def _only_refers(value: str) -> bool:
+def _is_reference(value: str) -> bool:
     return value.startswith("${") and value.endswith("}") and value.count("${") == 1
 
 
-def _check(text: str, wanted: Mapping[str, Any]) -> None:
+def _check_text(text: str, expected: Mapping[str, Any]) -> None:
     try:
-        same = tomllib.loads(text) == wanted
+        is_expected = tomllib.loads(text) == expected
     except (ValueError, RecursionError):
-        same = False
-    if not same:
+        is_expected = False
+    if not is_expected:
         raise Unchangeable("it is written in a way that cannot be changed here; `hubbub config edit` opens it")
 
 
-def _set(table: Mapping[str, Any], way: Sequence[str], value: Any, key: str) -> dict[str, Any]:
-    first, *rest = way
+def _set_in_table(table: Mapping[str, Any], path: Sequence[str], value: Any, key: str) -> dict[str, Any]:
+    first, *rest = path
     if not rest:
         return {**table, first: value}
-    within = table.get(first, {})
-    if not isinstance(within, dict):
+    inner_table = table.get(first, {})
+    if not isinstance(inner_table, dict):
         raise Unchangeable(f"{key}: {first} is a value, with nothing in it")
-    return {**table, first: _set(cast("dict[str, Any]", within), rest, value, key)}
+    return {**table, first: _set_in_table(cast("dict[str, Any]", inner_table), rest, value, key)}
 
 
-def _put(text: str, way: Sequence[str], value: Any) -> str:
+def _set_in_text(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with a value at a place, as tomlkit writes it. Raises Unchangeable."""
     import tomlkit  # imported late: only changes need it
     from tomlkit.exceptions import TOMLKitError
@@ -201,17 +201,17 @@ def _put(text: str, way: Sequence[str], value: Any) -> str:
     try:
         document = tomlkit.parse(text)
         table: Any = document
-        for number, name in enumerate(way[:-1]):
+        for number, name in enumerate(path[:-1]):
             if name not in table:
-                table[name] = tomlkit.table(is_super_table=number < len(way) - 2)
+                table[name] = tomlkit.table(is_super_table=number < len(path) - 2)
             table = table[name]
-        table[way[-1]] = value
+        table[path[-1]] = value
         return dumps(document)
     except (TOMLKitError, TypeError, KeyError, AttributeError, ValueError, RecursionError) as exc:
         raise Unchangeable(f"it cannot be changed here: {exc}") from None
 
 
-def _dumped(name: str, spec: Mapping[str, Any]) -> str:
+def _render_server(name: str, spec: Mapping[str, Any]) -> str:
     import tomlkit  # imported late, as above
 
     dumps = cast("Callable[[Any], str]", tomlkit.dumps)  # pyright: ignore[reportUnknownMemberType]
@@ -230,16 +230,16 @@ def _dumped(name: str, spec: Mapping[str, Any]) -> str:
     return dumps(document)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Return a value as lists and dicts."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in cast("Mapping[object, Any]", value).items()}
+        return {str(key): _to_plain(each) for key, each in cast("Mapping[object, Any]", value).items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in cast("Sequence[Any]", value)]
+        return [_to_plain(each) for each in cast("Sequence[Any]", value)]
     return value
 
 
-def dumps(value: Mapping[str, Any]) -> str:
+def render_config(value: Mapping[str, Any]) -> str:
     """Return a configuration as TOML."""
     import tomlkit  # imported late, as above
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from hubbub_client import numbers
-from hubbub_local.platform_dirs import data_dir, log_file
+from hubbub_local.platform_dirs import find_data_dir, find_log_file
 
 LOCK: Final = "hubbub.db.lock"
 """The file in the data directory that a running hub holds locked, with its process id in it."""
@@ -25,7 +25,7 @@ LOCK: Final = "hubbub.db.lock"
 LOG_VARIABLE: Final = "HUBBUBD_LOG_FILE"
 """Says where a hub writes its log, instead of stderr."""
 
-LAST_PID: Final = 2**31 - 1
+MAX_PID: Final = 2**31 - 1
 """The largest process id that systems know."""
 
 START_LIMIT_S: Final = 120.0
@@ -35,14 +35,14 @@ END_LIMIT_S: Final = 120.0
 """Seconds for a hub to end: more than it gives to calls under way and to its servers, unless it is told otherwise."""
 
 POLL_S: Final = 0.05
-TELL_S: Final = 3.0
+REPORT_S: Final = 3.0
 """Seconds between signs of life while a hub ends."""
 
-HURRY_S: Final = 0.5
+SECOND_SIGNAL_S: Final = 0.5
 """Seconds between the two signals by which a hub does without its grace period."""
 
-SAID_BYTES: Final = 64 * 1024
-REACH_S: Final = 1.0
+MAX_OUTPUT_BYTES: Final = 64 * 1024
+CONNECT_LIMIT_S: Final = 1.0
 
 
 class NotStarted(Exception):
@@ -71,61 +71,65 @@ class Started:
         return Path(str(self.ready["data_dir"]))
 
 
-def program() -> str | None:
+def find_program() -> str | None:
     """Return the path of `hubbubd`: the one installed beside this program, else the one on PATH."""
     beside = Path(sys.executable).with_name("hubbubd")
     return str(beside) if beside.exists() else shutil.which("hubbubd")
 
 
-def command(
-    given: str | None, *, log: Path | None = None, config: Sequence[str] = (), listen: str | None = None
+def make_command(
+    data_dir_option: str | None, *, log: Path | None = None, config: Sequence[str] = (), listen: str | None = None
 ) -> list[str]:
-    """Return the command that starts a hub; `given` is the data directory, if an option names it.
+    """Return the command that starts a hub; `data_dir_option` is the data directory, if an option names it.
 
     Without one the hub's own configuration decides. Raises NotStarted if `hubbubd` is not installed.
     """
-    path = program()
+    path = find_program()
     if path is None:
         raise NotStarted("hubbubd is not installed beside this command, nor on PATH: install Hubbub again")
-    named = given or os.environ.get("HUBBUB_DATA_DIR")
+    data_dir = data_dir_option or os.environ.get("HUBBUB_DATA_DIR")
     options = [("--config", each) for each in config]
-    options += [("--data-dir", named)] if named else []
+    options += [("--data-dir", data_dir)] if data_dir else []
     options += [("--listen", listen)] if listen else []
     options += [("--log-file", str(log))] if log else []
     return [path, *(word for option in options for word in option)]
 
 
-def log_of(given: str | None) -> Path:
+def find_log(data_dir_option: str | None) -> Path:
     """Return where a hub in the background writes its log. Raises Unavailable if this user has no home directory."""
-    named = os.environ.get(LOG_VARIABLE)
-    return Path(named).expanduser() if named else log_file(data_dir(given)).absolute()
+    log_path = os.environ.get(LOG_VARIABLE)
+    return Path(log_path).expanduser() if log_path else find_log_file(find_data_dir(data_dir_option)).absolute()
 
 
-def launch(
-    words: Sequence[str], *, stdout: int, stderr: int | None, log: Path | None = None
+def launch_hub(
+    command_line: Sequence[str], *, stdout: int, stderr: int | None, log: Path | None = None
 ) -> "subprocess.Popen[bytes]":
     """Start a hub in a session of its own, so that it goes on when this program ends. Raises NotStarted."""
     env = os.environ | ({LOG_VARIABLE: str(log)} if log else {})
     try:
         return subprocess.Popen(  # noqa: S603
-            words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True, env=env
+            command_line, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True, env=env
         )
     except OSError as error:
-        raise NotStarted(f"{words[0]} cannot be started: {error.strerror}") from None
+        raise NotStarted(f"{command_line[0]} cannot be started: {error.strerror}") from None
 
 
-def start(
-    given: str | None, *, config: Sequence[str] = (), listen: str | None = None, words: Sequence[str] | None = None
+def start_hub(
+    data_dir_option: str | None,
+    *,
+    config: Sequence[str] = (),
+    listen: str | None = None,
+    command_line: Sequence[str] | None = None,
 ) -> Started:
-    """Start a hub in the background and wait until it is ready. Raises NotStarted, and Unavailable as `log_of`.
+    """Start a hub in the background and wait until it is ready. Raises NotStarted, and Unavailable as `find_log`.
 
-    `words` is another command that starts it, and says its ready line.
+    `command_line` is another command that starts it, and says its ready line.
     """
-    log = log_of(given)
-    words = words or command(given, log=log, config=config, listen=listen)
-    process = launch(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, log=log)
+    log = find_log(data_dir_option)
+    command_line = command_line or make_command(data_dir_option, log=log, config=config, listen=listen)
+    process = launch_hub(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, log=log)
     try:
-        ready = _ready(process, log)
+        ready = _wait_for_ready_line(process, log)
     except BaseException:
         process.terminate()
         process.wait()
@@ -138,30 +142,30 @@ def start(
     return Started(ready, log)
 
 
-def _ready(process: "subprocess.Popen[bytes]", log: Path) -> dict[str, Any]:
+def _wait_for_ready_line(process: "subprocess.Popen[bytes]", log: Path) -> dict[str, Any]:
     """Return the ready line. Raises NotStarted with the hub's own words."""
-    said = {"stdout": b"", "stderr": b""}
+    output = {"stdout": b"", "stderr": b""}
     give_up = time.monotonic() + START_LIMIT_S
     with selectors.DefaultSelector() as reading:
-        for name in said:
+        for name in output:
             reading.register(getattr(process, name), selectors.EVENT_READ, name)
         while reading.get_map():
             events = reading.select(max(give_up - time.monotonic(), 0))
             if not events:
                 raise NotStarted(f"the hub is not ready after {START_LIMIT_S:g} s; its log is {log}")
             for key, _ in events:
-                chunk = os.read(key.fd, SAID_BYTES)
-                said[key.data] = (said[key.data] + chunk)[-SAID_BYTES:]
+                chunk = os.read(key.fd, MAX_OUTPUT_BYTES)
+                output[key.data] = (output[key.data] + chunk)[-MAX_OUTPUT_BYTES:]
                 if not chunk:
                     reading.unregister(key.fileobj)
-            if b"\n" in said["stdout"]:
-                return cast("dict[str, Any]", json.loads(said["stdout"].partition(b"\n")[0]))
+            if b"\n" in output["stdout"]:
+                return cast("dict[str, Any]", json.loads(output["stdout"].partition(b"\n")[0]))
     process.wait()
-    *_, last = ["", *said["stderr"].decode(errors="replace").splitlines()]
+    *_, last = ["", *output["stderr"].decode(errors="replace").splitlines()]
     raise NotStarted(last.removeprefix("hubbubd: ") or f"the hub ended at once; its log is {log}")
 
 
-def holder(directory: Path) -> int | None:
+def find_holder(directory: Path) -> int | None:
     """Return the process id of the hub that runs for a data directory; None if none does.
 
     It is sure: a hub holds a lock from its start to its end, and the system releases the lock of a killed one. Raises
@@ -174,9 +178,9 @@ def holder(directory: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        pid = numbers.whole_text(os.pread(lock, 20, 0).decode("ascii", "replace").strip(), LAST_PID)
+        pid = numbers.whole_text(os.pread(lock, 20, 0).decode("ascii", "replace").strip(), MAX_PID)
         # Look for the process first: a lock that is tried could stand in the way of a hub that starts.
-        if not pid or not _exists(pid):
+        if not pid or not _is_running(pid):
             return None
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -187,7 +191,7 @@ def holder(directory: Path) -> int | None:
     return None
 
 
-def _exists(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -197,29 +201,29 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def end(directory: Path, pid: int, *, now: bool = False) -> Iterator[float]:
-    """End the hub that `holder` has found; yield the seconds it has taken, now and then, until it has ended.
+def end_hub(directory: Path, pid: int, *, now: bool = False) -> Iterator[float]:
+    """End the hub that `find_holder` has found; yield the seconds it has taken, now and then, until it has ended.
 
     With `now` it gives calls under way no time. Raises NotEnded.
     """
-    began = told = time.monotonic()
-    hurry_at = began + HURRY_S if now else None
-    with _process(pid) as process:
+    began_at = last_report_at = time.monotonic()
+    second_signal_at = began_at + SECOND_SIGNAL_S if now else None
+    with _hold_process(pid) as process:
         # The process is held now: if it is still the hub, no other one can get its signals.
-        if process is None or holder(directory) != pid:
+        if process is None or find_holder(directory) != pid:
             return
         process.ask_to_end()
-        while not process.ended(POLL_S):
+        while not process.wait_for_end(POLL_S):
             at = time.monotonic()
-            if hurry_at is not None and at >= hurry_at:
+            if second_signal_at is not None and at >= second_signal_at:
                 process.ask_to_end()
-                hurry_at = None
-            if at - began > END_LIMIT_S:
-                words = f"the hub (process {pid}) still ends after {END_LIMIT_S:g} s; `kill -9 {pid}` ends it at once"
-                raise NotEnded(words)
-            if at - told >= TELL_S:
-                told = at
-                yield at - began
+                second_signal_at = None
+            if at - began_at > END_LIMIT_S:
+                message = f"the hub (process {pid}) still ends after {END_LIMIT_S:g} s; `kill -9 {pid}` ends it at once"
+                raise NotEnded(message)
+            if at - last_report_at >= REPORT_S:
+                last_report_at = at
+                yield at - began_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,16 +245,16 @@ class _Process:
         except PermissionError:
             raise NotEnded(f"the hub (process {self.pid}) belongs to another user, who can end it") from None
 
-    def ended(self, wait_s: float) -> bool:
+    def wait_for_end(self, wait_s: float) -> bool:
         """Wait so long, and return whether it has ended."""
         if self.handle is not None:
             return bool(select.select([self.handle], [], [], wait_s)[0])
         time.sleep(wait_s)
-        return not _exists(self.pid)
+        return not _is_running(self.pid)
 
 
 @contextmanager
-def _process(pid: int) -> Generator[_Process | None]:
+def _hold_process(pid: int) -> Generator[_Process | None]:
     """Yield a process; None if there is none."""
     if not hasattr(os, "pidfd_open"):
         yield _Process(pid, None)
@@ -266,27 +270,27 @@ def _process(pid: int) -> Generator[_Process | None]:
         os.close(handle)
 
 
-def answers(directory: Path) -> bool:
+def is_listening(directory: Path) -> bool:
     """Return whether something listens where the last hub of a data directory said it does; quick, and not certain."""
     try:
         address = json.loads((directory / "client.json").read_bytes())["address"]
         if address.startswith("unix:"):
-            with socket.socket(socket.AF_UNIX) as way:
-                way.settimeout(REACH_S)
-                way.connect(address.removeprefix("unix:"))
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(CONNECT_LIMIT_S)
+                client.connect(address.removeprefix("unix:"))
             return True
         host, _, port = address.rpartition(":")
         number = numbers.whole_text(port, numbers.LAST_PORT) or 0
-        with socket.create_connection((host.strip("[]"), number), REACH_S):
+        with socket.create_connection((host.strip("[]"), number), CONNECT_LIMIT_S):
             return True
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 
-def missing(directory: Path) -> bool:
+def is_missing(directory: Path) -> bool:
     """Return whether there is no hub for a data directory on this machine, and none that starts or ends."""
-    if answers(directory):
+    if is_listening(directory):
         return False
     with suppress(OSError):
-        return holder(directory) is None
+        return find_holder(directory) is None
     return False

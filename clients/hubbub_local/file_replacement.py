@@ -8,34 +8,34 @@ from pathlib import Path
 OWNER_ONLY = 0o600
 
 
-def put(file: Path, text: str, *, private: bool = False) -> Path | None:
+def replace_file(file: Path, text: str, *, private: bool = False) -> Path | None:
     """Replace a file's content and return where the old one is now; None if there was none. A link stays one.
 
     The rights stay as they were; a new file, and one that is to be `private`, is for its owner alone. Raises OSError.
     """
     raw = text.encode()  # fails before anything is made
     file = file.resolve()
-    there = file.exists()
-    backup = _backup(file) if there else None
+    existed = file.exists()
+    backup = _make_backup(file) if existed else None
     file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, fresh = tempfile.mkstemp(dir=file.parent)  # only its owner can read it
+    descriptor, new_file = tempfile.mkstemp(dir=file.parent)  # only its owner can read it
     try:
         with os.fdopen(descriptor, "wb") as output:
             output.write(raw)
             output.flush()
             os.fsync(output.fileno())
-        if there and not private:
-            shutil.copymode(file, fresh)
-        Path(fresh).replace(file)
+        if existed and not private:
+            shutil.copymode(file, new_file)
+        Path(new_file).replace(file)
     except BaseException:
-        Path(fresh).unlink(missing_ok=True)
+        Path(new_file).unlink(missing_ok=True)
         raise
     if backup is not None and private:
         backup.chmod(OWNER_ONLY)
     return backup
 
 
-def _backup(file: Path) -> Path:
+def _make_backup(file: Path) -> Path:
     """Copy a file to a name beside it that is free. Nobody but its owner can read the copy before it has its rights."""
     number = 0
     while True:

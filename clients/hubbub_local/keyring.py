@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 SERVICE: Final = "hubbub"
 """What the hub's secrets belong to, in the keyring."""
 
-MOST_OF_A_NAME: Final = 100
+MAX_PER_NAME: Final = 100
 """Secrets of one name that stay; one more takes the place of the first."""
 
 
@@ -17,7 +17,7 @@ class NoKeyring(Exception):
 class Keyring(Protocol):
     """Keeps secrets by name."""
 
-    def keep(self, name: str, secret: str) -> str:
+    def store_secret(self, name: str, secret: str) -> str:
         """Keep a secret, and return the reference to it for the configuration file. Raises NoKeyring.
 
         Another secret of that name stays, since another file may refer to it: this one then gets a number.
@@ -45,15 +45,15 @@ class _System:
     def __init__(self, library: Any) -> None:
         self._library = library
 
-    def keep(self, name: str, secret: str) -> str:
+    def store_secret(self, name: str, secret: str) -> str:
         try:
-            names = (name, *(f"{name}-{number}" for number in range(2, MOST_OF_A_NAME + 1)))
-            free = (each for each in names if self._library.get_password(SERVICE, each) in (None, secret))
-            own = next(free, name)
-            self._library.set_password(SERVICE, own, secret)
-            kept = self._library.get_password(SERVICE, own)
+            names = (name, *(f"{name}-{number}" for number in range(2, MAX_PER_NAME + 1)))
+            free_names = (each for each in names if self._library.get_password(SERVICE, each) in (None, secret))
+            free_name = next(free_names, name)
+            self._library.set_password(SERVICE, free_name, secret)
+            stored = self._library.get_password(SERVICE, free_name)
         except Exception as exc:  # noqa: BLE001 - as above
             raise NoKeyring(f"the keyring does not take it: {type(exc).__name__}") from None
-        if kept != secret:
+        if stored != secret:
             raise NoKeyring("the keyring has taken it, and does not give it back")
-        return f"${{keyring:{SERVICE}/{own}}}"
+        return f"${{keyring:{SERVICE}/{free_name}}}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hubbub_client.transport.discovery import content_of
-from hubbub_local.daemon import LOCK, holder
+from hubbub_local.daemon import LOCK, find_holder
 
 PROCESSES = Path("/proc")
 
@@ -22,34 +22,34 @@ class RunningHub:
     address: str | None
 
 
-def hubs() -> Iterator[RunningHub]:
+def find_hubs() -> Iterator[RunningHub]:
     """Yield the hubs that run; none where the system does not show open files (proc(5), /proc/PID/fd)."""
     for process in PROCESSES.glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is another user's
             for each in (process / "fd").iterdir():
                 path = each.readlink()
-                pid = holder(path.parent) if path.name == LOCK else None
+                pid = find_holder(path.parent) if path.name == LOCK else None
                 if pid is not None and str(pid) == process.name:
                     yield RunningHub(pid, path.parent, content_of(path.parent / "client.json").get("address"))
                     break
 
 
-def at_address_of(message: str) -> RunningHub | None:
+def find_hub_at_address(message: str) -> RunningHub | None:
     """Return the hub that listens at an address which a message names (HOST:PORT)."""
     ports = re.findall(r":(\d{1,5})\b", message)
-    return next((each for each in hubs() if each.address and each.address.rpartition(":")[2] in ports), None)
+    return next((each for each in find_hubs() if each.address and each.address.rpartition(":")[2] in ports), None)
 
 
-def advised(message: str, beside: str) -> str:
+def add_advice(message: str, beside_command: str) -> str:
     """Return why a hub was not started, with what to do if another one has its address.
 
-    `beside` is the command that starts it at a free one.
+    `beside_command` is the command that starts it at a free one.
     """
-    other = at_address_of(message) if "in use" in message else None
+    other = find_hub_at_address(message) if "in use" in message else None
     if other is None:
         return message
-    to = f"hubbub --data-dir {shlex.quote(str(other.data_dir))}"
+    command_start = f"hubbub --data-dir {shlex.quote(str(other.data_dir))}"
     return (
         f"{message}. A Hubbub has that address: process {other.pid}, its data in {other.data_dir}. "
-        f"`{to} status` reaches it, `{to} down` ends it; `{beside}` starts one beside it"
+        f"`{command_start} status` reaches it, `{command_start} down` ends it; `{beside_command}` starts one beside it"
     )

@@ -22,26 +22,31 @@ class Machine:
         """Return those of this process."""
         return cls(platform=sys.platform, home=Path.home(), environ=os.environ)
 
-    def applications(self, name: str) -> Path:
+    def application_dir(self, name: str) -> Path:
         """Return the directory of an application's settings."""
         return settings_directory(name, self.platform, self.home, self.environ)
 
 
-def config_file(at: Machine) -> Path:
+def find_config_file(at: Machine) -> Path:
     """Return the configuration file of a hub for which none is named."""
     return default_config_file(at.platform, at.home, at.environ)
 
 
-def data_dir(given: str | None) -> Path:
+def listed_config_files(environ: Mapping[str, str]) -> list[Path]:
+    """Return the configuration files that HUBBUBD_CONFIG names, as for `hubbubd`; none if it is not set."""
+    return [Path(each).expanduser() for each in environ.get("HUBBUBD_CONFIG", "").split(os.pathsep) if each]
+
+
+def find_data_dir(data_dir_option: str | None) -> Path:
     """Return the data directory: as given, else by HUBBUB_DATA_DIR, else the default one.
 
     Raises Unavailable if this user has no home directory.
     """
     from hubbub_client.transport.discovery import Where, client_file  # imported late, since it imports gRPC
 
-    return client_file(Where(data_dir=given)).parent
+    return client_file(Where(data_dir=data_dir_option)).parent
 
 
-def log_file(directory: Path) -> Path:
+def find_log_file(directory: Path) -> Path:
     """Return where a hub that runs in the background writes its log."""
     return directory / "hubbubd.log"

@@ -8,22 +8,26 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, cast
 
-SHORTEST: Final = 8
+MIN_SECRET_CHARS: Final = 8
 """Characters of the shortest secret that is recognised by anything but its name."""
 
-RANDOM_LENGTH: Final = 20
-RANDOM_BITS: Final = 3.5
+MIN_RANDOM_CHARS: Final = 20
+MIN_RANDOM_BITS_PER_CHAR: Final = 3.5
 """A text of so many characters, with so much entropy for each of them in bits, is random rather than written."""
 
 # Words of a name, as `_` and changes of case divide it.
-_NAMES: Final = frozenset(
+_SECRET_WORDS: Final = frozenset(
     {
         *("token", "secret", "password", "passwd", "passphrase", "pass", "pwd", "apikey", "credential", "credentials"),
         *("authorization", "cookie", "pat", "auth", "bearer", "dsn", "jwt"),
     }
 )
-_PAIRS: Final = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key")})
-_NOT_THESE: Final = frozenset({"file", "path", "url", "uri", "type", "name", "id", "dir", "host", "scheme", "env"})
+_SECRET_PAIRS: Final = frozenset(
+    {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key")}
+)
+_HARMLESS_LAST_WORDS: Final = frozenset(
+    {"file", "path", "url", "uri", "type", "name", "id", "dir", "host", "scheme", "env"}
+)
 """Words at a name's end that make it about a secret, not the secret: TOKEN_FILE, AUTH_TYPE."""
 
 _PLAIN: Final = re.compile(r"true|false|yes|no|on|off|none|null|[0-9]+|basic|oauth2?|bearer", re.IGNORECASE)
@@ -47,14 +51,14 @@ _PASSWORD_IN_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:([^/\s@]+)@
 _OPTION: Final = re.compile(r"(--?[A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 _REFERENCE: Final = re.compile(r"(?<!\$)\$\{")
 
-Way = tuple[str | int, ...]
+SpecPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A secret in a spec: `way` leads to its text, of which it is what follows `before`. `name` says what it is for."""
+    """A secret in a spec: `path` leads to its text, of which it is what follows `before`. `name` says its purpose."""
 
-    way: Way
+    path: SpecPath
     name: str
     value: str
     why: str
@@ -63,41 +67,43 @@ class Secret:
     @property
     def where(self) -> str:
         """The place in words, without the secret."""
-        key, *rest = self.way
+        key, *rest = self.path
         return f"{key} {self.name}" if key != "url" and rest else str(key)
 
 
-def secrets(spec: Mapping[str, Any]) -> list[Secret]:
+def find_secrets(spec: Mapping[str, Any]) -> list[Secret]:
     """Return the secrets of a spec in the hub's form, with the values as they are meant. Texts that refer are none."""
-    return [*_of_texts(spec, "env"), *_of_texts(spec, "headers"), *_of_args(spec), *_of_url(spec)]
+    return [*_find_in_texts(spec, "env"), *_find_in_texts(spec, "headers"), *_find_in_args(spec), *_find_in_url(spec)]
 
 
-def asked_for(spec: Mapping[str, Any], ids: Collection[str]) -> list[Way]:
+def find_prompted_paths(spec: Mapping[str, Any], ids: Collection[str]) -> list[SpecPath]:
     """Return the ways to the texts that have a value of these ids in them, which a person is asked for (`Ask`)."""
     marks = [f"${{input:{each}}}" for each in ids]
 
-    def has(text: object) -> bool:
+    def has_mark(text: object) -> bool:
         return isinstance(text, str) and any(mark in text for mark in marks)
 
-    found: list[Way] = [("url",)] if has(spec.get("url")) else []
-    found += [("args", at) for at, text in enumerate(cast("Sequence[str]", spec.get("args", ()))) if has(text)]
+    paths: list[SpecPath] = [("url",)] if has_mark(spec.get("url")) else []
+    paths += [
+        ("args", number) for number, text in enumerate(cast("Sequence[str]", spec.get("args", ()))) if has_mark(text)
+    ]
     for key in ("env", "headers"):
-        found += [(key, name) for name, text in cast("Mapping[str, str]", spec.get(key, {})).items() if has(text)]
-    return found
+        paths += [(key, name) for name, text in cast("Mapping[str, str]", spec.get(key, {})).items() if has_mark(text)]
+    return paths
 
 
-def secret_at(spec: Mapping[str, Any], way: Way) -> Secret:
+def make_prompted_secret(spec: Mapping[str, Any], path: SpecPath) -> Secret:
     """Return the text that a way leads to as a secret."""
     value: Any = spec
-    for part in way:
+    for part in path:
         value = value[part]
-    name = str(way[-1]) if way[0] != "args" else f"argument {cast('int', way[1]) + 1}"
-    return Secret(way=way, name=name, value=meant(str(value)), why="is asked for as a secret")
+    name = str(path[-1]) if path[0] != "args" else f"argument {cast('int', path[1]) + 1}"
+    return Secret(path=path, name=name, value=unescape(str(value)), why="is asked for as a secret")
 
 
-def replaced(spec: Mapping[str, Any], secret: Secret, reference: str) -> dict[str, Any]:
+def replace_secret(spec: Mapping[str, Any], secret: Secret, reference: str) -> dict[str, Any]:
     """Return a spec with a reference in place of a secret."""
-    key, *rest = secret.way
+    key, *rest = secret.path
     value = secret.before + reference
     if not rest:
         return {**spec, str(key): value}
@@ -114,11 +120,11 @@ def why_secret(name: str, value: str) -> str | None:
         return None
     bare = re.sub(r"^(bearer|basic|token)\s+", "", value.strip(), flags=re.IGNORECASE)
     for prefix, what in _PREFIXES.items():
-        if bare.startswith(prefix) and len(bare) > len(prefix) + SHORTEST:
+        if bare.startswith(prefix) and len(bare) > len(prefix) + MIN_SECRET_CHARS:
             return f"begins like {what}"
     if _PASSWORD_IN_URL.search(value):
         return "has a password in a url"
-    if _is_named_so(name) and not _PLAIN.fullmatch(bare) and not _is_place(value):
+    if _has_secret_name(name) and not _PLAIN.fullmatch(bare) and not _is_path_or_address(value):
         return "is named like a secret"
     if is_random(bare):
         return "looks random"
@@ -127,40 +133,47 @@ def why_secret(name: str, value: str) -> str | None:
 
 def is_random(value: str) -> bool:
     """Return whether a text is rather made by a machine than written: long, mixed, and without a pattern."""
-    if len(value) < RANDOM_LENGTH or not _RANDOM.fullmatch(value) or _UUID.fullmatch(value) or _is_place(value):
+    if (
+        len(value) < MIN_RANDOM_CHARS
+        or not _RANDOM.fullmatch(value)
+        or _UUID.fullmatch(value)
+        or _is_path_or_address(value)
+    ):
         return False
     digits = sum(each.isdigit() for each in value)
-    if not digits or digits == len(value) or max(map(len, re.split(r"[0-9+/=_-]+", value))) > RANDOM_LENGTH // 2 + 2:
+    if not digits or digits == len(value) or max(map(len, re.split(r"[0-9+/=_-]+", value))) > MIN_RANDOM_CHARS // 2 + 2:
         return False  # words, or a number
     if all(part.isalpha() or part.isdigit() for part in re.split(r"[+/=_-]+", value) if part):
         return False  # words and numbers
     counts = Counter(value)
     bits = -sum(count / len(value) * math.log2(count / len(value)) for count in counts.values())
-    return bits >= RANDOM_BITS
+    return bits >= MIN_RANDOM_BITS_PER_CHAR
 
 
-def _is_named_so(name: str) -> bool:
+def _has_secret_name(name: str) -> bool:
     words = [word.lower() for word in _WORDS.findall(name)]
-    if not words or words[-1] in _NOT_THESE:
+    if not words or words[-1] in _HARMLESS_LAST_WORDS:
         return False
     pairs = pairwise(words)
     return (
-        not _NAMES.isdisjoint(words) or not _PAIRS.isdisjoint(pairs) or (words[-1] == "key" and "public" not in words)
+        not _SECRET_WORDS.isdisjoint(words)
+        or not _SECRET_PAIRS.isdisjoint(pairs)
+        or (words[-1] == "key" and "public" not in words)
     )
 
 
-def _is_place(value: str) -> bool:
+def _is_path_or_address(value: str) -> bool:
     """Return whether a text is a path, or an address without a password."""
     return value.startswith(("/", "./", "../", "~/", "http://", "https://")) or value[1:3] in (":\\", ":/")
 
 
-def _of_texts(spec: Mapping[str, Any], key: str) -> Iterator[Secret]:
+def _find_in_texts(spec: Mapping[str, Any], key: str) -> Iterator[Secret]:
     for name, value in cast("Mapping[str, str]", spec.get(key, {})).items():
         if why := why_secret(name, value):
-            yield Secret(way=(key, name), name=name, value=meant(value), why=why)
+            yield Secret(path=(key, name), name=name, value=unescape(value), why=why)
 
 
-def _of_args(spec: Mapping[str, Any]) -> Iterator[Secret]:
+def _find_in_args(spec: Mapping[str, Any]) -> Iterator[Secret]:
     named = ""
     for number, arg in enumerate(cast("Sequence[str]", spec.get("args", ()))):
         option = _OPTION.fullmatch(arg)
@@ -174,18 +187,18 @@ def _of_args(spec: Mapping[str, Any]) -> Iterator[Secret]:
             named = ""
         if why := why_secret(name, value):
             plain = name.lstrip("-") or f"argument {number + 1}"
-            yield Secret(way=("args", number), name=plain, value=meant(value), why=why, before=before)
+            yield Secret(path=("args", number), name=plain, value=unescape(value), why=why, before=before)
 
 
-def _of_url(spec: Mapping[str, Any]) -> Iterator[Secret]:
+def _find_in_url(spec: Mapping[str, Any]) -> Iterator[Secret]:
     head, mark, query = str(spec.get("url", "")).partition("?")
     for pair in query.split("&") if mark else []:
         name, _, value = pair.partition("=")
         if why := why_secret(name, value):
-            yield Secret(way=("url",), name="url", value=meant(query), why=f"{name} {why}", before=f"{head}?")
+            yield Secret(path=("url",), name="url", value=unescape(query), why=f"{name} {why}", before=f"{head}?")
             return
 
 
-def meant(text: str) -> str:
+def unescape(text: str) -> str:
     """Return a text of the hub's form without references as it is meant."""
     return text.replace("$${", "${")

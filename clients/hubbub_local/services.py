@@ -20,7 +20,7 @@ LABEL: Final = "hubbub"
 PID: Final = re.compile(r'^MainPID=(\d+)$|"PID" = (\d+);', re.MULTILINE)
 """The process of a service, as `systemctl show` and `launchctl list` say it."""
 
-LIMIT_S: Final = 60.0
+COMMAND_LIMIT_S: Final = 60.0
 """Seconds for a program of the system."""
 
 Kind = Literal["systemd", "launchd"]
@@ -45,36 +45,36 @@ class UserService:
     """Whether it is a member of a fleet, which is told of its end, however it ends."""
 
 
-def kind(at: Machine) -> Kind:
+def find_service_kind(machine: Machine) -> Kind:
     """Return which services this system has. Raises NoServices."""
-    if at.platform == "darwin":
+    if machine.platform == "darwin":
         return "launchd"
-    if at.platform.startswith("linux") and shutil.which("systemctl", path=at.environ.get("PATH")):
+    if machine.platform.startswith("linux") and shutil.which("systemctl", path=machine.environ.get("PATH")):
         return "systemd"
     raise NoServices("this system has neither systemd nor launchd, so no service can be installed here")
 
 
-def file(at: Machine, which: Kind) -> Path:
+def find_service_file(machine: Machine, service_kind: Kind) -> Path:
     """Return where the file of the service belongs."""
-    if which == "launchd":
-        return at.home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
-    return at.applications("systemd") / "user" / UNIT
+    if service_kind == "launchd":
+        return machine.home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+    return machine.application_dir("systemd") / "user" / UNIT
 
 
-def content(service: UserService, which: Kind) -> bytes:
+def render_service_file(service: UserService, service_kind: Kind) -> bytes:
     """Return the file of the service. Raises ServiceFailed for a word that the system cannot be told."""
-    return _plist(service) if which == "launchd" else _unit(service).encode()
+    return _render_plist(service) if service_kind == "launchd" else _render_unit(service).encode()
 
 
-def _unit(service: UserService) -> str:
+def _render_unit(service: UserService) -> str:
     """Return a unit for the user manager.
 
     It confines the hub only as far as its MCP servers can live with: they are the person's own programs, need the home
     directory, and may compile code as they run.
     """
-    command = " ".join(_quoted(word, command=True) for word in service.words)
+    command = " ".join(_quote_for_unit(word, command=True) for word in service.words)
     post = f"# Others need not wait for the lease of a hub that was killed.\nExecStopPost=-{command} --release\n"
-    environ = "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in service.environ.items())
+    environ = "".join(f"Environment={_quote_for_unit(f'{name}={value}')}\n" for name, value in service.environ.items())
     return f"""\
 # Written by `hubbub service install`, which replaces it; `systemctl --user edit hubbub` keeps changes apart.
 [Unit]
@@ -105,7 +105,7 @@ WantedBy=default.target
 """
 
 
-def _quoted(word: str, *, command: bool = False) -> str:
+def _quote_for_unit(word: str, *, command: bool = False) -> str:
     """Return a word as systemd.syntax(7) quotes it, and with its specifiers and variables taken literally."""
     if any(not each.isprintable() for each in word):
         raise ServiceFailed(f"a unit of systemd cannot have {word!r}: it has a character that cannot be printed")
@@ -113,7 +113,7 @@ def _quoted(word: str, *, command: bool = False) -> str:
     return f'"{escaped.replace("$", "$$") if command else escaped}"'
 
 
-def _plist(service: UserService) -> bytes:
+def _render_plist(service: UserService) -> bytes:
     return plistlib.dumps(
         {
             "Label": LABEL,
@@ -128,10 +128,10 @@ def _plist(service: UserService) -> bytes:
     )
 
 
-def install(at: Machine, service: UserService) -> Path:
+def write_service_file(machine: Machine, service: UserService) -> Path:
     """Write the file of the service, replacing an older one; return its path. Raises ServiceFailed."""
-    which = kind(at)
-    path, text = file(at, which), content(service, which)
+    service_kind = find_service_kind(machine)
+    path, text = find_service_file(machine, service_kind), render_service_file(service, service_kind)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -142,114 +142,116 @@ def install(at: Machine, service: UserService) -> Path:
     return path
 
 
-def enable(at: Machine) -> None:
+def enable_service(machine: Machine) -> None:
     """Let the system start the service now, and whenever the person logs in. Raises ServiceFailed."""
-    if kind(at) == "launchd":
-        _launchctl("bootout", check=False)
-        _ran("launchctl", "bootstrap", _domain(), str(file(at, "launchd")))
+    if find_service_kind(machine) == "launchd":
+        _run_launchctl("bootout", check=False)
+        _run_checked("launchctl", "bootstrap", _launchd_domain(), str(find_service_file(machine, "launchd")))
         return
-    _ran("systemctl", "--user", "daemon-reload")
-    _ran("systemctl", "--user", "enable", UNIT)
-    _ran("systemctl", "--user", "restart", UNIT)
+    _run_checked("systemctl", "--user", "daemon-reload")
+    _run_checked("systemctl", "--user", "enable", UNIT)
+    _run_checked("systemctl", "--user", "restart", UNIT)
 
 
-def start(at: Machine) -> None:
+def start_service(machine: Machine) -> None:
     """Start the installed service. Raises ServiceFailed."""
-    installed(at)
-    if kind(at) == "launchd":
-        _launchctl("bootstrap", str(file(at, "launchd")), check=False)
-        _launchctl("kickstart")
+    find_installed_file(machine)
+    if find_service_kind(machine) == "launchd":
+        _run_launchctl("bootstrap", str(find_service_file(machine, "launchd")), check=False)
+        _run_launchctl("kickstart")
         return
-    _ran("systemctl", "--user", "start", UNIT)
+    _run_checked("systemctl", "--user", "start", UNIT)
 
 
-def stop(at: Machine) -> None:
+def stop_service(machine: Machine) -> None:
     """Stop the service until the next login. Raises ServiceFailed."""
-    installed(at)
-    if kind(at) == "launchd":
-        _launchctl("bootout")
+    find_installed_file(machine)
+    if find_service_kind(machine) == "launchd":
+        _run_launchctl("bootout")
         return
-    _ran("systemctl", "--user", "stop", UNIT)
+    _run_checked("systemctl", "--user", "stop", UNIT)
 
 
-def uninstall(at: Machine) -> Path:
+def uninstall_service(machine: Machine) -> Path:
     """Stop the service and remove its file; return its path. Raises ServiceFailed if there is none."""
-    path = installed(at)
-    if kind(at) == "launchd":
-        _launchctl("bootout", check=False)
-    elif reachable(at):
-        _ran("systemctl", "--user", "disable", "--now", UNIT, check=False)
+    path = find_installed_file(machine)
+    if find_service_kind(machine) == "launchd":
+        _run_launchctl("bootout", check=False)
+    elif is_manager_reachable(machine):
+        _run_checked("systemctl", "--user", "disable", "--now", UNIT, check=False)
     try:
         path.unlink()
     except OSError as error:
         raise ServiceFailed(f"{path} cannot be removed: {error.strerror}") from None
-    if kind(at) == "systemd" and reachable(at):
-        _ran("systemctl", "--user", "daemon-reload", check=False)
+    if find_service_kind(machine) == "systemd" and is_manager_reachable(machine):
+        _run_checked("systemctl", "--user", "daemon-reload", check=False)
     return path
 
 
-def status_command(at: Machine) -> list[str]:
+def make_status_command(machine: Machine) -> list[str]:
     """Return the command of the system that shows how the service is. Raises ServiceFailed."""
-    installed(at)
-    if kind(at) == "launchd":
-        return ["launchctl", "print", f"{_domain()}/{LABEL}"]
+    find_installed_file(machine)
+    if find_service_kind(machine) == "launchd":
+        return ["launchctl", "print", f"{_launchd_domain()}/{LABEL}"]
     return ["systemctl", "--user", "--no-pager", "status", UNIT]
 
 
-def log_command(at: Machine, log: Path, lines: int, *, follow: bool) -> list[str]:
+def make_log_command(machine: Machine, log: Path, lines: int, *, follow: bool) -> list[str]:
     """Return the command of the system that shows the last lines of the service's log. Raises ServiceFailed."""
-    installed(at)
-    if kind(at) == "launchd":
+    find_installed_file(machine)
+    if find_service_kind(machine) == "launchd":
         return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(log)]
     following = ["--follow"] if follow else ["--no-pager"]
     return ["journalctl", "--user-unit", UNIT, "--output", "cat", "--lines", str(lines), *following]
 
 
-def running(at: Machine) -> int | None:
+def find_service_pid(machine: Machine) -> int | None:
     """Return the process id of the service; None if it does not run, or the system does not say."""
-    if kind(at) == "launchd":
-        said = _run("launchctl", "list", LABEL).stdout
+    if find_service_kind(machine) == "launchd":
+        output = _run_command("launchctl", "list", LABEL).stdout
     else:
-        said = _run("systemctl", "--user", "show", "--property=MainPID", UNIT).stdout
-    found = PID.search(said)
-    return numbers.whole_text(found[1] or found[2]) or None if found else None
+        output = _run_command("systemctl", "--user", "show", "--property=MainPID", UNIT).stdout
+    pid_match = PID.search(output)
+    return numbers.whole_text(pid_match[1] or pid_match[2]) or None if pid_match else None
 
 
-def reachable(at: Machine) -> bool:
+def is_manager_reachable(machine: Machine) -> bool:
     """Return whether the system's service manager answers this person: not in a container, nor after `su`."""
-    if kind(at) == "launchd":
+    if find_service_kind(machine) == "launchd":
         return shutil.which("launchctl") is not None
-    return _run("systemctl", "--user", "show-environment").returncode == 0
+    return _run_command("systemctl", "--user", "show-environment").returncode == 0
 
 
-def installed(at: Machine) -> Path:
+def find_installed_file(machine: Machine) -> Path:
     """Return the file of the installed service. Raises ServiceFailed if there is none."""
-    path = file(at, kind(at))
+    path = find_service_file(machine, find_service_kind(machine))
     if not path.exists():
         raise ServiceFailed(f"no service is installed: there is no {path}; `hubbub service install` makes it")
     return path
 
 
-def _domain() -> str:
+def _launchd_domain() -> str:
     return f"gui/{os.getuid()}"
 
 
-def _launchctl(verb: str, *words: str, check: bool = True) -> None:
-    where = _domain() if verb == "bootstrap" else f"{_domain()}/{LABEL}"
-    _ran("launchctl", verb, where, *words, check=check)
+def _run_launchctl(verb: str, *words: str, check: bool = True) -> None:
+    where = _launchd_domain() if verb == "bootstrap" else f"{_launchd_domain()}/{LABEL}"
+    _run_checked("launchctl", verb, where, *words, check=check)
 
 
-def _ran(*words: str, check: bool = True) -> None:
-    done = _run(*words)
-    if check and done.returncode:
-        *_, said = ["", *(done.stderr or done.stdout).splitlines()]
-        raise ServiceFailed(f"`{' '.join(words)}` failed: {said or f'exit status {done.returncode}'}")
+def _run_checked(*command_line: str, check: bool = True) -> None:
+    process = _run_command(*command_line)
+    if check and process.returncode:
+        *_, message = ["", *(process.stderr or process.stdout).splitlines()]
+        raise ServiceFailed(f"`{' '.join(command_line)}` failed: {message or f'exit status {process.returncode}'}")
 
 
-def _run(*words: str) -> "subprocess.CompletedProcess[str]":
+def _run_command(*command_line: str) -> "subprocess.CompletedProcess[str]":
     try:
-        return subprocess.run(words, capture_output=True, text=True, check=False, timeout=LIMIT_S, errors="replace")  # noqa: S603
+        return subprocess.run(  # noqa: S603 - a program of the system, by its name
+            command_line, capture_output=True, text=True, check=False, timeout=COMMAND_LIMIT_S, errors="replace"
+        )
     except OSError as error:
-        raise ServiceFailed(f"{words[0]} cannot be started: {error.strerror}") from None
+        raise ServiceFailed(f"{command_line[0]} cannot be started: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise ServiceFailed(f"`{' '.join(words)}` did not end within {LIMIT_S:g} s") from None
+        raise ServiceFailed(f"`{' '.join(command_line)}` did not end within {COMMAND_LIMIT_S:g} s") from None

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hubbub_cli.commands.up import foreground
-from hubbub_local.daemon import log_of
+from hubbub_cli.commands.up import run_in_foreground
+from hubbub_local.daemon import find_log
 from hubbub_shared.legible import clean
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,14 +45,14 @@ async def main() -> int:
     command = [str(BIN / "hubbubd"), "--config", "docs/demo/hubbub.toml", "--data-dir", ".hubbub", *sys.argv[1:]]
     env = ENDPOINT | os.environ
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
-        return await foreground(command, _say_json, env=env, cwd=ROOT, aloud=False)
+        return await run_in_foreground(command, _say_json, env=env, cwd=ROOT, aloud=False)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--data-dir", default=".hubbub")
     parser.add_argument("--log-file", type=Path)
     options = parser.parse_known_args()[0]
-    log = options.log_file or log_of(str(ROOT / options.data_dir))
+    log = options.log_file or find_log(str(ROOT / options.data_dir))
     command += ["--log-file", str(log)]
-    return await foreground(command, lambda ready: _say_next(ready, log), env=env, cwd=ROOT)
+    return await run_in_foreground(command, lambda ready: _say_next(ready, log), env=env, cwd=ROOT)
 
 
 async def _say_json(ready: Mapping[str, Any]) -> None:

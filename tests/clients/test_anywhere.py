@@ -8,7 +8,7 @@ import pytest
 from typer import Context
 
 from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
-from hubbub_cli.syntax.root_options import is_shared, wants_json
+from hubbub_cli.syntax.root_options import is_from_root, wants_json
 
 from ..command_tree import whole
 
@@ -117,8 +117,8 @@ def test_an_option_of_a_command_wins_over_one_of_the_root_and_all_others_have_al
     ofroot = {name for each in root.params if each.expose_value for name in each.opts}
     for context in commands(root):
         params = context.command.get_params(context)
-        shared = {name for each in params if is_shared(each) for name in each.opts}
-        taken = {name for each in params if not is_shared(each) for name in each.opts}
+        shared = {name for each in params if is_from_root(each) for name in each.opts}
+        taken = {name for each in params if not is_from_root(each) for name in each.opts}
         assert context.parent is None or shared == ofroot - taken, context.command_path
         if context.parent is not None and ofroot & taken:
             own[context.command_path] = ofroot & taken

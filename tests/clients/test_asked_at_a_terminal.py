@@ -14,8 +14,8 @@ import typer
 from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, inbox_pb2
 from hubbub_cli.run.session import Settings
 from hubbub_cli.terminal import arguments, claimed_answer, live_call
-from hubbub_cli.terminal.answer import Left, ask, fill
-from hubbub_cli.terminal.prompts import choose
+from hubbub_cli.terminal.answer import FormLeft, ask_for_answer, fill_in_form
+from hubbub_cli.terminal.prompts import choose_letter
 from hubbub_client import connect
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.errors import FailedPrecondition
@@ -86,7 +86,7 @@ async def test_what_is_required_is_asked_for_until_there_is_a_value(
 ) -> None:
     person.types(*lines)
     with anyio.fail_after(LIMIT_S):
-        assert await fill(fields({"properties": {"it": shape}, "required": ["it"]}), {}, {}) == {"it": value}
+        assert await fill_in_form(fields({"properties": {"it": shape}, "required": ["it"]}), {}, {}) == {"it": value}
     assert person.sees.count("it") >= len(lines)
 
 
@@ -94,30 +94,34 @@ async def test_an_optional_field_is_left_out_by_enter_and_one_with_a_default_by_
     form = fields({"properties": {"a": {"type": "integer"}, "b": {"default": "x"}, "c": {"default": "y"}}})
     person.types("", "", "-")
     with anyio.fail_after(LIMIT_S):
-        assert await fill(form, {}, {}) == {"b": "x"}
+        assert await fill_in_form(form, {}, {}) == {"b": "x"}
     assert "a (integer, optional): b (optional) [x]: c (optional) [y]: " in person.sees
 
 
 async def test_an_object_is_asked_for_as_json(person: Person) -> None:
     person.types("{}")
     with anyio.fail_after(LIMIT_S):
-        assert await fill(fields({"properties": {"it": {"type": "object"}}, "required": ["it"]}), {}, {}) == {"it": {}}
+        assert await fill_in_form(fields({"properties": {"it": {"type": "object"}}, "required": ["it"]}), {}, {}) == {
+            "it": {}
+        }
     assert person.sees == "it (JSON): "
 
 
 async def test_numbers_that_may_be_chosen_are_typed_as_they_are(person: Person) -> None:
     person.types("10")
     with anyio.fail_after(LIMIT_S):
-        assert await fill(fields({"properties": {"it": {"type": "integer", "enum": [20, 10]}}}), {}, {}) == {"it": 10}
+        assert await fill_in_form(fields({"properties": {"it": {"type": "integer", "enum": [20, 10]}}}), {}, {}) == {
+            "it": 10
+        }
     assert person.sees.startswith("  20\n  10\n")
 
 
 @pytest.mark.parametrize("word", ["!d", "!decline", "!c", "!cancel", "!l", "!later"])
 async def test_a_form_is_left_in_any_of_its_fields(person: Person, word: str) -> None:
     person.types(word)
-    with anyio.fail_after(LIMIT_S), pytest.raises(Left) as left:
-        await fill(fields({"properties": {"a": {}}}), {}, {})
-    assert left.value.way == word[1]
+    with anyio.fail_after(LIMIT_S), pytest.raises(FormLeft) as left:
+        await fill_in_form(fields({"properties": {"a": {}}}), {}, {})
+    assert left.value.letter == word[1]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +141,7 @@ async def test_what_is_no_choice_is_asked_again_and_does_not_count_by_its_first_
 ) -> None:
     person.types(*lines)
     with anyio.fail_after(LIMIT_S):
-        assert await choose({"s": "[s]end it", "d": "[d]ecline", "c": "[c]ancel"}, default="s") == chosen
+        assert await choose_letter({"s": "[s]end it", "d": "[d]ecline", "c": "[c]ancel"}, default="s") == chosen
     assert person.sees.count("type s, d or c\n") == len(lines) - 1
 
 
@@ -149,7 +153,7 @@ async def test_a_call_whose_form_is_left_is_not_made_and_fails(hub: Any, person:
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
             with pytest.raises(typer.Exit) as left:
-                await arguments.resolve(client, settings(), "tool", "s", "order", (), form=False)
+                await arguments.resolve_arguments(client, settings(), "tool", "s", "order", (), form=False)
     assert left.value.exit_code == 1
     ended = "\n" if leaves == "\x04" else ""  # what a person types ends its line itself
     assert person.sees.endswith(f"count (integer): {ended}order was not called: the form was left\n")
@@ -163,7 +167,7 @@ async def test_where_an_answered_call_goes_on_it_is_said_how_to_watch_it_at_the_
         await anyio.sleep_forever()
 
     hub.streams["WatchCalls"] = watched
-    monkeypatch.setattr(claimed_answer, "RETURNS_S", 0)
+    monkeypatch.setattr(claimed_answer, "CALL_LIMIT_S", 0)
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     asked = inbox_pb2.PendingRequest(id="r1", call_id="c1", server="s", kind=1, state=2)
     hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked)
@@ -172,7 +176,7 @@ async def test_where_an_answered_call_goes_on_it_is_said_how_to_watch_it_at_the_
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
             answered: PendingRequest = await client.inbox.get("r1")
-            await claimed_answer.tell_answer(client, answered, given)
+            await claimed_answer.print_given_answer(client, answered, given)
     assert person.sees == "its call goes on: hubbub --data-dir /there --as ann calls watch c1\n"
 
 
@@ -190,7 +194,7 @@ async def test_only_what_the_hub_refuses_is_asked_for_again(hub: Any, person: Pe
     person.types("Ada", "99", "", "9", "")
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
-            await ask(client, await client.inbox.get("r1"), {})
+            await ask_for_answer(client, await client.inbox.get("r1"), {})
     assert hub.requests("AnswerPendingRequest")[-1].accept.content == b'{"name":"Ada","age":9}'
     assert person.sees.count("name (optional)") == 1
     assert "  age: too old\n" in person.sees
@@ -215,7 +219,7 @@ async def test_after_an_answer_a_person_sees_what_the_call_returned(
     monkeypatch.setattr(sys, "stdout", out)
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
-            await claimed_answer.tell_answer(client, await client.inbox.get("r1"), settings())
+            await claimed_answer.print_given_answer(client, await client.inbox.get("r1"), settings())
     assert out.getvalue().splitlines()[1:] == ["tools/call on s: completed", "One soup."]
 
 
@@ -225,7 +229,7 @@ async def test_a_question_that_somebody_declined_is_not_called_answered(hub: Any
     hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked)
     async with connect(data_dir=hub.data_dir) as client:
         with pytest.raises(FailedPrecondition, match="r1 is declined by ann"):
-            await claimed_answer.answered(client, await client.inbox.get("r1"), settings())
+            await claimed_answer.answer_and_report(client, await client.inbox.get("r1"), settings())
 
 
 async def test_a_call_does_not_wait_for_the_end_of_a_question_that_is_perhaps_of_another(
@@ -253,7 +257,7 @@ async def test_a_call_does_not_wait_for_the_end_of_a_question_that_is_perhaps_of
     hub.streams |= {"WatchCalls": calls, "WatchPendingRequests": inbox}
     hub.replies["CallMethod"] = result
     hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked)
-    monkeypatch.setattr(live_call, "LAST_NEWS_S", 100 * LIMIT_S)
+    monkeypatch.setattr(live_call, "LAST_QUESTIONS_LIMIT_S", 100 * LIMIT_S)
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
             assert await live_call.LiveCall(client, settings(json=True)).run("s", "m", None) == {}

@@ -115,7 +115,7 @@ def shown(words: list[str], data_dir: Any) -> str:
         try:
             ROOT.main(args=words, standalone_mode=False, prog_name="hubbub")
         except BaseException as error:
-            exit_status.end(error, as_json="--json" in words)
+            exit_status.report_error(error, as_json="--json" in words)
     return screen.getvalue()
 
 

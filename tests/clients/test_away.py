@@ -73,7 +73,7 @@ async def test_waiting_for_all_ends_when_those_that_are_left_are_not_tried_again
 
 
 async def test_waiting_says_now_and_then_for_what(hub: Any, typed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_news, "BEAT_S", 0.01)
+    monkeypatch.setattr(server_news, "WAIT_LINE_S", 0.01)
     shows(hub, server("slow", CONNECTING))
     hub.replies["ListServers"] = lambda _: server_pb2.ListServersResponse()
     ran = await typed("servers", "list", "--wait", "connected", "--timeout", "0.5")
@@ -106,15 +106,15 @@ async def test_a_call_of_a_server_that_is_away_says_why_and_goes_on_waiting(hub:
 
 def test_a_hub_that_has_the_address_is_named_with_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running = other_hubs.RunningHub(pid=4711, data_dir=tmp_path / "its data", address="127.0.0.1:7878")
-    monkeypatch.setattr(other_hubs, "hubs", lambda: iter([running]))
-    said = other_hubs.advised(
+    monkeypatch.setattr(other_hubs, "find_hubs", lambda: iter([running]))
+    said = other_hubs.add_advice(
         "cannot listen on 127.0.0.1:7878: Address already in use", "hubbub --data-dir /mine up -d"
     )
     assert f"process 4711, its data in {tmp_path}/its data" in said
     assert f"`hubbub --data-dir '{tmp_path}/its data' down` ends it" in said
     assert "`hubbub --data-dir /mine up -d` starts one beside it" in said
-    assert other_hubs.advised("cannot listen on 127.0.0.1:7879: Address already in use", "any").endswith("in use")
-    assert other_hubs.advised("there is no 7878", "any") == "there is no 7878"
+    assert other_hubs.add_advice("cannot listen on 127.0.0.1:7879: Address already in use", "any").endswith("in use")
+    assert other_hubs.add_advice("there is no 7878", "any") == "there is no 7878"
 
 
 @pytest.mark.usefixtures("processes")
@@ -126,7 +126,7 @@ def test_a_process_with_the_lock_of_a_data_directory_is_a_hub(tmp_path: Path) ->
     try:
         os.write(lock, str(os.getpid()).encode())
         fcntl.flock(lock, fcntl.LOCK_EX)
-        mine = [each for each in other_hubs.hubs() if each.data_dir == tmp_path]
+        mine = [each for each in other_hubs.find_hubs() if each.data_dir == tmp_path]
         assert mine == [other_hubs.RunningHub(os.getpid(), tmp_path, "127.0.0.1:1")]
     finally:
         os.close(lock)

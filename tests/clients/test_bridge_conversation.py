@@ -140,7 +140,7 @@ def test_a_host_that_starts_before_the_first_hub_gets_a_handshake_that_is_likely
 ) -> None:
     sides.says(request(1, "initialize", **{**HELLO, "protocolVersion": wanted}))
     assert (sides.told(), sides.waits) == ([], 1)
-    sides.talk.tire()
+    sides.talk.answer_from_cache()
     (said,) = sides.told()
     assert (said["result"]["protocolVersion"], said["result"]["serverInfo"]["name"]) == (given, "hubbub")
     assert said["result"]["capabilities"]["tools"] == {"listChanged": True}
@@ -151,7 +151,7 @@ def test_a_host_that_starts_before_the_first_hub_gets_a_handshake_that_is_likely
 
 def test_so_does_one_of_a_revision_without_a_handshake(sides: Sides) -> None:
     sides.says(request(1, "server/discover", **STATELESS))
-    sides.talk.tire()
+    sides.talk.answer_from_cache()
     (said,) = sides.told()
     assert "2026-07-28" in said["result"]["supportedVersions"]
     assert said["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["version"] == "0.1.0"
@@ -164,7 +164,7 @@ def test_without_a_hub_the_tools_are_those_it_listed_last_and_the_host_is_told_w
     later = Sides(tmp_path)
     later.says(request(1, "initialize", **HELLO), request(2, "tools/list"))
     later.told()
-    later.talk.tire()
+    later.talk.answer_from_cache()
     assert later.told() == [response(2, **TOOLS)]
     later.connect()
     assert [message["method"] for message in later.told()] == ["notifications/tools/list_changed"]
@@ -173,7 +173,7 @@ def test_without_a_hub_the_tools_are_those_it_listed_last_and_the_host_is_told_w
 
 def test_nothing_is_made_up_for_a_list_of_tools_that_nobody_knows(sides: Sides) -> None:
     sides.says(request(2, "tools/list"))
-    sides.talk.tire()
+    sides.talk.answer_from_cache()
     assert sides.told() == []
     sides.connect()
     assert [message["id"] for message in sides.heard()] == [2]
@@ -185,7 +185,7 @@ def test_a_list_is_waited_for_while_there_is_a_hub_however_slow(tmp_path: Path) 
     first.answers(response(1, **TOOLS))
     first.told()
     first.says(request(2, "tools/list"))
-    first.talk.tire()
+    first.talk.answer_from_cache()
     assert first.told() == []
 
 
@@ -329,7 +329,7 @@ def test_a_host_without_a_handshake_is_told_on_its_own_subscription(sides: Sides
     sides.told()
     sides.heard()
     sides.lose()
-    sides.talk.give_up("away")
+    sides.talk.fail_requests("away")
     sides.connect()
     assert sides.heard() == [listen]
     (changed,) = sides.told()
@@ -339,7 +339,7 @@ def test_a_host_without_a_handshake_is_told_on_its_own_subscription(sides: Sides
 
 def test_when_the_hub_stays_away_each_request_fails_with_what_to_do(sides: Sides) -> None:
     sides.says(request(1, "initialize", **HELLO), request(2, "tools/call", name="a"), request("3", "tools/list"))
-    sides.talk.give_up("start it")
+    sides.talk.fail_requests("start it")
     wrong = [(message["id"], message["error"]["code"], message["error"]["message"]) for message in sides.told()]
     assert wrong == [(2, -32000, "start it"), ("3", -32000, "start it")]
 

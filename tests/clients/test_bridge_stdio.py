@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_bridge.stdio import ROOM_BYTES, LineTooLong, LineWriter, hung_up, lines
+from hubbub_bridge.stdio import MAX_UNREAD_BYTES, LineTooLong, LineWriter, has_hung_up, read_lines
 
 LIMIT_S = 60
 
@@ -24,7 +24,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 async def all_of(descriptor: int, longest: int = 100) -> list[bytes | str]:
-    async with asyncio.timeout(LIMIT_S), aclosing(lines(descriptor, longest)) as found:
+    async with asyncio.timeout(LIMIT_S), aclosing(read_lines(descriptor, longest)) as found:
         return ["too long" if isinstance(line, LineTooLong) else line async for line in found]
 
 
@@ -58,8 +58,8 @@ async def test_more_than_a_pipe_holds_is_written_as_it_is_read_while_the_loop_go
     writing = asyncio.create_task(out.run())
     messages = [b"%d" % number * 100_000 for number in range(5)]
     for message in messages:
-        out.tell(message)
-    written = asyncio.create_task(out.written())
+        out.queue_line(message)
+    written = asyncio.create_task(out.wait_until_written())
     for _ in range(10):  # the pipe is full by now, and this goes on
         await asyncio.sleep(0)
     assert not written.done()
@@ -74,19 +74,19 @@ async def test_more_than_a_pipe_holds_is_written_as_it_is_read_while_the_loop_go
 
 async def test_there_is_no_room_for_more_than_a_host_can_be_expected_to_read(pipe: tuple[int, int]) -> None:
     out = LineWriter(pipe[1], lambda: None)
-    message = b"x" * (ROOM_BYTES // 4)
+    message = b"x" * (MAX_UNREAD_BYTES // 4)
     for _ in range(4):
-        out.tell(message)
-    await asyncio.wait_for(out.room(), LIMIT_S)
-    out.tell(message)
-    waiting = asyncio.create_task(out.room())
+        out.queue_line(message)
+    await asyncio.wait_for(out.wait_for_capacity(), LIMIT_S)
+    out.queue_line(message)
+    waiting = asyncio.create_task(out.wait_for_capacity())
     await asyncio.sleep(0)
     assert not waiting.done()
     writing = asyncio.create_task(out.run())
-    reading = asyncio.create_task(all_of(pipe[0], longest=ROOM_BYTES))
+    reading = asyncio.create_task(all_of(pipe[0], longest=MAX_UNREAD_BYTES))
     async with asyncio.timeout(LIMIT_S):
         await waiting
-        await out.written()
+        await out.wait_until_written()
     os.close(pipe[1])
     writing.cancel()
     assert await reading == [message] * 5
@@ -96,7 +96,7 @@ async def test_a_host_that_reads_no_more_has_left(pipe: tuple[int, int]) -> None
     left = asyncio.Event()
     out = LineWriter(pipe[1], left.set)
     os.close(pipe[0])
-    out.tell(b"x")
+    out.queue_line(b"x")
     async with asyncio.timeout(LIMIT_S):
         await out.run()
     assert left.is_set()
@@ -104,6 +104,6 @@ async def test_a_host_that_reads_no_more_has_left(pipe: tuple[int, int]) -> None
 
 async def test_a_host_has_left_even_if_its_last_lines_are_unread(pipe: tuple[int, int]) -> None:
     os.write(pipe[1], b"one\n")
-    assert not hung_up(pipe[0])
+    assert not has_hung_up(pipe[0])
     os.close(pipe[1])
-    assert hung_up(pipe[0])
+    assert has_hung_up(pipe[0])

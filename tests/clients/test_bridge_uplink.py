@@ -18,10 +18,10 @@ async def test_a_host_has_left_only_once_the_hub_was_told(breaks: bool) -> None:
         said.append(frame)
 
     outbox = Outbox()
-    outbox.put(b"{}", again=False)
+    outbox.queue_message(b"{}", again=False)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(outbox.write, say)
         if not breaks:
             outbox.leave()
-    assert outbox.left is not breaks
+    assert outbox.told_hub_of_end is not breaks
     assert [(list(frame.messages), frame.leave) for frame in said] == ([] if breaks else [([b"{}"], False), ([], True)])

@@ -40,12 +40,12 @@ PLAIN = (
 def test_a_server_is_read_back_and_the_text_before_it_is_kept_byte_for_byte(
     name: str, spec: dict[str, Any], comment: str
 ) -> None:
-    after = config_file.with_server(TEXT, name, spec, comment)
+    after = config_file.add_server(TEXT, name, spec, comment)
     assert after.startswith(TEXT)
     before = tomllib.loads(TEXT)
     assert tomllib.loads(after) == {**before, "servers": {**before["servers"], name: spec}}
     with pytest.raises(Unchangeable, match="already"):
-        config_file.with_server(after, name, spec)
+        config_file.add_server(after, name, spec)
 
 
 @given(
@@ -53,9 +53,9 @@ def test_a_server_is_read_back_and_the_text_before_it_is_kept_byte_for_byte(
     PLAIN,
 )
 def test_a_value_is_read_back_and_all_other_lines_are_kept(key: str, value: Any) -> None:
-    after = config_file.with_value(TEXT, key, value)
+    after = config_file.set_value(TEXT, key, value)
     found: Any = tomllib.loads(after)
-    for part in config_file.parts(key):
+    for part in config_file.split_key(key):
         found = found[part]
     assert found == value
     kept = [line for line in TEXT.splitlines() if "command" not in line]
@@ -65,7 +65,7 @@ def test_a_value_is_read_back_and_all_other_lines_are_kept(key: str, value: Any)
 
 @given(PLAIN)
 def test_what_a_value_replaces_takes_its_comment_along(value: Any) -> None:
-    after = config_file.with_value(TEXT, "hub.log_level", value)
+    after = config_file.set_value(TEXT, "hub.log_level", value)
     assert [line for number, line in enumerate(after.split("\n")) if number != 2] == [
         line for number, line in enumerate(TEXT.split("\n")) if number != 2
     ]
@@ -84,7 +84,7 @@ def test_what_a_value_replaces_takes_its_comment_along(value: Any) -> None:
     ],
 )
 def test_a_server_finds_its_place_however_servers_are_written(text: str) -> None:
-    after = config_file.with_server(text, "b", {"command": "y", "env": {"K": "v"}})
+    after = config_file.add_server(text, "b", {"command": "y", "env": {"K": "v"}})
     assert tomllib.loads(after)["servers"]["b"] == {"command": "y", "env": {"K": "v"}}
     assert tomllib.loads(after)["servers"].keys() >= tomllib.loads(text).get("servers", {}).keys()
 
@@ -105,20 +105,20 @@ def test_a_server_finds_its_place_however_servers_are_written(text: str) -> None
     ],
 )
 def test_a_value_is_toml_or_else_the_text_itself(typed: str, value: Any) -> None:
-    assert config_file.value_of(typed) == value
+    assert config_file.parse_value(typed) == value
 
 
 @pytest.mark.parametrize("key", ["", ".", "a..b", "a = 1\nb", "a b", "[a]", "a.", "# a"])
 def test_a_key_that_is_none_is_refused(key: str) -> None:
     with pytest.raises(Unchangeable, match="is no key"):
-        config_file.with_value("", key, 1)
+        config_file.set_value("", key, 1)
 
 
 def test_nothing_can_be_put_into_a_value() -> None:
     with pytest.raises(Unchangeable, match="log_level is a value"):
-        config_file.with_value(TEXT, "hub.log_level.x", 1)
+        config_file.set_value(TEXT, "hub.log_level.x", 1)
     with pytest.raises(Unchangeable, match="not TOML"):
-        config_file.with_value("a = = 1", "b", 1)
+        config_file.set_value("a = = 1", "b", 1)
 
 
 def test_what_is_shown_has_no_secret() -> None:
@@ -137,35 +137,35 @@ url = "https://x.example/mcp?api_key=s3cretword"
 headers = { X = "s3cretword" }
 oauth = { client_id = "me", client_secret = "s3cretword", private_key = "${file:/k}" }
 """
-    shown = config_file.masked(text)
+    shown = config_file.mask_secrets(text)
     assert "s3cretword" not in str(shown)
     assert shown["servers"]["a"]["args"] == ["--token", MASK, "--ref=${T}", "plain"]
     assert shown["servers"]["a"]["env"]["REF"] == "${TOKEN}"
     assert shown["notify"] == {"urls": [MASK, "${NOTIFY_URL}"], "after_s": 5}
     assert shown["store"] == {"url": MASK}
     assert shown["servers"]["b"]["oauth"] == {"client_id": "me", "client_secret": MASK, "private_key": "${file:/k}"}
-    assert tomllib.loads(config_file.dumps(shown)) == shown
-    queried = config_file.masked('[store]\nurl = "postgresql://db/hub?user=me&password=s3cretword"')
+    assert tomllib.loads(config_file.render_config(shown)) == shown
+    queried = config_file.mask_secrets('[store]\nurl = "postgresql://db/hub?user=me&password=s3cretword"')
     assert queried == {"store": {"url": f"postgresql://db/hub?{MASK}"}}
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
-    assert config_file.read(tmp_path / "none.toml") == ""
+    assert config_file.read_config(tmp_path / "none.toml") == ""
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(Unchangeable, match="only a file of TOML"):
-        config_file.read(tmp_path / "x.json")
+        config_file.read_config(tmp_path / "x.json")
     (tmp_path / "x.toml").write_bytes(b"\xff")
     with pytest.raises(Unchangeable, match="UTF-8"):
-        config_file.read(tmp_path / "x.toml")
+        config_file.read_config(tmp_path / "x.toml")
 
 
 def test_a_file_is_replaced_whole_for_its_owner_alone_with_a_copy_of_the_old_one(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "hubbub.toml"
-    assert file_replacement.put(file, "a = 1\r\n", private=True) is None
+    assert file_replacement.replace_file(file, "a = 1\r\n", private=True) is None
     file.chmod(0o644)
     linked = tmp_path / "link.toml"
     linked.symlink_to(file)
-    backup = file_replacement.put(linked, "a = 2\n", private=True)
+    backup = file_replacement.replace_file(linked, "a = 2\n", private=True)
     assert (linked.is_symlink(), file.read_text(), file.stat().st_mode & 0o777) == (True, "a = 2\n", 0o600)
     assert backup == file.with_name("hubbub.toml.bak")
     assert (backup.read_bytes(), backup.stat().st_mode & 0o777) == (b"a = 1\r\n", 0o600)
@@ -186,7 +186,7 @@ def test_a_copy_of_a_file_can_be_read_by_its_owner_alone_while_it_is_made_and_is
 
     monkeypatch.setattr(file_replacement.shutil, "copystat", failing)
     with pytest.raises(OSError, match="No space"):
-        file_replacement.put(file, "a = 2\n", private=True)
+        file_replacement.replace_file(file, "a = 2\n", private=True)
     assert (modes, file.read_text(), [*tmp_path.iterdir()]) == ([0o600], "a = 1\n", [file])
 
 
@@ -194,5 +194,5 @@ def test_a_text_that_no_file_can_have_leaves_nothing_behind(tmp_path: Path) -> N
     file = tmp_path / "hubbub.toml"
     file.write_text("a = 1\n")
     with pytest.raises(UnicodeEncodeError):
-        file_replacement.put(file, "a = '\ud83d'")
+        file_replacement.replace_file(file, "a = '\ud83d'")
     assert (file.read_text(), [*tmp_path.iterdir()]) == ("a = 1\n", [file])

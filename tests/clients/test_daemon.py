@@ -33,22 +33,22 @@ def test_the_lock_is_that_of_the_store() -> None:
 
 
 def test_the_hub_is_the_process_that_holds_the_lock(held: Path) -> None:
-    assert daemon.holder(held) == os.getpid()
-    assert not daemon.missing(held)
+    assert daemon.find_holder(held) == os.getpid()
+    assert not daemon.is_missing(held)
 
 
 @pytest.mark.parametrize("content", ["", "not a number", "0x1", "-5", "OWN\n", "999999999\n", "9" * 20])
 def test_a_lock_that_nobody_holds_is_no_hub_whatever_it_says(content: str, tmp_path: Path) -> None:
     (tmp_path / daemon.LOCK).write_text(content.replace("OWN", str(os.getpid())))
-    assert daemon.holder(tmp_path) is None
-    assert daemon.missing(tmp_path)
+    assert daemon.find_holder(tmp_path) is None
+    assert daemon.is_missing(tmp_path)
 
 
 def test_without_a_directory_there_is_no_hub(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for directory in (tmp_path / "nowhere", tmp_path / "file"):
-        assert daemon.holder(directory) is None
-        assert daemon.missing(directory)
+        assert daemon.find_holder(directory) is None
+        assert daemon.is_missing(directory)
 
 
 def test_a_process_that_is_not_the_hub_any_more_gets_no_signal(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_process_that_is_not_the_hub_any_more_gets_no_signal(tmp_path: Path) -
     (tmp_path / daemon.LOCK).write_text(f"{os.getpid()}\n")
     before = signal.signal(signal.SIGTERM, refuse)
     try:
-        assert [*daemon.end(tmp_path, os.getpid())] == []
+        assert [*daemon.end_hub(tmp_path, os.getpid())] == []
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -69,8 +69,8 @@ def test_a_hub_that_listens_is_not_missing(kind: str, tmp_path: Path) -> None:
         listening.bind(("127.0.0.1", 0) if kind == "tcp" else str(tmp_path / "sock"))
         listening.listen()
         client_file(tmp_path, f"127.0.0.1:{listening.getsockname()[1]}" if kind == "tcp" else f"unix:{tmp_path}/sock")
-        assert not daemon.missing(tmp_path)
-    assert daemon.missing(tmp_path)
+        assert not daemon.is_missing(tmp_path)
+    assert daemon.is_missing(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_hub_that_listens_is_not_missing(kind: str, tmp_path: Path) -> None:
 )
 def test_an_address_that_is_none_is_no_hub(address: object, tmp_path: Path) -> None:
     client_file(tmp_path, address)
-    assert daemon.missing(tmp_path)
+    assert daemon.is_missing(tmp_path)
 
 
 def test_the_data_directory_is_named_to_the_hub_only_where_somebody_named_it(
@@ -86,11 +86,11 @@ def test_the_data_directory_is_named_to_the_hub_only_where_somebody_named_it(
 ) -> None:
     """Else the hub's own configuration may name it."""
     monkeypatch.delenv("HUBBUB_DATA_DIR", raising=False)
-    assert "--data-dir" not in daemon.command(None)
-    assert daemon.command("here")[1:] == ["--data-dir", "here"]
+    assert "--data-dir" not in daemon.make_command(None)
+    assert daemon.make_command("here")[1:] == ["--data-dir", "here"]
     monkeypatch.setenv("HUBBUB_DATA_DIR", "there")
-    assert daemon.command(None)[1:] == ["--data-dir", "there"]
-    words = daemon.command("here", log=tmp_path, config=["a.toml", "b.json"], listen="127.0.0.1:0")
+    assert daemon.make_command(None)[1:] == ["--data-dir", "there"]
+    words = daemon.make_command("here", log=tmp_path, config=["a.toml", "b.json"], listen="127.0.0.1:0")
     files, place = ["--config", "a.toml", "--config", "b.json"], ["--data-dir", "here", "--listen", "127.0.0.1:0"]
     assert words[1:] == [*files, *place, "--log-file", str(tmp_path)]
 
@@ -99,12 +99,12 @@ def test_the_log_is_in_the_data_directory_unless_the_environment_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HUBBUBD_LOG_FILE", raising=False)
-    assert daemon.log_of(str(tmp_path)) == tmp_path / "hubbubd.log"
+    assert daemon.find_log(str(tmp_path)) == tmp_path / "hubbubd.log"
     monkeypatch.setenv("HUBBUBD_LOG_FILE", "~/hub.log")
-    assert daemon.log_of(str(tmp_path)) == Path.home() / "hub.log"
+    assert daemon.find_log(str(tmp_path)) == Path.home() / "hub.log"
 
 
 def test_a_daemon_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "program", lambda: None)
+    monkeypatch.setattr(daemon, "find_program", lambda: None)
     with pytest.raises(daemon.NotStarted, match="hubbubd is not installed"):
-        daemon.command(None)
+        daemon.make_command(None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hubbub_cli.run.session import CONNECT_TIMEOUT_S, Settings
+from hubbub_cli.run.session import DEFAULT_CONNECT_TIMEOUT_S, Settings
 from hubbub_client import hub
 from hubbub_client.errors import Unavailable
 from hubbub_client.transport.discovery import Where, default_data_dir, discover, mcp_url
@@ -87,7 +87,7 @@ def test_a_command_waits_for_a_hub_if_it_is_endless_or_told_how_long(
     connected: dict[str, Any] = {}
     monkeypatch.setattr(hub, "connect", lambda *_, **options: connected.update(options))
     Settings(**OPTIONS, json=False, connect_timeout_s=given).connect(patient=patient)
-    assert (connected["patient"], connected["connect_timeout_s"]) == (waits, given or CONNECT_TIMEOUT_S)
+    assert (connected["patient"], connected["connect_timeout_s"]) == (waits, given or DEFAULT_CONNECT_TIMEOUT_S)
 
 
 def test_the_file_of_another_user_is_refused_unless_it_is_the_superuser_s(

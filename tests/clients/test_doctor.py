@@ -16,13 +16,13 @@ from .test_cli_words import listed
 
 
 def seen(directory: Path) -> dict[str, checks.Checked]:
-    return {each.finding.about: each for each in checks.data_directory(directory)}
+    return {each.finding.about: each for each in checks.check_data_directory(directory)}
 
 
 async def alone(directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, checks.Checked]:
     """What is found when no hub answers, but for its configuration: `hubbubd` is not asked."""
     monkeypatch.setattr(checks, "find_spec", lambda _: None)
-    return {each.finding.about: each async for each in checks.without_hub(directory)}
+    return {each.finding.about: each async for each in checks.check_without_hub(directory)}
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
@@ -49,7 +49,7 @@ def test_a_directory_that_others_can_look_into_is_closed(tmp_path: Path) -> None
 
 def test_a_directory_that_is_not_there_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     missing = tmp_path / "a" / "b"
-    (found,) = checks.data_directory(missing)
+    (found,) = checks.check_data_directory(missing)
     assert found.repair is not None
     found.repair.do()
     assert missing.stat().st_mode & 0o777 == 0o700
@@ -58,9 +58,9 @@ def test_a_directory_that_is_not_there_is_made_for_its_owner_alone(tmp_path: Pat
 def test_what_cannot_be_repaired_is_only_said(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    (found,) = checks.data_directory(file)
+    (found,) = checks.check_data_directory(file)
     assert (found.finding.verdict, found.repair) == ("fail", None)
-    (found,) = checks.data_directory(file / "below")
+    (found,) = checks.check_data_directory(file / "below")
     assert (found.finding.verdict, found.repair) == ("warn", None)
 
 

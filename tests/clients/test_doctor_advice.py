@@ -21,8 +21,8 @@ def test_in_a_container_the_doctor_names_the_image_that_has_the_command(
     monkeypatch: pytest.MonkeyPatch, flags: int, command: str, words: str
 ) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_flag=flags))
-    assert words in (doctor._installing(command) or "")
+    assert words in (doctor._advise_on_command(command) or "")
 
 
 def test_what_the_doctor_does_not_know_is_advised_on_in_general() -> None:
-    assert doctor._installing("something") is None
+    assert doctor._advise_on_command("something") is None

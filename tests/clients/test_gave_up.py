@@ -1,6 +1,6 @@
 """What people read of a server that the hub has given up on."""
 
-from hubbub_cli.output.printer import COLUMNS, trouble
+from hubbub_cli.output.printer import COLUMNS, describe_trouble
 from hubbub_client import Fault
 from hubbub_client.data.records import Server
 
@@ -39,5 +39,5 @@ def test_a_server_that_was_given_up_says_so_and_what_to_type() -> None:
 
 
 def test_a_server_that_is_tried_again_says_no_more_than_what_is_wrong() -> None:
-    assert trouble(server(gave_up=False)) == "CONNECTION_REFUSED: nothing is there"
-    assert trouble(server(gave_up=False, error=None)) == ""
+    assert describe_trouble(server(gave_up=False)) == "CONNECTION_REFUSED: nothing is there"
+    assert describe_trouble(server(gave_up=False, error=None)) == ""

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub_local.hosts import jsonc
-from hubbub_local.hosts.files import change
+from hubbub_local.hosts.files import change_entries
 
 ZED = """// Zed settings
 {
@@ -30,7 +30,7 @@ ZED = """// Zed settings
 def test_an_entry_is_set_beside_comments_and_a_comma_too_many(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text(ZED)
-    change(file, "context_servers", {"hubbub": {"command": "h", "args": ["mcp"]}})
+    change_entries(file, "context_servers", {"hubbub": {"command": "h", "args": ["mcp"]}})
     after = file.read_text()
     assert json5.loads(after) == {
         "theme": "One Dark",
@@ -47,10 +47,10 @@ def test_an_entry_is_set_beside_comments_and_a_comma_too_many(tmp_path: Path) ->
 def test_entries_are_taken_out_and_what_stands_beside_them_stays(tmp_path: Path) -> None:
     file = tmp_path / "opencode.jsonc"
     file.write_text(ZED)
-    change(file, "context_servers", {"c": None, "hubbub": {"command": "h"}, "nobody": None})
+    change_entries(file, "context_servers", {"c": None, "hubbub": {"command": "h"}, "nobody": None})
     assert [*json5.loads(file.read_text())["context_servers"]] == ["a", "hubbub"]
-    change(file, "context_servers", {"a": None})
-    change(file, "context_servers", {"hubbub": None})
+    change_entries(file, "context_servers", {"a": None})
+    change_entries(file, "context_servers", {"hubbub": None})
     after = file.read_text()
     assert json5.loads(after) == {"theme": "One Dark", "context_servers": {}}
     assert '"theme": "One Dark", // dark' in after
@@ -68,12 +68,12 @@ def test_entries_are_taken_out_of_tables_too(name: str, before: str, read: Any, 
     file.write_text(before)
     expected = read(before)
     del expected["s"]["b.c"]
-    changed, backup = change(file, "s", {"b.c": None})
+    changed, backup = change_entries(file, "s", {"b.c": None})
     assert changed
     assert read(file.read_text()) == expected
     assert backup is not None
     assert backup.read_text() == before
-    change(file, "s", {"a": None})
+    change_entries(file, "s", {"a": None})
     assert read(file.read_text()).get("s", {}) == {}
     assert read(file.read_text())["t"] == {"y": 3}
 
@@ -82,11 +82,11 @@ def test_a_file_with_a_token_is_for_its_owner_alone_and_so_is_its_copy(tmp_path:
     file = tmp_path / "mcp.json"
     file.write_text("{}")
     file.chmod(0o644)
-    _, backup = change(file, "servers", {"hubbub": {"url": "x"}}, private=True)
+    _, backup = change_entries(file, "servers", {"hubbub": {"url": "x"}}, private=True)
     assert backup is not None
     assert [each.stat().st_mode & 0o777 for each in (file, backup)] == [0o600, 0o600]
     file.chmod(0o644)
-    assert change(file, "servers", {"hubbub": {"url": "x"}}, private=True) == (False, None)
+    assert change_entries(file, "servers", {"hubbub": {"url": "x"}}, private=True) == (False, None)
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -111,4 +111,4 @@ def test_whatever_names_and_values_there_are_the_text_says_what_is_wanted(
     entries = {**changes, **dict.fromkeys(gone)}
     kept = {name: entry for name, entry in before.items() if name not in entries}
     wanted = kept | {name: entry for name, entry in entries.items() if entry is not None}
-    assert json.loads(jsonc.changed(text, "servers", entries)) == {**root, "servers": wanted}
+    assert json.loads(jsonc.change_members(text, "servers", entries)) == {**root, "servers": wanted}

@@ -11,10 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub_local.hosts import servers
-from hubbub_local.hosts.imports import MAX_SHOWN, Imported, answered, imported, is_hub, named_apart, shown
-from hubbub_local.hosts.offers import Offer, everywhere, of_file, offers, variables
+from hubbub_local.hosts.imports import (
+    MAX_SHOWN,
+    Imported,
+    describe_target,
+    fill_in_values,
+    give_unique_names,
+    import_server,
+    is_hub,
+)
+from hubbub_local.hosts.offers import Offer, find_all_servers, find_servers_of_file, make_offers, read_variables
 from hubbub_local.hosts.servers import FoundServer, ServerTable, Trouble
-from hubbub_local.hosts.texts import Surround
+from hubbub_local.hosts.texts import TextEnvironment
 from hubbub_local.platform_dirs import Machine
 
 from .host_homes import FILES, SECRET, planted
@@ -25,8 +33,8 @@ ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 ENVIRON = {"PORT": "80", "DOCS_HOME": "/d"}
 
 
-def around(home: Path, **environ: str) -> Surround:
-    return Surround(home=home, environ={**ENVIRON, **environ}, read=variables)
+def around(home: Path, **environ: str) -> TextEnvironment:
+    return TextEnvironment(home=home, environ={**ENVIRON, **environ}, read=read_variables)
 
 
 def at(home: Path) -> Machine:
@@ -34,7 +42,7 @@ def at(home: Path) -> Machine:
 
 
 def listed(home: Path, folder: Path, configured: Mapping[str, Any] | None = None) -> tuple[list[Offer], list[Trouble]]:
-    return offers(everywhere(at(home), folder), around(home), configured or {})
+    return make_offers(find_all_servers(at(home), folder), around(home), configured or {})
 
 
 def entry(found: Any, references: Any = "none", folder: Path | None = None, **more: Any) -> Imported:
@@ -42,7 +50,7 @@ def entry(found: Any, references: Any = "none", folder: Path | None = None, **mo
     place = ServerTable(
         host="x", title="X", file=Path("/h/x.json"), section=("s",), folder=folder, references=references
     )
-    return imported(FoundServer(place=place, name="one", entry=found, **more), around(Path("/h")))
+    return import_server(FoundServer(place=place, name="one", entry=found, **more), around(Path("/h")))
 
 
 @pytest.fixture
@@ -206,7 +214,7 @@ def test_a_file_with_very_many_servers_is_cut_and_says_so(tmp_path: Path) -> Non
     many = {"mcpServers": {f"s{number}": {"command": f"c{number}"} for number in range(1005)}}
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps(many))
-    found, troubles = offers(of_file(at(tmp_path), tmp_path, file), around(tmp_path), {})
+    found, troubles = make_offers(find_servers_of_file(at(tmp_path), tmp_path, file), around(tmp_path), {})
     assert (len(found), "1005 servers" in troubles[0].why) == (1000, True)
 
 
@@ -263,20 +271,20 @@ def test_what_is_said_of_a_server_is_bounded_whatever_it_has() -> None:
 
 
 def test_in_the_home_the_files_of_the_person_are_not_those_of_the_folder_as_well(home: Path) -> None:
-    everything = [each for each in everywhere(at(home), home) if isinstance(each, FoundServer)]
+    everything = [each for each in find_all_servers(at(home), home) if isinstance(each, FoundServer)]
     files = [each.place.file for each in everything if each.name in ("linear", "docs")]
     assert files == [home / ".cursor/mcp.json", home / ".codex/config.toml"]
 
 
 def test_a_file_that_is_named_is_read_as_that_of_its_host(home: Path) -> None:
     for name in (".claude.json", ".codex/config.toml", ".config/Claude/claude_desktop_config.json"):
-        own = [each for each in everywhere(at(home), home / "work") if each.place.file == home / name]
+        own = [each for each in find_all_servers(at(home), home / "work") if each.place.file == home / name]
         assert own
-        assert of_file(at(home), home / "work", home / name) == own
+        assert find_servers_of_file(at(home), home / "work", home / name) == own
     elsewhere = home / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / ".mcp.json").write_text(json.dumps({"mcpServers": {"a": {"command": "./a"}}}))
-    (found,) = offers(of_file(at(home), home / "work", elsewhere / ".mcp.json"), around(home), {})[0]
+    (found,) = make_offers(find_servers_of_file(at(home), home / "work", elsewhere / ".mcp.json"), around(home), {})[0]
     assert found.server.spec == {"command": "./a", "cwd": str(elsewhere)}
 
 
@@ -293,7 +301,7 @@ def test_a_file_that_is_named_is_read_as_that_of_its_host(home: Path) -> None:
 )
 def test_the_time_that_a_host_gives_a_server_is_taken_over_within_bounds(given: Any, limits: Any) -> None:
     place = ServerTable(host="claude-code", title="X", file=Path("/h/x.json"), section=("s",))
-    taken = imported(FoundServer(place=place, name="one", entry={"command": "x", **given}), around(Path("/h")))
+    taken = import_server(FoundServer(place=place, name="one", entry={"command": "x", **given}), around(Path("/h")))
     assert taken.spec == {"command": "x", **limits}
     assert (len(taken.notes) == 1) is (not limits)
 
@@ -302,7 +310,7 @@ def test_the_time_that_a_host_gives_a_server_is_taken_over_within_bounds(given: 
 def test_a_value_of_env_that_names_a_variable_stands_for_it_where_the_host_says_so(host: str, bare: str) -> None:
     place = ServerTable(host=host, title="X", file=Path("/h/x.json"), section=("s",), references="dollar")
     written = {"command": "x", "args": ["PORT", "$PORT"], "env": {"A": "PORT", "B": "$PORT", "C": "OTHER"}}
-    taken = imported(FoundServer(place=place, name="one", entry=written), around(Path("/h")))
+    taken = import_server(FoundServer(place=place, name="one", entry=written), around(Path("/h")))
     assert taken.spec is not None
     assert taken.spec["args"] == ["PORT", "${PORT}"]
     assert taken.spec["env"] == {"A": bare, "B": "${PORT}", "C": "OTHER"}
@@ -334,8 +342,8 @@ def test_the_hub_itself_is_left_out_however_it_is_started() -> None:
 def test_answers_take_the_place_of_what_is_asked_for() -> None:
     key = {"key": {"id": "key", "type": "promptString"}}
     taken = entry({"command": "x", "args": ["--k=${input:key}", "$"]}, "editor", inputs=key)
-    assert answered(taken, {}).asks
-    done = answered(taken, {"key": "a$${b}"})
+    assert fill_in_values(taken, {}).asks
+    done = fill_in_values(taken, {"key": "a$${b}"})
     assert (done.spec, done.asks) == ({"command": "x", "args": ["--k=a$${b}", "$"]}, ())
 
 
@@ -343,9 +351,9 @@ def test_names_are_made_fit_and_different() -> None:
     place = ServerTable(host="cursor", title="Cursor", file=Path("x.json"), section=())
     names = ["io.github/a b", "-", "é", "x", "x", "x", "y"]
     several = [
-        imported(FoundServer(place=place, name=name, entry={"command": "c"}), around(Path("/"))) for name in names
+        import_server(FoundServer(place=place, name=name, entry={"command": "c"}), around(Path("/"))) for name in names
     ]
-    apart = [each.name for each in named_apart(several, {"y": {}})]
+    apart = [each.name for each in give_unique_names(several, {"y": {}})]
     assert apart == ["io.github-a-b", "server", "server-cursor", "x", "x-cursor", "x-2", "y-cursor"]
     assert several[0].notes == ("there it is called 'io.github/a b'",)
 
@@ -385,10 +393,10 @@ def test_a_server_that_was_changed_in_the_configuration_is_not_new(home: Path) -
 
 def test_what_is_shown_of_a_server_has_no_secret_and_one_line() -> None:
     spec = {"command": "/usr/very/long/npx", "args": ["-y", "x", "--token", "abc12345", "--api-key=k1234567"]}
-    assert shown(spec) == "/usr/very/long/npx -y x --token *** --api-key=***"
-    assert shown({"url": "https://x.example/mcp?api_key=abcdefgh12"}) == "https://x.example/mcp?***"
-    assert shown({"command": "./tools/npx", "args": ["y" * 100]}) == f"./tools/npx {'y' * 100}"
-    assert shown({"command": "x" * MAX_SHOWN, "args": ["y"]}).endswith("… and 2 characters more")
+    assert describe_target(spec) == "/usr/very/long/npx -y x --token *** --api-key=***"
+    assert describe_target({"url": "https://x.example/mcp?api_key=abcdefgh12"}) == "https://x.example/mcp?***"
+    assert describe_target({"command": "./tools/npx", "args": ["y" * 100]}) == f"./tools/npx {'y' * 100}"
+    assert describe_target({"command": "x" * MAX_SHOWN, "args": ["y"]}).endswith("… and 2 characters more")
 
 
 VALUES = st.recursive(
@@ -405,7 +413,7 @@ KEYS = st.sampled_from(
 def test_no_entry_whatever_it_has_is_more_than_not_taken(found: dict[str, Any], references: str) -> None:
     taken = entry(found, references)
     assert taken.spec is not None or taken.notes
-    assert "" in (taken.transport, "") or shown(taken.spec or {})
+    assert "" in (taken.transport, "") or describe_target(taken.spec or {})
 
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40))
@@ -421,8 +429,8 @@ def test_a_long_file_with_comments_is_read_and_its_texts_stay_as_they_are() -> N
     )
     text = "// mine\n{" + many + '"last": {"command": "a\\"//b"} /* no end'
     with pytest.raises(servers.UnreadableFile):
-        servers.parsed(text, ".json")
-    root = servers.parsed(text.removesuffix("/* no end") + "}", ".json")
+        servers.parse_settings(text, ".json")
+    root = servers.parse_settings(text.removesuffix("/* no end") + "}", ".json")
     assert len(root) == 5001
     assert root["s7"] == {"url": "https://x/7//y", "args": ["/* a */", ",]"]}
     assert root["last"] == {"command": 'a"//b'}

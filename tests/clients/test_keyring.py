@@ -36,10 +36,10 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
 
 def test_a_secret_of_the_same_name_stays_as_another_file_may_refer_to_it(library: Library) -> None:
     keyring = system_keyring()
-    assert keyring.keep("github/TOKEN", "first") == "${keyring:hubbub/github/TOKEN}"
-    assert keyring.keep("github/TOKEN", "second") == "${keyring:hubbub/github/TOKEN-2}"
-    assert keyring.keep("github/TOKEN", "second") == "${keyring:hubbub/github/TOKEN-2}"
-    assert keyring.keep("github/TOKEN", "first") == "${keyring:hubbub/github/TOKEN}"
+    assert keyring.store_secret("github/TOKEN", "first") == "${keyring:hubbub/github/TOKEN}"
+    assert keyring.store_secret("github/TOKEN", "second") == "${keyring:hubbub/github/TOKEN-2}"
+    assert keyring.store_secret("github/TOKEN", "second") == "${keyring:hubbub/github/TOKEN-2}"
+    assert keyring.store_secret("github/TOKEN", "first") == "${keyring:hubbub/github/TOKEN}"
     assert library.kept == {("hubbub", "github/TOKEN"): "first", ("hubbub", "github/TOKEN-2"): "second"}
 
 
@@ -56,4 +56,4 @@ def test_a_keyring_that_cannot_be_used_says_why(library: object, why: str, monke
 def test_a_keyring_that_does_not_give_back_what_it_took_is_not_relied_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", Library(forgets=True))
     with pytest.raises(NoKeyring, match="does not give it back"):
-        system_keyring().keep("a", "secret")
+        system_keyring().store_secret("a", "secret")

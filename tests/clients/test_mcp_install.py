@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from hubbub_bridge import trial
-from hubbub_cli.host_entry.install import show_trial
-from hubbub_local.hosts.files import UnchangeableHostFile, change
+from hubbub_cli.host_entry.install import print_trial
+from hubbub_local.hosts.files import UnchangeableHostFile, change_entries
 from hubbub_local.hosts.kinds import HOSTS, BridgeCommand, HostProgram, Url
 from hubbub_local.platform_dirs import Machine
 from hubbub_shared.legible import is_clean
@@ -126,7 +126,7 @@ def test_the_file_that_opencode_makes_itself_is_the_one_that_is_changed(tmp_path
     host = HOSTS["opencode"]
     file = host.file(Machine(platform="linux", home=tmp_path, environ={}))
     assert file == made
-    change(file, host.section, {"hubbub": {"type": "local", "command": ["hubbub", "mcp"]}})
+    change_entries(file, host.section, {"hubbub": {"type": "local", "command": ["hubbub", "mcp"]}})
     assert "// its own" in made.read_text()
 
 
@@ -150,10 +150,10 @@ def test_a_file_that_is_not_there_is_made_for_its_owner_alone(host: HostProgram,
     file = tmp_path / "new" / host.file(Machine(platform="linux", home=tmp_path, environ={})).name
     section = ENTRIES[host.name][0]
     for entry, wanted in entries(host):
-        assert change(file, section, {"hubbub": entry})[0]
+        assert change_entries(file, section, {"hubbub": entry})[0]
         assert READ[file.suffix](file.read_text()) == {section: {"hubbub": wanted}}
         assert file.stat().st_mode & 0o077 == 0
-        assert change(file, section, {"hubbub": entry}) == (False, None)
+        assert change_entries(file, section, {"hubbub": entry}) == (False, None)
 
 
 @pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
@@ -166,7 +166,7 @@ def test_what_else_a_file_says_stays_and_a_copy_of_it_is_kept(host: HostProgram,
         real.chmod(0o640)
         link = tmp_path / f"link{number}{real.suffix}"
         link.symlink_to(real)
-        changed, backup = change(link, section, {"hubbub": entry})
+        changed, backup = change_entries(link, section, {"hubbub": entry})
         assert changed
         assert backup is not None
         assert backup.read_text() == before
@@ -184,7 +184,7 @@ def test_what_else_a_file_says_stays_and_a_copy_of_it_is_kept(host: HostProgram,
 def test_a_section_without_entries_gets_its_first(before: str, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(before)
-    change(file, "extensions", {"hubbub": {"cmd": "x", "envs": {"a b": "c"}}})
+    change_entries(file, "extensions", {"hubbub": {"cmd": "x", "envs": {"a b": "c"}}})
     wanted = (yaml.safe_load(before) or {}) | {"extensions": {"hubbub": {"cmd": "x", "envs": {"a b": "c"}}}}
     assert yaml.safe_load(file.read_text()) == wanted
 
@@ -219,7 +219,7 @@ def test_a_file_that_cannot_be_changed_with_certainty_is_left_as_it_is(
     file = tmp_path / f"file{kind}"
     file.write_bytes(content)
     with pytest.raises(UnchangeableHostFile):
-        change(file, "section", {"hubbub": {"command": "x"}})
+        change_entries(file, "section", {"hubbub": {"command": "x"}})
     assert file.read_bytes() == content
     assert list(tmp_path.iterdir()) == [file]
 
@@ -229,21 +229,21 @@ def test_a_text_that_looks_like_the_table_of_the_hub_is_not_cut(tmp_path: Path) 
     before = 'about = """\n[mcp_servers.hubbub]\nis how it looks\n[end]\n"""\n'
     file.write_text(before)
     with pytest.raises(UnchangeableHostFile, match="cannot be changed here"):
-        change(file, "mcp_servers", {"hubbub": {"command": "x"}})
+        change_entries(file, "mcp_servers", {"hubbub": {"command": "x"}})
     assert file.read_text() == before
 
 
 def test_half_a_character_stays_as_it_is_written(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text('{"history": ["cut \\ud83d"]}')
-    assert change(file, "mcpServers", {"hubbub": {"command": "x"}})[0]
+    assert change_entries(file, "mcpServers", {"hubbub": {"command": "x"}})[0]
     assert json.loads(file.read_text()) == {"history": ["cut \ud83d"], "mcpServers": {"hubbub": {"command": "x"}}}
 
 
 def test_each_change_keeps_a_copy_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     for number in range(3):
-        change(file, "servers", {"hubbub": {"command": str(number)}})
+        change_entries(file, "servers", {"hubbub": {"command": str(number)}})
     assert json.loads((tmp_path / "mcp.json.bak").read_text())["servers"]["hubbub"] == {"command": "0"}
     assert json.loads((tmp_path / "mcp.json.bak1").read_text())["servers"]["hubbub"] == {"command": "1"}
 
@@ -328,7 +328,7 @@ def test_check_names_what_hosts_would_cut() -> None:
         {"name": "n" * 60},
         {"name": "m" * 120},
     ]
-    said = trial.warnings("i" * 2049, tools)
+    said = trial.list_warnings("i" * 2049, tools)
     assert [line.partition(":")[0] for line in said] == [
         "instructions",
         "1 tools left out by Claude Code, with its prefix beyond 128",
@@ -337,8 +337,8 @@ def test_check_names_what_hosts_would_cut() -> None:
         "1 tools with characters that APIs of models refuse",
         "1 tools whose description Claude Code cuts at 4096 characters",
     ]
-    assert trial.warnings("", [{"name": "a"}] * 40) == []
-    assert len(trial.warnings("", [{"name": "a"}] * 129)) == 2
+    assert trial.list_warnings("", [{"name": "a"}] * 40) == []
+    assert len(trial.list_warnings("", [{"name": "a"}] * 129)) == 2
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_check_names_what_hosts_would_cut() -> None:
 )
 def test_check_names_tools_whose_schema_refers_to_itself(schema: dict[str, Any], named: bool) -> None:
     for member in ("inputSchema", "outputSchema"):
-        said = trial.warnings("", [{"name": "plain"}, {"name": "deep", member: schema}])
+        said = trial.list_warnings("", [{"name": "plain"}, {"name": "deep", member: schema}])
         assert [("recursive schema" in each, "deep" in each, "plain" in each) for each in said] == (
             [(True, True, False)] if named else []
         )
@@ -362,6 +362,6 @@ def test_check_names_tools_whose_schema_refers_to_itself(schema: dict[str, Any],
 
 def test_what_a_server_says_of_itself_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     trick = "\x1b]0;EVIL\x07\x9b2J"
-    show_trial(trial.Trial(revision="r", server=trick, counts={"tools": 1}, warnings=[trick]))
-    show_trial(trial.Trial(revision="r", failure=trick))
+    print_trial(trial.Trial(revision="r", server=trick, counts={"tools": 1}, warnings=[trick]))
+    print_trial(trial.Trial(revision="r", failure=trick))
     assert all(map(is_clean, capsys.readouterr().out.splitlines()))

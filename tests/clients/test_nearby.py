@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from hubbub.v1 import catalog_pb2
-from hubbub_cli.syntax.advice import NEXT, NOUNS
-from hubbub_cli.syntax.usage import OTHER_WORDS, close
+from hubbub_cli.syntax.advice import NEXT_COMMANDS, NOUNS
+from hubbub_cli.syntax.usage import OTHER_WORDS, find_close_names
 
 from ..command_tree import whole
 from .world import furnish
 
 
 @pytest.mark.parametrize(
-    "words", [*NEXT.values(), *(noun.lister for noun in NOUNS.values()), *OTHER_WORDS.values()], ids=str
+    "words", [*NEXT_COMMANDS.values(), *(noun.lister for noun in NOUNS.values()), *OTHER_WORDS.values()], ids=str
 )
 def test_a_command_that_is_suggested_can_be_typed(words: str) -> None:
     at = whole()
@@ -45,7 +45,7 @@ def test_no_command_is_named_as_a_word_of_another_program() -> None:
     ],
 )
 def test_what_is_near(word: str, known: list[str], near: list[str]) -> None:
-    assert sorted(close(word, known)) == near
+    assert sorted(find_close_names(word, known)) == near
 
 
 @pytest.mark.parametrize("words", [("queue", "tme"), ("call", "time", "get_curent_time")])

@@ -33,7 +33,7 @@ def ran(*words: str) -> tuple[int, Any]:
             ROOT.main(args=["--json", *words], standalone_mode=False, prog_name="hubbub")
             status = 0
         except BaseException as error:
-            status = exit_status.end(error, as_json=True)
+            status = exit_status.report_error(error, as_json=True)
     return status, json.loads(said.getvalue().splitlines()[-1]) if said.getvalue() else None
 
 

@@ -2,7 +2,14 @@
 
 import pytest
 
-from hubbub_local.secrecy import asked_for, is_random, replaced, secret_at, secrets, why_secret
+from hubbub_local.secrecy import (
+    find_prompted_paths,
+    find_secrets,
+    is_random,
+    make_prompted_secret,
+    replace_secret,
+    why_secret,
+)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +65,7 @@ def test_secrets_are_found_in_variables_headers_arguments_and_queries_and_replac
         "args": ["--token", "abc", "--password=pw", "plain", "--verbose", "--db", "postgres://a:b@h/d"],
         "env": {"KEY": "k$${1}", "LEVEL": "2"},
     }
-    found = secrets(spec)
+    found = find_secrets(spec)
     assert [(each.where, each.value) for each in found] == [
         ("env KEY", "k${1}"),
         ("args token", "abc"),
@@ -66,13 +73,13 @@ def test_secrets_are_found_in_variables_headers_arguments_and_queries_and_replac
         ("args db", "postgres://a:b@h/d"),
     ]
     for each in found:
-        spec = replaced(spec, each, "${r}")
+        spec = replace_secret(spec, each, "${r}")
     assert spec["args"] == ["--token", "${r}", "--password=${r}", "plain", "--verbose", "--db", "${r}"]
     assert spec["env"] == {"KEY": "${r}", "LEVEL": "2"}
-    assert secrets(spec) == []
+    assert find_secrets(spec) == []
     url = {"url": "https://x.example/mcp?team=a&api_key=k1", "headers": {"Cookie": "a=b"}}
-    for each in secrets(url):
-        url = replaced(url, each, "${r}")
+    for each in find_secrets(url):
+        url = replace_secret(url, each, "${r}")
     assert url == {"url": "https://x.example/mcp?${r}", "headers": {"Cookie": "${r}"}}
 
 
@@ -84,9 +91,9 @@ def test_randomness_needs_length_and_both_letters_and_digits() -> None:
 
 def test_what_is_asked_for_as_a_secret_is_one_whatever_its_name() -> None:
     spec = {"command": "x", "args": ["a", "--to=${input:k}"], "env": {"PLAIN": "${input:k}", "OTHER": "${input:l}"}}
-    ways = asked_for(spec, ["k"])
+    ways = find_prompted_paths(spec, ["k"])
     assert ways == [("args", 1), ("env", "PLAIN")]
     spec = {"command": "x", "args": ["a", "--to=v"], "env": {"PLAIN": "v", "OTHER": "w"}}
-    found = [secret_at(spec, way) for way in ways]
+    found = [make_prompted_secret(spec, way) for way in ways]
     assert [(each.where, each.value) for each in found] == [("args argument 2", "--to=v"), ("env PLAIN", "v")]
-    assert asked_for({"url": "https://x.example/${input:k}"}, ["k"]) == [("url",)]
+    assert find_prompted_paths({"url": "https://x.example/${input:k}"}, ["k"]) == [("url",)]

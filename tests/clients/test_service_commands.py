@@ -48,7 +48,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("PATH", str(made.bin))
     for name in ("HUBBUBD_CONFIG", "HUBBUBD_DATA_DIR", "HUBBUB_ADDRESS", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(service, "SETTLE_S", 0)
+    monkeypatch.setattr(service, "START_LIMIT_S", 0)
     return made
 
 

@@ -25,25 +25,25 @@ def machine(platform: str, home: Path = HOME, **environ: str) -> Machine:
 def unit(made: UserService) -> ConfigParser:
     read = ConfigParser(strict=False, interpolation=None, delimiters=("=",))
     read.optionxform = str  # type: ignore[assignment, method-assign]
-    read.read_string(services.content(made, "systemd").decode())
+    read.read_string(services.render_service_file(made, "systemd").decode())
     return read
 
 
 def test_each_system_has_the_file_where_it_looks_for_it(tmp_path: Path) -> None:
     unit, agent = ".config/systemd/user/hubbub.service", "Library/LaunchAgents/hubbub.plist"
-    assert services.file(machine("linux"), "systemd") == HOME / unit
+    assert services.find_service_file(machine("linux"), "systemd") == HOME / unit
     other = machine("linux", XDG_CONFIG_HOME="/other")
-    assert services.file(other, "systemd") == Path("/other/systemd/user/hubbub.service")
-    assert services.file(machine("darwin"), "launchd") == HOME / agent
+    assert services.find_service_file(other, "systemd") == Path("/other/systemd/user/hubbub.service")
+    assert services.find_service_file(machine("darwin"), "launchd") == HOME / agent
 
 
 def test_a_system_without_services_is_an_error_of_its_own(tmp_path: Path) -> None:
-    assert services.kind(machine("darwin")) == "launchd"
+    assert services.find_service_kind(machine("darwin")) == "launchd"
     (tmp_path / "systemctl").touch(mode=0o755)
-    assert services.kind(machine("linux", PATH=str(tmp_path))) == "systemd"
+    assert services.find_service_kind(machine("linux", PATH=str(tmp_path))) == "systemd"
     for other in (machine("linux", PATH="/nowhere"), machine("win32"), machine("freebsd14", PATH=str(tmp_path))):
         with pytest.raises(NoServices, match="neither systemd nor launchd"):
-            services.kind(other)
+            services.find_service_kind(other)
 
 
 def test_the_unit_starts_the_hub_again_after_a_fault_and_not_for_a_wrong_configuration() -> None:
@@ -77,11 +77,11 @@ def test_words_are_taken_literally_by_systemd() -> None:
 @pytest.mark.parametrize("word", ["a\nExecStart=/bin/evil", "a\x00b", "\x1b[31m"])
 def test_a_word_that_could_become_a_line_of_the_unit_is_refused(word: str) -> None:
     with pytest.raises(ServiceFailed, match="cannot be printed"):
-        services.content(service(word), "systemd")
+        services.render_service_file(service(word), "systemd")
 
 
 def test_launchd_is_told_the_same_and_where_the_log_is() -> None:
-    made = plistlib.loads(services.content(service(ODD, TOKEN=ODD), "launchd"))
+    made = plistlib.loads(services.render_service_file(service(ODD, TOKEN=ODD), "launchd"))
     assert made["Label"] == services.LABEL
     assert made["ProgramArguments"] == ["/bin/hubbubd", ODD, "--log-file", str(HOME / "hub.log")]
     assert made["EnvironmentVariables"] == {"TOKEN": ODD}
@@ -91,14 +91,19 @@ def test_launchd_is_told_the_same_and_where_the_log_is() -> None:
 def test_installing_writes_the_file_and_replaces_an_older_one(tmp_path: Path) -> None:
     at = machine("darwin", tmp_path)
     for word in ("old", "new"):
-        path = services.install(at, service(word))
+        path = services.write_service_file(at, service(word))
     assert plistlib.loads(path.read_bytes())["ProgramArguments"][1] == "new"
     assert [*path.parent.iterdir()] == [path]
 
 
 def test_what_is_not_installed_can_neither_be_started_nor_removed(tmp_path: Path) -> None:
     at = machine("darwin", tmp_path)
-    for ask in (services.start, services.stop, services.uninstall, services.status_command):
+    for ask in (
+        services.start_service,
+        services.stop_service,
+        services.uninstall_service,
+        services.make_status_command,
+    ):
         with pytest.raises(ServiceFailed, match="`hubbub service install` makes it"):
             ask(at)
 
@@ -106,19 +111,19 @@ def test_what_is_not_installed_can_neither_be_started_nor_removed(tmp_path: Path
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "Library").touch()
     with pytest.raises(ServiceFailed, match=r"hubbub\.plist cannot be written"):
-        services.install(machine("darwin", tmp_path), service())
+        services.write_service_file(machine("darwin", tmp_path), service())
 
 
 def test_each_system_shows_status_and_log_by_its_own_programs(tmp_path: Path) -> None:
     at = machine("darwin", tmp_path)
-    services.install(at, service())
-    assert services.status_command(at)[:2] == ["launchctl", "print"]
+    services.write_service_file(at, service())
+    assert services.make_status_command(at)[:2] == ["launchctl", "print"]
     log = tmp_path / "hub.log"
-    assert services.log_command(at, log, 5, follow=True) == ["tail", "-n", "5", "-F", str(log)]
+    assert services.make_log_command(at, log, 5, follow=True) == ["tail", "-n", "5", "-F", str(log)]
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     (bin_ / "systemctl").touch(mode=0o755)
     at = machine("linux", tmp_path, PATH=str(bin_))
-    services.install(at, service())
-    assert services.status_command(at)[:2] == ["systemctl", "--user"]
-    assert services.log_command(at, log, 5, follow=False)[:3] == ["journalctl", "--user-unit", "hubbub.service"]
+    services.write_service_file(at, service())
+    assert services.make_status_command(at)[:2] == ["systemctl", "--user"]
+    assert services.make_log_command(at, log, 5, follow=False)[:3] == ["journalctl", "--user-unit", "hubbub.service"]

@@ -14,7 +14,7 @@ import pytest
 import hubbub_client
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2, mcp_pb2, server_pb2
 from hubbub_bridge.conversation import Conversation
-from hubbub_bridge.options import BridgeOptions, HubOptions
+from hubbub_bridge.options import BridgeOptions
 from hubbub_bridge.uplink import Uplink
 from hubbub_client import sync
 from hubbub_client.errors import HubbubError, Unavailable
@@ -368,9 +368,9 @@ async def test_a_bridge_goes_on_at_the_next_member_with_the_session_of_its_host(
 
     bridged(two[0], "a")
     bridged(two[1], "b")
-    reach = HubOptions(address=f"{two[0].address},{two[1].address}", token="secret", data_dir=str(tmp_path))
-    endpoint = BridgeOptions(reach=reach, version="1")
-    conversation = Conversation(lambda _: None, endpoint.memory(), "1", lambda: None)
+    where = discovery.Where(address=f"{two[0].address},{two[1].address}", token="secret", data_dir=str(tmp_path))
+    endpoint = BridgeOptions(where=where, version="1")
+    conversation = Conversation(lambda _: None, endpoint.open_cache(), "1", lambda: None)
     bridge = Uplink(endpoint, conversation, anyio.lowlevel.checkpoint)
     running = asyncio.ensure_future(bridge.run())
     with anyio.fail_after(LIMIT_S):

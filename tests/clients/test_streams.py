@@ -86,10 +86,10 @@ def test_a_reader_that_leaves_is_no_failure_of_the_output(
     stdout.write("x")
     monkeypatch.setattr(sys, "stdout", stdout)
     monkeypatch.setattr(sys, "stderr", sys.stderr)
-    streams.open_streams()
+    streams.open_missing_streams()
     with pytest.raises(BrokenPipeError):
         write()
-    streams.discard(writer)
+    streams.discard_output(writer)
     stdout.close()
     os.close(writer)
 
@@ -121,7 +121,7 @@ def test_a_size_of_the_terminal_is_a_number_that_libraries_can_read(
 ) -> None:
     monkeypatch.setenv("COLUMNS", size)
     monkeypatch.setenv("LINES", "x")
-    bounds.bound_size()
+    bounds.clamp_terminal_size()
     assert (os.environ.get("COLUMNS"), os.environ.get("LINES")) == (bounded, None)
 
 

@@ -41,14 +41,14 @@ def test_a_table_for_a_pipe_is_as_rich_lays_it_out(
 ) -> None:
     records = entries(("demo", about), ("a-longer-name", "Adds"), ("x", None))
     plain = printed(records, capsys)
-    monkeypatch.setattr(printer, "plain_table", lambda names, rows: None)
+    monkeypatch.setattr(printer, "lay_out_plain_table", lambda names, rows: None)
     assert plain == printed(records, capsys)
 
 
 def test_only_rich_lays_out_wide_letters_and_long_lines() -> None:
-    assert printer.plain_table(["id", "name"], [["1", "echo"]]) == "id  name\n1   echo\n"
-    assert printer.plain_table(["id"], [["\u4f60"]]) is None
-    assert printer.plain_table(["id", "name"], [["1", "x" * printer.PIPE_WIDTH]]) is None
+    assert printer.lay_out_plain_table(["id", "name"], [["1", "echo"]]) == "id  name\n1   echo\n"
+    assert printer.lay_out_plain_table(["id"], [["\u4f60"]]) is None
+    assert printer.lay_out_plain_table(["id", "name"], [["1", "x" * printer.PIPE_WIDTH]]) is None
 
 
 @pytest.mark.parametrize("variable", ["FORCE_COLOR", "TTY_COMPATIBLE"])

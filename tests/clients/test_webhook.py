@@ -13,14 +13,14 @@ from hubbub_cli.notices import webhook
 from .agent_requests import request
 
 LIMIT_S = 60
-ATTEMPTS = 1 + len(webhook.PAUSES_S)
+ATTEMPTS = 1 + len(webhook.RETRY_PAUSES_S)
 REQUEST = request()
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many attempts as ever, with next to no time between them."""
-    monkeypatch.setattr(webhook, "PAUSES_S", [0.001] * len(webhook.PAUSES_S))
+    monkeypatch.setattr(webhook, "RETRY_PAUSES_S", [0.001] * len(webhook.RETRY_PAUSES_S))
     monkeypatch.setattr(webhook, "TIMEOUT_S", LIMIT_S)
 
 

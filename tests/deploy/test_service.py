@@ -38,7 +38,7 @@ def test_systemd_takes_the_unit(tool: Callable[[str], str], tmp_path: Path) -> N
 @pytest.mark.parametrize("unit", ["of the machine", "of a person"])
 def test_a_member_of_a_fleet_has_the_time_that_it_takes_to_end(unit: str, tmp_path: Path) -> None:
     member = services.UserService(words=["hubbubd"], log=tmp_path, member=True)
-    text = UNIT.read_text() if unit == "of the machine" else services.content(member, "systemd").decode()
+    text = UNIT.read_text() if unit == "of the machine" else services.render_service_file(member, "systemd").decode()
     (limit_s,) = re.findall(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
     hands_on_s = FleetSettings.model_fields["drain_timeout_s"].default
     assert int(limit_s) > hands_on_s + HubSettings.model_fields["shutdown_grace_s"].default

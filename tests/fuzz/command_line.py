@@ -106,12 +106,12 @@ async def command_line(tally: Tally, seed: int, directory: Path) -> None:
 
     # What needs the process's own thread, a browser, and time.
     with (
-        patch("hubbub_cli.commands.agent.until_signal", _never),
-        patch("hubbub_cli.commands.notify.until_signal", _never),
+        patch("hubbub_cli.commands.agent.stop_on_signal", _never),
+        patch("hubbub_cli.commands.notify.stop_on_signal", _never),
         patch("webbrowser.open", lambda *_: False),
         patch("hubbub_web.server.serve", _started),
         patch("hubbub_tui.app.run", _started),
-        patch("hubbub_cli.run.session.CONNECT_TIMEOUT_S", PATIENCE_S),
+        patch("hubbub_cli.run.session.DEFAULT_CONNECT_TIMEOUT_S", PATIENCE_S),
         contextlib.chdir(made),  # a name that is tried may become that of a file
     ):
         await drive(tally, apart, width=1, halfway=None)
@@ -172,12 +172,12 @@ def run_client(root: Any, words: list[str], environ: dict[str, str], *, terminal
         contextlib.redirect_stderr(err),
     ):
         try:
-            bounds.bound_size()
-            streams.check_words(words)
+            bounds.clamp_terminal_size()
+            streams.check_utf8(words)
             status = root.main(args=words, standalone_mode=False, prog_name="hubbub")
         except BaseException as error:
             own = words[: words.index("--")] if "--" in words else words
-            status = exit_status.end(error, as_json="--json" in own)
+            status = exit_status.report_error(error, as_json="--json" in own)
     return (status if isinstance(status, int) else 0), err.getvalue()
 
 

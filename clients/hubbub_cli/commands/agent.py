@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hubbub_cli.output.printer import note, print_json, print_records, say
-from hubbub_cli.run.session import Settings, Usage, run, settings_of
-from hubbub_cli.run.signals import until_signal
-from hubbub_cli.syntax.bounds import finite
+from hubbub_cli.run.session import Settings, Usage, run_with_hub, settings_of
+from hubbub_cli.run.signals import stop_on_signal
+from hubbub_cli.syntax.bounds import check_seconds
 from hubbub_cli.syntax.group import Commands
 from hubbub_frontend.shell_commands import with_hub_options
 
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 app = Commands("Answer what the rules allow, as one of the hub's workers, until interrupted; leave the rest to people.")
 
-ONE = "give --rules FILE, or one of --accept, --decline, --exec COMMAND, --chat URL (with --model)"
+ONE_RULE_SOURCE = "give --rules FILE, or one of --accept, --decline, --exec COMMAND, --chat URL (with --model)"
 MAX_RECORDED = 10_000
-ASK = "Cases have what servers asked and what people answered, in files that only you can read. Write them to {folder}?"
+CONSENT_QUESTION = (
+    "Cases have what servers asked and what people answered, in files that only you can read. Write them to {folder}?"
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -73,26 +75,30 @@ def agent(
         raise Usage("--model and --api-key-env belong to --chat URL; with --rules FILE, the file has them")
     if chat is not None and model is None:
         raise Usage("--chat needs --model MODEL, a model that the endpoint has")
-    given: dict[str, Any] = {
+    rule_options: dict[str, Any] = {
         "accept": accept or None,
         "decline": decline or None,
-        "command": _words(command) if command is not None else None,
+        "command": _split_command(command) if command is not None else None,
         "chat": "chat" if chat is not None else None,
     }
-    chosen = {name: value for name, value in given.items() if value is not None}
-    if len(chosen) + (rules is not None) != 1 or (rules is not None and (server != "*" or kind)):
-        raise Usage(ONE)
+    given_options = {name: value for name, value in rule_options.items() if value is not None}
+    if len(given_options) + (rules is not None) != 1 or (rules is not None and (server != "*" or kind)):
+        raise Usage(ONE_RULE_SOURCE)
     endpoint = {"base_url": chat, "model": model, "api_key_env": api_key_env}
-    document: dict[str, Any] = {"rule": [{"server": server, "kind": kind or [], **chosen}]}
+    rules_document: dict[str, Any] = {"rule": [{"server": server, "kind": kind or [], **given_options}]}
     if chat is not None:
-        document["chat"] = {"chat": {name: value for name, value in endpoint.items() if value is not None}}
-    book = _rulebook(rules, document, capacity)
+        rules_document["chat"] = {"chat": {name: value for name, value in endpoint.items() if value is not None}}
+    book = _load_rulebook(rules, rules_document, capacity)
     _check_keys(book)
-    notes = Files(Path(audit) if audit else None, Path(usage) if usage else None)
-    run(context, lambda hub: _work(hub, book, notes, settings_of(context), dry_run=dry_run, once=once), endless=True)
+    output_files = Files(Path(audit) if audit else None, Path(usage) if usage else None)
+    run_with_hub(
+        context,
+        lambda hub: _run_agent(hub, book, output_files, settings_of(context), dry_run=dry_run, once=once),
+        endless=True,
+    )
 
 
-def _words(command: str) -> list[str]:
+def _split_command(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:
@@ -107,24 +113,28 @@ class Files:
     usage: Path | None
 
 
-async def _work(hub: "Hub", book: "Rulebook", files: Files, settings: Settings, *, dry_run: bool, once: bool) -> None:
+async def _run_agent(
+    hub: "Hub", book: "Rulebook", files: Files, settings: Settings, *, dry_run: bool, once: bool
+) -> None:
     from hubbub_agent.audit import DecisionAudit
     from hubbub_agent.worker import Agent
 
     with ExitStack() as stack:
         try:
-            notes = (
+            decision_audit = (
                 stack.enter_context(DecisionAudit.append_to(files.audit)) if files.audit else DecisionAudit(sys.stderr)
             )
         except OSError as error:
             raise Usage(f"--audit: {error}") from None
-        ledger = stack.enter_context(_ledger(files.usage, settings)) if _keeps(book) and not dry_run else None
-        async with Agent.open(hub, book, notes, note, ledger) as it:
-            with until_signal() as stop:
-                await it.run(stop, dry_run=dry_run, once=once)
+        ledger = (
+            stack.enter_context(_open_ledger(files.usage, settings)) if _needs_ledger(book) and not dry_run else None
+        )
+        async with Agent.open(hub, book, decision_audit, note, ledger) as running_agent:
+            with stop_on_signal() as stop:
+                await running_agent.run(stop, dry_run=dry_run, once=once)
 
 
-def _rulebook(file: str | None, document: dict[str, Any], capacity: int | None) -> "Rulebook":
+def _load_rulebook(file: str | None, document: dict[str, Any], capacity: int | None) -> "Rulebook":
     from hubbub_agent.rules.rulebook import ConfigProblem, load_rules, parse_rules
 
     try:
@@ -143,17 +153,17 @@ def _check_keys(book: "Rulebook") -> None:
         raise Usage(str(problem)) from None
 
 
-def _keeps(book: "Rulebook") -> bool:
+def _needs_ledger(book: "Rulebook") -> bool:
     return bool(book.chat) and book.limits.need_earlier_runs
 
 
 @contextmanager
-def _ledger(file: Path | None, settings: Settings) -> Generator["UsageLedger"]:
+def _open_ledger(file: Path | None, settings: Settings) -> Generator["UsageLedger"]:
     """Hold the file of the usage, by default one in the data directory, by the agent's name."""
     from hubbub_agent.usage_ledger import LedgerProblem, UsageLedger, usage_file
-    from hubbub_client.transport.discovery import Where, client_file
+    from hubbub_client.transport.discovery import client_file
 
-    directory = client_file(Where(data_dir=settings.data_dir)).parent
+    directory = client_file(settings.where).parent
     path = file if file is not None else usage_file(directory, settings.name or "agent")
     try:
         with UsageLedger.hold(path) as ledger:
@@ -178,7 +188,8 @@ def eval_(
         bool, typer.Option("--run-programs", help="Run the programs of the rules; else such cases are skipped.")
     ] = False,
     min_pass: Annotated[
-        float, typer.Option(min=0, max=100, metavar="PERCENT", callback=finite, help="Exit 1 below this pass rate.")
+        float,
+        typer.Option(min=0, max=100, metavar="PERCENT", callback=check_seconds, help="Exit 1 below this pass rate."),
     ] = 100.0,
 ) -> None:
     """Try rules on recorded questions with expected answers: nothing is sent to a hub. Exit 1 below --min-pass."""
@@ -190,7 +201,7 @@ def eval_(
 
     if ask_models and model_replies is not None:
         raise Usage("give --ask-models or --model-replies, not both")
-    book = _rulebook(rules, {}, None)
+    book = _load_rulebook(rules, {}, None)
     if ask_models:
         _check_keys(book)
     try:
@@ -199,7 +210,7 @@ def eval_(
     except ConfigProblem as problem:
         raise Usage(str(problem)) from None
     as_json = settings_of(context).json
-    verdicts = asyncio.run(_judge(found, book, replies, ask_models=ask_models, programs=run_programs))
+    verdicts = asyncio.run(_judge_cases(found, book, replies, ask_models=ask_models, programs=run_programs))
     print_records(Verdict, verdicts, as_json)
     counts = summarize(verdicts)
     if as_json:
@@ -212,7 +223,7 @@ def eval_(
         raise typer.Exit(1)
 
 
-async def _judge(
+async def _judge_cases(
     found: "Sequence[Case]", book: "Rulebook", replies: "ScriptedReplies | None", *, ask_models: bool, programs: bool
 ) -> "list[Verdict]":
     from hubbub_agent.evals.evaluation import evaluate
@@ -237,7 +248,7 @@ def record(
     if not yes:
         if not sys.stdin.isatty():
             raise Usage("cases have what people answered, and there is no terminal to ask at: agree to it with --yes")
-        typer.confirm(ASK.format(folder=folder), abort=True, err=True)
+        typer.confirm(CONSENT_QUESTION.format(folder=folder), abort=True, err=True)
 
     async def work(hub: "Hub") -> None:
         from hubbub_agent.evals import cases
@@ -266,4 +277,4 @@ def record(
         if written:
             say(f"Look at what each expects, then try rules: hubbub agent eval {folder} --rules rules.toml")
 
-    run(context, work)
+    run_with_hub(context, work)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = Commands("Who changed what, and who was refused.")
 
 
-def _in_utc(since: datetime | None) -> datetime | None:
+def _convert_to_utc(since: datetime | None) -> datetime | None:
     """Take a time without an offset for local time. Raises BadParameter for one that is none in UTC."""
     try:
         return None if since is None else since.astimezone(UTC)
@@ -27,7 +27,9 @@ def _in_utc(since: datetime | None) -> datetime | None:
 
 Since = Annotated[
     datetime | None,
-    typer.Option(metavar="TIME", help="Only entries from this local time on: 2026-01-31T18:00:00.", callback=_in_utc),
+    typer.Option(
+        metavar="TIME", help="Only entries from this local time on: 2026-01-31T18:00:00.", callback=_convert_to_utc
+    ),
 ]
 
 

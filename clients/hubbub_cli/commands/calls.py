@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
-from hubbub_cli.output.details import print_end, print_record
+from hubbub_cli.output.details import print_call_result, print_record
 from hubbub_cli.output.printer import print_counts, print_json, print_records, print_result
 from hubbub_cli.output.watch_lines import Lines, show_steps
-from hubbub_cli.run.session import Settings, Usage, hub_command, json_object, run, settings_of
+from hubbub_cli.run.session import Settings, Usage, hub_command, parse_json_object, run_with_hub, settings_of
 from hubbub_cli.syntax import completion
-from hubbub_cli.syntax.bounds import finite
+from hubbub_cli.syntax.bounds import check_seconds
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import CallId, CallStates, Limit, OfServer, Resume, Server, Timeout
 from hubbub_cli.terminal import arguments
@@ -28,7 +28,7 @@ Words = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE... or JSON
 Longest = Annotated[
     float | None,
     typer.Option(
-        "--max", min=0, metavar="S", callback=finite, help="Seconds in all; waiting for people does not count."
+        "--max", min=0, metavar="S", callback=check_seconds, help="Seconds in all; waiting for people does not count."
     ),
 ]
 Detach = Annotated[bool, typer.Option("--detach", help="Print the call and end; the hub goes on with it.")]
@@ -58,16 +58,16 @@ def call(
 
     At a terminal, required arguments that are not given are asked for.
     """
-    arguments.given(words)  # wrong JSON is said before a hub is looked for
+    arguments.parse_without_schema(words)  # wrong JSON is said before a hub is looked for
     settings = settings_of(context)
 
     async def work(hub: "Hub") -> bool:
-        resolved = await arguments.resolve(hub, settings, "tool", server, tool, words, form=form)
+        resolved = await arguments.resolve_arguments(hub, settings, "tool", server, tool, words, form=form)
         params = {"name": tool, "arguments": resolved}
         options: CallOptions = {"timeout_s": timeout, "max_s": max_, "call_id": call_id, "as_task": as_task}
         return await _send_and_print(hub, settings, server, "tools/call", params, detach=detach, **options)
 
-    run(context, work)
+    run_with_hub(context, work)
 
 
 def send(
@@ -81,14 +81,14 @@ def send(
     call_id: NewId = None,
 ) -> None:
     """Send any MCP request and print its result; progress goes to stderr."""
-    given = json_object(params, "JSON")
+    given = parse_json_object(params, "JSON")
     settings = settings_of(context)
 
     async def work(hub: "Hub") -> bool:
         options: CallOptions = {"timeout_s": timeout, "max_s": max_, "call_id": call_id}
         return await _send_and_print(hub, settings, server, method, given, detach=detach, **options)
 
-    run(context, work)
+    run_with_hub(context, work)
 
 
 async def _send_and_print(
@@ -184,7 +184,7 @@ def watch(
         await show_steps(hub.calls.watch(server=server, states=state or (), resume_token=resume), lines)
         return True
 
-    run(context, work, endless=True)
+    run_with_hub(context, work, endless=True)
 
 
 async def _watch_one(hub: "Hub", id_: str, resume: str | None, *, as_json: bool) -> bool:
@@ -224,7 +224,7 @@ def _show_ended(lines: Lines, last: "Upsert[Call]", *, as_json: bool) -> bool:
     """Show how a call has ended, with its result; return whether it is completed."""
     lines.show(last)
     if not as_json:
-        print_end(last.record)
+        print_call_result(last.record)
     return last.record.state == "completed"
 
 

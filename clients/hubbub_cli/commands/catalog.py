@@ -11,7 +11,7 @@ from hubbub_cli.run.session import Settings
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import CatalogKinds, OfServer, Resume, Server
-from hubbub_cli.terminal.arguments import described
+from hubbub_cli.terminal.arguments import find_entry
 from hubbub_client.data.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_client.payload import as_object
 from hubbub_frontend import samples
@@ -40,7 +40,7 @@ async def show(
     kind: Annotated[CatalogKind, typer.Option(metavar="KIND", help="tool, prompt, resource or template.")] = "tool",
 ) -> None:
     """Show one tool with its arguments, and how to call it; or a prompt, resource or template."""
-    shape = await described(hub, settings, kind, server, name)
+    shape = await find_entry(hub, settings, kind, server, name)
     if settings.json:
         print_json({"server": server, kind: shape})
         return

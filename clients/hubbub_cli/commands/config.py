@@ -15,51 +15,48 @@ import typer
 from hubbub_cli.output.printer import note, print_json, say
 from hubbub_cli.run.session import Settings, Usage, settings_of
 from hubbub_cli.syntax.group import Commands
-from hubbub_local.platform_dirs import Machine, config_file
+from hubbub_local.platform_dirs import Machine, find_config_file, listed_config_files
 
 if TYPE_CHECKING:
     from hubbub_client.services.admin import ConfigStatus
 
 app = Commands("The configuration file of the hub on this machine.")
 
-FILES = "HUBBUBD_CONFIG"
-
 File = Annotated[str | None, typer.Option("--file", metavar="FILE", help="Another file than the hub's default one.")]
 
 
-def chosen_file(given: str | None) -> Path:
+def chosen_file(file_option: str | None) -> Path:
     """Return the file: as given, else the first TOML of HUBBUBD_CONFIG, else the default one."""
-    if given is not None:
-        return Path(given).expanduser().absolute()
-    listed = [Path(each).expanduser() for each in os.environ.get(FILES, "").split(os.pathsep) if each]
-    tomls = [each.absolute() for each in listed if each.suffix.lower() == ".toml"]
-    return tomls[0] if tomls else config_file(Machine.here())
+    if file_option is not None:
+        return Path(file_option).expanduser().absolute()
+    tomls = [each.absolute() for each in listed_config_files(os.environ) if each.suffix.lower() == ".toml"]
+    return tomls[0] if tomls else find_config_file(Machine.here())
 
 
 @app.command(example="config path")
 def path(context: typer.Context) -> None:
     """Show where the configuration file is."""
     file = chosen_file(None)
-    read = _read_by_hub(settings_of(context))
+    read = _list_files_of_hub(settings_of(context))
     if settings_of(context).json:
         print_json({"file": str(file), "exists": file.exists(), "hub_reads": read})
         return
     say(str(file))
     if not file.exists():
         note("it is not there yet; `hubbub init` or `hubbub config set` makes it")
-    if read is not None and not _is_among(file, read):
+    if read is not None and not _is_listed(file, read):
         note(f"the hub that runs reads {', '.join(read) or 'no file'}")
 
 
 @app.command(example="config show")
 def show(context: typer.Context, file: File = None) -> None:
     """Show the configuration file as the hub reads it, without secrets."""
-    from hubbub_cli.machine.server_import import read
+    from hubbub_cli.machine.server_import import read_config
     from hubbub_local import config_file as files
 
     chosen = chosen_file(file)
     try:
-        shown = files.masked(read(chosen))
+        shown = files.mask_secrets(read_config(chosen))
     except files.Unchangeable as exc:
         raise typer.TyperException(f"{chosen}: {exc}") from None
     if settings_of(context).json:
@@ -67,7 +64,7 @@ def show(context: typer.Context, file: File = None) -> None:
         return
     note(f"# {chosen}" + ("" if chosen.exists() else ": it is not there yet"))
     if shown:
-        say(files.dumps(shown).rstrip("\n"))
+        say(files.render_config(shown).rstrip("\n"))
 
 
 @app.command("set", example="config set hub.log_level debug")
@@ -78,14 +75,14 @@ def set_(
     file: File = None,
 ) -> None:
     """Set one value of the configuration file, if the hub takes it."""
-    from hubbub_cli.machine.server_import import put, read
+    from hubbub_cli.machine.server_import import read_config, replace_checked
     from hubbub_local import config_file as files
 
     chosen = chosen_file(file)
-    before = read(chosen)
+    before = read_config(chosen)
     try:
-        after = files.with_value(
-            before, key, _kept_apart(settings_of(context), files.parts(key), files.value_of(value))
+        after = files.set_value(
+            before, key, _offer_keyring(settings_of(context), files.split_key(key), files.parse_value(value))
         )
     except files.Unchangeable as exc:
         raise Usage(f"{chosen} is left as it was: {exc}") from None
@@ -93,35 +90,35 @@ def set_(
         backup = None
         note(f"{chosen} has it already")
     else:
-        backup = put(chosen, before, after)
+        backup = replace_checked(chosen, before, after)
     if settings_of(context).json:
         changed = after != before
         print_json({"file": str(chosen), "changed": changed, "backup": backup and str(backup)})
     elif after != before:
         say(f"{chosen}: {key} is set")
-        told(settings_of(context), chosen)
+        print_when_it_counts(settings_of(context), chosen)
 
 
 @app.command(example="config edit")
 def edit(context: typer.Context, file: File = None) -> None:
     """Open the configuration file in your editor (VISUAL, EDITOR), and take it if the hub does."""
-    from hubbub_cli.machine.server_import import read, replace
+    from hubbub_cli.machine.server_import import read_config, replace_unchanged
     from hubbub_local.config_file import HEADER
 
     settings = settings_of(context)
     chosen = chosen_file(file)
-    before = read(chosen)
+    before = read_config(chosen)
     shown = before or HEADER
     directory = Path(tempfile.mkdtemp(prefix="hubbub-"))  # for its owner alone
     copy = directory / chosen.name
     copy.write_text(shown, encoding="utf-8", newline="")
     written = False
     try:
-        after = _edited(settings, chosen, copy, shown)
-        backup = replace(chosen, before, after) if after != shown else None
+        after = _edit_until_accepted(settings, chosen, copy, shown)
+        backup = replace_unchanged(chosen, before, after) if after != shown else None
         written = True
     finally:
-        if written or _is_as_shown(copy, shown):
+        if written or _is_unchanged(copy, shown):
             shutil.rmtree(directory, ignore_errors=True)
         else:
             note(f"what you wrote is in {copy}")
@@ -132,7 +129,7 @@ def edit(context: typer.Context, file: File = None) -> None:
         print_json({"file": str(chosen), "changed": True, "backup": backup and str(backup)})
         return
     say(f"{chosen} is changed")
-    told(settings, chosen)
+    print_when_it_counts(settings, chosen)
 
 
 @app.command("import", example="config import claude-code --dry-run")
@@ -145,35 +142,37 @@ def import_(
 ) -> None:
     """Take servers of a host, or of a file of one, into the configuration file."""
     from hubbub_cli.machine import server_import
-    from hubbub_local.hosts.offers import of_file
-    from hubbub_local.hosts.servers import TITLES, Trouble, places, servers
+    from hubbub_local.hosts.offers import find_servers_of_file
+    from hubbub_local.hosts.servers import TITLES, Trouble, list_server_tables, read_servers
 
     settings = settings_of(context)
     if source in TITLES:
-        here = [place for place in places(Machine.here(), Path.cwd()) if place.host == source]
-        found = [each for place in here for each in servers(place)]
+        tables = [place for place in list_server_tables(Machine.here(), Path.cwd()) if place.host == source]
+        found = [each for place in tables for each in read_servers(place)]
         if not found:
-            where = " or ".join(str(place.file) for place in here)
+            where = " or ".join(str(place.file) for place in tables)
             raise typer.TyperException(f"{TITLES[source]} has no servers: there are none in {where}")
     elif not ("/" in source or "." in source or Path(source).exists()):
         raise Usage(f"{source!r} is neither a file nor one of {', '.join(sorted(TITLES))}")
     else:
-        found = of_file(Machine.here(), Path.cwd(), Path(source).expanduser())
-    words = ("--file", file) if file is not None else ()
-    again = settings.command("config", "import", source, *words)
-    how = server_import.Taking(settings=settings, file=chosen_file(file), everything=yes, dry_run=dry_run, again=again)
-    outcome = server_import.take(how, found)
+        found = find_servers_of_file(Machine.here(), Path.cwd(), Path(source).expanduser())
+    file_words = ("--file", file) if file is not None else ()
+    same_command = settings.command("config", "import", source, *file_words)
+    request = server_import.ImportRequest(
+        settings=settings, file=chosen_file(file), everything=yes, dry_run=dry_run, same_command=same_command
+    )
+    outcome = server_import.import_servers(request, found)
     if outcome is not None:
-        server_import.report(how, outcome)
+        server_import.print_outcome(request, outcome)
         if outcome.taken and not settings.json:
-            told(settings, how.file)
+            print_when_it_counts(settings, request.file)
     elif all(isinstance(each, Trouble) for each in found):
         raise typer.Exit(1)
     elif not dry_run and not settings.json:
         note("nothing to do")
 
 
-def hub_config(settings: Settings) -> "ConfigStatus | None":
+def ask_for_config_status(settings: Settings) -> "ConfigStatus | None":
     """Return what the hub that runs says of its configuration; None if it does not say. Raises HubbubError."""
     import asyncio
 
@@ -184,22 +183,22 @@ def hub_config(settings: Settings) -> "ConfigStatus | None":
     return asyncio.run(ask())
 
 
-def _read_by_hub(settings: Settings) -> list[str] | None:
+def _list_files_of_hub(settings: Settings) -> list[str] | None:
     from hubbub_client.errors import HubbubError
 
     try:
-        status = hub_config(settings)
+        status = ask_for_config_status(settings)
     except HubbubError:
         return None
     return list(status.files) if status is not None else None
 
 
-def told(settings: Settings, file: Path) -> None:
+def print_when_it_counts(settings: Settings, file: Path) -> None:
     """Say when a changed file counts."""
     from hubbub_client.errors import HubbubError, Unavailable
 
     try:
-        status = hub_config(settings)
+        status = ask_for_config_status(settings)
     except Unavailable:
         note("no hub runs; start one: hubbub up -d")
         return
@@ -208,7 +207,7 @@ def told(settings: Settings, file: Path) -> None:
         return
     if status is None:
         note("the hub that runs does not say which files it reads")
-    elif not _is_among(file, status.files):
+    elif not _is_listed(file, status.files):
         read = ", ".join(status.files) or "no file"
         note(f"the hub that runs does not read this file: it reads {read}. Start it with --config {file}")
     elif status.watched:
@@ -217,50 +216,57 @@ def told(settings: Settings, file: Path) -> None:
         note("have the hub that runs read it: hubbub reload")
 
 
-def _is_among(file: Path, files: Iterable[str]) -> bool:
+def _is_listed(file: Path, files: Iterable[str]) -> bool:
     return any(Path(each).resolve() == file.resolve() for each in files)
 
 
-def _edited(settings: Settings, chosen: Path, copy: Path, shown: str) -> str:
+def _edit_until_accepted(settings: Settings, chosen: Path, copy: Path, shown: str) -> str:
     """Return what a person leaves of a copy in their editor, once the hub takes it. Raises TyperException."""
-    from hubbub_cli.machine.server_import import problem_of
+    from hubbub_cli.machine.server_import import find_problem
 
     while True:
-        _open_editor(copy)
+        _run_editor(copy)
         try:
             after = copy.read_bytes().decode()
         except (OSError, ValueError) as exc:
             raise typer.TyperException(f"{chosen} is left as it was: {exc}") from None
         if after == shown:
             return after
-        problem = problem_of(chosen, after)
+        problem = find_problem(chosen, after)
         if problem is None:
             return after
         if not problem.refused:
-            note(f"a server of it cannot be connected, as seen from here: {problem.says}")
+            note(f"a server of it cannot be connected, as seen from here: {problem.message}")
             return after
-        note(f"the hub does not take it: {problem.says}")
-        if not settings.interactive or not _again():
+        note(f"the hub does not take it: {problem.message}")
+        if not settings.interactive or not _ask_to_edit_again():
             raise typer.TyperException(f"{chosen} is left as it was")
 
 
-def _is_as_shown(copy: Path, shown: str) -> bool:
+def _is_unchanged(copy: Path, shown: str) -> bool:
     try:
         return copy.read_bytes() == shown.encode()
     except OSError:
         return True  # there is nothing to keep
 
 
-def _kept_apart(settings: Settings, way: Sequence[str], value: Any) -> Any:
+def _offer_keyring(settings: Settings, key_parts: Sequence[str], value: Any) -> Any:
     """Return a value that is to be set: a reference to the keyring, if it is a secret and a person wants that."""
-    if len(way) != 4 or way[0] != "servers" or way[2] not in ("env", "headers") or not isinstance(value, str):
+    if (
+        len(key_parts) != 4
+        or key_parts[0] != "servers"
+        or key_parts[2] not in ("env", "headers")
+        or not isinstance(value, str)
+    ):
         return value
-    from hubbub_cli.machine.server_import import offered_to_keyring  # imported late, as above
+    from hubbub_cli.machine.server_import import move_secrets_to_keyring  # imported late, as above
 
-    return offered_to_keyring(settings, way[1], {way[2]: {way[3]: value}})[way[2]][way[3]]
+    return move_secrets_to_keyring(settings, key_parts[1], {key_parts[2]: {key_parts[3]: value}})[key_parts[2]][
+        key_parts[3]
+    ]
 
 
-def _open_editor(copy: Path) -> None:
+def _run_editor(copy: Path) -> None:
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
         done = subprocess.run([*shlex.split(editor), str(copy)], check=False)  # noqa: S603 - the person's own editor
@@ -270,6 +276,6 @@ def _open_editor(copy: Path) -> None:
         raise typer.TyperException(f"the editor ended with {done.returncode}; nothing is changed")
 
 
-def _again() -> bool:
+def _ask_to_edit_again() -> bool:
     note("Edit it again? (Enter: yes, or no) ", end="")
     return not sys.stdin.readline().strip().lower().startswith("n")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubbub_cli.output.printer import note, print_json, say
-from hubbub_cli.output.watch_lines import ENDS, Rows
-from hubbub_cli.run.session import Settings, run, settings_of
+from hubbub_cli.output.watch_lines import HOW_TO_END, Rows
+from hubbub_cli.run.session import Settings, run_with_hub, settings_of
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import EventKinds, OfServer, Server
 from hubbub_client.data.records import ServerEvent
@@ -32,7 +32,7 @@ async def watch(
     )
     rows = Rows(("time", "server", "kind", "what"))
     if not settings.json:
-        note(f"events from now on, since they are not stored; {ENDS}")
+        note(f"events from now on, since they are not stored; {HOW_TO_END}")
     async with contextlib.aclosing(watched) as events:
         async for event in events:
             if settings.json:
@@ -55,18 +55,18 @@ def logs(
         if not follow:
             found = await hub.events.logs(server, lines=lines)
             for event in found:
-                _show(event, as_json)
+                _print_event(event, as_json)
             if not (found or as_json):
                 note(f"{server} has logged nothing yet")
             return
         async with contextlib.aclosing(hub.events.follow_logs(server, lines=lines)) as events:
             async for event in events:
-                _show(event, as_json)
+                _print_event(event, as_json)
 
-    run(context, work, endless=follow)
+    run_with_hub(context, work, endless=follow)
 
 
-def _show(event: ServerEvent, as_json: bool) -> None:
+def _print_event(event: ServerEvent, as_json: bool) -> None:
     if as_json:
         print_json(event.to_json())
     else:

@@ -6,11 +6,11 @@ import typer
 
 from hubbub_cli.output.printer import print_json, print_page, say
 from hubbub_cli.run.session import Usage, settings_of
-from hubbub_cli.syntax.usage import close, did_you_mean
+from hubbub_cli.syntax.usage import ask_did_you_mean, find_close_names
 from hubbub_frontend.error_help import code_summaries, normalize_code, render_plain_page
 
 
-def _complete(incomplete: str) -> list[str]:
+def _complete_codes(incomplete: str) -> list[str]:
     return [code for code, _ in code_summaries() if code.startswith(normalize_code(incomplete))]
 
 
@@ -19,21 +19,26 @@ def explain(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="CODE", help="The code of an error, in any case; without it, list all.", autocompletion=_complete
+            metavar="CODE",
+            help="The code of an error, in any case; without it, list all.",
+            autocompletion=_complete_codes,
         ),
     ] = None,
 ) -> None:
     """Explain an error by its code: what it means, why it happens and what to do."""
     settings = settings_of(context)
     if code is None:
-        _list(settings.json)
+        _list_codes(settings.json)
         return
     text = render_plain_page(code)
     if text is None:
         known = [name for name, _ in code_summaries()]
         wrong = Usage(f"there is no error {normalize_code(code)}")
-        near = close(normalize_code(code), known) or [name for name in known if normalize_code(code) in name][:5]
-        for note in filter(None, (did_you_mean(near), "all of them: hubbub explain")):
+        near = (
+            find_close_names(normalize_code(code), known)
+            or [name for name in known if normalize_code(code) in name][:5]
+        )
+        for note in filter(None, (ask_did_you_mean(near), "all of them: hubbub explain")):
             wrong.add_note(note)
         raise wrong
     if settings.json:
@@ -42,7 +47,7 @@ def explain(
         print_page(text)
 
 
-def _list(as_json: bool) -> None:
+def _list_codes(as_json: bool) -> None:
     for name, summary in code_summaries():
         if as_json:
             print_json({"code": name, "summary": summary})

@@ -7,9 +7,9 @@ import typer
 
 from hubbub_cli.output.printer import note, print_json, print_records, say
 from hubbub_cli.output.progress_line import ProgressLine
-from hubbub_cli.run.session import Settings, Usage, run, settings_of
+from hubbub_cli.run.session import Settings, Usage, run_with_hub, settings_of
 from hubbub_cli.syntax import completion
-from hubbub_cli.syntax.bounds import finite
+from hubbub_cli.syntax.bounds import check_seconds
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import Server
 from hubbub_cli.syntax.usage import Failed
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 app = Commands("A hub of several members: who takes part, and who has which server.")
 
-LOOK_S = 0.5
+POLL_S = 0.5
 """Seconds between two looks while something is waited for."""
 
-CLOCKS_S = 1.0
+MAX_CLOCK_OFFSET_S = 1.0
 """Seconds by which a member's clock may differ from the database's without a word."""
 
 Member = Annotated[str, typer.Argument(metavar="MEMBER", help="The member.", autocompletion=completion.members)]
@@ -38,68 +38,72 @@ Target = Annotated[
         metavar="MEMBER", help="Who is to have it; else the hub chooses.", autocompletion=completion.members
     ),
 ]
-Patience = Annotated[float, typer.Option("--timeout", min=0, metavar="S", callback=finite, help="Wait so long.")]
+WaitLimit = Annotated[
+    float, typer.Option("--timeout", min=0, metavar="S", callback=check_seconds, help="Wait so long.")
+]
 
 
 @app.hub_command(example="fleet status")
 async def status(hub: "Hub", settings: Settings) -> None:
     """Show the members, the servers that they have, and those that nobody has."""
-    it = await hub.fleet.status()
+    status = await hub.fleet.status()
     if settings.json:
-        print_json(it.to_json())
+        print_json(status.to_json())
         return
     from hubbub_client.services.fleet import FleetMember, UnownedServer
 
-    print_records(FleetMember, it.members, as_json=False)
-    if it.unowned:
+    print_records(FleetMember, status.members, as_json=False)
+    if status.unowned:
         say("")
-        print_records(UnownedServer, it.unowned, as_json=False)
-    if it.required_schema < it.schema:
-        older = [each.name for each in it.members if each.schema < it.schema and each.state != "gone"]
+        print_records(UnownedServer, status.unowned, as_json=False)
+    if status.required_schema < status.schema:
+        older = [each.name for each in status.members if each.schema < status.schema and each.state != "gone"]
         finish = settings.command("fleet", "finish-upgrade")
         note(f"an upgrade is under way; to finish it: {finish}")
         if older:
             note(f"before that, the new version must be at {', '.join(older)}, too")
-    ahead_s = it.clock_offset_ms / 1000
-    if abs(ahead_s) > CLOCKS_S:
-        note(f"the clock of {it.member} differs from the database's by {abs(ahead_s):.1f} s; see that both are right")
+    ahead_s = status.clock_offset_ms / 1000
+    if abs(ahead_s) > MAX_CLOCK_OFFSET_S:
+        note(
+            f"the clock of {status.member} differs from the database's by {abs(ahead_s):.1f} s; see that both are right"
+        )
 
 
 @app.hub_command(example="fleet move demo b")
 async def move(
-    hub: "Hub", settings: Settings, server: Server, member: Target = None, timeout: Patience = 120.0
+    hub: "Hub", settings: Settings, server: Server, member: Target = None, timeout: WaitLimit = 120.0
 ) -> None:
     """Hand a server on to another member, and wait until it is there; calls under way end first."""
     meter = ProgressLine(moving=not settings.json)
     meter.show(f"{server} is being handed on")
     try:
         moved = await hub.fleet.move(server, member)
-        to, has = moved.member, await _taken(hub, server, moved.revision, timeout)
+        target, owner = moved.member, await _wait_for_owner(hub, server, moved.revision, timeout)
     finally:
         meter.hide()
     if settings.json:
-        print_json({"server": server, "member": has})
-    elif has is not None:
-        say(f"{server} is at {has}")
-    if has is None:
+        print_json({"server": server, "member": owner})
+    elif owner is not None:
+        say(f"{server} is at {owner}")
+    if owner is None:
         note(f"nobody has {server} after {timeout:g} s; see: {settings.command('fleet', 'status')}")
-    elif has != to:
-        note(f"it was meant for {to}, which did not take it")
-    if has is None or (member is not None and has != member):
+    elif owner != target:
+        note(f"it was meant for {target}, which did not take it")
+    if owner is None or (member is not None and owner != member):
         raise Failed
 
 
-async def _taken(hub: "Hub", server: str, revision: int, timeout_s: float) -> str | None:
+async def _wait_for_owner(hub: "Hub", server: str, revision: int, timeout_s: float) -> str | None:
     """Return who has a server at a revision or later, once somebody has; None after `timeout_s`."""
     import asyncio
 
-    until = time.monotonic() + timeout_s
+    give_up_at = time.monotonic() + timeout_s
     while True:
-        it = await hub.fleet.status()
-        has = it.owner(server) if it.revision >= revision else None
-        if has is not None or time.monotonic() >= until:
-            return has
-        await asyncio.sleep(LOOK_S)
+        status = await hub.fleet.status()
+        owner = status.owner(server) if status.revision >= revision else None
+        if owner is not None or time.monotonic() >= give_up_at:
+            return owner
+        await asyncio.sleep(POLL_S)
 
 
 @app.hub_command(example="fleet drain b")
@@ -114,42 +118,42 @@ async def drain(
     It drains on if you press Ctrl-C. After its next start, or `hubbub fleet resume`, it takes servers again.
     """
     name = await hub.fleet.drain(member)
-    left = await _drained(hub, name, ProgressLine(moving=not settings.json)) if wait else 0
-    it = await hub.fleet.status()
-    found = it.find(name)
+    left = await _wait_until_drained(hub, name, ProgressLine(moving=not settings.json)) if wait else 0
+    status = await hub.fleet.status()
+    record = status.find(name)
     if settings.json:
-        print_json(found.to_json() if found else {"name": name})
+        print_json(record.to_json() if record else {"name": name})
     elif left:
-        say(f"{name} has {_servers(left)} left, and does not drain any more")
+        say(f"{name} has {_count_servers(left)} left, and does not drain any more")
     else:
         say(f"{name} has no servers left" if wait else f"{name} drains")
-    alone = [each.server for each in it.unowned]
-    if alone:
-        note(f"nobody has {', '.join(alone)}; why: {settings.command('fleet', 'status')}")
+    unowned = [each.server for each in status.unowned]
+    if unowned:
+        note(f"nobody has {', '.join(unowned)}; why: {settings.command('fleet', 'status')}")
     return left == 0
 
 
-async def _drained(hub: "Hub", name: str, meter: ProgressLine) -> int:
+async def _wait_until_drained(hub: "Hub", name: str, meter: ProgressLine) -> int:
     """Wait until a member has no servers; return how many it has if it ceased to drain."""
     import asyncio
 
-    whole, told = 0, -1
+    most, last_count = 0, -1
     try:
         while True:
-            found = (await hub.fleet.status()).find(name)
-            left = len(found.servers) if found else 0
-            whole = max(whole, left)
-            if found is None or not left or found.state != "draining":
-                return left
-            if left != told:
-                meter.print_step(f"{name} has {_servers(left)} left", whole - left, whole)
-            told = left
-            await asyncio.sleep(LOOK_S)
+            record = (await hub.fleet.status()).find(name)
+            count = len(record.servers) if record else 0
+            most = max(most, count)
+            if record is None or not count or record.state != "draining":
+                return count
+            if count != last_count:
+                meter.print_step(f"{name} has {_count_servers(count)} left", most - count, most)
+            last_count = count
+            await asyncio.sleep(POLL_S)
     finally:
         meter.hide()
 
 
-def _servers(count: int) -> str:
+def _count_servers(count: int) -> str:
     return f"{count} server{'' if count == 1 else 's'}"
 
 
@@ -175,20 +179,20 @@ def expel(
         name = await hub.fleet.expel(member, dead=dead, force=force)
         await _print_member(hub, settings_of(context), name, f"{name} is gone; others take its servers")
 
-    run(context, work)
+    run_with_hub(context, work)
 
 
 @app.hub_command("rotate-key", example="fleet rotate-key")
 async def rotate_key(hub: "Hub", settings: Settings) -> bool:
     """Seal all secrets of servers with the first key of the vault; each member must have it before."""
-    it = await hub.fleet.rotate_key()
+    counts = await hub.fleet.rotate_key()
     if settings.json:
-        print_json(it.to_json())
+        print_json(counts.to_json())
     else:
-        say(f"{it.sealed} of {it.rows} secrets are sealed with the first key")
-    if it.sealed < it.rows:
+        say(f"{counts.sealed} of {counts.rows} secrets are sealed with the first key")
+    if counts.sealed < counts.rows:
         note("others wrote meanwhile with another key: see that all members have the same first key, and repeat it")
-    return it.sealed == it.rows
+    return counts.sealed == counts.rows
 
 
 @app.hub_command("finish-upgrade", example="fleet finish-upgrade")

@@ -9,19 +9,19 @@ from hubbub_frontend.shell_commands import with_hub_options
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
 
-REASON_S = 5.0
+REASON_LIMIT_S = 5.0
 """Seconds that a hub which is not serving gets to say why."""
 
 
 @hub_command()
 async def health(hub: "Hub", settings: Settings) -> bool:
     """Check whether the hub takes new work, for supervisors: exit 0 if it does, else 1."""
-    well = await hub.admin.well()
+    is_serving = await hub.admin.well()
     if settings.json:
-        print_json({"serving": well})
+        print_json({"serving": is_serving})
     else:
-        say("serving" if well else f"not serving: {await _find_reason(hub)}")
-    return well
+        say("serving" if is_serving else f"not serving: {await _find_reason(hub)}")
+    return is_serving
 
 
 async def _find_reason(hub: "Hub") -> str:
@@ -31,7 +31,7 @@ async def _find_reason(hub: "Hub") -> str:
     from hubbub_client.errors import HubbubError
 
     try:
-        async with asyncio.timeout(REASON_S):
+        async with asyncio.timeout(REASON_LIMIT_S):
             if problem := (await hub.admin.status()).store_problem:
                 return f"its store cannot be written: {problem}"
             fleet = await hub.fleet.status()

@@ -9,7 +9,7 @@ from hubbub_cli.syntax.group import LightCommand, LightGroup
 from hubbub_cli.tree import Root
 
 
-def _names(context: typer.Context, incomplete: str) -> list[str]:
+def _complete_commands(context: typer.Context, incomplete: str) -> list[str]:
     """Complete the commands of the group that the words so far name."""
     group: Any = context.find_root().command
     for word in context.params.get("words") or ():
@@ -23,7 +23,9 @@ def help_(
     context: typer.Context,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="COMMAND...", help="The command, such as `inbox answer`.", autocompletion=_names),
+        typer.Argument(
+            metavar="COMMAND...", help="The command, such as `inbox answer`.", autocompletion=_complete_commands
+        ),
     ] = None,
 ) -> None:
     """Show how a command is used; without one, which commands there are."""

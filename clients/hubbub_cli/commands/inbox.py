@@ -8,9 +8,9 @@ import typer
 from hubbub_cli.output.details import print_claim
 from hubbub_cli.output.printer import print_json, print_records, print_request, say
 from hubbub_cli.output.watch_lines import Lines
-from hubbub_cli.run.session import Settings, Usage, json_object, run, settings_of
+from hubbub_cli.run.session import Settings, Usage, parse_json_object, run_with_hub, settings_of
 from hubbub_cli.syntax import completion
-from hubbub_cli.syntax.bounds import MOST, finite
+from hubbub_cli.syntax.bounds import MAX_INT32, check_seconds
 from hubbub_cli.syntax.group import Commands, LightCommand
 from hubbub_cli.syntax.params import (
     ClaimOption,
@@ -48,7 +48,7 @@ async def list_(
     kind: RequestKinds = None,
     state: RequestStates = None,
     call: OfCall = None,
-    limit: Annotated[int | None, typer.Option(min=1, max=MOST, metavar="N", help="At most so many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=MAX_INT32, metavar="N", help="At most so many.")] = None,
 ) -> None:
     """List pending requests, newest first, in every state unless --state is given."""
     requests = await hub.inbox.list(server=server, kinds=kind or (), states=state or (), call_id=call, limit=limit)
@@ -89,7 +89,7 @@ def watch(
     ] = None,
     exec_timeout: Annotated[
         float,
-        typer.Option(min=0, metavar="S", callback=finite, help="Seconds until the command is killed."),
+        typer.Option(min=0, metavar="S", callback=check_seconds, help="Seconds until the command is killed."),
     ] = EXEC_LIMIT_S,
     webhook: Annotated[
         str | None,
@@ -123,14 +123,14 @@ def watch(
                 lines.show(step)
                 notices.queue_opened(step)
 
-    run(context, work, endless=True)
+    run_with_hub(context, work, endless=True)
 
 
 def _open_webhook(url: str) -> "Webhook":
     # Imported late, as others here: anyio takes longer than most commands need.
-    from hubbub_cli.notices.webhook import webhook
+    from hubbub_cli.notices.webhook import make_webhook
 
-    return webhook(url)
+    return make_webhook(url)
 
 
 @app.hub_command(example="inbox claim REQUEST --ttl 300")
@@ -204,13 +204,13 @@ def answer(
 ) -> None:
     """Answer a pending request; without an answer, a terminal asks for it, and holds a claim meanwhile."""
     settings = settings_of(context)
-    whole = arguments.given(words) if words else None
+    whole = arguments.parse_without_schema(words) if words else None
     given: dict[str, Any] = {
-        "accept": (json_object(accept, "--accept") if accept else True) if accept is not None else False,
+        "accept": (parse_json_object(accept, "--accept") if accept else True) if accept is not None else False,
         "decline": decline,
         "cancel": cancel,
         "text": text,
-        "result": json_object(result, "--result"),
+        "result": parse_json_object(result, "--result"),
         "reject": error,
     }
     if id_ is not None and are_key_values([id_]):
@@ -224,19 +224,19 @@ def answer(
         raise Usage("Missing argument 'ID'.")
 
     async def work(hub: "Hub") -> bool:
-        from hubbub_cli.terminal.claimed_answer import answered, chosen, tell_answer
+        from hubbub_cli.terminal.claimed_answer import answer_and_report, choose_request, print_given_answer
 
         if words and id_ is not None:
             asked = as_object((await hub.inbox.get(id_)).request).get("requestedSchema")
-            given["accept"] = arguments.content(words, asked) if whole is None else whole
+            given["accept"] = arguments.parse_with_schema(words, asked) if whole is None else whole
         if count and id_ is not None:
             done = await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id)
-            await tell_answer(hub, done, settings)
+            await print_given_answer(hub, done, settings)
             return True
-        request = await hub.inbox.get(id_) if id_ is not None else await chosen(hub)
-        return request is not None and await answered(hub, request, settings, claim)
+        request = await hub.inbox.get(id_) if id_ is not None else await choose_request(hub)
+        return request is not None and await answer_and_report(hub, request, settings, claim)
 
-    run(context, work)
+    run_with_hub(context, work)
 
 
 def open_(
@@ -258,14 +258,14 @@ def open_(
         )
 
     async def work(hub: "Hub") -> bool:
-        from hubbub_cli.terminal.claimed_answer import answered
+        from hubbub_cli.terminal.claimed_answer import answer_and_report
         from hubbub_client.errors import FailedPrecondition
 
         request = await hub.inbox.get(id_)
         if request.kind != "elicitation_url":
             raise FailedPrecondition(f"{id_} asks for no page ({request.kind})", reason="NO_PAGE")
         if not print_only:
-            return await answered(hub, request, settings)
+            return await answer_and_report(hub, request, settings)
         url = str(as_object(request.request).get("url", ""))
         if settings.json:
             print_json({"id": request.id, "url": url, "host": url_host(url), "imitates": may_imitate_host(url)})
@@ -273,4 +273,4 @@ def open_(
             say(url)
         return True
 
-    run(context, work)
+    run_with_hub(context, work)

@@ -18,31 +18,31 @@ def init(
     It reads the files of Claude Desktop, Claude Code, VS Code, Cursor, Codex, Goose, Gemini CLI, Qwen Code, opencode,
     Copilot CLI, Windsurf, Zed, and of this folder, and changes none of them.
     """
-    from hubbub_cli.commands.config import chosen_file, told
+    from hubbub_cli.commands.config import chosen_file, print_when_it_counts
     from hubbub_cli.machine import server_import  # imported late: the help needs none of it
-    from hubbub_local.hosts.offers import everywhere
+    from hubbub_local.hosts.offers import find_all_servers
     from hubbub_local.platform_dirs import Machine
 
     settings = settings_of(context)
-    how = server_import.Taking(settings=settings, file=chosen_file(None), everything=yes)
-    found = everywhere(Machine.here(), Path.cwd())
-    outcome = server_import.take(how, found)
+    request = server_import.ImportRequest(settings=settings, file=chosen_file(None), everything=yes)
+    found = find_all_servers(Machine.here(), Path.cwd())
+    outcome = server_import.import_servers(request, found)
     if not found and not settings.json:
         note("no servers were found. Add one: hubbub servers add NAME -- COMMAND ARGS..., or hubbub config edit")
     elif outcome is None:
         if not settings.json:
-            note(f"nothing to do; the configuration is {how.file}")
+            note(f"nothing to do; the configuration is {request.file}")
     else:
-        server_import.report(how, outcome)
+        server_import.print_outcome(request, outcome)
         if outcome.taken and not settings.json:
             note("nothing was changed in the files of the hosts")
-            told(settings, how.file)
+            print_when_it_counts(settings, request.file)
             hosts = dict.fromkeys(offer.server.found.place.host for offer in outcome.taken)
-            for host in (host for host in hosts if host in _installable()):
+            for host in (host for host in hosts if host in _list_hosts()):
                 note(f"to use them there through the hub: hubbub mcp install {host}")
 
 
-def _installable() -> frozenset[str]:
+def _list_hosts() -> frozenset[str]:
     from hubbub_local.hosts.kinds import HOSTS
 
     return frozenset(HOSTS)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubbub_cli.host_entry.endpoint import endpoint_of
-from hubbub_cli.host_entry.sessions import sessions, show_hosts
+from hubbub_cli.host_entry.endpoint import make_bridge_options
+from hubbub_cli.host_entry.sessions import list_sessions, print_hosts
 from hubbub_cli.output.printer import note, print_json
 from hubbub_cli.run import streams
-from hubbub_cli.run.session import Usage, run, settings_of
+from hubbub_cli.run.session import Usage, run_with_hub, settings_of
 from hubbub_cli.syntax.group import Commands
 from hubbub_local.hosts.kinds import HOSTS
 from hubbub_local.platform_dirs import Machine
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = Commands("MCP over standard input and output, for hosts that start an MCP server; and what hosts need for it.")
 
-BY_HAND = (
+STARTED_BY_HAND = (
     "hubbub mcp: hosts start this, and speak JSON-RPC with it, a message a line; "
     "`hubbub mcp install HOST` configures one, `hubbub mcp check` tries it"
 )
@@ -49,19 +49,19 @@ def bridge(
     """
     if context.invoked_subcommand is not None:
         return
-    _one_endpoint(profile, server)
+    _check_one_endpoint(profile, server)
     settings = settings_of(context)
     if start and (settings.address or os.environ.get("HUBBUB_ADDRESS")):
         raise Usage("--start starts a hub for the data directory; with an address, start the hub there")
     if sys.stdin.isatty():
-        note(BY_HAND)
+        note(STARTED_BY_HAND)
 
     import uvloop
 
     from hubbub_bridge.bridge import serve
 
-    endpoint = endpoint_of(settings, profile, server, start=start)
-    uvloop.run(serve(endpoint, stdout=streams.taken_stdout()))
+    endpoint = make_bridge_options(settings, profile, server, start=start)
+    uvloop.run(serve(endpoint, stdout=streams.take_over_stdout()))
 
 
 @app.command("install", example="mcp install claude-code")
@@ -93,9 +93,9 @@ def install(
     `caller` for what the host is to see; a second run keeps it. It says which servers of the hub the host has directly.
     """
     from hubbub_cli.host_entry import install
-    from hubbub_cli.host_entry.entry_request import Wanted
+    from hubbub_cli.host_entry.entry_request import EntryRequest
 
-    _one_endpoint(profile, server)
+    _check_one_endpoint(profile, server)
     if host not in HOSTS:
         raise Usage(f"HOST: {host!r} is not one of {', '.join(HOSTS)}")
     if http and HOSTS[host].http is None:
@@ -104,13 +104,13 @@ def install(
         raise Usage("--url: only with --http")
     if replace and only_print:
         raise Usage("--replace: --print changes nothing; leave one of them out")
-    where = install.http_url(settings_of(context), url, profile, server) if http else None
+    where = install.make_http_url(settings_of(context), url, profile, server) if http else None
     file = HOSTS[host].file(Machine.here())
-    wanted = Wanted(host=HOSTS[host], profile=profile, server=server, url=where, file=file)
+    wanted = EntryRequest(host=HOSTS[host], profile=profile, server=server, url=where, file=file)
     if only_print:
-        install.show(context, wanted)
+        install.print_entry(context, wanted)
     else:
-        install.install(context, wanted, replace=replace)
+        install.install_entry(context, wanted, replace=replace)
 
 
 @app.command("check", example="mcp check")
@@ -122,32 +122,32 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
     from hubbub_bridge import trial
     from hubbub_cli.host_entry import install
 
-    _one_endpoint(profile, server)
+    _check_one_endpoint(profile, server)
     settings = settings_of(context)
     shown = ("--profile", profile) if profile else ("--server", server) if server else ()
-    words = install.own_args(settings, "mcp", *(word for word in shown if word))
+    words = install.make_own_args(settings, "mcp", *(word for word in shown if word))
 
     async def work(hub: "Hub") -> bool:  # connected: without a hub, a host would wait for one
         from hubbub_bridge.uplink import questions
 
-        asked = await questions(endpoint_of(settings, profile, server))
-        tried = await trial.check((install.own_command(), *words), os.environ | settings.environment)
+        asked = await questions(make_bridge_options(settings, profile, server))
+        tried = await trial.try_revisions((install.find_own_command(), *words), os.environ | settings.environment)
         for each in tried:
             if settings.json:
                 print_json({**each.to_json(), "questions": asked})
             else:
-                install.show_trial(each)
+                install.print_trial(each)
         if not settings.json:
-            install.show_questions(asked)
-            await show_hosts(hub)
+            install.print_questions(asked)
+            await print_hosts(hub)
         return not any(each.failure for each in tried)
 
-    run(context, work)
+    run_with_hub(context, work)
 
 
-app.command("sessions", example="mcp sessions")(sessions)
+app.command("sessions", example="mcp sessions")(list_sessions)
 
 
-def _one_endpoint(profile: str | None, server: str | None) -> None:
+def _check_one_endpoint(profile: str | None, server: str | None) -> None:
     if profile and server:
         raise Usage("--profile and --server are two ways to say what the host sees: name one")

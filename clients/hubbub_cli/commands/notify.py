@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hubbub_cli.notices.rules import answer_at, data_directory, given_rules
+from hubbub_cli.notices.rules import data_directory, make_link_finder, read_rules
 from hubbub_cli.output.printer import note, print_json, say
-from hubbub_cli.run.session import Settings, Usage, run, settings_of
-from hubbub_cli.run.signals import until_signal
-from hubbub_cli.syntax.bounds import finite
+from hubbub_cli.run.session import Settings, Usage, run_with_hub, settings_of
+from hubbub_cli.run.signals import stop_on_signal
+from hubbub_cli.syntax.bounds import check_seconds
 from hubbub_cli.syntax.params import RequestKinds
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ Servers = Annotated[
     list[str] | None, typer.Option("--server", metavar="PATTERN", help="Only of these servers; repeatable.")
 ]
 After = Annotated[
-    float | None, typer.Option(metavar="S", callback=finite, help="Seconds that it is open, and nobody answers.")
+    float | None, typer.Option(metavar="S", callback=check_seconds, help="Seconds that it is open, and nobody answers.")
 ]
 QuietHours = Annotated[
     str | None, typer.Option(metavar="HH:MM-HH:MM", help="Send nothing at this time of day; later, all at once.")
 ]
 Zone = Annotated[str | None, typer.Option(metavar="ZONE", help="With --quiet; else this machine's.")]
 Digest = Annotated[
-    float | None, typer.Option(metavar="S", callback=finite, help="Seconds between two; what comes is gathered.")
+    float | None, typer.Option(metavar="S", callback=check_seconds, help="Seconds between two; what comes is gathered.")
 ]
 PerHour = Annotated[int | None, typer.Option(metavar="N", help="At most so many per hour.")]
 Content = Annotated[bool | None, typer.Option("--content/--no-content", help="Whether to send what is asked as well.")]
@@ -83,20 +83,20 @@ def notify(
         "link": link,
         "login": login,
     }
-    rules, targets = _chosen(options, config)
+    rules, targets = _choose_services(options, config)
     if test:
-        _test(targets, settings)
+        _send_tests(targets, settings)
     else:
-        _serve(context, rules, targets, once=once)
+        _notify_until_stopped(context, rules, targets, once=once)
 
 
-def _chosen(options: dict[str, Any], config: Path | None) -> "tuple[Rules, Sequence[Service]]":
+def _choose_services(options: dict[str, Any], config: Path | None) -> "tuple[Rules, Sequence[Service]]":
     """Return the rules, and whom they name. Raises Usage."""
     from hubbub_notify.rules import NoticeRuleProblem
     from hubbub_notify.services import parse_services
 
     try:
-        rules, source = given_rules(options, config)
+        rules, source = read_rules(options, config)
         targets = parse_services(rules.urls, "URL" if options["urls"] else source)
     except NoticeRuleProblem as problem:
         raise Usage(str(problem)) from None
@@ -105,7 +105,7 @@ def _chosen(options: dict[str, Any], config: Path | None) -> "tuple[Rules, Seque
     return rules, targets
 
 
-def _serve(context: typer.Context, rules: "Rules", targets: "Sequence[Service]", *, once: bool) -> None:
+def _notify_until_stopped(context: typer.Context, rules: "Rules", targets: "Sequence[Service]", *, once: bool) -> None:
     """Tell people until interrupted; with `once`, exit 1 if somebody could not be told."""
     settings = settings_of(context)
 
@@ -113,55 +113,55 @@ def _serve(context: typer.Context, rules: "Rules", targets: "Sequence[Service]",
         from hubbub_notify.notifier import Notifier
         from hubbub_notify.sent_log import SentLog, SentLogProblem
 
-        good = True
+        all_told = True
 
         def tell(news: "News") -> None:
-            nonlocal good
-            good = good and news.event in ("told", "answered")
-            _print(news, settings.json)
+            nonlocal all_told
+            all_told = all_told and news.event in ("told", "answered")
+            _print_news(news, settings.json)
 
         try:
             with closing(SentLog(data_directory(settings) / "notify" / "told.db", "notify")) as state:
-                notifier = Notifier(rules, lambda: targets, state, answer_at(settings, rules), tell)
-                with until_signal() as stop:
-                    _began(targets, settings.json)
+                notifier = Notifier(rules, lambda: targets, state, make_link_finder(settings, rules), tell)
+                with stop_on_signal() as stop:
+                    _print_start(targets, settings.json)
                     await notifier.run(hub, stop, once=once)
         except SentLogProblem as problem:
             raise typer.TyperException(str(problem)) from None
-        return good or not once
+        return all_told or not once
 
-    run(context, work, endless=True)
+    run_with_hub(context, work, endless=True)
 
 
-def _test(targets: "Sequence[Service]", settings: Settings) -> None:
+def _send_tests(targets: "Sequence[Service]", settings: Settings) -> None:
     """Send a test to all; exit 1 if one did not arrive."""
     import anyio
 
     from hubbub_notify.text import compose_test_notice
 
     async def send() -> bool:
-        good = True
+        all_sent = True
         for target in targets:
-            said, why = await target.send(compose_test_notice(secrets.token_hex(8)))
-            good = good and said == "sent"
+            outcome, why = await target.send(compose_test_notice(secrets.token_hex(8)))
+            all_sent = all_sent and outcome == "sent"
             if settings.json:
-                print_json({"event": "tested", "target": target.name, "sent": said == "sent", "why": why or None})
+                print_json({"event": "tested", "target": target.name, "sent": outcome == "sent", "why": why or None})
             else:
-                say(f"{target.name}: sent" if said == "sent" else f"{target.name}: not sent: {why}")
-        return good
+                say(f"{target.name}: sent" if outcome == "sent" else f"{target.name}: not sent: {why}")
+        return all_sent
 
     if not anyio.run(send):
         raise typer.Exit(1)
 
 
-def _began(targets: "Sequence[Service]", as_json: bool) -> None:
+def _print_start(targets: "Sequence[Service]", as_json: bool) -> None:
     if as_json:
         print_json({"event": "ready", "targets": [each.name for each in targets], "pid": os.getpid()})
     else:
         say(f"Telling {', '.join(each.name for each in targets)} when something waits. Ctrl-C ends it.")
 
 
-def _print(news: "News", as_json: bool) -> None:
+def _print_news(news: "News", as_json: bool) -> None:
     if as_json:
         print_json(news.to_json())
         return

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 import typer
 
 from hubbub_cli.output.printer import note, print_json, say
-from hubbub_cli.run.session import Settings, Usage, hub_command, json_object, json_value, run, settings_of
+from hubbub_cli.run.session import (
+    Settings,
+    Usage,
+    hub_command,
+    parse_json,
+    parse_json_object,
+    run_with_hub,
+    settings_of,
+)
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.params import Server, Timeout
 from hubbub_cli.terminal import arguments
@@ -19,11 +27,11 @@ if TYPE_CHECKING:
     from hubbub_client.hub import Hub
     from hubbub_client.services.servers import Roots
 
-Uri = Annotated[str, typer.Argument(metavar="URI", help="The resource.", autocompletion=completion.resources)]
+ResourceUri = Annotated[str, typer.Argument(metavar="URI", help="The resource.", autocompletion=completion.resources)]
 
 
 @hub_command()
-async def read(hub: "Hub", settings: Settings, server: Server, uri: Uri, timeout: Timeout = None) -> None:
+async def read(hub: "Hub", settings: Settings, server: Server, uri: ResourceUri, timeout: Timeout = None) -> None:
     """Read a resource: its text, and other content described."""
     await _send_and_print(hub, settings, server, "resources/read", {"uri": uri}, timeout)
 
@@ -36,15 +44,15 @@ def prompt(
     timeout: Timeout = None,
 ) -> None:
     """Get a prompt with its arguments filled in; at a terminal, those it needs are asked for."""
-    arguments.given(words)  # wrong JSON is said before a hub is looked for
+    arguments.parse_without_schema(words)  # wrong JSON is said before a hub is looked for
     settings = settings_of(context)
 
     async def work(hub: "Hub") -> None:
-        resolved = await arguments.resolve(hub, settings, "prompt", server, name, words, form=False)
+        resolved = await arguments.resolve_arguments(hub, settings, "prompt", server, name, words, form=False)
         params = {"name": name, "arguments": resolved}
         await _send_and_print(hub, settings, server, "prompts/get", params, timeout)
 
-    run(context, work)
+    run_with_hub(context, work)
 
 
 def complete(
@@ -66,10 +74,10 @@ def complete(
         raise Usage("give either --prompt NAME or --template URI")
     ref = {"type": "ref/resource", "uri": template} if prompt is None else {"type": "ref/prompt", "name": prompt}
     params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
-    if given := json_object(known, "--context"):
+    if given := parse_json_object(known, "--context"):
         params["context"] = {"arguments": given}
     settings = settings_of(context)
-    run(context, lambda hub: _send_and_print(hub, settings, server, "completion/complete", params))
+    run_with_hub(context, lambda hub: _send_and_print(hub, settings, server, "completion/complete", params))
 
 
 async def _send_and_print(
@@ -88,7 +96,7 @@ async def _send_and_print(
 
 
 @hub_command(endless=True)
-async def subscribe(hub: "Hub", settings: Settings, server: Server, uri: Uri) -> None:
+async def subscribe(hub: "Hub", settings: Settings, server: Server, uri: ResourceUri) -> None:
     """Read a resource, and again after each change that the server tells of, until interrupted."""
     async with contextlib.aclosing(hub.subscribe(server, uri)) as updates:
         async for update in updates:
@@ -143,7 +151,7 @@ def roots(
             for root in as_objects(found):
                 say("  ".join(str(root[key]) for key in ("uri", "name") if key in root))
 
-    run(context, work)
+    run_with_hub(context, work)
 
 
 def _parse_roots(text: str | None) -> "Roots | None":
@@ -152,7 +160,7 @@ def _parse_roots(text: str | None) -> "Roots | None":
         return None
     if text == "ask":
         return "ask"
-    value: object = json_value(text, "JSON")
+    value: object = parse_json(text, "JSON")
     if not isinstance(value, list):
         raise Usage("JSON must be an array of roots")
     return cast("list[dict[str, Any]]", value)

@@ -7,9 +7,9 @@ import typer
 from hubbub_cli.output.details import print_record
 from hubbub_cli.output.printer import note, print_json, print_records
 from hubbub_cli.output.watch_lines import Lines, show_steps
-from hubbub_cli.run.session import Settings, Usage, json_value, run, settings_of
+from hubbub_cli.run.session import Settings, Usage, parse_json, run_with_hub, settings_of
 from hubbub_cli.syntax import completion
-from hubbub_cli.syntax.bounds import finite
+from hubbub_cli.syntax.bounds import check_seconds
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import Resume, ServerName
 from hubbub_client.data.records import Server, Transport
@@ -30,20 +30,20 @@ Env = Annotated[
 ]
 Cwd = Annotated[str | None, typer.Option(metavar="DIR", help="Working directory of the process.")]
 # Options of a server with a command-line option of their own are not settable by `--set`.
-OWN = ("name", "command", "args", "env", "cwd", "url", "transport", "headers")
+KEYS_WITH_OPTIONS = ("name", "command", "args", "env", "cwd", "url", "transport", "headers")
 
 
-def _settable(incomplete: str = "") -> list[str]:
+def _list_settable_options(incomplete: str = "") -> list[str]:
     from hubbub_client.data.specs import KEYS
 
-    return [f"{key}=" for key in KEYS if key not in OWN and key.startswith(incomplete)]
+    return [f"{key}=" for key in KEYS if key not in KEYS_WITH_OPTIONS and key.startswith(incomplete)]
 
 
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is connected, and say what is in the way.")]
 WaitLimit = Annotated[
-    float, typer.Option("--timeout", min=0, metavar="S", callback=finite, help="With --wait: seconds at most.")
+    float, typer.Option("--timeout", min=0, metavar="S", callback=check_seconds, help="With --wait: seconds at most.")
 ]
-FIRST_NEWS_S = 1.0
+START_FAILURE_S = 1.0
 """Seconds in which a server that cannot be started at all has said so."""
 
 Revision = Annotated[
@@ -55,7 +55,7 @@ Options = Annotated[
         "--set",
         metavar="OPTION=VALUE",
         help="A server option, such as call_timeout_s=120; repeatable.",
-        autocompletion=_settable,
+        autocompletion=_list_settable_options,
     ),
 ]
 
@@ -68,18 +68,18 @@ async def list_(
         Literal["connected"] | None, typer.Option(help="First wait until every wanted server is connected.")
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="S", callback=finite, help="Seconds to wait at most.")
+        float, typer.Option(min=0, metavar="S", callback=check_seconds, help="Seconds to wait at most.")
     ] = 60.0,
 ) -> None:
     """List all servers."""
     late: list[Server] = []
     if wait:
-        from hubbub_cli.terminal.wait import Waiting  # imported late: anyio takes longer than a list needs
+        from hubbub_cli.terminal.wait import ServerWait  # imported late: anyio takes longer than a list needs
 
-        late = await Waiting(hub).not_connected(timeout)
+        late = await ServerWait(hub).wait_until_connected(timeout)
     print_records(Server, await hub.servers.list(), settings.json)
     if late:
-        raise _not_connected(late, timeout)
+        raise _make_not_connected_error(late, timeout)
 
 
 @app.hub_command(example="servers get demo")
@@ -110,22 +110,23 @@ def add(
     It exits 1 if the server cannot be connected as it is, and with --wait unless it is connected in time. It stays
     added.
     """
-    spec = _spec(name, command, url, transport, header, env, cwd, option)
+    settings = settings_of(context)
+    spec = _make_spec(name, command, url, transport, header, env, cwd, option)
     if save:
-        from hubbub_cli.machine.saved_server import offered_to_keyring  # imported late: few servers are saved
+        from hubbub_cli.machine.saved_server import offer_keyring  # imported late: few servers are saved
 
-        spec = offered_to_keyring(settings_of(context), spec)
+        spec = offer_keyring(settings, spec)
 
     async def work(hub: "Hub") -> None:
         if save:
             from hubbub_cli.machine.saved_server import save_server
 
-            server = await save_server(hub, settings_of(context), spec)
+            server = await save_server(hub, settings, spec)
         else:
             server = await hub.servers.add(spec)
-        await _show_settled(hub, server, settings_of(context).json, timeout if wait else None)
+        await _print_connected(hub, server, settings.json, timeout if wait else None)
 
-    run(context, work)
+    run_with_hub(context, work)
 
 
 @app.command(example="servers update search --url https://mcp.example.com/mcp --set call_timeout_s=120")
@@ -142,46 +143,46 @@ def update(
     revision: Revision = None,
 ) -> None:
     """Replace the whole spec of a server that was added over the API, and reconnect."""
-    spec = _spec(name, command, url, transport, header, env, cwd, option)
+    spec = _make_spec(name, command, url, transport, header, env, cwd, option)
 
     async def work(hub: "Hub") -> None:
         print_record(await hub.servers.update(spec, revision=revision), settings_of(context).json)
 
-    run(context, work)
+    run_with_hub(context, work)
 
 
-async def _show_settled(hub: "Hub", server: Server, as_json: bool, timeout_s: float | None) -> None:
+async def _print_connected(hub: "Hub", server: Server, as_json: bool, timeout_s: float | None) -> None:
     """Print a server when it is connected. Raises HubbubError if it cannot be, or is not within `timeout_s`.
 
     Without a time limit, wait only as long as it takes to learn that a command does not exist.
     """
-    from hubbub_cli.terminal.wait import Waiting, is_hopeless
+    from hubbub_cli.terminal.wait import ServerWait, is_hopeless
     from hubbub_client.errors import HubbubError
 
-    waiting, late = Waiting(hub, [server.name]), list[Server]()
+    wait, late = ServerWait(hub, [server.name]), list[Server]()
     try:
-        late = await waiting.not_connected(FIRST_NEWS_S if timeout_s is None else timeout_s)
+        late = await wait.wait_until_connected(START_FAILURE_S if timeout_s is None else timeout_s)
     except HubbubError:  # a caller may add servers that it may not watch
         if timeout_s is not None:
             raise
-    print_record(waiting.servers.get(server.name, server), as_json)
+    print_record(wait.servers.get(server.name, server), as_json)
     if late and (timeout_s is not None or is_hopeless(late[0])):
-        raise _not_connected(late, timeout_s)
+        raise _make_not_connected_error(late, timeout_s)
 
 
-def _not_connected(late: list[Server], timeout_s: float | None) -> Exception:
+def _make_not_connected_error(late: list[Server], timeout_s: float | None) -> Exception:
     from hubbub_cli.terminal.wait import is_hopeless
     from hubbub_client.errors import DeadlineExceeded, FailedPrecondition
 
     names = ", ".join(each.name for each in late)
     metadata = {"servers": ",".join(each.name for each in late)}
     if all(map(is_hopeless, late)):
-        words = f"not connected, and not tried again before that is mended: {names}"
-        return FailedPrecondition(words, reason="NOT_CONNECTED", metadata=metadata)
+        message = f"not connected, and not tried again before that is mended: {names}"
+        return FailedPrecondition(message, reason="NOT_CONNECTED", metadata=metadata)
     return DeadlineExceeded(f"after {timeout_s:g} s not connected: {names}", reason="NOT_CONNECTED", metadata=metadata)
 
 
-def _spec(
+def _make_spec(
     name: str,
     command: list[str] | None,
     url: str | None,
@@ -202,9 +203,9 @@ def _spec(
         url=url or None,
         cwd=cwd or None,
         transport=transport,
-        headers=dict(_pair(each) for each in header or []) or None,
-        env=dict(_pair(each) for each in env or []) or None,
-        **_options(option or []),
+        headers=dict(_split_pair(each) for each in header or []) or None,
+        env=dict(_split_pair(each) for each in env or []) or None,
+        **_parse_options(option or []),
     )
     try:
         to_message(spec)
@@ -213,23 +214,23 @@ def _spec(
     return spec
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _split_pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise Usage(f"{text!r} is not NAME=VALUE")
     return name, value
 
 
-def _options(pairs: list[str]) -> dict[str, Any]:
+def _parse_options(pairs: list[str]) -> dict[str, Any]:
     """Parse options of a spec; a value is JSON unless the option is text."""
     from hubbub_client.data.specs import TEXT_KEYS
 
     values: dict[str, Any] = {}
-    for name, value in map(_pair, pairs):
-        if f"{name}=" not in _settable():
+    for name, value in map(_split_pair, pairs):
+        if f"{name}=" not in _list_settable_options():
             raise Usage(f"--set: a server has no option {name!r}")
         plain = name in TEXT_KEYS or (name == "roots" and value == "ask")
-        values[name] = value if plain else json_value(value, f"--set {name}: {value!r}")
+        values[name] = value if plain else parse_json(value, f"--set {name}: {value!r}")
     return values
 
 
@@ -250,7 +251,7 @@ async def connect(
     """Keep a server connected, also after a restart of the hub; with --wait, exit 1 unless it is connected in time."""
     server = await hub.servers.connect(name)
     if wait:
-        await _show_settled(hub, server, settings.json, timeout)
+        await _print_connected(hub, server, settings.json, timeout)
     else:
         print_record(server, settings.json)
 

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from hubbub_local.platform_dirs import Machine
     from hubbub_local.services import UserService
 
-SETTLE_S = 5.0
+START_LIMIT_S = 5.0
 """Seconds after a start in which a hub that cannot run has ended; one that runs has its data directory earlier."""
 
-LOOK_S = 0.1
+POLL_S = 0.1
 
 app = Commands("The hub as a service of yours, which starts when you log in: systemd on Linux, launchd on macOS.")
 
-KEPT = ("XDG_CONFIG_HOME", "XDG_DATA_HOME")
+KEPT_VARIABLES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME")
 """Variables that say where the hub finds its files, as `hubbub up` would find them now."""
 
 
@@ -48,27 +48,31 @@ def install(
     """
     from hubbub_local import services
 
-    settings, at = settings_of(context), _here()
-    service = _asked(lambda: _service(settings, config or [], at))
+    settings, machine = settings_of(context), _find_machine()
+    service = _ask_system(lambda: _make_service(settings, config or [], machine))
     if only_print:
-        streams.say(_asked(lambda: services.content(service, services.kind(at))).decode().rstrip())
+        streams.say(
+            _ask_system(lambda: services.render_service_file(service, services.find_service_kind(machine)))
+            .decode()
+            .rstrip()
+        )
         return
-    _no_other(settings)
-    path = _asked(lambda: services.install(at, service))
-    if not _asked(lambda: services.reachable(at)):
+    _check_no_other_hub(settings)
+    path = _ask_system(lambda: services.write_service_file(machine, service))
+    if not _ask_system(lambda: services.is_manager_reachable(machine)):
         enable = f"systemctl --user enable --now {services.UNIT}"
-        raise _failed(
+        raise _make_failure(
             f"{path} is written, but not enabled: systemd does not answer for you here (a container, or no login "
             f"session). Where it does: `{enable}`. Until then: `{settings.command('up', '-d')}`"
         )
-    _asked(lambda: services.enable(at))
-    _runs(settings)
+    _ask_system(lambda: services.enable_service(machine))
+    _wait_until_running(settings)
     if settings.json:
         print_json({"event": "installed", "file": str(path)})
         return
     say(f"Installed and started: {path}")
     say(with_hub_options("How it is: hubbub service status. Its log: hubbub service logs"))
-    if services.kind(at) == "systemd":
+    if services.find_service_kind(machine) == "systemd":
         say("To let it run also while you are not logged in: loginctl enable-linger")
 
 
@@ -77,11 +81,11 @@ def start(context: typer.Context) -> None:
     """Start the installed service."""
     from hubbub_local import services
 
-    _asked(lambda: services.installed(_here()))
-    _no_other(settings_of(context))
-    _asked(lambda: services.start(_here()))
-    _runs(settings_of(context))
-    _done(context, "started", "The service is started.")
+    _ask_system(lambda: services.find_installed_file(_find_machine()))
+    _check_no_other_hub(settings_of(context))
+    _ask_system(lambda: services.start_service(_find_machine()))
+    _wait_until_running(settings_of(context))
+    _print_event(context, "started", "The service is started.")
 
 
 @app.command("stop", example="service stop")
@@ -89,8 +93,8 @@ def stop(context: typer.Context) -> None:
     """Stop the service until you log in again, or start it."""
     from hubbub_local import services
 
-    _asked(lambda: services.stop(_here()))
-    _done(context, "stopped", "The service is stopped; it starts again when you log in.")
+    _ask_system(lambda: services.stop_service(_find_machine()))
+    _print_event(context, "stopped", "The service is stopped; it starts again when you log in.")
 
 
 @app.command("status", example="service status")
@@ -99,14 +103,14 @@ def status(context: typer.Context) -> None:
     from hubbub_local import services
 
     try:
-        services.installed(_here())
+        services.find_installed_file(_find_machine())
     except services.ServiceFailed as error:
         if settings_of(context).json:
             print_json({"installed": False, "message": str(error)})
         else:
             say(str(error))
         return
-    _become(_asked(lambda: services.status_command(_here())))
+    _replace_process(_ask_system(lambda: services.make_status_command(_find_machine())))
 
 
 @app.command("logs", example="service logs --follow")
@@ -118,8 +122,8 @@ def logs(
     """Show the last lines of the service's log."""
     from hubbub_local import daemon, services
 
-    log = daemon.log_of(settings_of(context).data_dir)
-    _become(_asked(lambda: services.log_command(_here(), log, lines, follow=follow)))
+    log = daemon.find_log(settings_of(context).data_dir)
+    _replace_process(_ask_system(lambda: services.make_log_command(_find_machine(), log, lines, follow=follow)))
 
 
 @app.command("uninstall", example="service uninstall")
@@ -127,81 +131,82 @@ def uninstall(context: typer.Context) -> None:
     """Stop the service and remove it; the configuration and the data stay."""
     from hubbub_local import services
 
-    path = _asked(lambda: services.uninstall(_here()))
-    _done(context, "uninstalled", f"Removed {path}; configuration and data stay.")
+    path = _ask_system(lambda: services.uninstall_service(_find_machine()))
+    _print_event(context, "uninstalled", f"Removed {path}; configuration and data stay.")
 
 
-def _service(settings: Settings, config: list[str], at: "Machine") -> "UserService":
+def _make_service(settings: Settings, config: list[str], machine: "Machine") -> "UserService":
     """Return what the service runs. Raises ServiceFailed."""
     from hubbub_local import daemon, services
+    from hubbub_local.platform_dirs import listed_config_files
 
     # The service has neither this directory nor all variables of this shell.
-    given = config or [each for each in at.environ.get("HUBBUBD_CONFIG", "").split(os.pathsep) if each]
-    files = [str(Path(each).expanduser().absolute()) for each in given]
-    named = settings.data_dir or at.environ.get("HUBBUB_DATA_DIR") or at.environ.get("HUBBUBD_DATA_DIR")
+    config_files = [Path(each).expanduser() for each in config] or listed_config_files(machine.environ)
+    files = [str(each.absolute()) for each in config_files]
+    data_dir = settings.data_dir or machine.environ.get("HUBBUB_DATA_DIR") or machine.environ.get("HUBBUBD_DATA_DIR")
     try:
-        words = daemon.command(str(Path(named).absolute()) if named else None, config=files)
+        words = daemon.make_command(str(Path(data_dir).absolute()) if data_dir else None, config=files)
     except daemon.NotStarted as error:
         raise services.ServiceFailed(str(error)) from None
-    environ = {name: value for name in ("PATH", *KEPT) if (value := at.environ.get(name))}
-    log, member = daemon.log_of(settings.data_dir), _in_fleet(files, at)
+    environ = {name: value for name in ("PATH", *KEPT_VARIABLES) if (value := machine.environ.get(name))}
+    log, member = daemon.find_log(settings.data_dir), _is_fleet_member(files, machine)
     return services.UserService(words=words, environ=environ, log=log, member=member)
 
 
-def _in_fleet(files: list[str], at: "Machine") -> bool:
+def _is_fleet_member(files: list[str], machine: "Machine") -> bool:
     """Return whether one of the configuration files, by default the usual one, makes the hub a member of a fleet."""
     from hubbub_local import config_file, platform_dirs
 
-    for path in map(Path, files or [str(platform_dirs.config_file(at))]):
+    for path in map(Path, files or [str(platform_dirs.find_config_file(machine))]):
         try:
-            if "fleet" in config_file.loaded(config_file.read(path)):
+            if "fleet" in config_file.parse_config(config_file.read_config(path)):
                 return True
         except (config_file.Unchangeable, OSError):  # what is wrong with it, the hub says
             continue
     return False
 
 
-def _no_other(settings: Settings) -> None:
+def _check_no_other_hub(settings: Settings) -> None:
     """Refuse while a hub runs that the service would find its data taken by. Raises FailedPrecondition."""
     from hubbub_local import daemon, services
-    from hubbub_local.platform_dirs import data_dir
+    from hubbub_local.platform_dirs import find_data_dir
 
-    directory = data_dir(settings.data_dir)
+    directory = find_data_dir(settings.data_dir)
     try:
-        pid = daemon.holder(directory)
+        pid = daemon.find_holder(directory)
     except OSError:
         return
-    if pid is not None and pid != _asked(lambda: services.running(_here())):
-        raise _failed(f"a hub runs for {directory}, process {pid}; end it first: `{settings.command('down')}`")
+    if pid is not None and pid != _ask_system(lambda: services.find_service_pid(_find_machine())):
+        raise _make_failure(f"a hub runs for {directory}, process {pid}; end it first: `{settings.command('down')}`")
 
 
-def _runs(settings: Settings) -> None:
+def _wait_until_running(settings: Settings) -> None:
     """Wait a little until the service has the data directory. Raises FailedPrecondition if it does not run then."""
     from hubbub_local import daemon, services
-    from hubbub_local.platform_dirs import data_dir
+    from hubbub_local.platform_dirs import find_data_dir
 
-    directory, at = data_dir(settings.data_dir), _here()
-    give_up = time.monotonic() + SETTLE_S
+    directory, machine = find_data_dir(settings.data_dir), _find_machine()
+    give_up = time.monotonic() + START_LIMIT_S
     while True:
-        pid = _asked(lambda: services.running(at))
+        pid = _ask_system(lambda: services.find_service_pid(machine))
         with suppress(OSError):
-            if pid is not None and pid == daemon.holder(directory):
+            if pid is not None and pid == daemon.find_holder(directory):
                 return
         if time.monotonic() >= give_up:
             break
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     if pid is None:
         logs = settings.command("service", "logs")
-        raise _failed(f"the service was started, and does not run any more; its log says why: `{logs}`")
+        raise _make_failure(f"the service was started, and does not run any more; its log says why: `{logs}`")
 
 
-def _here() -> "Machine":
+def _find_machine() -> "Machine":
     from hubbub_local.platform_dirs import Machine
 
     return Machine.here()
 
 
-def _asked(work: Callable[[], Any]) -> Any:
+def _ask_system(work: Callable[[], Any]) -> Any:
     """Do what the system is asked; its refusal is an error of this command, with what to do instead."""
     from hubbub_local import services
 
@@ -209,27 +214,29 @@ def _asked(work: Callable[[], Any]) -> Any:
         return work()
     except services.NoServices as error:
         words = shlex.join([sys.argv[0], "up", "-d"])
-        raise _failed(f"{error}. `hubbub up -d` starts a hub; cron can do it at each boot: `@reboot {words}`") from None
+        raise _make_failure(
+            f"{error}. `hubbub up -d` starts a hub; cron can do it at each boot: `@reboot {words}`"
+        ) from None
     except services.ServiceFailed as error:
-        raise _failed(str(error)) from None
+        raise _make_failure(str(error)) from None
 
 
-def _failed(message: str) -> Exception:
+def _make_failure(message: str) -> Exception:
     from hubbub_client.errors import FailedPrecondition  # imported late, since it imports gRPC
 
     return FailedPrecondition(message, reason="SERVICE_FAILED")
 
 
-def _done(context: typer.Context, event: str, words: str) -> None:
+def _print_event(context: typer.Context, event: str, words: str) -> None:
     if settings_of(context).json:
         print_json({"event": event})
     else:
         say(words)
 
 
-def _become(words: list[str]) -> None:
+def _replace_process(words: list[str]) -> None:
     """Let a program of the system go on in place of this one."""
     try:
         os.execvp(words[0], words)  # noqa: S606 - a program of the system, by its name
     except OSError as error:
-        raise _failed(f"{words[0]} cannot be started: {error.strerror}") from None
+        raise _make_failure(f"{words[0]} cannot be started: {error.strerror}") from None

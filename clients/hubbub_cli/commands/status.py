@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubbub_cli.output.printer import console, print_json, trouble
-from hubbub_cli.run.session import Settings, run, settings_of
+from hubbub_cli.output.printer import console, describe_trouble, print_json
+from hubbub_cli.run.session import Settings, run_with_hub, settings_of
 from hubbub_client.data.records import Server, StateCount
 from hubbub_frontend.display.records import (
     describe_address,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hubbub_client.hub import Hub
     from hubbub_client.services.admin import HubStatus
 
-EVERY_S = 2.0
+INTERVAL_S = 2.0
 
 GOOD, POOR, BAD = "green", "yellow", "red"
 
@@ -46,16 +46,16 @@ def status(
                 print_json((await hub.admin.status()).to_json())
                 if not watch:
                     return
-                await asyncio.sleep(EVERY_S)
+                await asyncio.sleep(INTERVAL_S)
         if watch:
-            await _follow(hub, settings)
+            await _show_repeatedly(hub, settings)
         else:
-            console().print(await _page(hub, settings))
+            console().print(await _make_page(hub, settings))
 
-    run(context, work, endless=watch)
+    run_with_hub(context, work, endless=watch)
 
 
-async def _follow(hub: "Hub", settings: Settings) -> None:
+async def _show_repeatedly(hub: "Hub", settings: Settings) -> None:
     import asyncio
 
     from rich.live import Live
@@ -63,52 +63,54 @@ async def _follow(hub: "Hub", settings: Settings) -> None:
 
     from hubbub_client.errors import Unavailable
 
-    with Live(await _page(hub, settings), console=console(), auto_refresh=False, screen=console().is_terminal) as live:
+    with Live(
+        await _make_page(hub, settings), console=console(), auto_refresh=False, screen=console().is_terminal
+    ) as live:
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(INTERVAL_S)
             try:
-                live.update(await _page(hub, settings), refresh=True)
+                live.update(await _make_page(hub, settings), refresh=True)
             except Unavailable as error:
                 live.update(Text(f"no hub: {error.message}"), refresh=True)
 
 
-async def _page(hub: "Hub", settings: Settings) -> "Group":
+async def _make_page(hub: "Hub", settings: Settings) -> "Group":
     from rich.console import Group
 
     it, servers = await hub.admin.status(), await hub.servers.list()
-    parts: list[RenderableType] = [_facts(it, describe_address(hub.address, hub.addresses))]
+    parts: list[RenderableType] = [_make_facts_table(it, describe_address(hub.address, hub.addresses))]
     if servers:
-        parts += ["", _servers(servers)]
-    troubles = [*_troubles(it, settings)]
+        parts += ["", _make_servers_table(servers)]
+    troubles = [*_list_troubles(it, settings)]
     if troubles:
         parts += ["", *troubles]
     return Group(*parts)
 
 
-def _facts(it: "HubStatus", where: str) -> "Table":
+def _make_facts_table(it: "HubStatus", where: str) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value, style in _rows(it, where):
+    for name, value, style in _list_facts(it, where):
         table.add_row(name, Text(clean(value), style=style))
     return table
 
 
-def _rows(it: "HubStatus", where: str) -> Iterator[tuple[str, str, str]]:
+def _list_facts(it: "HubStatus", where: str) -> Iterator[tuple[str, str, str]]:
     serving = ("serving", GOOD) if it.serving else ("not serving", BAD)
     yield "hub", f"{serving[0]} at {where}, started {relative_time(it.started_at)}, process {it.pid}", serving[1]
     if made := it.versions:
         yield "versions", f"hubbubd {it.version}, Python {made.python}, MCP SDK {made.mcp}, gRPC {made.grpc}", ""
         yield "MCP", ", ".join(made.revisions), ""
-    yield "servers", _counts(it.servers), ""
-    yield "calls", _counts(it.calls), ""
+    yield "servers", _describe_counts(it.servers), ""
+    yield "calls", _describe_counts(it.calls), ""
     oldest = f"; the oldest came {relative_time(it.oldest_open_at)}" if it.oldest_open_at else ""
-    yield "inbox", f"open: {_counts(it.open_requests)}{oldest}", POOR if it.open_requests else ""
-    yield "requests", _counts(it.requests), ""
-    yield "tasks", _counts(it.tasks), ""
+    yield "inbox", f"open: {_describe_counts(it.open_requests)}{oldest}", POOR if it.open_requests else ""
+    yield "requests", _describe_counts(it.requests), ""
+    yield "tasks", _describe_counts(it.tasks), ""
     yield "watchers", str(it.watchers), ""
     if it.store:
         written = f"last written {relative_time(it.last_commit_at)}" if it.last_commit_at else "not written yet"
@@ -121,7 +123,7 @@ def _rows(it: "HubStatus", where: str) -> Iterator[tuple[str, str, str]]:
         yield "telemetry", f"on, to {it.telemetry.endpoint}" if it.telemetry.on else "off", ""
 
 
-def _servers(servers: Sequence[Server]) -> "Table":
+def _make_servers_table(servers: Sequence[Server]) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
@@ -131,7 +133,7 @@ def _servers(servers: Sequence[Server]) -> "Table":
     for name in ("server", "state", "protocol", "queue", "what is wrong"):
         table.add_column(name, no_wrap=name == "server", overflow="fold")
     for each in servers:
-        wrong = trouble(each)
+        wrong = describe_trouble(each)
         if each.error and each.next_retry_at and each.next_retry_at > datetime.now(UTC):
             wrong += f"; again {relative_time(each.next_retry_at)}"
         state = Text(each.state, style=STYLES.get(each.state, ""))
@@ -147,7 +149,7 @@ def _servers(servers: Sequence[Server]) -> "Table":
     return table
 
 
-def _troubles(it: "HubStatus", settings: Settings) -> "Iterator[RenderableType]":
+def _list_troubles(it: "HubStatus", settings: Settings) -> "Iterator[RenderableType]":
     from rich.text import Text
 
     if it.store_problem:
@@ -167,5 +169,5 @@ def _troubles(it: "HubStatus", settings: Settings) -> "Iterator[RenderableType]"
         yield Text(f"Somebody is waited for: {settings.command('inbox', 'answer')}", style=POOR)
 
 
-def _counts(counts: tuple[StateCount, ...]) -> str:
+def _describe_counts(counts: tuple[StateCount, ...]) -> str:
     return ", ".join(f"{each.count} {each.state}" for each in counts if each.count) or "none"

@@ -7,7 +7,7 @@ import typer
 from hubbub_cli.output.details import print_record
 from hubbub_cli.output.printer import print_counts, print_json, say
 from hubbub_cli.output.progress_line import ProgressLine
-from hubbub_cli.run.session import Settings, in_loop, settings_of
+from hubbub_cli.run.session import Settings, run_in_loop, settings_of
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.usage import Failed
 from hubbub_client.data.records import StoreStatus
@@ -27,7 +27,7 @@ async def stats(hub: "Hub", settings: Settings) -> None:
     if settings.json:
         print_json(it.to_json())
     else:
-        print_counts(_rows(it))
+        print_counts(_list_numbers(it))
 
 
 @app.hub_command(example="store compact")
@@ -38,7 +38,7 @@ async def compact(hub: "Hub", settings: Settings) -> None:
         print_json(it.to_json())
     elif it.before and it.after:
         say(f"{it.deleted} records deleted")
-        rows = zip(_rows(it.before), _rows(it.after), strict=True)
+        rows = zip(_list_numbers(it.before), _list_numbers(it.after), strict=True)
         print_counts(
             (name, before if before == after else f"{before} -> {after}") for (name, before), (_, after) in rows
         )
@@ -118,11 +118,11 @@ def copy(
     Records, revisions and deletions stay as they are; the copy is a new store for resume tokens. Without ?schema_name=
     and for passwords, what [store] says is used.
     """
-    from hubbub_cli.machine.store_copy import CopyOrder, copied, print_copied
+    from hubbub_cli.machine.store_copy import CopyOrder, copy_store, print_copied
 
     settings = settings_of(context)
     order = CopyOrder(source=source, target=target, secrets=secrets, verify=verify, config=tuple(config or ()))
-    done = in_loop(context, copied(order, settings.data_dir, ProgressLine(moving=not settings.json)))
+    done = run_in_loop(context, copy_store(order, settings.data_dir, ProgressLine(moving=not settings.json)))
     if settings.json:
         print_json(done)
     else:
@@ -131,7 +131,7 @@ def copy(
         raise Failed
 
 
-def _rows(it: StoreStatus) -> list[tuple[str, str]]:
+def _list_numbers(it: StoreStatus) -> list[tuple[str, str]]:
     return [
         ("id", it.id or "-"),
         ("revision", str(it.revision)),

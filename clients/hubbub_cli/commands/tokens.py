@@ -7,7 +7,7 @@ import typer
 
 from hubbub_cli.output.details import print_record
 from hubbub_cli.output.printer import note, print_json, print_records, say
-from hubbub_cli.run.session import Settings, Usage, hub_command, run, settings_of
+from hubbub_cli.run.session import Settings, Usage, hub_command, run_with_hub, settings_of
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import repeatable_choice
@@ -70,7 +70,7 @@ def create(
             say(made.secret)
             note("save it now, since the hub keeps only a digest; use it with --token or HUBBUB_TOKEN")
 
-    run(context, work)
+    run_with_hub(context, work)
 
 
 @app.hub_command("list", example="tokens list")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hubbub_cli.run.session import Usage, run, settings_of
+from hubbub_cli.run.session import Usage, run_with_hub, settings_of
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -23,4 +23,4 @@ def tui(context: typer.Context) -> None:
 
         await run_app(hub, settings_of(context).name)
 
-    run(context, work, endless=True)
+    run_with_hub(context, work, endless=True)

@@ -12,7 +12,7 @@ import typer
 from hubbub_cli.notices.browser_push import Pusher
 from hubbub_cli.notices.rules import data_directory
 from hubbub_cli.output.printer import note, print_json, say
-from hubbub_cli.run.session import Settings, Usage, run, settings_of
+from hubbub_cli.run.session import Settings, Usage, run_with_hub, settings_of
 from hubbub_frontend.links import Links, announce_page
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ def web(
     except OSError as error:
         raise typer.TyperException(f"cannot listen on {listen}: {error.strerror}") from None
 
-    pushing = _pushing(settings, config, push_host or [])
+    pushing = _make_pushing(settings, config, push_host or [])
     directory = data_directory(settings)
 
     with bound, ExitStack() as stack:
 
         def announce(url: str) -> None:
-            _say_where(stack, directory, url.partition("/#")[0])
+            _announce_page(stack, directory, url.partition("/#")[0])
             if settings.json:
                 print_json({"event": "ready", "url": url})
             else:
@@ -82,10 +82,10 @@ def web(
                 command=replace(settings, name=None, data_dir=str(directory.absolute())).command(),
             )
 
-        run(context, work, endless=True)
+        run_with_hub(context, work, endless=True)
 
 
-def _pushing(settings: Settings, config: Path | None, hosts: list[str]) -> "PushGateway | None":
+def _make_pushing(settings: Settings, config: Path | None, hosts: list[str]) -> "PushGateway | None":
     """Return what pushes to browsers; None where it is not installed."""
     from hubbub_web.push import PUSH_HOSTS, PushGateway
 
@@ -95,7 +95,7 @@ def _pushing(settings: Settings, config: Path | None, hosts: list[str]) -> "Push
     return PushGateway(pusher.key, (*PUSH_HOSTS, *hosts), pusher.run)
 
 
-def _say_where(stack: ExitStack, directory: Path, base: str) -> None:
+def _announce_page(stack: ExitStack, directory: Path, base: str) -> None:
     """Let `hubbub notify` know where the page is, as long as it runs."""
     try:
         if not stack.enter_context(announce_page(directory, base)):

@@ -9,41 +9,43 @@ import typer
 
 from hubbub_cli.commands.config import chosen_file
 from hubbub_local import config_file
-from hubbub_local.hosts.offers import offers, variables
-from hubbub_local.hosts.servers import places, servers
-from hubbub_local.hosts.texts import Surround
+from hubbub_local.hosts.offers import make_offers, read_variables
+from hubbub_local.hosts.servers import list_server_tables, read_servers
+from hubbub_local.hosts.texts import TextEnvironment
 from hubbub_local.platform_dirs import Machine
 
 if TYPE_CHECKING:
-    from hubbub_cli.host_entry.entry_request import Wanted
+    from hubbub_cli.host_entry.entry_request import EntryRequest
     from hubbub_cli.run.session import Settings
 
 
-def with_direct(settings: "Settings", wanted: "Wanted", *, replace: bool) -> "Wanted":
+def find_direct_servers(settings: "Settings", wanted: "EntryRequest", *, replace: bool) -> "EntryRequest":
     """Return what is wanted, with those servers; they are taken out if `replace` or a person says so."""
-    direct = _direct(wanted)
+    direct = _list_direct_servers(wanted)
     if not direct:
         return wanted
-    out = replace or (settings.interactive and _agrees(wanted, direct))
-    return changed(wanted, direct=direct, out=direct if out else ())
+    takes_out = replace or (settings.interactive and _confirm_removal(wanted, direct))
+    return changed(wanted, direct=direct, taken_out=direct if takes_out else ())
 
 
-def _direct(wanted: "Wanted") -> tuple[str, ...]:
+def _list_direct_servers(wanted: "EntryRequest") -> tuple[str, ...]:
     """Return the host's own names of servers that the hub's configuration has."""
-    at = Machine.here()
-    own = [
+    machine = Machine.here()
+    own_places = [
         place
-        for place in places(at, at.home)
+        for place in list_server_tables(machine, machine.home)
         if place.host == wanted.host.name and place.file == wanted.file and place.folder is None
     ]
     try:
-        configured = config_file.servers(config_file.read(chosen_file(None)))
+        configured = config_file.list_servers(config_file.read_config(chosen_file(None)))
     except (config_file.Unchangeable, OSError):
         return ()
-    around = Surround(home=at.home, environ=os.environ, read=variables, platform=sys.platform)
-    found = [each for place in own if place.section == (wanted.host.section,) for each in servers(place)]
+    environment = TextEnvironment(home=machine.home, environ=os.environ, read=read_variables, platform=sys.platform)
+    found_servers = [
+        each for place in own_places if place.section == (wanted.host.section,) for each in read_servers(place)
+    ]
     # One at a time: of two that are the same, both are there.
-    offered = [offer for each in found for offer in offers([each], around, configured)[0]]
+    offered = [offer for each in found_servers for offer in make_offers([each], environment, configured)[0]]
     return tuple(
         offer.server.found.name
         for offer in offered
@@ -51,7 +53,7 @@ def _direct(wanted: "Wanted") -> tuple[str, ...]:
     )
 
 
-def _agrees(wanted: "Wanted", direct: tuple[str, ...]) -> bool:
+def _confirm_removal(wanted: "EntryRequest", direct: tuple[str, ...]) -> bool:
     question = (
         f"{wanted.host.title} has {', '.join(direct)} directly as well, past the inbox. "
         f"Take that out of {wanted.file}, where a copy stays?"

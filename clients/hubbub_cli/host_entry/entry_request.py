@@ -9,7 +9,7 @@ from hubbub_local.hosts.kinds import NAME, HostProgram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class EntryRequest:
     """What is to be installed at a host."""
 
     host: HostProgram
@@ -24,15 +24,15 @@ class Wanted:
     direct: tuple[str, ...] = ()
     """The host's own entries of servers that the hub has."""
 
-    out: tuple[str, ...] = ()
+    taken_out: tuple[str, ...] = ()
     """Those of them that are taken out."""
 
     @property
-    def shown(self) -> tuple[str, ...]:
+    def options(self) -> tuple[str, ...]:
         """The options that say what the host sees."""
         named = (("--profile", self.profile), ("--server", self.server))
         return tuple(word for option, value in named if value for word in (option, value))
 
     def entries(self, entry: dict[str, Any]) -> files.Entries:
         """Return what is changed in the file."""
-        return {**dict.fromkeys(self.out), NAME: entry}
+        return {**dict.fromkeys(self.taken_out), NAME: entry}

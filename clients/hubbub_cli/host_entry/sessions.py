@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @hub_command()
-async def sessions(
+async def list_sessions(
     hub: "Hub",
     settings: Settings,
     all_: Annotated[bool, typer.Option("--all", help="Those too that have probably gone.")] = False,
@@ -25,7 +25,7 @@ async def sessions(
     print_records(ConnectedHost, known if all_ else without_gone(known), settings.json)
 
 
-async def show_hosts(hub: "Hub") -> None:
+async def print_hosts(hub: "Hub") -> None:
     """Print for each host that is connected whether it is asked, and why not. Only operators see hosts."""
     from hubbub_client.errors import HubbubError
     from hubbub_frontend.display.hosts import without_gone
@@ -35,8 +35,8 @@ async def show_hosts(hub: "Hub") -> None:
     except HubbubError:
         return
     for host in (each for each in without_gone(known) if each.name != "hubbub-mcp-check"):
-        asked = ", ".join(each.kind for each in host.questions if not each.why_not) or "nothing"
-        say(f"  {' '.join(filter(None, (host.name, host.version)))} ({host.endpoint}) is asked: {asked}")
+        kinds = ", ".join(each.kind for each in host.questions if not each.why_not) or "nothing"
+        say(f"  {' '.join(filter(None, (host.name, host.version)))} ({host.endpoint}) is asked: {kinds}")
         for each in host.questions:
             if each.why_not:
                 say(f"    not {each.kind}: {each.why_not}")

@@ -13,11 +13,11 @@ from hubbub_cli.output.printer import note
 from hubbub_client.errors import HubbubError, Unavailable, Unimplemented
 from hubbub_client.services.tokens import Grant
 from hubbub_local.hosts.kinds import NAME
-from hubbub_local.hosts.servers import UnreadableFile, content
+from hubbub_local.hosts.servers import UnreadableFile, read_settings
 
 if TYPE_CHECKING:
     from hubbub_bridge.options import BridgeOptions
-    from hubbub_cli.host_entry.entry_request import Wanted
+    from hubbub_cli.host_entry.entry_request import EntryRequest
     from hubbub_cli.run.session import Settings
     from hubbub_client.hub import Hub
 
@@ -40,42 +40,42 @@ async def check_endpoint(endpoint: "BridgeOptions") -> None:
         pass  # an older hub has no endpoints to ask for
     except Unavailable:
         if endpoint.profile is not None:
-            _check_configured(endpoint.profile)
+            _check_configured_profile(endpoint.profile)
 
 
-def _check_configured(profile: str) -> None:
+def _check_configured_profile(profile: str) -> None:
     from hubbub_cli.commands.config import chosen_file
     from hubbub_local import config_file
 
     file = chosen_file(None)
-    found: Any = {}
+    profiles: Any = {}
     with suppress(config_file.Unchangeable, OSError):
-        found = config_file.loaded(config_file.read(file)).get("mcp", {}).get("profiles", {})
-    if profile != "default" and profile not in found:
-        there = f"it has {', '.join(found)}" if found else "it has none"
+        profiles = config_file.parse_config(config_file.read_config(file)).get("mcp", {}).get("profiles", {})
+    if profile != "default" and profile not in profiles:
+        profile_names = f"it has {', '.join(profiles)}" if profiles else "it has none"
         raise typer.TyperException(
-            f"--profile {profile}: no hub runs, and {file} has no profile of this name ({there}); "
+            f"--profile {profile}: no hub runs, and {file} has no profile of this name ({profile_names}); "
             "start the hub that has it first, or add it there"
         )
 
 
-def token_name(wanted: "Wanted") -> str:
+def make_token_name(request: "EntryRequest") -> str:
     """Return the name of the token for a file of a host on this machine: others of the same host have their own."""
-    where = f"{socket.gethostname()}\0{wanted.file.resolve()}"
-    return f"mcp-{wanted.host.name}-{hashlib.sha256(where.encode()).hexdigest()[:MARK_LENGTH]}"
+    where = f"{socket.gethostname()}\0{request.file.resolve()}"
+    return f"mcp-{request.host.name}-{hashlib.sha256(where.encode()).hexdigest()[:MARK_LENGTH]}"
 
 
-async def token_for(hub: "Hub", settings: "Settings", wanted: "Wanted") -> str:
+async def find_or_make_token(hub: "Hub", settings: "Settings", request: "EntryRequest") -> str:
     """Return the token that the file has, if the hub takes it and it may do what is wanted; else make one.
 
     It may call, and that only what the host is to see. Raises HubbubError.
     """
-    name = token_name(wanted)
-    grants = (Grant(role="caller", servers=(wanted.server or "*",)),)
-    old = _token_in(wanted.file, wanted.host.section)
-    caller = await _caller(settings, old) if old else None
-    if old and caller is not None and caller.grants == grants:
-        return old
+    name = make_token_name(request)
+    grants = (Grant(role="caller", servers=(request.server or "*",)),)
+    old_token = _read_token(request.file, request.host.section)
+    caller = await _find_caller(settings, old_token) if old_token else None
+    if old_token and caller is not None and caller.grants == grants:
+        return old_token
     if any(token.name == name for token in await hub.tokens.list()):
         await hub.tokens.revoke(name)
         note(f"the token {name} of before has ended; sessions with it end, too: start them again")
@@ -84,7 +84,7 @@ async def token_for(hub: "Hub", settings: "Settings", wanted: "Wanted") -> str:
     return (await hub.tokens.create(name, grants)).secret
 
 
-async def _caller(settings: "Settings", token: str) -> Any:
+async def _find_caller(settings: "Settings", token: str) -> Any:
     """Return who a token stands for; None if the hub does not take it."""
     with suppress(HubbubError):
         async with replace(settings, token=token, name=None).connect(patient=False) as hub:
@@ -92,16 +92,16 @@ async def _caller(settings: "Settings", token: str) -> Any:
     return None
 
 
-def _token_in(file: Path, section: str) -> str | None:
+def _read_token(file: Path, section: str) -> str | None:
     """Return the token that the hub's entry in a file has."""
     with suppress(UnreadableFile):
-        entry = _at(_at(content(file), section), NAME)
+        entry = _member(_member(read_settings(file), section), NAME)
         for key in ("headers", "http_headers"):
-            given = _at(_at(entry, key), "Authorization")
-            if isinstance(given, str) and given.startswith(BEARER):
-                return given.removeprefix(BEARER)
+            header = _member(_member(entry, key), "Authorization")
+            if isinstance(header, str) and header.startswith(BEARER):
+                return header.removeprefix(BEARER)
     return None
 
 
-def _at(table: object, name: str) -> object:
+def _member(table: object, name: str) -> object:
     return cast("dict[str, object]", table).get(name) if isinstance(table, dict) else None

@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hubbub_client.numbers import LAST_PORT, whole_text
 from hubbub_client.transport.discovery import content_of
+from hubbub_local.daemon import LOCK
 
 if TYPE_CHECKING:
     from hubbub_client.services.admin import Finding, Verdict
 
-STORE = "hubbub.db"
 CHECK_LIMIT_S = 60.0
-TRY_S = 1.0
-WRONG_USAGE = 2
-OTHERS = 0o077
+CONNECT_LIMIT_S = 1.0
+USAGE_STATUS = 2
+OTHERS_MODE = 0o077
 """Permissions of a file for anybody but its owner."""
 
 
@@ -51,87 +51,92 @@ class Repair:
     do: Callable[[], object]
 
 
-def checked(about: str, verdict: Verdict, message: str, advice: str | None = None, do: Any = None) -> Checked:
-    """Return what was found. With `do`, which is called to repair it, the advice says what that does."""
+def make_checked(about: str, verdict: Verdict, message: str, advice: str | None = None, repair: Any = None) -> Checked:
+    """Return what was found. With `repair`, which is called to repair it, the advice says what that does."""
     from hubbub_client.services.admin import Finding  # imported late, since it imports gRPC
 
     finding = Finding(about=about, verdict=verdict, message=message, advice=advice)
-    return Checked(finding=finding, repair=Repair(what=advice, do=do) if do and advice else None)
+    return Checked(finding=finding, repair=Repair(what=advice, do=repair) if repair and advice else None)
 
 
-def data_directory(path: Path) -> Iterator[Checked]:
+def check_data_directory(path: Path) -> Iterator[Checked]:
     """Check the data directory and `client.json` in it. Never raises."""
     about = f"data directory {path}"
     try:
-        mode = path.stat()
+        status = path.stat()
     except FileNotFoundError:
-        yield checked(about, "warn", "it is not there: no hub has run with it", f"mkdir -p {path}", lambda: _make(path))
+        yield make_checked(
+            about, "warn", "it is not there: no hub has run with it", f"mkdir -p {path}", lambda: _make_directory(path)
+        )
         return
     except OSError as error:  # not a name that the system takes, or on the way to it something may not be read
-        yield checked(about, "warn", f"it cannot be looked at: {error.strerror}", "name another one: --data-dir")
+        yield make_checked(about, "warn", f"it cannot be looked at: {error.strerror}", "name another one: --data-dir")
         return
-    if not stat.S_ISDIR(mode.st_mode):
-        yield checked(about, "fail", "there is a file in its place", "name another one: --data-dir")
-    elif mode.st_uid != os.geteuid():
-        yield checked(about, "warn", "it belongs to another user", "run this as that user")
-    elif mode.st_mode & OTHERS:
-        yield checked(about, "warn", "others may look into it", f"chmod go= {path}", lambda: _close(path))
-        yield from _client_file(path / "client.json")
+    if not stat.S_ISDIR(status.st_mode):
+        yield make_checked(about, "fail", "there is a file in its place", "name another one: --data-dir")
+    elif status.st_uid != os.geteuid():
+        yield make_checked(about, "warn", "it belongs to another user", "run this as that user")
+    elif status.st_mode & OTHERS_MODE:
+        yield make_checked(about, "warn", "others may look into it", f"chmod go= {path}", lambda: _make_private(path))
+        yield from _check_client_file(path / "client.json")
     else:
-        yield checked(about, "ok", "it is there")
-        yield from _client_file(path / "client.json")
+        yield make_checked(about, "ok", "it is there")
+        yield from _check_client_file(path / "client.json")
 
 
-def _close(path: Path) -> None:
-    path.chmod(stat.S_IMODE(path.stat().st_mode) & ~OTHERS)
+def _make_private(path: Path) -> None:
+    path.chmod(stat.S_IMODE(path.stat().st_mode) & ~OTHERS_MODE)
 
 
-def _make(path: Path) -> None:
+def _make_directory(path: Path) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def _client_file(path: Path) -> Iterator[Checked]:
+def _check_client_file(path: Path) -> Iterator[Checked]:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        yield checked(str(path), "warn", "it is not there", "a hub writes it when it starts")
+        yield make_checked(str(path), "warn", "it is not there", "a hub writes it when it starts")
         return
     except OSError as error:
-        yield checked(str(path), "warn", f"it cannot be looked at: {error.strerror}", f"look at it: ls -l {path}")
+        yield make_checked(str(path), "warn", f"it cannot be looked at: {error.strerror}", f"look at it: ls -l {path}")
         return
     if not (stat.S_ISREG(mode) and os.access(path, os.R_OK)):
-        yield checked(str(path), "warn", "it cannot be read", f"look at it: ls -ld {path}")
-    elif mode & OTHERS:
+        yield make_checked(str(path), "warn", "it cannot be read", f"look at it: ls -ld {path}")
+    elif mode & OTHERS_MODE:
         about = "others may read the token in it"
-        yield checked(str(path), "warn", about, f"chmod go= {path}", lambda: _close(path))
+        yield make_checked(str(path), "warn", about, f"chmod go= {path}", lambda: _make_private(path))
     elif not content_of(path).get("address"):
-        yield checked(str(path), "warn", "no address stands in it", "start the hub again: it writes a new one")
+        yield make_checked(str(path), "warn", "no address stands in it", "start the hub again: it writes a new one")
     else:
-        yield checked(str(path), "ok", "only its owner can read it")
+        yield make_checked(str(path), "ok", "only its owner can read it")
 
 
-async def without_hub(directory: Path) -> AsyncIterator[Checked]:
+async def check_without_hub(directory: Path) -> AsyncIterator[Checked]:
     """Check why no hub answers: whether one has the directory open, what is where it would listen, its settings."""
     address = content_of(directory / "client.json").get("address", "")
-    holder = _holder(directory / f"{STORE}.lock")
+    holder = _find_holder(directory / LOCK)
     if holder and not address:
         message = f"process {holder} has it open: a hub runs, and no client.json says where"
-        yield checked("store", "fail", message, "have it write a new one: hubbub down, then hubbub up -d")
+        yield make_checked("store", "fail", message, "have it write a new one: hubbub down, then hubbub up -d")
     elif holder:
         advice = f"end it, if it hangs: kill {holder}" if holder.isdigit() else "end it, if it hangs"
-        yield checked("store", "fail", f"process {holder} has it open, and does not answer", advice)
+        yield make_checked("store", "fail", f"process {holder} has it open, and does not answer", advice)
     elif address.startswith("unix:"):
-        for each in _socket(Path(address.removeprefix("unix:"))):
+        for each in _check_socket(Path(address.removeprefix("unix:"))):
             yield each
     elif address:
-        yield _port(address)
+        yield _check_port(address)
     if find_spec("hubbubd") is not None:
-        async for each in _configuration(directory):
+        async for each in _check_configuration(directory):
             yield each
 
 
-def _holder(lock: Path) -> str:
-    """Return the process that has a store open; empty for none. The kernel takes a lock back when a process ends."""
+def _find_holder(lock: Path) -> str:
+    """Return the process that has a store open, also one that cannot be seen from here; empty for none.
+
+    The kernel takes a lock back when a process ends.
+    """
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -145,41 +150,41 @@ def _holder(lock: Path) -> str:
     return ""
 
 
-def _socket(path: Path) -> Iterator[Checked]:
+def _check_socket(path: Path) -> Iterator[Checked]:
     if not path.is_socket():
         return
-    with socket.socket(socket.AF_UNIX) as trying:
-        trying.settimeout(TRY_S)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(CONNECT_LIMIT_S)
         try:
-            trying.connect(str(path))
+            client.connect(str(path))
         except ConnectionRefusedError:
-            yield checked(str(path), "warn", "nobody listens at this socket", f"rm {path}", path.unlink)
+            yield make_checked(str(path), "warn", "nobody listens at this socket", f"rm {path}", path.unlink)
         except OSError as error:
-            yield checked(
+            yield make_checked(
                 str(path), "warn", f"it cannot be reached: {error.strerror or error}", f"look at it: ls -l {path}"
             )
         else:
-            yield checked(str(path), "warn", "something else than a hub listens at this socket", "end that")
+            yield make_checked(str(path), "warn", "something else than a hub listens at this socket", "end that")
 
 
-def _port(address: str) -> Checked:
+def _check_port(address: str) -> Checked:
     """Check whether something else has taken the place of a hub that has ended."""
     host, _, port = address.removeprefix("http://").removeprefix("https://").rpartition(":")
     about = f"address {address}"
     number = whole_text(port, LAST_PORT) or 0
     try:
-        with socket.create_connection((host.strip("[]"), number), timeout=TRY_S):
+        with socket.create_connection((host.strip("[]"), number), timeout=CONNECT_LIMIT_S):
             pass
     except (OSError, UnicodeError):  # also a name that no host can have
-        return checked(about, "warn", "nothing listens there: the hub has ended", "start it again: hubbub up -d")
-    owner = listener(number)
+        return make_checked(about, "warn", "nothing listens there: the hub has ended", "start it again: hubbub up -d")
+    owner = find_listener(number)
     advice = "end that, or start the hub at another address: hubbub up -d --listen 127.0.0.1:0"
-    return checked(about, "fail", f"{owner or 'something else than a hub'} listens there", advice)
+    return make_checked(about, "fail", f"{owner or 'something else than a hub'} listens there", advice)
 
 
-def listener(port: int) -> str | None:
+def find_listener(port: int) -> str | None:
     """Return which of the caller's processes listens at a TCP port, as `NAME, process N`; None if that is not known."""
-    sockets = {f"socket:[{inode}]" for inode in _listening(port)}
+    sockets = {f"socket:[{inode}]" for inode in _list_listening_inodes(port)}
     for process in Path("/proc").glob("[0-9]*") if sockets else ():
         with suppress(OSError):  # it has ended, or is another user's
             if any(str(each.readlink()) in sockets for each in (process / "fd").iterdir()):
@@ -187,7 +192,7 @@ def listener(port: int) -> str | None:
     return None
 
 
-def _listening(port: int) -> Iterator[str]:
+def _list_listening_inodes(port: int) -> Iterator[str]:
     """Return the inodes of the sockets that listen at a port: proc(5), /proc/net/tcp; 0A is LISTEN."""
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
@@ -197,10 +202,10 @@ def _listening(port: int) -> Iterator[str]:
                     yield cells[9]
 
 
-LINE = re.compile(r"(ok|warn|fail) +(.*?): (.*)")
+FINDING_LINE = re.compile(r"(ok|warn|fail) +(.*?): (.*)")
 
 
-async def _configuration(directory: Path) -> AsyncIterator[Checked]:
+async def _check_configuration(directory: Path) -> AsyncIterator[Checked]:
     """Let the hub that is installed here say whether it would start; of what is well only its first line is kept."""
     command = [sys.executable, "-m", "hubbubd", "--check-config", "--data-dir", str(directory)]
     pipe = asyncio.subprocess.PIPE
@@ -209,32 +214,32 @@ async def _configuration(directory: Path) -> AsyncIterator[Checked]:
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
         )
     except (OSError, ValueError) as error:
-        yield checked("configuration", "warn", f"it cannot be checked: {error}")
+        yield make_checked("configuration", "warn", f"it cannot be checked: {error}")
         return
     try:
         out, err = await asyncio.wait_for(process.communicate(), CHECK_LIMIT_S)
     except TimeoutError:
         process.kill()
         await process.wait()
-        yield checked(
+        yield make_checked(
             "configuration", "warn", f"its check took more than {CHECK_LIMIT_S:g} s", "hubbubd --check-config"
         )
         return
-    if process.returncode == WRONG_USAGE:
-        said = err.decode(errors="replace").strip().rpartition("\n")[2].removeprefix("hubbubd: ")
-        yield checked("configuration", "fail", said, "correct it, then: hubbubd --check-config")
-    for each in _findings(out.decode(errors="replace")):
+    if process.returncode == USAGE_STATUS:
+        message = err.decode(errors="replace").strip().rpartition("\n")[2].removeprefix("hubbubd: ")
+        yield make_checked("configuration", "fail", message, "correct it, then: hubbubd --check-config")
+    for each in _parse_findings(out.decode(errors="replace")):
         yield each
 
 
-def _findings(text: str) -> Iterator[Checked]:
+def _parse_findings(text: str) -> Iterator[Checked]:
     lines = text.splitlines()
-    for line, following in zip_longest(lines, lines[1:], fillvalue=""):
-        found = LINE.fullmatch(line)
-        if found is None or found[2] == "secrets" or (found[1] == "ok" and found[2] != "configuration"):
-            continue  # `data_directory` has looked at the secrets
-        advice = following.strip() if following.startswith("      ") else None
-        taken = re.fullmatch(r"\S+ \S*:(\d+)", found[2]) if "in use" in found[3] else None
-        owner = listener(whole_text(taken[1], LAST_PORT) or 0) if taken else None
-        message = f"{found[3]}, by {owner.rstrip(',')}" if owner else found[3]
-        yield checked(found[2], cast("Verdict", found[1]), message, advice)
+    for line, next_line in zip_longest(lines, lines[1:], fillvalue=""):
+        finding = FINDING_LINE.fullmatch(line)
+        if finding is None or finding[2] == "secrets" or (finding[1] == "ok" and finding[2] != "configuration"):
+            continue  # `check_data_directory` has looked at the secrets
+        advice = next_line.strip() if next_line.startswith("      ") else None
+        port_in_use = re.fullmatch(r"\S+ \S*:(\d+)", finding[2]) if "in use" in finding[3] else None
+        owner = find_listener(whole_text(port_in_use[1], LAST_PORT) or 0) if port_in_use else None
+        message = f"{finding[3]}, by {owner.rstrip(',')}" if owner else finding[3]
+        yield make_checked(finding[2], cast("Verdict", finding[1]), message, advice)

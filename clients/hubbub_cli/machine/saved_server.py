@@ -11,7 +11,7 @@ from hubbub_cli.commands.config import chosen_file
 from hubbub_cli.output.printer import note
 from hubbub_cli.run.session import Settings, Usage
 from hubbub_client.errors import AlreadyExists
-from hubbub_client.transport.discovery import Where, discover_all
+from hubbub_client.transport.discovery import discover_all
 from hubbub_local import config_file
 from hubbub_local.config_file import Unchangeable
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from hubbub_client.hub import Hub
 
 
-def offered_to_keyring(settings: Settings, spec: "ServerSpec") -> "ServerSpec":
+def offer_keyring(settings: Settings, spec: "ServerSpec") -> "ServerSpec":
     """Return a spec with its secrets in the keyring, if a person at the terminal wants that."""
     from hubbub_cli.machine import server_import
 
-    kept = server_import.offered_to_keyring(settings, spec.name, spec.to_json())
+    kept = server_import.move_secrets_to_keyring(settings, spec.name, spec.to_json())
     return replace(spec, **{key: kept[key] for key in ("args", "env", "headers", "url") if key in kept})
 
 
@@ -34,34 +34,34 @@ async def save_server(hub: "Hub", settings: Settings, spec: "ServerSpec") -> "Se
 
     Raises Usage for a hub on another machine, TyperException for a file that cannot be changed, and HubbubError.
     """
-    _check_here(settings)
-    read = (await hub.admin.status()).config
-    files = [Path(each) for each in read.files] if read is not None else []
-    tomls = [each for each in files if each.suffix.lower() == ".toml"]
-    file = tomls[0] if tomls else chosen_file(None)
+    _check_is_local(settings)
+    config = (await hub.admin.status()).config
+    files = [Path(each) for each in config.files] if config is not None else []
+    toml_files = [each for each in files if each.suffix.lower() == ".toml"]
+    file = toml_files[0] if toml_files else chosen_file(None)
     if spec.name in {server.name for server in await hub.servers.list()}:
         raise AlreadyExists(f"a server {spec.name!r} exists already", reason="SERVER_EXISTS")
-    await to_thread.run_sync(_write, file, spec)
+    await to_thread.run_sync(_write_server, file, spec)
     note(f"written into {file}")
-    if not tomls:
+    if not toml_files:
         raise typer.TyperException(f"the hub that runs does not read {file}; start it again with --config {file}")
     await hub.admin.reload()
     return await hub.servers.get(spec.name)
 
 
-def _check_here(settings: Settings) -> None:
-    for each in discover_all(Where(settings.address, settings.token, settings.data_dir)):
+def _check_is_local(settings: Settings) -> None:
+    for each in discover_all(settings.where):
         if not each.here:
             raise Usage(f"--save: the hub at {each.address} has its configuration on another machine; add it there")
 
 
-def _write(file: Path, spec: "ServerSpec") -> None:
-    from hubbub_cli.machine.server_import import put, read
+def _write_server(file: Path, spec: "ServerSpec") -> None:
+    from hubbub_cli.machine.server_import import read_config, replace_checked
 
     options = {key: value for key, value in spec.to_json().items() if key not in ("name", "withheld")}
-    before = read(file)
+    before = read_config(file)
     try:
-        text = config_file.with_server(before, spec.name, options)
+        text = config_file.add_server(before, spec.name, options)
     except Unchangeable as exc:
         raise typer.TyperException(f"{file} is left as it was: {exc}") from None
-    put(file, before, text)
+    replace_checked(file, before, text)

@@ -17,7 +17,7 @@ from hubbub_client.numbers import whole, whole_text
 from hubbub_local import daemon
 
 PROGRESS: Final = re.compile(r"(\d{1,15}) of (\d{1,15}) records copied")
-MOST: Final = 10**15
+MAX_RECORDS: Final = 10**15
 """More records than any store has."""
 
 REASON: Final = "STORE_NOT_COPIED"
@@ -35,89 +35,89 @@ class CopyOrder:
     verify: bool
     config: tuple[str, ...]
 
-    def words(self, data_dir: str | None) -> list[str]:
+    def command_line(self, data_dir: str | None) -> list[str]:
         """Return the command that does it. Raises FailedPrecondition if `hubbubd` is not installed."""
         try:
-            program = daemon.command(data_dir, config=self.config)
+            program = daemon.make_command(data_dir, config=self.config)
         except daemon.NotStarted as error:
             raise FailedPrecondition(str(error), reason=REASON) from None
         options = [name for name, given in (("--secrets", self.secrets), ("--verify", self.verify)) if given]
         return [*program, *options, "--copy-store", self.source, self.target]
 
 
-async def copied(order: CopyOrder, data_dir: str | None, meter: ProgressLine) -> dict[str, Any]:
+async def copy_store(order: CopyOrder, data_dir: str | None, meter: ProgressLine) -> dict[str, Any]:
     """Make a copy, or compare with one that is there; return what was done as `hubbubd` says it.
 
     `equal` in it is None unless both were compared. Raises Usage, and FailedPrecondition when nothing was copied.
     """
     # In a session of its own, so that Ctrl-C reaches it once: from here.
     process = await asyncio.create_subprocess_exec(
-        *order.words(data_dir), stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
+        *order.command_line(data_dir), stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
     )
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(signum, _end, process)
+        loop.add_signal_handler(signum, _terminate, process)
     assert process.stdout is not None
     try:
-        out, said = await asyncio.gather(process.stdout.read(), _told(process, meter))
+        report_line, last_line = await asyncio.gather(process.stdout.read(), _follow_progress(process, meter))
         status = await process.wait()
     finally:
         meter.hide()
-        _end(process)
+        _terminate(process)
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(signum)
-    if done := _done(out):
-        return done
+    if report := _parse_report(report_line):
+        return report
     if status == WRONG_USAGE:
-        raise Usage(said)
-    raise FailedPrecondition(said or f"hubbubd has ended with status {status}", reason=REASON)
+        raise Usage(last_line)
+    raise FailedPrecondition(last_line or f"hubbubd has ended with status {status}", reason=REASON)
 
 
-async def _told(process: Process, meter: ProgressLine) -> str:
+async def _follow_progress(process: Process, meter: ProgressLine) -> str:
     """Show progress until the process says nothing more; return the last of what else it said."""
-    said = ""
+    last_line = ""
     assert process.stderr is not None
     async for line in process.stderr:
         text = line.decode(errors="replace").strip()
-        if found := PROGRESS.fullmatch(text):
-            meter.print_step(text, whole_text(found[1], MOST), whole_text(found[2], MOST))
+        if progress := PROGRESS.fullmatch(text):
+            meter.print_step(text, whole_text(progress[1], MAX_RECORDS), whole_text(progress[2], MAX_RECORDS))
         elif text:
-            said = text
+            last_line = text
     for prefix in _PREFIXES:
-        said = said.removeprefix(prefix)
-    return said
+        last_line = last_line.removeprefix(prefix)
+    return last_line
 
 
-def _end(process: Process) -> None:
+def _terminate(process: Process) -> None:
     if process.returncode is None:
         process.terminate()
 
 
-def _done(line: bytes) -> dict[str, Any] | None:
+def _parse_report(line: bytes) -> dict[str, Any] | None:
     try:
-        done: object = json.loads(line)
+        report: object = json.loads(line)
     except ValueError:
         return None
-    return done if isinstance(done, dict) else None  # pyright: ignore[reportUnknownVariableType]
+    return report if isinstance(report, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
 
-def print_copied(done: Mapping[str, Any]) -> None:
+def print_copied(report: Mapping[str, Any]) -> None:
     """Print for people what was copied, and in what both stores differ."""
     rows = [
-        ("from", str(done["from"])),
-        ("to", str(done["to"])),
-        ("copied", "yes" if done["copied"] else "no, it had records already"),
-        ("records", str(done["records"])),
-        ("deletions", str(done["deletions"])),
-        ("revision", str(done["revision"])),
+        ("from", str(report["from"])),
+        ("to", str(report["to"])),
+        ("copied", "yes" if report["copied"] else "no, it had records already"),
+        ("records", str(report["records"])),
+        ("deletions", str(report["deletions"])),
+        ("revision", str(report["revision"])),
     ]
-    if done["secrets"] is not None:
-        rows.append(("secrets", f"of {done['secrets']} servers"))
-    if done["equal"] is not None:
-        rows.append(("compared", "equal" if done["equal"] else f"{done['differing']} differences"))
+    if report["secrets"] is not None:
+        rows.append(("secrets", f"of {report['secrets']} servers"))
+    if report["equal"] is not None:
+        rows.append(("compared", "equal" if report["equal"] else f"{report['differing']} differences"))
     print_counts(rows)
-    for each in done["differences"]:
+    for each in report["differences"]:
         say(each["key"] or "(the whole)", each["how"])
-    differing, named = whole(done["differing"]) or 0, len(done["differences"])
-    if differing > named:
-        say(f"and {differing - named} more")
+    differing, listed = whole(report["differing"]) or 0, len(report["differences"])
+    if differing > listed:
+        say(f"and {differing - listed} more")

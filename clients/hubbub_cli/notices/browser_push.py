@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from hubbub_cli.notices.rules import data_directory, given_rules
+from hubbub_cli.notices.rules import data_directory, read_rules
 from hubbub_cli.output.printer import note
 from hubbub_cli.run.session import Settings, Usage
 from hubbub_client.data.records import PendingRequest
@@ -48,15 +48,15 @@ class Pusher:
         from hubbub_notify.rules import NoticeRuleProblem
 
         try:
-            self._rules, _ = given_rules({}, config, without={"urls"})
+            self._rules, _ = read_rules({}, config, ignored_keys={"urls"})
         except NoticeRuleProblem as problem:
             raise Usage(str(problem)) from None
         self._folder = data_directory(settings) / "notify"
-        self._making = threading.Lock()
+        self._key_lock = threading.Lock()
 
     def key(self) -> str:
         """Return what browsers subscribe with; made on first use. Blocks. Raises OSError, ValueError."""
-        with self._making:
+        with self._key_lock:
             return self._keys.public
 
     @cached_property
@@ -65,7 +65,9 @@ class Pusher:
 
         return Keys(self._folder / "push.pem")
 
-    async def run(self, hub: "Hub", first: "anyio.Event", subscribers: Callable[[], Sequence[PushSubscriber]]) -> None:
+    async def run(
+        self, hub: "Hub", has_subscriber: "anyio.Event", subscribers: Callable[[], Sequence[PushSubscriber]]
+    ) -> None:
         """Tell the subscribers, once there is a first, until cancelled. Say failures; they end pushes alone."""
         import anyio.to_thread
 
@@ -74,33 +76,37 @@ class Pusher:
         from hubbub_notify.push import Browser
         from hubbub_notify.sent_log import SentLog, SentLogProblem
 
-        def browser(each: PushSubscriber) -> Browser:
-            at = each.subscription
+        def make_browser(subscriber: PushSubscriber) -> Browser:
+            subscription = subscriber.subscription
             return Browser(
-                endpoint=at.endpoint,
-                p256dh=at.p256dh,
-                auth=at.auth,
+                endpoint=subscription.endpoint,
+                p256dh=subscription.p256dh,
+                auth=subscription.auth,
                 keys=self._keys,
                 contact=self._rules.contact,
-                gone=each.end,
+                gone=subscriber.end,
             )
 
-        await first.wait()  # until then nothing is written, and nothing watched
+        await has_subscriber.wait()  # until then nothing is written, and nothing watched
         try:
             await anyio.to_thread.run_sync(self.key)
             with closing(await anyio.to_thread.run_sync(SentLog, self._folder / "told.db", "push")) as state:
                 await Notifier(
-                    self._rules, lambda: [browser(each) for each in subscribers()], state, _nowhere, _say
+                    self._rules,
+                    lambda: [make_browser(subscriber) for subscriber in subscribers()],
+                    state,
+                    _make_no_link,
+                    _report_failure,
                 ).run(hub)
         except (SentLogProblem, HubbubError, OSError, ValueError) as problem:
             note(f"browsers are not told any more: {problem}")
 
 
-async def _nowhere(_requests: Sequence[PendingRequest], _to: str) -> str:
+async def _make_no_link(_requests: Sequence[PendingRequest], _to: str) -> str:
     """Return no link: a push opens the page where it is logged in, and holds no secret."""
     return ""
 
 
-def _say(news: "News") -> None:
+def _report_failure(news: "News") -> None:
     if news.event in ("failed", "gave_up"):
         note(f"{news.target} was not told: {news.why}")

@@ -21,16 +21,18 @@ Deliver = Callable[[PendingRequest], Awaitable[None]]
 class Notices:
     """Delivers each open pending request once by each way; `deliver` reports its own failures."""
 
-    def __init__(self, *ways: Deliver) -> None:
-        self._ways = [(deliver, *anyio.create_memory_object_stream[PendingRequest](MAX_WAITING)) for deliver in ways]
+    def __init__(self, *deliveries: Deliver) -> None:
+        self._routes = [
+            (deliver, *anyio.create_memory_object_stream[PendingRequest](MAX_WAITING)) for deliver in deliveries
+        ]
         self._open: set[str] = set()
         self._group = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        for deliver, _, waiting in self._ways:
+        for deliver, _, waiting in self._routes:
             for _ in range(WORKERS):
-                self._group.start_soon(_work, deliver, waiting)
+                self._group.start_soon(_deliver_waiting, deliver, waiting)
         return self
 
     async def __aexit__(
@@ -39,7 +41,7 @@ class Notices:
         self._group.cancel_scope.cancel()
         # Cancelled rather than raised into: a task group would wrap the error in an exception group.
         await self._group.__aexit__(None, None, None)
-        for _, send, waiting in self._ways:
+        for _, send, waiting in self._routes:
             send.close()
             waiting.close()
 
@@ -49,21 +51,21 @@ class Notices:
             case Upsert(record=PendingRequest(state="open") as request):
                 if request.id not in self._open:
                     self._open.add(request.id)
-                    for _, send, _ in self._ways:
-                        _queue(send, request)
+                    for _, send, _ in self._routes:
+                        _queue_delivery(send, request)
             case Upsert(record=PendingRequest(id=name)) | Removed(id=name):
                 self._open.discard(name)
             case _:
                 pass
 
 
-def _queue(send: MemoryObjectSendStream[PendingRequest], request: PendingRequest) -> None:
+def _queue_delivery(send: MemoryObjectSendStream[PendingRequest], request: PendingRequest) -> None:
     try:
         send.send_nowait(request)
     except anyio.WouldBlock:
         note(f"{request.id}: not told, {MAX_WAITING} others wait")
 
 
-async def _work(deliver: Deliver, waiting: MemoryObjectReceiveStream[PendingRequest]) -> None:
+async def _deliver_waiting(deliver: Deliver, waiting: MemoryObjectReceiveStream[PendingRequest]) -> None:
     async for request in waiting:
         await deliver(request)

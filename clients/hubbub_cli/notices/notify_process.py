@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 NOT_SENT = "nobody is notified of what waits"
 
 
-def table_of(config: Sequence[str]) -> Path | None:
+def find_notify_file(config: Sequence[str]) -> Path | None:
     """Return the first configuration file of the hub whose table `[notify]` says where to send to.
 
     It says on stderr what is wrong with such a table: the hub starts all the same.
     """
-    from hubbub_local.platform_dirs import Machine, config_file
+    from hubbub_local.platform_dirs import Machine, find_config_file, listed_config_files
     from hubbub_notify.rules import NoticeRuleProblem, UnreadableRules, parse_rules, read_table
 
-    named = config or [each for each in os.environ.get("HUBBUBD_CONFIG", "").split(os.pathsep) if each]
-    for file in [Path(each).expanduser() for each in named] or [config_file(Machine.here())]:
+    given = [Path(each).expanduser() for each in config]
+    for file in given or listed_config_files(os.environ) or [find_config_file(Machine.here())]:
         if not file.is_file():
             continue
         try:
@@ -42,7 +42,7 @@ def table_of(config: Sequence[str]) -> Path | None:
     return None
 
 
-def supervised(given: str | None, config: Sequence[str], listen: str | None) -> list[str]:
+def command_with_notify(given: str | None, config: Sequence[str], listen: str | None) -> list[str]:
     """Return the command that runs a hub with its notifications in the background, and says the hub's ready line."""
     options = [*(["--data-dir", given] if given else []), "--json", "up"]
     options += [word for each in config for word in ("--config", each)]
@@ -50,7 +50,7 @@ def supervised(given: str | None, config: Sequence[str], listen: str | None) -> 
 
 
 @asynccontextmanager
-async def notifying(file: Path | None, data_dir: str, *, aloud: bool) -> AsyncGenerator[None]:
+async def run_notify(file: Path | None, data_dir: str, *, aloud: bool) -> AsyncGenerator[None]:
     """Run `hubbub notify` for a block, if there is a table for it; `aloud`: what it sends is told here."""
     if file is None:
         yield
@@ -58,21 +58,21 @@ async def notifying(file: Path | None, data_dir: str, *, aloud: bool) -> AsyncGe
     import asyncio
     from asyncio.subprocess import DEVNULL
 
-    words = ["-m", "hubbub_cli", "--data-dir", data_dir, "notify", "--config", str(file)]
-    told = None if aloud else DEVNULL
+    arguments = ["-m", "hubbub_cli", "--data-dir", data_dir, "notify", "--config", str(file)]
+    output = None if aloud else DEVNULL
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *words, stdin=DEVNULL, stdout=told, stderr=told, start_new_session=True
+        sys.executable, *arguments, stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True
     )
-    watching = asyncio.create_task(_tell_of_its_end(process))
+    waiting = asyncio.create_task(_report_end(process))
     try:
         yield
     finally:
-        watching.cancel()
+        waiting.cancel()
         with suppress(ProcessLookupError):
             process.terminate()
         await process.wait()
 
 
-async def _tell_of_its_end(process: "Process") -> None:
+async def _report_end(process: "Process") -> None:
     status = await process.wait()
     note(f"{NOT_SENT}: hubbub notify has ended with status {status}")

@@ -8,57 +8,59 @@ from typing import TYPE_CHECKING, Any
 from hubbub_cli.output.printer import note
 from hubbub_cli.run.session import Settings
 from hubbub_client.data.records import PendingRequest
-from hubbub_local.platform_dirs import Machine, config_file
+from hubbub_local.platform_dirs import Machine, find_config_file, listed_config_files
 
 if TYPE_CHECKING:
     from hubbub_notify.notifier import AnswerAt
     from hubbub_notify.rules import Rules
 
-CONFIG = "HUBBUBD_CONFIG"
-
 
 def data_directory(settings: Settings) -> Path:
     """Return the data directory of this machine's hub. Raises Unavailable if there is no home directory."""
-    from hubbub_client.transport.discovery import Where, client_file  # imported late: the help does without the library
+    from hubbub_client.transport.discovery import client_file  # imported late: the help does without the library
 
-    return client_file(Where(data_dir=settings.data_dir)).parent
+    return client_file(settings.where).parent
 
 
-def given_rules(options: dict[str, Any], config: Path | None, *, without: Collection[str] = ()) -> "tuple[Rules, str]":
+def read_rules(
+    options: dict[str, Any], config: Path | None, *, ignored_keys: Collection[str] = ()
+) -> "tuple[Rules, str]":
     """Return the rules of the table [notify] with the options over them, and its place. Raises NoticeRuleProblem.
 
     The table is that of `config`, else of the first file of HUBBUBD_CONFIG that has one, else of the default file; its
-    keys of `without` are not read.
+    keys of `ignored_keys` are not read.
     """
     from hubbub_notify.rules import NoticeRuleProblem, parse_rules, read_table
 
-    named = [Path(each) for each in os.environ.get(CONFIG, "").split(os.pathsep) if each]
-    default = config_file(Machine.here())
-    files = [config] if config else named or ([default] if default.exists() else [])
-    given = {name: value for name, value in options.items() if value is not None}
-    unread = {*given, *without}  # these need no variable
-    found = next(((each, file) for file in files if (each := read_table(file, os.environ, except_=unread))), None)
-    if found is None and config is not None and not given.get("urls"):
+    listed = listed_config_files(os.environ)
+    default = find_config_file(Machine.here())
+    files = [config] if config else listed or ([default] if default.exists() else [])
+    chosen = {name: value for name, value in options.items() if value is not None}
+    unread_keys = {*chosen, *ignored_keys}  # these need no variable
+    first_table = next(
+        ((each, file) for file in files if (each := read_table(file, os.environ, except_=unread_keys))), None
+    )
+    if first_table is None and config is not None and not chosen.get("urls"):
         raise NoticeRuleProblem(f"{config}: it has no table [notify]; docs/notify.md says what belongs there")
-    if given:
+    if chosen:
         try:
-            parse_rules(given)
+            parse_rules(chosen)
         except NoticeRuleProblem as problem:
             key, colon, why = str(problem).partition(":")
-            raise NoticeRuleProblem(f"{_option(key)}{colon}{why}") from None
-    if found is None:
-        return parse_rules(given), "options"
-    content, file = found
-    return parse_rules({**content, **given}, f"{file}: notify."), f"{file}: notify.urls"
+            raise NoticeRuleProblem(f"{_name_option(key)}{colon}{why}") from None
+    if first_table is None:
+        return parse_rules(chosen), "options"
+    content, file = first_table
+    return parse_rules({**content, **chosen}, f"{file}: notify."), f"{file}: notify.urls"
 
 
-def _option(key: str) -> str:
+def _name_option(key: str) -> str:
     """Return the option of a key, which may have the number of a value."""
     name = key.partition(".")[0].removesuffix("_s").replace("_", "-")
     return {"urls": "URL", "servers": "--server", "kinds": "--kind"}.get(name, f"--{name}")
 
 
-def answer_at(settings: Settings, rules: "Rules") -> "AnswerAt":
+def make_link_finder(settings: Settings, rules: "Rules") -> "AnswerAt":
     """Return what says where pending requests are answered: in the page that runs for this data directory, else by a
     command.
     """
@@ -68,21 +70,21 @@ def answer_at(settings: Settings, rules: "Rules") -> "AnswerAt":
 
     directory = data_directory(settings)
 
-    def find(requests: Sequence[PendingRequest], to: str) -> str:
-        running = find_page_url(directory)
-        base = rules.link or running
-        if base is None:
+    def find_link(requests: Sequence[PendingRequest], page_path: str) -> str:
+        running_page = find_page_url(directory)
+        base_url = rules.link or running_page
+        if base_url is None:
             return f"hubbub inbox answer {requests[0].id}" if len(requests) == 1 else "hubbub inbox list --state open"
-        if running is None or not rules.login:  # a page elsewhere does not know links of this directory
-            return f"{base}/#/{to}"
+        if running_page is None or not rules.login:  # a page elsewhere does not know links of this directory
+            return f"{base_url}/#/{page_path}"
         request = requests[0].id if len(requests) == 1 else None
         try:
-            return f"{base}/#login={Links(directory).create(to, rules.link_lasts_s, request)}&to={to}"
+            return f"{base_url}/#login={Links(directory).create(page_path, rules.link_lasts_s, request)}&to={page_path}"
         except OSError as error:
             note(f"no link could be made, so people have to log in themselves: {error.strerror}")
-            return f"{base}/#/{to}"
+            return f"{base_url}/#/{page_path}"
 
-    async def where(requests: Sequence[PendingRequest], to: str) -> str:
-        return await anyio.to_thread.run_sync(find, requests, to)
+    async def find_link_in_thread(requests: Sequence[PendingRequest], page_path: str) -> str:
+        return await anyio.to_thread.run_sync(find_link, requests, page_path)
 
-    return where
+    return find_link_in_thread

@@ -29,14 +29,14 @@ class Command:
 
         It is killed with everything that it started when its time is over, or when the watch ends.
         """
-        about = {
+        variables = {
             "HUBBUB_REQUEST_ID": request.id,
             "HUBBUB_REQUEST_KIND": request.kind,
             "HUBBUB_SERVER": request.server,
         }
         try:
             with anyio.fail_after(self._limit_s):
-                status = await self._run(json.dumps(request.to_json()).encode() + b"\n", about)
+                status = await self._run(json.dumps(request.to_json()).encode() + b"\n", variables)
         except TimeoutError:
             note(f"{request.id}: the command took longer than {self._limit_s:g} s and was ended")
         except (OSError, ValueError) as error:
@@ -45,15 +45,20 @@ class Command:
             if status:
                 note(f"{request.id}: the command ended with {status}")
 
-    async def _run(self, told: bytes, about: Mapping[str, str]) -> int:
+    async def _run(self, stdin: bytes, variables: Mapping[str, str]) -> int:
         # stdout belongs to the lines of the watch.
         process = await anyio.open_process(
-            self._command, stdin=PIPE, stdout=2, stderr=None, env={**self._environment, **about}, start_new_session=True
+            self._command,
+            stdin=PIPE,
+            stdout=2,
+            stderr=None,
+            env={**self._environment, **variables},
+            start_new_session=True,
         )
         try:
             assert process.stdin is not None
             with contextlib.suppress(anyio.BrokenResourceError, OSError):  # the command need not read its stdin
-                await process.stdin.send(told)
+                await process.stdin.send(stdin)
             with contextlib.suppress(OSError):
                 await process.stdin.aclose()
             return await process.wait()

@@ -18,18 +18,18 @@ from hubbub_cli.output.printer import note
 from hubbub_cli.run.session import Usage
 from hubbub_client.data.records import PendingRequest
 
-ERRNO = re.compile(r"\[Errno -?\d+\] ")
+ERRNO_PREFIX = re.compile(r"\[Errno -?\d+\] ")
 """What Python writes before the words of an error of the system."""
 
 if TYPE_CHECKING:
     import httpx2
 
-SECRET = "HUBBUB_WEBHOOK_SECRET"  # noqa: S105 - the name of the variable that has it
+SECRET_VARIABLE = "HUBBUB_WEBHOOK_SECRET"  # noqa: S105 - the name of the variable that has it
 # Time limit of one attempt, seconds.
 TIMEOUT_S = 10.0
 # Backoff before each attempt after the first, seconds, with a jitter of up to half.
-PAUSES_S = (0.5, 2.0, 8.0, 30.0)
-AGAIN = frozenset((408, 425, 429))
+RETRY_PAUSES_S = (0.5, 2.0, 8.0, 30.0)
+RETRIED_STATUSES = frozenset((408, 425, 429))
 
 
 class Webhook:
@@ -65,7 +65,7 @@ class Webhook:
         """Post a pending request; report on stderr if it was not accepted."""
         body = json.dumps(request.to_json(), ensure_ascii=False).encode()
         problem = ""
-        for pause_s in (0.0, *PAUSES_S):
+        for pause_s in (0.0, *RETRY_PAUSES_S):
             await anyio.sleep(pause_s * random.uniform(0.5, 1))  # noqa: S311 - jitter, not a secret
             problem, may_pass = await self._post(request.id, body)
             if not problem:
@@ -87,10 +87,10 @@ class Webhook:
         except TimeoutError:
             return f"no answer within {TIMEOUT_S:g} s", True
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return f"{type(error).__name__}: {ERRNO.sub('', str(error))}", True
+            return f"{type(error).__name__}: {ERRNO_PREFIX.sub('', str(error))}", True
         if 200 <= status < 300:
             return "", False
-        return f"HTTP status {status}", status in AGAIN or status >= 500
+        return f"HTTP status {status}", status in RETRIED_STATUSES or status >= 500
 
     def _signature(self, body: bytes) -> dict[str, str]:
         if self._secret is None:
@@ -100,20 +100,20 @@ class Webhook:
         return {"Hubbub-Signature": f"t={moment},v1={digest}"}
 
 
-def webhook(url: str) -> Webhook:
+def make_webhook(url: str) -> Webhook:
     """Return the webhook at a url: https, or http on loopback. Raises Usage."""
     try:
-        where = urlsplit(url)
-        host, _ = where.hostname or "", where.port
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
     except ValueError as error:
         raise Usage(f"--webhook: {error}") from None
-    if not host or where.scheme not in ("http", "https"):
+    if not host or parts.scheme not in ("http", "https"):
         raise Usage("--webhook needs an https url")
-    if where.scheme == "http" and not _is_loopback(host):
+    if parts.scheme == "http" and not _is_loopback(host):
         raise Usage("--webhook: what is asked may be confidential; use https, or http on this machine only")
-    secret = os.environ.get(SECRET)
+    secret = os.environ.get(SECRET_VARIABLE)
     if not secret:
-        note(f"the webhook is not signed: {SECRET} is not set")
+        note(f"the webhook is not signed: {SECRET_VARIABLE} is not set")
     return Webhook(url, secret)
 
 

@@ -8,7 +8,15 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from hubbub_cli.output.printer import cell_of, coloured, print_json, say, show_result, style_of, trouble
+from hubbub_cli.output.printer import (
+    colour_text,
+    describe_trouble,
+    find_style,
+    make_cell,
+    print_json,
+    print_result_for_people,
+    say,
+)
 from hubbub_client.data.records import Call, PendingRequest, Record, Server, Task
 from hubbub_client.payload import as_object
 from hubbub_frontend.display.records import (
@@ -32,66 +40,66 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Record)
 
 # Facts of each record, and how they are shown; an empty one is left out.
-SERVER: Mapping[str, Callable[[Server], str | None]] = {
-    "wanted": lambda it: _wanted(it),
-    "what is wrong": lambda it: trouble(it) or None,
+SERVER_FACTS: Mapping[str, Callable[[Server], str | None]] = {
+    "wanted": lambda it: _describe_desired_state(it),
+    "what is wrong": lambda it: describe_trouble(it) or None,
     "more": lambda it: it.error and help_hint(it.error.code, it.error.help_url),
     "failed": lambda it: f"{it.attempt} times in a row" if it.attempt else None,
     "again": lambda it: relative_time(it.next_retry_at) if it.next_retry_at else None,
-    "server": lambda it: _introduced(it),
+    "server": lambda it: _describe_server_info(it),
     "offers": lambda it: ", ".join(as_object(it.capabilities)),
     "process": lambda it: str(it.pid) if it.pid else None,
-    "calls": lambda it: it.queue and _calls(it),
-    "configured": lambda it: _configured(it),
+    "calls": lambda it: it.queue and _describe_calls(it),
+    "configured": lambda it: _list_configured_options(it),
     "revision": lambda it: str(it.revision) if it.revision else None,
     "trusted": lambda it: "added by the owner of the hub's machine" if it.trusted else None,
     "defect": lambda it: it.defect,
     "noted": lambda it: "\n".join(it.notes) or None,
 }
-CALL: Mapping[str, Callable[[Call], str | None]] = {
+CALL_FACTS: Mapping[str, Callable[[Call], str | None]] = {
     "id": lambda it: it.id,
     "method": lambda it: it.method,
-    "arguments": lambda it: _asked(it),
-    "came": lambda it: _time(it.created_at),
-    "began": lambda it: _time(it.started_at),
-    "ended": lambda it: _time(it.completed_at),
+    "arguments": lambda it: _describe_arguments(it),
+    "came": lambda it: _describe_time(it.created_at),
+    "began": lambda it: _describe_time(it.started_at),
+    "ended": lambda it: _describe_time(it.completed_at),
     "error": lambda it: it.error and describe_fault(it.error),
     "more": lambda it: it.error and help_hint(it.error.code, it.error.help_url),
     "asked": lambda it: "\n".join(it.pending_ids) if it.ended else None,
-    "asks": lambda it: None if it.ended else _answers(it.pending_ids),
-    "perhaps asks": lambda it: None if it.ended else _answers(it.perhaps_pending_ids),
+    "asks": lambda it: None if it.ended else _list_answer_commands(it.pending_ids),
+    "perhaps asks": lambda it: None if it.ended else _list_answer_commands(it.perhaps_pending_ids),
     "task": lambda it: it.task_id,
     "trace": lambda it: it.trace_id,
     "defect": lambda it: it.defect,
 }
-TASK: Mapping[str, Callable[[Task], str | None]] = {
+TASK_FACTS: Mapping[str, Callable[[Task], str | None]] = {
     "id": lambda it: it.id,
     "says": lambda it: it.status_message,
-    "held by": lambda it: it.role and HELD_BY.get(it.role, it.role),
+    "held by": lambda it: it.role and HOLDERS.get(it.role, it.role),
     "call": lambda it: it.call_id,
-    "came": lambda it: _time(it.created_at),
-    "changed": lambda it: _time(it.last_updated_at),
+    "came": lambda it: _describe_time(it.created_at),
+    "changed": lambda it: _describe_time(it.last_updated_at),
     "kept for": lambda it: None if it.ttl_ms is None else format_duration(it.ttl_ms / 1000),
     "polled every": lambda it: None if it.poll_interval_ms is None else format_duration(it.poll_interval_ms / 1000),
-    "asks": lambda it: _answers(it.pending_ids),
+    "asks": lambda it: _list_answer_commands(it.pending_ids),
     "defect": lambda it: it.defect,
 }
-HELD_BY = {"receiver": "the hub, for the server (receiver)", "client": "the server, for the hub (client)"}
-WIDTH = max(map(len, (*SERVER, *CALL, *TASK)))
+HOLDERS = {"receiver": "the hub, for the server (receiver)", "client": "the server, for the hub (client)"}
+LABEL_WIDTH = max(map(len, (*SERVER_FACTS, *CALL_FACTS, *TASK_FACTS)))
 
 
 def print_record(record: Record, as_json: bool) -> None:
     """Print one record: a line of JSON, or for people one field per line, without empty ones."""
-    shape = record.to_json()
+    fields = record.to_json()
     if as_json:
-        print_json(shape)
+        print_json(fields)
         return
     if isinstance(record, (Call, Server, Task)):
         print_details(record)
         return
-    told = {name: value for name, value in shape.items() if value not in (None, "", [], {})}
-    width = max(len(name) for name in shape)
-    for name, value in told.items():
+    filled_fields = {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+    width = max(len(name) for name in fields)
+    for name, value in filled_fields.items():
         field = getattr(record, name, None)
         if isinstance(field, datetime):
             text = f"{local_datetime(field)}, {relative_time(field)}"
@@ -100,9 +108,9 @@ def print_record(record: Record, as_json: bool) -> None:
         elif isinstance(value, (dict, list)):
             text = json.dumps(value, indent=2, ensure_ascii=False)
         else:
-            text = cell_of(value)
+            text = make_cell(value)
         first, *rest = text.splitlines() or [""]
-        say(f"{name:{width}}", coloured(first, style_of(name, first)))
+        say(f"{name:{width}}", colour_text(first, find_style(name, first)))
         for line in rest:
             say(f"{'':{width}}", line)
 
@@ -112,16 +120,16 @@ def print_details(record: Call | Server | Task) -> None:
     if isinstance(record, Task):
         status = (record.status or "unknown").replace("_", " ")
         heading = f"{record.method or 'a task'} on {record.server}: {status}"
-        say(coloured(heading, style_of("status", record.status or "")))
-        _print_facts(TASK, record)
+        say(colour_text(heading, find_style("status", record.status or "")))
+        _print_facts(TASK_FACTS, record)
         return
     if isinstance(record, Server):
-        say(coloured(f"{record.name}: {_standing(record)}", style_of("state", record.state)))
-        _print_facts(SERVER, record)
+        say(colour_text(f"{record.name}: {_describe_state(record)}", find_style("state", record.state)))
+        _print_facts(SERVER_FACTS, record)
         return
-    say(coloured(describe_call(record), style_of("state", call_state(record) or "")))
-    _print_facts(CALL, record)
-    print_end(record)
+    say(colour_text(describe_call(record), find_style("state", call_state(record) or "")))
+    _print_facts(CALL_FACTS, record)
+    print_call_result(record)
 
 
 def print_claim(request: PendingRequest, settings: "Settings") -> None:
@@ -129,35 +137,35 @@ def print_claim(request: PendingRequest, settings: "Settings") -> None:
     if settings.json:
         print_json(request.to_json())
         return
-    asks = " ".join(question_text(request).split())
-    held = request.claim
-    if request.state != "open" or held is None or held.id is None:
-        state = "free for anybody" if request.state == "open" and held is None else request_state(request)
-        say(f"{request.id} is {state}: {asks}")
+    one_line = " ".join(question_text(request).split())
+    claim = request.claim
+    if request.state != "open" or claim is None or claim.id is None:
+        state = "free for anybody" if request.state == "open" and claim is None else request_state(request)
+        say(f"{request.id} is {state}: {one_line}")
         return
-    say(f"{request.id} is claimed by {held.by} until {local_time(held.expires_at)}: {asks}")
-    say(f"{'claim':{WIDTH}}", held.id)
+    say(f"{request.id} is claimed by {claim.by} until {local_time(claim.expires_at)}: {one_line}")
+    say(f"{'claim':{LABEL_WIDTH}}", claim.id)
     for label, verb in (("answer it", "answer"), ("keep it", "renew"), ("give it back", "release")):
-        say(f"{label:{WIDTH}}", settings.command("inbox", verb, request.id, "--claim", held.id))
+        say(f"{label:{LABEL_WIDTH}}", settings.command("inbox", verb, request.id, "--claim", claim.id))
 
 
-def print_end(call: Call) -> None:
+def print_call_result(call: Call) -> None:
     """Print the result of a call, if it has one."""
     if call.result is not None:
-        show_result(call.method, call.result)
+        print_result_for_people(call.method, call.result)
 
 
-def _print_facts(facts: Mapping[str, Callable[[R], str | None]], it: R) -> None:
+def _print_facts(facts: Mapping[str, Callable[[R], str | None]], record: R) -> None:
     for label, show in facts.items():
-        value = show(it)
+        value = show(record)
         if value:
             first, *rest = value.splitlines() or [""]
-            say(f"{label:{WIDTH}}", first)
+            say(f"{label:{LABEL_WIDTH}}", first)
             for line in rest:
-                say(f"{'':{WIDTH}}", line)
+                say(f"{'':{LABEL_WIDTH}}", line)
 
 
-def _configured(server: Server) -> str | None:
+def _list_configured_options(server: Server) -> str | None:
     """Print the given options of a server, one per line."""
     from hubbub_client.data.specs import ConfiguredServer  # imported late, since it imports gRPC
 
@@ -170,7 +178,7 @@ def _configured(server: Server) -> str | None:
     )
 
 
-def _wanted(server: Server) -> str | None:
+def _describe_desired_state(server: Server) -> str | None:
     if server.desired_state == server.state:
         return None
     on_its_way = server.desired_state == "connected" and not (server.error or server.gave_up)
@@ -179,36 +187,36 @@ def _wanted(server: Server) -> str | None:
     )
 
 
-def _standing(server: Server) -> str:
-    how = ", ".join(each for each in (server.transport, _revision(server)) if each)
-    return f"{server.state} ({how})" if how else server.state
+def _describe_state(server: Server) -> str:
+    details = ", ".join(each for each in (server.transport, _describe_revision(server)) if each)
+    return f"{server.state} ({details})" if details else server.state
 
 
-def _revision(server: Server) -> str | None:
+def _describe_revision(server: Server) -> str | None:
     return f"MCP {server.protocol_version}" if server.protocol_version else None
 
 
-def _introduced(server: Server) -> str | None:
+def _describe_server_info(server: Server) -> str | None:
     info = as_object(server.server_info)
     return " ".join(str(each) for each in (info.get("title") or info.get("name"), info.get("version")) if each) or None
 
 
-def _calls(server: Server) -> str | None:
+def _describe_calls(server: Server) -> str | None:
     if (queue := server.queue) is None:
         return None
     ended = ((queue.completed, "completed"), (queue.failed, "failed"), (queue.cancelled, "cancelled"))
     return ", ".join([describe_queue(queue), *(f"{count} {name}" for count, name in ended if count)])
 
 
-def _asked(call: Call) -> str | None:
+def _describe_arguments(call: Call) -> str | None:
     params = as_object(call.params)
-    asked = params.get("arguments") if call.method == "tools/call" else call.params
-    return json.dumps(asked, ensure_ascii=False) if asked else None
+    arguments = params.get("arguments") if call.method == "tools/call" else call.params
+    return json.dumps(arguments, ensure_ascii=False) if arguments else None
 
 
-def _time(at: datetime | None) -> str | None:
+def _describe_time(at: datetime | None) -> str | None:
     return f"{local_datetime(at)}, {relative_time(at)}" if at else None
 
 
-def _answers(ids: tuple[str, ...]) -> str | None:
+def _list_answer_commands(ids: tuple[str, ...]) -> str | None:
     return with_hub_options("\n".join(f"{each}, answer it with: hubbub inbox answer {each}" for each in ids)) or None

@@ -32,7 +32,6 @@ from hubbub_shared.legible import clean, escaped
 
 if TYPE_CHECKING:  # at run time only what a command uses, since all of it takes time
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from hubbub_client.data.records import Call
@@ -42,10 +41,10 @@ if TYPE_CHECKING:  # at run time only what a command uses, since all of it takes
 R = TypeVar("R", bound=Record)
 
 # Columns that are coloured.
-STATES = frozenset(("state", "status", "freshness", "delivery"))
+COLOURED_COLUMNS = frozenset(("state", "status", "freshness", "delivery"))
 
 # Columns whose cells are never wrapped.
-UNCUT = frozenset(("id", "name", "came", "expires", "state", "status"))
+UNWRAPPED_COLUMNS = frozenset(("id", "name", "came", "expires", "state", "status"))
 NOTHING = "-"
 
 # Wide enough for whole ids if no terminal gives a width.
@@ -61,7 +60,7 @@ def print_json(value: object) -> None:
     try:
         line = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        value = _finite(value)
+        value = _replace_non_finite(value)
         line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if sys.stdout.isatty():
         line = escaped(line)
@@ -72,17 +71,17 @@ def print_json(value: object) -> None:
     sys.stdout.flush()
 
 
-def _finite(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in cast("Mapping[str, Any]", value).items()}
+        return {key: _replace_non_finite(each) for key, each in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in cast("Sequence[Any]", value)]
+        return [_replace_non_finite(each) for each in cast("Sequence[Any]", value)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def say(*columns: "str | Text") -> None:
     """Print a line for people on stdout, flushed; a `Text` in its colour, if stdout shows colours."""
-    shown = [clean(each) if isinstance(each, str) else _painted(each) for each in columns]
+    shown = [clean(each) if isinstance(each, str) else _render_coloured(each) for each in columns]
     _write(sys.stdout, "  ".join(shown) + "\n")
 
 
@@ -101,11 +100,11 @@ def _write(stream: TextIO, text: str) -> None:
 
 def print_error(error: "HubbubError", as_json: bool) -> None:
     """Print the error as the last line of stderr; for people with what was perhaps meant, and where to read more."""
-    shape = error.to_json()
+    fields = error.to_json()
     if as_json:
-        _write(sys.stderr, json.dumps(shape) + "\n")
+        _write(sys.stderr, json.dumps(fields) + "\n")
         return
-    first, _, rest = str(shape["message"]).partition("\n")
+    first, _, rest = str(fields["message"]).partition("\n")
     note(f"error: {first} ({error.reason})")
     if rest.strip():  # settings to paste
         note(rest.rstrip())
@@ -119,12 +118,12 @@ def print_error(error: "HubbubError", as_json: bool) -> None:
 def print_usage(error: Exception, problem: str, as_json: bool) -> None:
     """Print a wrong command line as `print_error` prints errors."""
     if as_json:
-        shape: dict[str, object] = {"code": "INVALID_ARGUMENT", "reason": "USAGE", "message": problem, "metadata": {}}
-        _write(sys.stderr, json.dumps(shape) + "\n")
+        fields: dict[str, object] = {"code": "INVALID_ARGUMENT", "reason": "USAGE", "message": problem, "metadata": {}}
+        _write(sys.stderr, json.dumps(fields) + "\n")
     else:
-        from hubbub_cli.syntax.usage import message_of
+        from hubbub_cli.syntax.usage import plain_message
 
-        note(f"error: {message_of(error)}")
+        note(f"error: {plain_message(error)}")
         _print_notes(error)
 
 
@@ -133,7 +132,7 @@ def _print_notes(error: Exception) -> None:
         note(each)
 
 
-def trouble(server: Server) -> str:
+def describe_trouble(server: Server) -> str:
     """Return what is wrong with a server, and which command helps; empty if nothing is wrong."""
     parts = [describe_fault(server.error)] if server.error else []
     if server.error and last_stderr_line(server.error):
@@ -154,7 +153,7 @@ COLUMNS: dict[str, Columns] = {
         "protocol": lambda it: it.protocol_version,
         "queue": lambda it: describe_queue(it.queue),
         "retry": lambda it: "gave up" if it.gave_up else relative_time(it.next_retry_at),
-        "error": lambda it: trouble(it) or None,
+        "error": lambda it: describe_trouble(it) or None,
     },
     "PendingRequest": {
         "id": lambda it: it.id,
@@ -193,14 +192,14 @@ COLUMNS: dict[str, Columns] = {
     },
     "Caller": {
         "name": lambda it: it.name,
-        "grants": lambda it: _grants(it),
+        "grants": lambda it: _describe_grants(it),
         "credential": lambda it: it.credential,
         "expires": lambda it: relative_time(it.expires_at),
         "names others": lambda it: "yes" if it.may_name_others else "no",
     },
     "Token": {
         "name": lambda it: it.name,
-        "grants": lambda it: _grants(it),
+        "grants": lambda it: _describe_grants(it),
         "made": lambda it: relative_time(it.created_at),
         "by": lambda it: it.created_by,
         "expires": lambda it: relative_time(it.expires_at),
@@ -282,36 +281,37 @@ def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
         for record in records:
             print_json(record.to_json())
         return
-    found = [row_of(record) for record in records]
-    if not found:
+    rows = [make_row(record) for record in records]
+    if not rows:
         note(f"no {NOUNS[kind.__name__]} found")
         if kind is Server:
             note(ADD_A_SERVER)
         return
-    shown = [at for at in range(len(COLUMNS[kind.__name__])) if any(row[at][1] != NOTHING for row in found)]
-    names = [found[0][at][0] for at in shown]
-    rows = [[row[at][1] for at in shown] for row in found]
-    plain = plain_table(names, rows) if _is_plain() else None
-    if plain is None:
-        console().print(_table(names, rows))
-    else:
+    filled_columns = [at for at in range(len(COLUMNS[kind.__name__])) if any(row[at][1] != NOTHING for row in rows)]
+    names = [rows[0][at][0] for at in filled_columns]
+    shown_rows = [[row[at][1] for at in filled_columns] for row in rows]
+    print_table(names, shown_rows)
+
+
+def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of cells, as `make_cell` makes them, below the names of their columns."""
+    plain = lay_out_plain_table(names, rows) if _takes_plain_text() else None
+    if plain is not None:
         _write(sys.stdout, plain)
-
-
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
+        return
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in names:
         # Ids are there to be copied, so they are never truncated.
-        table.add_column(name, no_wrap=name in UNCUT, overflow="fold")
+        table.add_column(name, no_wrap=name in UNWRAPPED_COLUMNS, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=style_of(name, cell)) for name, cell in zip(names, row, strict=True)))
-    return table
+        table.add_row(*(Text(cell, style=find_style(name, cell)) for name, cell in zip(names, row, strict=True)))
+    console().print(table)
 
 
-def plain_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
+def lay_out_plain_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
     """Return a table as rich lays it out for no terminal, since importing rich takes longer than to ask the hub.
 
     None if only rich can: for letters that are not ASCII, whose widths differ, and lines too long for PIPE_WIDTH.
@@ -323,12 +323,12 @@ def plain_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str | No
     return "".join(GAP.join(map(str.ljust, line, widths)) + "\n" for line in lines)
 
 
-def _is_plain() -> bool:
+def _takes_plain_text() -> bool:
     """Return whether stdout is no terminal, nor stands for one as rich sees it."""
     return not (sys.stdout.isatty() or any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE")))
 
 
-def _grants(of: "Caller | Token") -> str:
+def _describe_grants(of: "Caller | Token") -> str:
     return ", ".join(f"{grant.role} of {' '.join(grant.servers)}" for grant in of.grants)
 
 
@@ -344,18 +344,18 @@ def print_result(method: str, result: object, as_json: bool) -> None:
     if as_json or not sys.stdout.isatty():
         print_json(result)
         return
-    show_result(method, result)
+    print_result_for_people(method, result)
     if method == "tools/call" and as_object(result).get("isError"):
         note("the tool says that this is an error")
 
 
-def show_result(method: str, result: object) -> None:
+def print_result_for_people(method: str, result: object) -> None:
     """Print an MCP result for people: the text of a tool, and indented JSON of other methods."""
-    said = describe_result(method, as_object(result)) if method == "tools/call" else ""
-    if said:
-        say(said)
+    text = describe_result(method, as_object(result)) if method == "tools/call" else ""
+    if text:
+        say(text)
     else:
-        console().print_json(json.dumps(_finite(result)))
+        console().print_json(json.dumps(_replace_non_finite(result)))
 
 
 def print_page(text: str) -> None:
@@ -382,7 +382,7 @@ def console(stderr: bool = False) -> "Console":
     return Screen(stderr=stderr, width=None if stream.isatty() else PIPE_WIDTH, highlight=False)
 
 
-def coloured(text: str, style: str) -> "str | Text":
+def colour_text(text: str, style: str) -> "str | Text":
     """Return a coloured text, for `say`."""
     if not style or not sys.stdout.isatty():
         return text
@@ -391,27 +391,27 @@ def coloured(text: str, style: str) -> "str | Text":
     return Text(text, style=style)
 
 
-def _painted(text: "Text") -> str:
-    target = console()
-    with target.capture() as captured:
-        target.print(text, end="", soft_wrap=True)
+def _render_coloured(text: "Text") -> str:
+    capturing_console = console()
+    with capturing_console.capture() as captured:
+        capturing_console.print(text, end="", soft_wrap=True)
     return captured.get()
 
 
-def row_of(record: Record) -> list[tuple[str, str]]:
+def make_row(record: Record) -> list[tuple[str, str]]:
     """Return the columns of a record, each with its name."""
-    return [(name, cell_of(show(record))) for name, show in COLUMNS[type(record).__name__].items()]
+    return [(name, make_cell(show(record))) for name, show in COLUMNS[type(record).__name__].items()]
 
 
-def style_of(column: str, cell: str) -> str:
+def find_style(column: str, cell: str) -> str:
     """Return the colour of a state; empty for other columns."""
-    if column not in STATES:
+    if column not in COLOURED_COLUMNS:
         return ""
     from hubbub_frontend.display.text import STYLES
 
     return STYLES.get(cell, "")
 
 
-def cell_of(value: object) -> str:
+def make_cell(value: object) -> str:
     """Return a value as one line of a table."""
     return NOTHING if value is None or value == "" else clean(str(value)).replace("\n", " ")

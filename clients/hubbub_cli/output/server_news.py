@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from hubbub_client.hub import Hub
 
 
-BEAT_S = 3.0
+WAIT_LINE_S = 3.0
 """Seconds between lines that say what is waited for, so that nobody takes a slow start for the end of it."""
 
 
-async def beats(waited_for: Callable[[], str]) -> None:
+async def print_while_waiting(describe_wait: Callable[[], str]) -> None:
     """Print now and then what is waited for, while it is anything, until cancelled."""
     import asyncio
 
     began = time.monotonic()
     while True:
-        await asyncio.sleep(BEAT_S)
-        if what := waited_for():
-            note(f"  {time.monotonic() - began:3.0f} s  {what}")
+        await asyncio.sleep(WAIT_LINE_S)
+        if wait := describe_wait():
+            note(f"  {time.monotonic() - began:3.0f} s  {wait}")
 
 
-async def tell(hub: "Hub") -> None:
+async def print_server_states(hub: "Hub") -> None:
     """Print a line when a server is connected, and when it fails, until cancelled. Raises HubbubError.
 
     Until each is one or the other, print now and then which are waited for.
@@ -38,39 +38,41 @@ async def tell(hub: "Hub") -> None:
     from hubbub_client.data.watch_events import Removed, Upsert  # imported late, since it imports gRPC
 
     began = time.monotonic()
-    told: dict[str, str] = {}
-    awaited: set[str] = set()
+    last_states: dict[str, str] = {}
+    connecting: set[str] = set()
 
     async with asyncio.TaskGroup() as group, aclosing(hub.servers.watch()) as events:
-        group.create_task(beats(lambda: f"connecting: {', '.join(sorted(awaited))}" if awaited else ""))
+        group.create_task(
+            print_while_waiting(lambda: f"connecting: {', '.join(sorted(connecting))}" if connecting else "")
+        )
         async for event in events:
             match event:
                 case Upsert(record=server) if server.state == "connected":
-                    awaited.discard(server.name)
-                    if told.get(server.name) != "connected":
-                        took_s = None if server.name in told else time.monotonic() - began
-                        group.create_task(_connected(hub, server, took_s))
-                    told[server.name] = "connected"
-                case Upsert(record=server) if server.error and told.get(server.name) != server.error.code:
-                    awaited.discard(server.name)
-                    told[server.name] = server.error.code
+                    connecting.discard(server.name)
+                    if last_states.get(server.name) != "connected":
+                        took_s = None if server.name in last_states else time.monotonic() - began
+                        group.create_task(_print_connected(hub, server, took_s))
+                    last_states[server.name] = "connected"
+                case Upsert(record=server) if server.error and last_states.get(server.name) != server.error.code:
+                    connecting.discard(server.name)
+                    last_states[server.name] = server.error.code
                     say(f"{server.name}: not connected: {describe_fault(server.error)}")
-                case Upsert(record=server) if server.state == "connecting" and server.name not in told:
-                    awaited.add(server.name)
+                case Upsert(record=server) if server.state == "connecting" and server.name not in last_states:
+                    connecting.add(server.name)
                 case Removed(id=name):
-                    awaited.discard(name)
-                    if told.pop(name, None):
+                    connecting.discard(name)
+                    if last_states.pop(name, None):
                         say(f"{name}: removed")
                 case _:
                     pass
 
 
-async def _connected(hub: "Hub", server: "Server", took_s: float | None) -> None:
-    about = await _about(hub, server)
-    say(f"{server.name}: connected ({about if took_s is None else f'{about}, {took_s:.1f} s'})")
+async def _print_connected(hub: "Hub", server: "Server", took_s: float | None) -> None:
+    description = await _describe_connection(hub, server)
+    say(f"{server.name}: connected ({description if took_s is None else f'{description}, {took_s:.1f} s'})")
 
 
-async def _about(hub: "Hub", server: "Server") -> str:
+async def _describe_connection(hub: "Hub", server: "Server") -> str:
     """Return how a server is reached, and how many tools it has, as soon as the hub has their list."""
     from hubbub_client.data.watch_events import Upsert
 

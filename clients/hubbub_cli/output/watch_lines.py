@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 from hubbub_cli.output.printer import (
     GAP,
     NOTHING,
-    cell_of,
-    coloured,
+    colour_text,
+    describe_trouble,
+    find_style,
+    make_cell,
     note,
     print_json,
     say,
-    style_of,
-    trouble,
 )
 from hubbub_client.payload import as_object
 from hubbub_frontend.display.records import (
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from hubbub_client.data.records import Call, Record
     from hubbub_client.data.watch_events import WatchStep
 
-ENDS = "Ctrl-C ends this watch"
+HOW_TO_END = "Ctrl-C ends this watch"
 
 # Widths to begin with; a wider cell widens its column for the lines that follow.
-LEAST = {"server": 8, "name": 8, "state": 12, "status": 9, "freshness": 9, "kind": 8, "role": 8, "queue": 9}
+MIN_WIDTHS = {"server": 8, "name": 8, "state": 12, "status": 9, "freshness": 9, "kind": 8, "role": 8, "queue": 9}
 
 # Columns of a terminal below which a last column is not folded.
-LEAST_ROOM = 16
+MIN_FOLD_COLUMNS = 16
 
 # Columns of each class of records. No time is relative, since lines stay on the screen.
 COLUMNS: Mapping[str, Mapping[str, Callable[[Any], str | None]]] = {
@@ -50,7 +50,7 @@ COLUMNS: Mapping[str, Mapping[str, Callable[[Any], str | None]]] = {
         "name": lambda it: it.name,
         "state": lambda it: it.state,
         "queue": lambda it: describe_queue(it.queue),
-        "what is wrong": lambda it: trouble(it),
+        "what is wrong": lambda it: describe_trouble(it),
     },
     "PendingRequest": {
         "id": lambda it: it.id,
@@ -82,28 +82,28 @@ class Rows:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._widths = [max(len(name), LEAST.get(name, 0)) for name in names[:-1]]
-        self._begun = False
+        self._widths = [max(len(name), MIN_WIDTHS.get(name, 0)) for name in names[:-1]]
+        self._has_heading = False
 
     def print(self, cells: Sequence[str], state: str = "") -> None:
         """Print a row; of fewer cells than columns, the last one takes the rest of the line.
 
         Cells of a state have its colour. With `state`, the last cell is coloured as that state.
         """
-        shown = [cell_of(cell) for cell in cells]
-        for at, cell in enumerate(shown[:-1]):
-            self._widths[at] = max(self._widths[at], _width(cell))
-        if not self._begun:
-            self._begun = True
-            say(*(coloured(name, "bold") for name in (*map(_padded, self._names, self._widths), self._names[-1])))
-        *first, last = shown
-        named = zip(self._names, first, self._widths, strict=False)
-        columns = [coloured(_padded(cell, width), style_of(name, cell)) for name, cell, width in named]
-        if last == NOTHING:
-            say(*columns[:-1], first[-1])
+        shown_cells = [make_cell(cell) for cell in cells]
+        for number, cell in enumerate(shown_cells[:-1]):
+            self._widths[number] = max(self._widths[number], _count_columns(cell))
+        if not self._has_heading:
+            self._has_heading = True
+            say(*(colour_text(name, "bold") for name in (*map(_pad, self._names, self._widths), self._names[-1])))
+        *first_cells, last_cell = shown_cells
+        named = zip(self._names, first_cells, self._widths, strict=False)
+        columns = [colour_text(_pad(cell, width), find_style(name, cell)) for name, cell, width in named]
+        if last_cell == NOTHING:
+            say(*columns[:-1], first_cells[-1])
             return
-        lines = _folded(last, sum(self._widths[: len(first)]) + len(GAP) * len(first))
-        say(*columns, coloured(lines, style_of("state", state)))
+        lines = _fold(last_cell, sum(self._widths[: len(first_cells)]) + len(GAP) * len(first_cells))
+        say(*columns, colour_text(lines, find_style("state", state)))
 
 
 class Lines:
@@ -124,32 +124,32 @@ class Lines:
 
         match event:
             case Upsert(record=record):
-                self._record(record)
+                self._print_record(record)
             case Removed(id=name):
-                self._line(name, "is gone")
+                self._print_line(name, "is gone")
             case Reset(reason=reason):
                 note(f"{reason}: all records follow again")
             case Progressed(progress=progress):
-                self._line(progress.call_id, describe_progress(progress))
+                self._print_line(progress.call_id, describe_progress(progress))
             case Logged(log=log):
-                self._line(log.call_id, format_log_line(as_object(log.params)))
+                self._print_line(log.call_id, format_log_line(as_object(log.params)))
             case Synced() if self._empty and not self._rows:
-                note(f"{self._empty}; {ENDS}")
+                note(f"{self._empty}; {HOW_TO_END}")
                 self._empty = None
             case _:
                 pass
 
-    def _record(self, record: "Record") -> None:
+    def _print_record(self, record: "Record") -> None:
         name = type(record).__name__
         columns = COLUMNS[name]
         rows = self._rows.setdefault(name, Rows(("time", *columns)))
         state = (call_state(cast("Call", record)) or "") if name == "Call" else ""
-        rows.print((_now(), *(show(record) or "" for show in columns.values())), state)
+        rows.print((_clock_now(), *(show(record) or "" for show in columns.values())), state)
 
-    def _line(self, about: str, what: str) -> None:
+    def _print_line(self, about: str, what: str) -> None:
         """Print what is no record, in the columns of the records if there are any."""
         rows = next(iter(self._rows.values()), None) or self._rows.setdefault("", Rows(("time", "id", "what")))
-        rows.print((_now(), about, what))
+        rows.print((_clock_now(), about, what))
 
 
 async def show_steps(steps: "AsyncGenerator[WatchStep]", lines: Lines) -> None:
@@ -159,23 +159,23 @@ async def show_steps(steps: "AsyncGenerator[WatchStep]", lines: Lines) -> None:
             lines.show(step)
 
 
-def _folded(text: str, indent: int) -> str:
+def _fold(text: str, indent: int) -> str:
     """Return the text of a last column, at a terminal as lines between words below each other. Words stay whole."""
-    room = get_terminal_size().columns - indent
-    if not sys.stdout.isatty() or not text.isascii() or room < LEAST_ROOM:
+    columns = get_terminal_size().columns - indent
+    if not sys.stdout.isatty() or not text.isascii() or columns < MIN_FOLD_COLUMNS:
         return text
-    return ("\n" + " " * indent).join(wrap(text, room, break_long_words=False, break_on_hyphens=False))
+    return ("\n" + " " * indent).join(wrap(text, columns, break_long_words=False, break_on_hyphens=False))
 
 
-def _now() -> str:
+def _clock_now() -> str:
     return local_time(datetime.now(UTC)) or ""
 
 
-def _padded(text: str, width: int) -> str:
-    return text + " " * (width - _width(text))
+def _pad(text: str, width: int) -> str:
+    return text + " " * (width - _count_columns(text))
 
 
-def _width(text: str) -> int:
+def _count_columns(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)

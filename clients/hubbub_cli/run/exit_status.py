@@ -11,14 +11,14 @@ from typing import cast
 import typer
 
 from hubbub_cli.output.printer import note, print_error, print_usage
-from hubbub_cli.run.streams import discard
+from hubbub_cli.run.streams import discard_output
 
 DEBUG = "HUBBUB_DEBUG"
 
 
-def end(error: BaseException, as_json: bool) -> int:
+def report_error(error: BaseException, as_json: bool) -> int:
     """Report what went wrong, and return the exit status. SystemExit passes through."""
-    error = first(error)
+    error = find_first_exception(error)
     match error:
         case typer.TyperException():
             print_usage(error, error.format_message(), as_json)
@@ -28,33 +28,33 @@ def end(error: BaseException, as_json: bool) -> int:
         case typer.Abort() | KeyboardInterrupt():
             return 1
         case BrokenPipeError():
-            discard(1)
+            discard_output(1)
             return 1
         case SystemExit():
             raise error
         case ModuleNotFoundError(name=str(name)) if not name.startswith("hubbub"):
-            return _incomplete(name, as_json)
+            return _report_missing_package(name, as_json)
         case _:
-            return _failed(error, as_json)
+            return _report_failure(error, as_json)
 
 
-def first(error: BaseException) -> BaseException:
+def find_first_exception(error: BaseException) -> BaseException:
     """Return the first exception of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
 
 
-def _incomplete(package: str, as_json: bool) -> int:
+def _report_missing_package(package: str, as_json: bool) -> int:
     """Report that a package is not installed beside this program."""
-    words = (
+    message = (
         f"this command needs the package {package}, which is not there: install Hubbub again, with all that it needs"
     )
-    print_usage(typer.TyperException(words), words, as_json)
+    print_usage(typer.TyperException(message), message, as_json)
     return 1
 
 
-def _failed(error: BaseException, as_json: bool) -> int:
+def _report_failure(error: BaseException, as_json: bool) -> int:
     """Report an error of the library, or a bug of this program."""
     from hubbub_client.errors import HubbubError  # imported late, since it imports gRPC
 
@@ -63,7 +63,7 @@ def _failed(error: BaseException, as_json: bool) -> int:
         return 1
     if os.environ.get(DEBUG):
         note("".join(traceback.format_exception(error)))
-    words = f"{type(error).__name__}: {error}".rstrip(": ")
-    said = f"this command has failed by a fault of its own: {words}; {DEBUG}=1 shows where"
-    print_error(HubbubError(said, reason="INTERNAL"), as_json)
+    description = f"{type(error).__name__}: {error}".rstrip(": ")
+    message = f"this command has failed by a fault of its own: {description}; {DEBUG}=1 shows where"
+    print_error(HubbubError(message, reason="INTERNAL"), as_json)
     return 1

@@ -16,6 +16,7 @@ import typer
 from hubbub_cli.run import exit_status, streams
 from hubbub_cli.syntax.usage import Failed
 from hubbub_client import payload
+from hubbub_client.transport.discovery import Where, discover
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -25,9 +26,9 @@ HubWork = Callable[..., Awaitable[bool | None]]
 """What a command does at a hub: gets the `Hub`, the `Settings`, and the command's own parameters. False: exit 1."""
 
 RUNNER = "hubbub_cli.runner"
-CONNECT_TIMEOUT_S = 5.0
-MOST_QUOTED = 60
-BESIDE = ("up", "-d", "--listen", "127.0.0.1:0")
+DEFAULT_CONNECT_TIMEOUT_S = 5.0
+MAX_QUOTED_CHARS = 60
+UP_AT_FREE_ADDRESS = ("up", "-d", "--listen", "127.0.0.1:0")
 """Starts a hub though another one has the default address."""
 """Characters of a wrong value that are repeated in the message."""
 
@@ -54,18 +55,23 @@ class Settings:
     """How long to wait for a hub, seconds; None if no option says so."""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> "Settings":
+    def from_params(cls, params: Mapping[str, Any]) -> "Settings":
         """Return the settings of the root's parameters. `--output` wins over `--json`."""
-        output, limit_s = given["output"], given["connect_timeout_s"]
+        output, timeout_s = params["output"], params["connect_timeout_s"]
         # Whole, since commands that are printed are typed elsewhere.
         files = ("data_dir", "ca", "cert", "key")
-        whole = {name: given[name] and str(Path(given[name]).absolute()) for name in files}
+        paths = {name: params[name] and str(Path(params[name]).absolute()) for name in files}
         return cls(
-            **{name: given[name] for name in ("address", "token", "name")},
-            **whole,
-            json=given["as_json"] if output is None else output == "json",
-            connect_timeout_s=CONNECT_TIMEOUT_S if given["wait"] and limit_s is None else limit_s,
+            **{name: params[name] for name in ("address", "token", "name")},
+            **paths,
+            json=params["as_json"] if output is None else output == "json",
+            connect_timeout_s=DEFAULT_CONNECT_TIMEOUT_S if params["wait"] and timeout_s is None else timeout_s,
         )
+
+    @property
+    def where(self) -> Where:
+        """Return how the library finds the hub."""
+        return Where(self.address, self.token, self.data_dir, self.ca, self.cert, self.key)
 
     @property
     def interactive(self) -> bool:
@@ -74,7 +80,7 @@ class Settings:
 
     def command(self, *words: str) -> str:
         """Return a command that reaches the same hub under the same name; it never contains the token."""
-        where = [
+        options = [
             ("--address", self.address),
             ("--data-dir", self.data_dir),
             ("--ca", self.ca),
@@ -82,13 +88,13 @@ class Settings:
             ("--key", self.key),
             ("--as", self.name),
         ]
-        given = [word for option, value in where if value for word in (option, value)]
-        return shlex.join(("hubbub", *given, *words))
+        option_words = [word for option, value in options if value for word in (option, value)]
+        return shlex.join(("hubbub", *option_words, *words))
 
     @property
     def environment(self) -> dict[str, str]:
         """Return the environment with which another `hubbub` reaches the same hub."""
-        given = {
+        variables = {
             "HUBBUB_ADDRESS": self.address,
             "HUBBUB_TOKEN": self.token,
             "HUBBUB_DATA_DIR": self.data_dir,
@@ -96,7 +102,7 @@ class Settings:
             "HUBBUB_CERT": self.cert,
             "HUBBUB_KEY": self.key,
         }
-        return {name: value for name, value in given.items() if value}
+        return {name: value for name, value in variables.items() if value}
 
     def connect(self, name: str | None = None, *, patient: bool = True) -> "AbstractAsyncContextManager[Hub]":
         """Connect as `hubbub_client.connect` does; `name` overrides that of the options.
@@ -106,14 +112,9 @@ class Settings:
         from hubbub_client.hub import connect  # imported late, as asyncio below: help and wrong usage need neither
 
         return connect(
-            self.address,
-            self.token,
-            self.data_dir,
-            ca=self.ca,
-            cert=self.cert,
-            key=self.key,
+            **self.where._asdict(),
             name=name or self.name,
-            connect_timeout_s=CONNECT_TIMEOUT_S if self.connect_timeout_s is None else self.connect_timeout_s,
+            connect_timeout_s=DEFAULT_CONNECT_TIMEOUT_S if self.connect_timeout_s is None else self.connect_timeout_s,
             patient=patient or self.connect_timeout_s is not None,
         )
 
@@ -124,7 +125,7 @@ def settings_of(context: typer.Context) -> Settings:
     return context.obj
 
 
-def in_loop(context: typer.Context, work: "Coroutine[Any, Any, T]") -> "T":
+def run_in_loop(context: typer.Context, work: "Coroutine[Any, Any, T]") -> "T":
     """Run a coroutine as `asyncio.run` does, but always in the same loop: gRPC can serve one in a process."""
     import asyncio
 
@@ -136,65 +137,65 @@ def in_loop(context: typer.Context, work: "Coroutine[Any, Any, T]") -> "T":
     return runner.run(work)
 
 
-def run(context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]", *, endless: bool = False) -> None:
+def run_with_hub(
+    context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]", *, endless: bool = False
+) -> None:
     """Connect, do the work, and exit 1 if it returns False. An `endless` work waits for a hub, and SIGINT ends it well.
 
     Raises HubbubError.
     """
     settings = settings_of(context)
-    here = not (settings.address or os.environ.get("HUBBUB_ADDRESS"))
-    if here and settings.interactive and settings.connect_timeout_s is None:
-        from hubbub_cli.run.start_offer import offer
+    is_local = not (settings.address or os.environ.get("HUBBUB_ADDRESS"))
+    if is_local and settings.interactive and settings.connect_timeout_s is None:
+        from hubbub_cli.run.start_offer import offer_to_start
 
-        offer(settings.data_dir, settings.command("down"), settings.command(*BESIDE))
+        offer_to_start(settings.data_dir, settings.command("down"), settings.command(*UP_AT_FREE_ADDRESS))
     if not endless and settings.connect_timeout_s is None:
-        from hubbub_client.transport.discovery import Where, discover
-
         # Fails at once where there is no hub, without the imports that only a connection needs.
-        discover(Where(settings.address, settings.token, settings.data_dir, settings.ca, settings.cert, settings.key))
+        discover(settings.where)
 
     from hubbub_client.transport import trace_context
 
-    async def session() -> bool | None:
+    async def connect_and_work() -> bool | None:
         trace_context.from_environment()
         async with settings.connect(patient=endless) as hub:
             return await work(hub)
 
-    interrupted = 0 if endless else 1
+    interrupted_status = 0 if endless else 1
     try:
-        good = in_loop(context, session())
+        succeeded = run_in_loop(context, connect_and_work())
     except BaseException as error:  # noqa: BLE001 - what is no end of a reader or a person goes on
-        match exit_status.first(error):
+        match exit_status.find_first_exception(error):
             case BrokenPipeError():  # the reader of the output has left
-                streams.discard(1)
+                streams.discard_output(1)
             case KeyboardInterrupt():
                 pass
             case other:
                 raise other from None
-        raise typer.Exit(interrupted) from None
-    if good is False:
+        raise typer.Exit(interrupted_status) from None
+    if succeeded is False:
         raise Failed
 
 
 def hub_command(*, endless: bool = False) -> Callable[[HubWork], Callable[..., None]]:
-    """Return a decorator that makes a coroutine function a command, which connects first; see `run` for `endless`."""
+    """Return a decorator that makes a coroutine function a command: it connects first, as `run_with_hub` does."""
 
     def decorate(work: HubWork) -> Callable[..., None]:
-        def command(context: typer.Context, **given: Any) -> None:
-            run(context, lambda hub: work(hub, settings_of(context), **given), endless=endless)
+        def command(context: typer.Context, **params: Any) -> None:
+            run_with_hub(context, lambda hub: work(hub, settings_of(context), **params), endless=endless)
 
         # Typer makes options and arguments of the parameters: of all but the hub and the settings.
-        _, _, *own = inspect.signature(work).parameters.values()
-        context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-        command.__signature__ = inspect.Signature([context, *own])  # pyright: ignore[reportFunctionMemberAccess]
-        command.__annotations__ = {each.name: each.annotation for each in (context, *own)}
+        _, _, *own_params = inspect.signature(work).parameters.values()
+        context_param = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        command.__signature__ = inspect.Signature([context_param, *own_params])  # pyright: ignore[reportFunctionMemberAccess]
+        command.__annotations__ = {each.name: each.annotation for each in (context_param, *own_params)}
         command.__name__, command.__doc__ = work.__name__, work.__doc__
         return command
 
     return decorate
 
 
-def json_value(text: str, name: str) -> Any:
+def parse_json(text: str, name: str) -> Any:
     """Parse a JSON value of the command line that can be sent. Raises Usage, naming the argument."""
     try:
         value = payload.loads(text.encode())
@@ -202,26 +203,28 @@ def json_value(text: str, name: str) -> Any:
     except RecursionError:
         raise Usage(f"{name} nests too deep to be sent") from None
     except ValueError as error:
-        raise Usage(f"{_quoted(text)}, given as {name}, is no valid JSON: {_where(error)}") from None
+        raise Usage(
+            f"{_cut_quotation(text)}, given as {name}, is no valid JSON: {_describe_json_error(error)}"
+        ) from None
     return value
 
 
-def _quoted(text: str) -> str:
-    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}..."
+def _cut_quotation(text: str) -> str:
+    return text if len(text) <= MAX_QUOTED_CHARS else f"{text[:MAX_QUOTED_CHARS]}..."
 
 
-def _where(error: ValueError) -> str:
+def _describe_json_error(error: ValueError) -> str:
     """Return what is wrong with a JSON text, and at which character, counted from one."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1}"
     return str(error)
 
 
-def json_object(text: str | None, name: str) -> dict[str, Any] | None:
-    """Parse a JSON object as `json_value` does; None for none."""
+def parse_json_object(text: str | None, name: str) -> dict[str, Any] | None:
+    """Parse a JSON object as `parse_json` does; None for none."""
     if text is None:
         return None
-    value = json_value(text, name)
+    value = parse_json(text, name)
     if not isinstance(value, Mapping):
         raise Usage(f"{name} must be a JSON object")
     return cast("dict[str, Any]", value)

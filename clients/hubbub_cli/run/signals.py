@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def until_signal() -> Generator["anyio.Event"]:
+def stop_on_signal() -> Generator["anyio.Event"]:
     """Return an event that the first SIGINT or SIGTERM sets; the second one cancels the block."""
     import asyncio  # imported late, as anyio: the help needs neither
 
@@ -19,13 +19,13 @@ def until_signal() -> Generator["anyio.Event"]:
     stop, loop, signals = anyio.Event(), asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
     with anyio.CancelScope() as scope:
 
-        def take() -> None:
+        def handle_signal() -> None:
             if stop.is_set():
                 scope.cancel()
             stop.set()
 
         for number in signals:
-            loop.add_signal_handler(number, take)
+            loop.add_signal_handler(number, handle_signal)
         try:
             yield stop
         finally:

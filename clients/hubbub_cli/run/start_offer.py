@@ -5,22 +5,22 @@ import shlex
 from hubbub_cli.output.printer import note
 
 
-def offer(given: str | None, down: str, beside: str) -> None:
+def offer_to_start(data_dir_option: str | None, down_command: str, beside_command: str) -> None:
     """Ask whether to start a hub, if there is none for the data directory that an option names, and start it.
 
-    `down` is the command that ends it, `beside` one that starts it at a free address. When the person says no, the
-    command goes on, and fails as it does in a script. Raises FailedPrecondition if the hub cannot be started, and
-    Unavailable if its data turns out to be elsewhere.
+    `down_command` is the command that ends it, `beside_command` one that starts it at a free address. When the person
+    says no, the command goes on, and fails as it does in a script. Raises FailedPrecondition if the hub cannot be
+    started, and Unavailable if its data turns out to be elsewhere.
     """
     from hubbub_local import daemon, other_hubs
-    from hubbub_local.platform_dirs import data_dir
+    from hubbub_local.platform_dirs import find_data_dir
 
-    directory = data_dir(given)
-    if not daemon.missing(directory):
+    directory = find_data_dir(data_dir_option)
+    if not daemon.is_missing(directory):
         return
-    for other in other_hubs.hubs():
-        to = shlex.join(("hubbub", "--data-dir", str(other.data_dir)))
-        note(f"A Hubbub runs for {other.data_dir}, process {other.pid}; commands that begin with `{to}` reach it.")
+    for other in other_hubs.find_hubs():
+        start = shlex.join(("hubbub", "--data-dir", str(other.data_dir)))
+        note(f"A Hubbub runs for {other.data_dir}, process {other.pid}; commands that begin with `{start}` reach it.")
     note(f"No hub runs for {directory}. Start one now? [Y/n] ", end="")
     try:
         answer = input().strip().lower()
@@ -31,16 +31,16 @@ def offer(given: str | None, down: str, beside: str) -> None:
     from hubbub_client.errors import FailedPrecondition, Unavailable
 
     try:
-        started = daemon.start(given)
+        started = daemon.start_hub(data_dir_option)
     except daemon.NotStarted as error:
         raise FailedPrecondition(
-            f"the hub was not started: {other_hubs.advised(str(error), beside)}", reason="HUB_NOT_STARTED"
+            f"the hub was not started: {other_hubs.add_advice(str(error), beside_command)}", reason="HUB_NOT_STARTED"
         ) from None
-    there = started.data_dir.absolute()
-    if there != directory.absolute():
+    actual_dir = started.data_dir.absolute()
+    if actual_dir != directory.absolute():
         raise Unavailable(
-            f"the hub is started, process {started.pid}, and has its data in {there}, as its configuration says; "
-            f"commands find it with --data-dir {there}, or with HUBBUB_DATA_DIR",
+            f"the hub is started, process {started.pid}, and has its data in {actual_dir}, as its configuration says; "
+            f"commands find it with --data-dir {actual_dir}, or with HUBBUB_DATA_DIR",
             reason="HUB_UNREACHABLE",
         )
-    note(f"Started, process {started.pid}; its log is {started.log}. `{down}` ends it.")
+    note(f"Started, process {started.pid}; its log is {started.log}. `{down_command}` ends it.")

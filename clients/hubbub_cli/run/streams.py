@@ -32,7 +32,7 @@ class _Stdout:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise _lost(error) from None
+            raise _make_output_error(error) from None
 
     def flush(self) -> None:
         try:
@@ -40,7 +40,7 @@ class _Stdout:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise _lost(error) from None
+            raise _make_output_error(error) from None
 
 
 class _Stderr(_Stdout):
@@ -56,36 +56,36 @@ class _Stderr(_Stdout):
         try:
             self._stream.flush()
         except OSError:
-            discard(2)
+            discard_output(2)
 
 
-def _lost(error: OSError) -> "HubbubError":
+def _make_output_error(error: OSError) -> "HubbubError":
     """Return the failure of a stdout that is closed, or of the full disk behind it."""
     from grpc import StatusCode  # lazy, as everything of the library here
 
     from hubbub_client.errors import HubbubError
 
-    discard(1)
-    said = f"stdout cannot be written: {error.strerror}"
-    return HubbubError(said, reason="OUTPUT_FAILED", code=StatusCode.DATA_LOSS)
+    discard_output(1)
+    message = f"stdout cannot be written: {error.strerror}"
+    return HubbubError(message, reason="OUTPUT_FAILED", code=StatusCode.DATA_LOSS)
 
 
-def discard(descriptor: int) -> None:
+def discard_output(descriptor: int) -> None:
     """Discard unwritten output, so that the interpreter does not fail on it again when it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+    null_device = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_device, descriptor)
+    os.close(null_device)
 
 
-def taken_stdout() -> int:
+def take_over_stdout() -> int:
     """Return a descriptor for what stdout was; whatever is printed from now on goes to stderr."""
     sys.stdout.flush()
-    taken = os.dup(1)
+    own_stdout = os.dup(1)
     os.dup2(2, 1)
-    return taken
+    return own_stdout
 
 
-def open_streams() -> None:
+def open_missing_streams() -> None:
     """Open stdin, stdout and stderr if the command was started without them; writing to these fails.
 
     Then nothing that is opened later can be taken for one of them.
@@ -106,7 +106,7 @@ def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
 
 
-def check_words(words: list[str]) -> None:
+def check_utf8(words: list[str]) -> None:
     """Raise BadParameter for an argument that is not UTF-8: no name, id or text of the API can hold it."""
     for word in words:
         try:

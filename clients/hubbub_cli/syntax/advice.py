@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from hubbub_cli.run.session import in_loop
-from hubbub_cli.syntax.usage import add, close, did_you_mean
+from hubbub_cli.run.session import run_in_loop
+from hubbub_cli.syntax.usage import add_notes, ask_did_you_mean, find_close_names
 from hubbub_client.payload import as_list, as_object, as_objects
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ARGUMENTS = 'args = ["..."]'
+ARGS_PLACEHOLDER = 'args = ["..."]'
 """What the hub has in place of the arguments of a command that it does not start; they may be secret."""
 
 LIMIT_S = 3.0
-MOST_LOOKED_AT = 1000
+MAX_RECORDS = 1000
 """Records that are looked at, the newest first."""
 MAX_NAMED = 20
 """The most arguments that are listed."""
@@ -49,25 +49,25 @@ class Noun:
         return record.name if hasattr(record, "name") else record.id
 
 
-async def _members(hub: "Hub") -> "Sequence[Record]":
+async def _list_members(hub: "Hub") -> "Sequence[Record]":
     return (await hub.fleet.status()).members
 
 
 NOUNS = {
-    "SERVER_NOT_FOUND": Noun("server", "servers list", lambda hub: hub.servers.list(MOST_LOOKED_AT)),
-    "CALL_NOT_FOUND": Noun("call", "calls list", lambda hub: hub.calls.list(limit=MOST_LOOKED_AT)),
-    "REQUEST_NOT_FOUND": Noun("request", "inbox list", lambda hub: hub.inbox.list(limit=MOST_LOOKED_AT)),
-    "MEMBER_NOT_FOUND": Noun("member", "fleet status", _members),
-    "TASK_NOT_FOUND": Noun("task", "tasks list", lambda hub: hub.tasks.list(limit=MOST_LOOKED_AT)),
-    "TOKEN_NOT_FOUND": Noun("token", "tokens list", lambda hub: hub.tokens.list(MOST_LOOKED_AT)),
+    "SERVER_NOT_FOUND": Noun("server", "servers list", lambda hub: hub.servers.list(MAX_RECORDS)),
+    "CALL_NOT_FOUND": Noun("call", "calls list", lambda hub: hub.calls.list(limit=MAX_RECORDS)),
+    "REQUEST_NOT_FOUND": Noun("request", "inbox list", lambda hub: hub.inbox.list(limit=MAX_RECORDS)),
+    "MEMBER_NOT_FOUND": Noun("member", "fleet status", _list_members),
+    "TASK_NOT_FOUND": Noun("task", "tasks list", lambda hub: hub.tasks.list(limit=MAX_RECORDS)),
+    "TOKEN_NOT_FOUND": Noun("token", "tokens list", lambda hub: hub.tokens.list(MAX_RECORDS)),
 }
 
 # Reasons that say of a command's tool, prompt or resource that the server does not have it.
-LACKING = ("PROMPT_NOT_FOUND", "RESOURCE_NOT_FOUND", "TOOL_NOT_FOUND")
+MISSING_IN_CATALOG = ("PROMPT_NOT_FOUND", "RESOURCE_NOT_FOUND", "TOOL_NOT_FOUND")
 
 # What to type next, by the reason of an error, after a command if it depends on that. Names in braces are of the
 # error's metadata, or parameters of the command.
-NEXT = {
+NEXT_COMMANDS = {
     "answer INVALID_ARGUMENT": "inbox show {id_}",
     "open NO_PAGE": "inbox answer {id_}",
     "ALREADY_ANSWERED": "inbox list --state open",
@@ -97,7 +97,7 @@ NEXT = {
 }
 
 
-def asked(ctx: Any, work: "Callable[[Hub], Awaitable[T]]") -> T | None:
+def ask_hub(ctx: Any, work: "Callable[[Hub], Awaitable[T]]") -> T | None:
     """Ask the hub something else; None if it does not say."""
     from hubbub_client.errors import HubbubError
 
@@ -106,57 +106,59 @@ def asked(ctx: Any, work: "Callable[[Hub], Awaitable[T]]") -> T | None:
             return await work(hub)
 
     try:
-        return in_loop(ctx, session())
+        return run_in_loop(ctx, session())
     except (HubbubError, TimeoutError, OSError):
         return None
 
 
-def advise(ctx: Any, error: Any) -> None:
+def add_advice(ctx: Any, error: Any) -> None:
     """Add to an error of the hub what was perhaps meant, and the command to type next."""
     settings: Settings = ctx.obj
     if settings.json:
         return
     if noun := NOUNS.get(error.reason):
-        wrong = str(error.metadata.get(noun.key, ""))
-        records = asked(ctx, noun.records) or ()
-        near = close(wrong, map(noun.name_of, records))
-        add(error, did_you_mean(near), f"all of them: {settings.command(*noun.lister.split())}")
+        wrong_name = str(error.metadata.get(noun.key, ""))
+        records = ask_hub(ctx, noun.records) or ()
+        near_names = find_close_names(wrong_name, map(noun.name_of, records))
+        add_notes(error, ask_did_you_mean(near_names), f"all of them: {settings.command(*noun.lister.split())}")
         return
-    add(error, _setting(ctx, error))
-    if following := NEXT.get(f"{ctx.info_name} {error.reason}") or NEXT.get(error.reason):
-        known = {**_texts(ctx.params), **error.metadata}
+    add_notes(error, _describe_setting(ctx, error))
+    if next_command := NEXT_COMMANDS.get(f"{ctx.info_name} {error.reason}") or NEXT_COMMANDS.get(error.reason):
+        values = {**_select_texts(ctx.params), **error.metadata}
         with suppress(KeyError):  # what is not known cannot be typed
-            add(error, f"next: {settings.command(*(word.format_map(known) for word in following.split()))}")
-    _advise_of_catalog(ctx, lambda note: add(error, note), error.message if error.reason in LACKING else "")
+            add_notes(error, f"next: {settings.command(*(word.format_map(values) for word in next_command.split()))}")
+    _advise_on_catalog(
+        ctx, lambda note: add_notes(error, note), error.message if error.reason in MISSING_IN_CATALOG else ""
+    )
 
 
-def advise_failed(ctx: Any) -> None:
+def advise_on_failed_call(ctx: Any) -> None:
     """Say of a call whose tool reports an error whether there is such a tool, and such arguments."""
     from hubbub_cli.output.printer import note
 
     if not ctx.obj.json:
-        _advise_of_catalog(ctx, note)
+        _advise_on_catalog(ctx, note)
 
 
-def _setting(ctx: Any, error: Any) -> str:
+def _describe_setting(ctx: Any, error: Any) -> str:
     """Return the setting that would allow a server, as the hub says, with the arguments that were typed."""
-    toml, where = error.metadata.get("toml"), error.metadata.get("file", "the hub's configuration file")
+    toml, file = error.metadata.get("toml"), error.metadata.get("file", "the hub's configuration file")
     if not toml:
         return ""
-    before, mark, after = toml.rpartition(ARGUMENTS)
+    before, mark, after = toml.rpartition(ARGS_PLACEHOLDER)
     if mark and (command := ctx.params.get("command")):
         args = ", ".join(json.dumps(word, ensure_ascii=False).replace("\x7f", "\\u007f") for word in command[1:])
         toml = f"{before}args = [{args}]{after}"
     text = "\n".join(f"  {line}" for line in toml.splitlines())
-    return f"to allow it, have this in {where}, then `hubbub reload`:\n{text}"
+    return f"to allow it, have this in {file}, then `hubbub reload`:\n{text}"
 
 
-def _texts(params: Mapping[str, Any]) -> dict[str, str]:
+def _select_texts(params: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in params.items() if isinstance(value, str)}
 
 
 # By command: the kind of what it uses, and its parameter that names it. `catalog show` has the kind as a parameter.
-USED: "dict[str, tuple[CatalogKind, str]]" = {
+CATALOG_PARAMS: "dict[str, tuple[CatalogKind, str]]" = {
     "call": ("tool", "tool"),
     "prompt": ("prompt", "name"),
     "read": ("resource", "uri"),
@@ -165,48 +167,55 @@ USED: "dict[str, tuple[CatalogKind, str]]" = {
 }
 
 
-def _advise_of_catalog(ctx: Any, say: Callable[[str], None], said: str = "") -> None:
-    """Say whether the server of a command that failed has what it names; `said` is an error that says that already."""
-    if ctx.info_name not in USED or "server" not in ctx.params:
-        return
-    kind, param = USED[ctx.info_name]
-    kind = ctx.params.get("kind") or kind
-    server, name = ctx.params["server"], ctx.params.get(param)
+def _advise_on_catalog(ctx: Any, say: Callable[[str], None], earlier_message: str = "") -> None:
+    """Say whether the server of a command that failed has what it names.
 
-    async def look(hub: "Hub") -> "Sequence[CatalogEntry]":
+    `earlier_message` is an error that says that already; empty if there is none.
+    """
+    if ctx.info_name not in CATALOG_PARAMS or "server" not in ctx.params:
+        return
+    kind, name_param = CATALOG_PARAMS[ctx.info_name]
+    kind = ctx.params.get("kind") or kind
+    server, name = ctx.params["server"], ctx.params.get(name_param)
+
+    async def read_entries(hub: "Hub") -> "Sequence[CatalogEntry]":
         return (await hub.catalog.read(kind, server))[0]
 
-    entries = asked(ctx, look)
-    if entries is not None and not entries and said:
+    entries = ask_hub(ctx, read_entries)
+    if entries is not None and not entries and earlier_message:
         say(f"it lists no {kind}s, as a server that was never connected: {ctx.obj.command('servers', 'get', server)}")
     if not entries or not isinstance(name, str):
         return
     by_uri = kind in ("resource", "template")
-    of_name = {(entry.uri if by_uri else None) or entry.name: entry for entry in entries}
-    if name in of_name:
+    entries_by_name = {(entry.uri if by_uri else None) or entry.name: entry for entry in entries}
+    if name in entries_by_name:
         if "words" in ctx.params:
-            _advise_of_arguments(_given(ctx.params["words"]), _known(kind, of_name[name]), say)
+            _advise_on_arguments(
+                _find_argument_names(ctx.params["words"]), _find_known_arguments(kind, entries_by_name[name]), say
+            )
         return
-    if not said:  # a server may have more resources than it lists
+    if not earlier_message:  # a server may have more resources than it lists
         say(f"{server} does not list {name}" if kind == "resource" else f"{server} has no {kind} {name!r}")
-    if near := did_you_mean(close(name, of_name)):
+    if near := ask_did_you_mean(find_close_names(name, entries_by_name)):
         say(near)
     listing = ctx.obj.command("catalog", f"{kind}s", "--server", server)
-    if listing not in said:
+    if listing not in earlier_message:
         say(f"all of them: {listing}")
 
 
-def _advise_of_arguments(given: Sequence[str], known: Mapping[str, bool], say: Callable[[str], None]) -> None:
+def _advise_on_arguments(given: Sequence[str], known: Mapping[str, bool], say: Callable[[str], None]) -> None:
     """Say which arguments are not known, or lacking. `known` tells whether each is required."""
     for name in given:
         if known and name not in known:
-            near = did_you_mean(close(name, known)) or f"it has {', '.join(list(known)[:MAX_NAMED])}"
-            say(f"there is no argument {name!r}; {near}")
-    if lacking := [name for name, required in known.items() if required and name not in given]:
-        say(f"required and not given: {', '.join(lacking)}")
+            suggestion = (
+                ask_did_you_mean(find_close_names(name, known)) or f"it has {', '.join(list(known)[:MAX_NAMED])}"
+            )
+            say(f"there is no argument {name!r}; {suggestion}")
+    if missing := [name for name, required in known.items() if required and name not in given]:
+        say(f"required and not given: {', '.join(missing)}")
 
 
-def _given(arguments: object) -> list[str]:
+def _find_argument_names(arguments: object) -> list[str]:
     """Return the names of arguments as the command line has them: a JSON object, or words NAME=VALUE."""
     words = [arguments] if isinstance(arguments, str) else cast("Sequence[Any]", arguments or ())
     names: list[str] = []
@@ -221,7 +230,7 @@ def _given(arguments: object) -> list[str]:
     return names
 
 
-def _known(kind: str, entry: "CatalogEntry") -> dict[str, bool]:
+def _find_known_arguments(kind: str, entry: "CatalogEntry") -> dict[str, bool]:
     """Return the arguments of a tool or prompt, and whether each is required."""
     if kind == "prompt":
         listed = as_objects(as_object(entry.object).get("arguments"))

@@ -11,8 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hubbub_cli.syntax.plain_values import read_plain_values
-from hubbub_cli.syntax.root_options import is_shared, taken_over
-from hubbub_cli.syntax.usage import Failed, advise
+from hubbub_cli.syntax.root_options import copy_root_options, is_from_root
+from hubbub_cli.syntax.usage import Failed, add_usage_notes
 
 if TYPE_CHECKING:
     from hubbub_cli.run.session import HubWork
@@ -22,12 +22,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 ALSO = "Options of every command, such as --json, --as and --data-dir, are in: hubbub --help"
 
 
-class LightCommand(TyperCommand):
-    """A command."""
+class _LightBase(TyperCommand if TYPE_CHECKING else object):
+    """What commands and groups have in common; it stands before Typer's class."""
 
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters, with the option for the help, and the options of the root."""
-        return _light(self, ctx, super().get_params(ctx))
+        return _prepare_params(self, ctx, super().get_params(ctx))
 
     def get_help_option_names(self, ctx: Any) -> list[str]:
         """Return the names of the option for the help, always in the same order."""
@@ -35,21 +35,28 @@ class LightCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words; of a mistake say what was perhaps meant."""
-        with _explaining(ctx):
+        with _adding_usage_notes(ctx):
             return super().parse_args(ctx, args)
+
+
+class LightCommand(_LightBase, TyperCommand):
+    """A command."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: those in brackets may be left out."""
-        return ["[OPTIONS]", *(each.metavar if each.required else f"[{each.metavar}]" for each in _arguments(self))]
+        return [
+            "[OPTIONS]",
+            *(each.metavar if each.required else f"[{each.metavar}]" for each in _list_arguments(self)),
+        ]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a line on each argument, without its type as Typer has it, and on each option."""
-        arguments = [(each.metavar, each.get_help_record(ctx)[1]) for each in _arguments(self)]
-        for title, rows in (("Arguments", arguments), ("Options", _options(self, ctx))):
+        arguments = [(each.metavar, each.get_help_record(ctx)[1]) for each in _list_arguments(self)]
+        for title, rows in (("Arguments", arguments), ("Options", _make_option_rows(self, ctx))):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
-        _write_also(ctx, formatter)
+        _write_where_root_options_are(ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the example in one line, so that it can be copied."""
@@ -62,7 +69,7 @@ class LightCommand(TyperCommand):
         If it is refused for an id that is the beginning of another, run it with that one. Of another mistake say what
         was perhaps meant.
         """
-        with _explaining(ctx):
+        with _adding_usage_notes(ctx):
             return self._run(ctx)
 
     def _run(self, ctx: Any) -> Any:
@@ -73,50 +80,37 @@ class LightCommand(TyperCommand):
         except Failed:
             from hubbub_cli.syntax import advice  # imported late, as below: a run that succeeds does not need them
 
-            advice.advise_failed(ctx)
+            advice.advise_on_failed_call(ctx)
             raise
         except Exception as error:
             if not hasattr(error, "reason") or ctx.obj is None:
                 raise
             from hubbub_cli.syntax import advice, id_prefix
 
-            if id_prefix.complete(ctx, error):  # each time one more parameter is whole
+            if id_prefix.complete_ids(ctx, error):  # each time one more parameter is whole
                 return self._run(ctx)
-            advice.advise(ctx, error)
+            advice.add_advice(ctx, error)
             raise
 
 
-class LightGroup(TyperGroup):
+class LightGroup(_LightBase, TyperGroup):
     """A group of commands."""
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return the parameters, with the option for the help, and the options of the root."""
-        return _light(self, ctx, super().get_params(ctx))
-
-    def get_help_option_names(self, ctx: Any) -> list[str]:
-        """Return the names of the option for the help, always in the same order."""
-        return sorted(super().get_help_option_names(ctx))
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; of a mistake say what was perhaps meant."""
-        with _explaining(ctx):
-            return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a line on each option, and on each command."""
         self.format_commands(ctx, formatter)
         with formatter.section("Options"):
-            formatter.write_dl(_options(self, ctx))
-        _write_also(ctx, formatter)
+            formatter.write_dl(_make_option_rows(self, ctx))
+        _write_where_root_options_are(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a line on each command: the first paragraph of its help, and not only its beginning as Typer does."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary(each)) for name, each in self.commands.items()])
+            formatter.write_dl([(name, first_paragraph(each)) for name, each in self.commands.items()])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that is named; without one, say which there are."""
-        with _explaining(ctx):
+        with _adding_usage_notes(ctx):
             return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -149,36 +143,36 @@ class Commands(typer.Typer):
         return lambda work: self.command(name, example=example)(hub_command(endless=endless)(work))
 
 
-def summary(command: Any) -> str:
+def first_paragraph(command: Any) -> str:
     """Return the first paragraph of a command's help, as one line."""
     return " ".join((command.help or "").partition("\n\n")[0].split())
 
 
-def _light(command: Any, ctx: Any, own: Sequence[Any]) -> Sequence[Any]:
+def _prepare_params(command: Any, ctx: Any, own: Sequence[Any]) -> Sequence[Any]:
     for each in own:
         read_plain_values(each)
     if "of_root" not in vars(command):
-        command.of_root = taken_over(command, ctx, own)
+        command.of_root = copy_root_options(command, ctx, own)
     return [*own, *command.of_root]
 
 
-def _arguments(command: Any) -> Sequence[Any]:
+def _list_arguments(command: Any) -> Sequence[Any]:
     return [each for each in command.params if each.param_type_name == "argument"]
 
 
-def _options(command: Any, ctx: Any) -> Sequence[tuple[str, str]]:
+def _make_option_rows(command: Any, ctx: Any) -> Sequence[tuple[str, str]]:
     """Return a line on each option, but those that a command has from the root."""
-    options = [each for each in command.get_params(ctx) if each.param_type_name == "option" and not is_shared(each)]
+    options = [each for each in command.get_params(ctx) if each.param_type_name == "option" and not is_from_root(each)]
     return [each.get_help_record(ctx) for each in options if not each.hidden]
 
 
-def _write_also(ctx: Any, formatter: Any) -> None:
+def _write_where_root_options_are(ctx: Any, formatter: Any) -> None:
     if ctx.parent is not None:
         formatter.write(f"\n  {ALSO}\n")
 
 
 @contextmanager
-def _explaining(ctx: Any) -> Generator[None]:
+def _adding_usage_notes(ctx: Any) -> Generator[None]:
     """Say of a wrong command line what was perhaps meant, and how the command is used."""
     try:
         yield
@@ -188,5 +182,5 @@ def _explaining(ctx: Any) -> Generator[None]:
             wrong.ctx = ctx
         if not hasattr(wrong, "explained"):
             wrong.explained = True
-            advise(wrong)
+            add_usage_notes(wrong)
         raise

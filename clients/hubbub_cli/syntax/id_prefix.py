@@ -6,41 +6,41 @@ The id of a claim is a secret that no list has, so it is always written whole.
 
 from typing import Any
 
-from hubbub_cli.output.printer import note, row_of
+from hubbub_cli.output.printer import make_row, note
 from hubbub_cli.run.session import Usage
-from hubbub_cli.syntax.advice import MOST_LOOKED_AT, NOUNS, Noun, asked
+from hubbub_cli.syntax.advice import MAX_RECORDS, NOUNS, Noun, ask_hub
 
 HAVE_IDS = ("CALL_NOT_FOUND", "REQUEST_NOT_FOUND", "TASK_NOT_FOUND")
-MOST_SHOWN = 10
+MAX_SHOWN = 10
 
 
-def complete(ctx: Any, error: Any) -> bool:
+def complete_ids(ctx: Any, error: Any) -> bool:
     """Replace the beginning of an id among the parameters by the id; return whether there was one.
 
     `error` is the hub's refusal of it. Raises Usage if several ids begin so.
     """
     noun = NOUNS.get(error.reason) if error.reason in HAVE_IDS else None
-    wrong = noun and error.metadata.get(noun.key)
-    params = [name for name, value in ctx.params.items() if wrong and value == wrong]
-    if not (noun and wrong and params):
+    prefix = noun and error.metadata.get(noun.key)
+    params = [name for name, value in ctx.params.items() if prefix and value == prefix]
+    if not (noun and prefix and params):
         return False
-    records = asked(ctx, noun.records) or ()
-    found = [each for each in records if noun.name_of(each).startswith(wrong) and noun.name_of(each) != wrong]
-    if len(found) > 1:
-        raise _ambiguous(noun, wrong, found)
-    for each in found:
+    records = ask_hub(ctx, noun.records) or ()
+    matches = [each for each in records if noun.name_of(each).startswith(prefix) and noun.name_of(each) != prefix]
+    if len(matches) > 1:
+        raise _make_ambiguity_error(noun, prefix, matches)
+    for each in matches:
         ctx.params.update(dict.fromkeys(params, noun.name_of(each)))
         if not ctx.obj.json:
-            note(f"{wrong} is the {noun.key} {noun.name_of(each)}")
-    return bool(found)
+            note(f"{prefix} is the {noun.key} {noun.name_of(each)}")
+    return bool(matches)
 
 
-def _ambiguous(noun: Noun, wrong: str, found: list[Any]) -> Usage:
+def _make_ambiguity_error(noun: Noun, prefix: str, matches: list[Any]) -> Usage:
     """Return the error for the beginning of several ids, with a line on each."""
-    many = f"at least {len(found)}" if len(found) >= MOST_LOOKED_AT else str(len(found))
-    problem = Usage(f"{wrong!r} is the beginning of {many} {noun.key}s; write more of the id")
-    for each in found[:MOST_SHOWN]:
-        problem.add_note("  ".join(["", *(cell for _, cell in row_of(each) if cell != "-")]))
-    if len(found) > MOST_SHOWN:
-        problem.add_note(f"  and {len(found) - MOST_SHOWN} more: hubbub {noun.lister}")
+    count = f"at least {len(matches)}" if len(matches) >= MAX_RECORDS else str(len(matches))
+    problem = Usage(f"{prefix!r} is the beginning of {count} {noun.key}s; write more of the id")
+    for each in matches[:MAX_SHOWN]:
+        problem.add_note("  ".join(["", *(cell for _, cell in make_row(each) if cell != "-")]))
+    if len(matches) > MAX_SHOWN:
+        problem.add_note(f"  and {len(matches) - MAX_SHOWN} more: hubbub {noun.lister}")
     return problem

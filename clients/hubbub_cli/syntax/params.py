@@ -5,7 +5,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from hubbub_cli.syntax import completion
-from hubbub_cli.syntax.bounds import MOST, finite
+from hubbub_cli.syntax.bounds import MAX_INT32, check_seconds
 from hubbub_client.data.records import (
     CallState,
     CatalogKind,
@@ -59,12 +59,13 @@ EventKinds = Annotated[list[Any] | None, _only("--kind", EventKind)]
 CatalogKinds = Annotated[list[Any] | None, _only("--kind", CatalogKind)]
 Role = Annotated[TaskRole | None, typer.Option(help="Who holds them: the hub (receiver) or a server (client).")]
 
-Limit = Annotated[int, typer.Option(min=1, max=MOST, metavar="N", help="At most so many.")]
+Limit = Annotated[int, typer.Option(min=1, max=MAX_INT32, metavar="N", help="At most so many.")]
 Resume = Annotated[str | None, typer.Option(metavar="TOKEN", help="Resume token: go on from here.")]
 Timeout = Annotated[
-    float | None, typer.Option(min=0, metavar="S", callback=finite, help="Seconds without progress; else the server's.")
+    float | None,
+    typer.Option(min=0, metavar="S", callback=check_seconds, help="Seconds without progress; else the server's."),
 ]
 ClaimOption = Annotated[str, typer.Option("--claim", metavar="C", help="The claim's id.")]
 Ttl = Annotated[
-    float, typer.Option("--ttl", min=0, metavar="S", callback=finite, help="Seconds until the claim lapses.")
+    float, typer.Option("--ttl", min=0, metavar="S", callback=check_seconds, help="Seconds until the claim lapses.")
 ]

@@ -12,35 +12,39 @@ JSON = "json"
 OUTPUT, OUTPUTS = ("-o", "--output"), (JSON, "text")
 
 
-def taken_over(command: Any, ctx: Any, own: Sequence[Any]) -> list[Any]:
+def copy_root_options(command: Any, ctx: Any, own_params: Sequence[Any]) -> list[Any]:
     """Return the root's options as options of a command; none for the root itself, and for a command on its own."""
     root = ctx.find_root()
     if root.command is command or not getattr(root.command, "shares_options", False):
         return []
-    names = {name for each in own for name in each.opts}
-    return [_shared(each) for each in root.command.params if _is_shared(each) and names.isdisjoint(each.opts)]
+    own_names = {name for each in own_params for name in each.opts}
+    return [
+        _copy_for_command(each)
+        for each in root.command.params
+        if _may_follow_command(each) and own_names.isdisjoint(each.opts)
+    ]
 
 
-def _is_shared(param: Any) -> bool:
+def _may_follow_command(param: Any) -> bool:
     """Return whether an option makes sense after the command, too: those that only print and end do not."""
     return param.param_type_name == "option" and param.expose_value
 
 
-def _shared(param: Any) -> Any:
+def _copy_for_command(param: Any) -> Any:
     """Return a copy of a root's option that gives its value to the root."""
     shared = copy.copy(param)
     shared.name, shared.expose_value, shared.of_root = f"root {param.name}", False, param.name
-    shared.callback = _keep
+    shared.callback = _pass_value_to_root
     shared.checked_by = param.callback
     return shared
 
 
-def is_shared(param: Any) -> bool:
+def is_from_root(param: Any) -> bool:
     """Return whether a command has this option from the root."""
     return hasattr(param, "of_root")
 
 
-def _keep(ctx: Any, param: Any, value: Any) -> Any:
+def _pass_value_to_root(ctx: Any, param: Any, value: Any) -> Any:
     source = ctx.get_parameter_source(param.name)
     if source is None or source.name != "COMMANDLINE":
         return value
@@ -48,7 +52,7 @@ def _keep(ctx: Any, param: Any, value: Any) -> Any:
     root = ctx.find_root()
     root.params[param.of_root] = value
     if root.obj is not None:  # there is none while a shell completes
-        settings: Any = cast("Any", type(root.obj)).of(root.params)
+        settings: Any = cast("Any", type(root.obj)).from_params(root.params)
         each = ctx
         while each is not None:
             each.obj, each = settings, each.parent

@@ -10,11 +10,11 @@ from typing import Any
 
 import typer
 
-MOST_SHOWN = 3
-LEAST = 2
+MAX_SUGGESTED = 3
+MIN_CONTAINED_CHARS = 2
 """A word has more characters, if what contains it is to be suggested."""
 # Words of Typer and pydantic, and plainer ones.
-PLAINER = tuple(
+PLAINER_MESSAGES = tuple(
     (re.compile(pattern), words)
     for pattern, words in {
         r"Value error, ": "",
@@ -26,7 +26,7 @@ PLAINER = tuple(
         r"requires an argument\.$": "needs a value.",
     }.items()
 )
-NO_OPTION = re.compile(r"a server has no option '([^']*)'")
+UNKNOWN_SERVER_OPTION = re.compile(r"a server has no option '([^']*)'")
 NOT_ONE_OF = re.compile(r"'([^']*)' is not one of (.*)")
 
 # Words that other programs have for what is called otherwise here.
@@ -69,21 +69,21 @@ OTHER_WORDS_OF_GROUPS = {
 }
 
 
-def close(word: str, known: Iterable[str]) -> list[str]:
+def find_close_names(word: str, known: Iterable[str]) -> list[str]:
     """Return what is spelled nearly so, the closest first; also what differs only in case, or goes on."""
     names = list(dict.fromkeys(known))
     lowered = {name.lower(): name for name in names}
-    found = [lowered[each] for each in get_close_matches(word.lower(), lowered, n=MOST_SHOWN)]
-    longer = [name for name in names if len(word) > LEAST and word.lower() in name.lower()]
-    return [name for name in dict.fromkeys((*found, *longer)) if name != word][:MOST_SHOWN]
+    matches = [lowered[each] for each in get_close_matches(word.lower(), lowered, n=MAX_SUGGESTED)]
+    containing = [name for name in names if len(word) > MIN_CONTAINED_CHARS and word.lower() in name.lower()]
+    return [name for name in dict.fromkeys((*matches, *containing)) if name != word][:MAX_SUGGESTED]
 
 
-def did_you_mean(names: Sequence[str]) -> str:
+def ask_did_you_mean(names: Sequence[str]) -> str:
     """Return a question; empty for no names."""
     return f"did you mean {' or '.join(names)}?" if names else ""
 
 
-def add(error: BaseException, *notes: str) -> None:
+def add_notes(error: BaseException, *notes: str) -> None:
     """Add notes to an error, but the empty ones."""
     for note in filter(None, notes):
         error.add_note(note)
@@ -96,55 +96,57 @@ class Failed(typer.Exit):
         super().__init__(1)
 
 
-def message_of(error: Any) -> str:
+def plain_message(error: Any) -> str:
     """Return the message for people, without what Typer says in it was perhaps meant."""
     if hasattr(error, "option_name") and hasattr(error, "possibilities"):
         return error.message
     message = error.format_message().partition(" Did you mean ")[0]
-    for pattern, words in PLAINER:
+    for pattern, words in PLAINER_MESSAGES:
         message = pattern.sub(words, message)
     return message
 
 
-def advise(error: Any) -> None:
+def add_usage_notes(error: Any) -> None:
     """Add to a wrong command line what was perhaps meant, how the command is used, and where more is."""
     context = error.ctx
     if context is None:
-        add(error, "help: hubbub --help")
+        add_notes(error, "help: hubbub --help")
         return
     path = context.command_path
     if error.message == "Missing command.":
-        add(error, "", context.get_help())
+        add_notes(error, "", context.get_help())
         return
-    if near := _meant(error, context):
-        add(error, did_you_mean(near))
+    if suggestions := _suggest_names(error, context):
+        add_notes(error, ask_did_you_mean(suggestions))
     if not hasattr(context.command, "commands"):
-        words = " ".join(context.command.collect_usage_pieces(context))
-        add(error, f"usage: {path} {words}")
-    add(error, f"help: {path} --help")
+        usage = " ".join(context.command.collect_usage_pieces(context))
+        add_notes(error, f"usage: {path} {usage}")
+    add_notes(error, f"help: {path} --help")
 
 
-def _meant(error: Any, context: Any) -> Sequence[str]:
+def _suggest_names(error: Any, context: Any) -> Sequence[str]:
     """Return the options, commands or values that a word was perhaps meant to be."""
     if option := getattr(error, "option_name", None):
         known = [name for each in context.command.get_params(context) for name in each.opts]
-        words = {name.removeprefix("--"): name for name in known if name.startswith("--")}
-        return [] if option in known else [words[each] for each in close(option.lstrip("-"), words)]
+        full_names = {name.removeprefix("--"): name for name in known if name.startswith("--")}
+        return (
+            [] if option in known else [full_names[each] for each in find_close_names(option.lstrip("-"), full_names)]
+        )
     if (word := getattr(error, "command_word", None)) is not None:
-        return _commands(word, context)
-    if unknown := NO_OPTION.search(error.message):
+        return _suggest_commands(word, context)
+    if unknown := UNKNOWN_SERVER_OPTION.search(error.message):
         from hubbub_client.data.specs import KEYS  # imported late, since it imports gRPC
 
-        return close(unknown[1], KEYS)
-    of_several = NOT_ONE_OF.search(error.format_message())
-    return close(of_several[1], re.findall(r"[^\s,']+", of_several[2])) if of_several else []
+        return find_close_names(unknown[1], KEYS)
+    wrong_choice = NOT_ONE_OF.search(error.format_message())
+    return find_close_names(wrong_choice[1], re.findall(r"[^\s,']+", wrong_choice[2])) if wrong_choice else []
 
 
-def _commands(word: str, context: Any) -> list[str]:
+def _suggest_commands(word: str, context: Any) -> list[str]:
     """Return the commands that a wrong one was perhaps meant to be, whole."""
     known, name = context.command.commands, word.lower()
     if context.parent is None:
-        other = [OTHER_WORDS[name]] if name in OTHER_WORDS else []
+        elsewhere = [OTHER_WORDS[name]] if name in OTHER_WORDS else []
     else:
-        other = [each for each in OTHER_WORDS_OF_GROUPS.get(name, ()) if each in known]
-    return [f"{context.command_path} {each}" for each in dict.fromkeys((*other, *close(word, known)))]
+        elsewhere = [each for each in OTHER_WORDS_OF_GROUPS.get(name, ()) if each in known]
+    return [f"{context.command_path} {each}" for each in dict.fromkeys((*elsewhere, *find_close_names(word, known)))]

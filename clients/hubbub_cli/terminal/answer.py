@@ -8,24 +8,24 @@ from typing import Any
 import anyio
 
 from hubbub_cli.output.printer import note
-from hubbub_cli.terminal.browser import browse
-from hubbub_cli.terminal.prompts import choose, edit, read_line, show
-from hubbub_cli.terminal.wait import settled
+from hubbub_cli.terminal.browser import open_page
+from hubbub_cli.terminal.prompts import choose_letter, edit_text, print_text, read_line
+from hubbub_cli.terminal.wait import wait_until_closed
 from hubbub_client.data.records import How, PendingRequest
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object, as_objects
-from hubbub_frontend.display.content import content_text as spoken
+from hubbub_frontend.display.content import content_text as describe_content
 from hubbub_frontend.display.records import question_text
 from hubbub_frontend.forms import Field, fields, parse_value, typed_text
 
 # Pending requests of the hub itself, to be let in at a server; the browser answers them when it comes back.
-AUTHORIZATION = "auth_"
-MAX_CHARS = 20_000
+AUTHORIZATION_PREFIX = "auth_"
+MAX_SHOWN_CHARS = 20_000
 MAX_CHOICES = 50
-NOTHING = "-"
-WAYS = {"s": "[s]end it", "d": "[d]ecline", "c": "[c]ancel", "l": "[l]ater"}
-LEAVES = {
+TYPED_NOTHING = "-"
+FORM_ENDINGS = {"s": "[s]end it", "d": "[d]ecline", "c": "[c]ancel", "l": "[l]ater"}
+TYPED_ENDINGS = {
     word: letter
     for letter, name in (("d", "decline"), ("c", "cancel"), ("l", "later"))
     for word in (f"!{letter}", f"!{name}")
@@ -33,7 +33,7 @@ LEAVES = {
 """What can be typed instead of a value."""
 
 
-async def ask(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
+async def ask_for_answer(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
     """Ask the person at the terminal and return their answer; None if they leave it open.
 
     An answer that the hub refuses is asked for again. Raises HubbubError.
@@ -41,42 +41,44 @@ async def ask(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | N
     try:
         match request.kind:
             case "elicitation_form":
-                return await _elicit(request, how)
+                return await _ask_for_form(request, how)
             case "elicitation_url":
-                return await _visit(hub, request, how)
+                return await _ask_to_visit(hub, request, how)
             case "sampling":
-                return await _sample(request, how)
+                return await _ask_for_message(request, how)
             case _:
-                return await _roots(request, how)
+                return await _ask_for_roots(request, how)
     except EOFError:
         return None
 
 
-async def _elicit(request: PendingRequest, how: How) -> PendingRequest | None:
+async def _ask_for_form(request: PendingRequest, how: How) -> PendingRequest | None:
     """The form first. Then Enter sends it; the other ways out can be typed in any field, too."""
-    note(_short(question_text(request)))
-    form = fields(as_object(request.request).get("requestedSchema"))
-    if form:
+    note(_cut(question_text(request)))
+    all_fields = fields(as_object(request.request).get("requestedSchema"))
+    if all_fields:
         note("Enter takes what is in brackets; !d declines, !c cancels, !l leaves it for later")
     content: dict[str, Any] = {}
-    wrong: dict[str, str] = {}
-    asked = form
+    problems: dict[str, str] = {}
+    fields_to_ask = all_fields
     while True:
         try:
-            content = await fill(asked, content, wrong)
-            way = await choose(WAYS | ({"e": "[e]dit"} if form else {}), default="s")
-        except Left as left:
-            way = left.way
-        match way:
+            content = await fill_in_form(fields_to_ask, content, problems)
+            ending = await choose_letter(FORM_ENDINGS | ({"e": "[e]dit"} if all_fields else {}), default="s")
+        except FormLeft as leaving:
+            ending = leaving.letter
+        match ending:
             case "s":
                 try:
                     return await request.accept(content, **how)
                 except InvalidArgument as error:
                     note(error.to_json()["message"])
-                    wrong = {path.removeprefix("content.").split(".")[0]: said for path, said in error.violations}
-                    asked = [field for field in form if field.name in wrong] or form
+                    problems = {
+                        path.removeprefix("content.").split(".")[0]: problem for path, problem in error.violations
+                    }
+                    fields_to_ask = [field for field in all_fields if field.name in problems] or all_fields
             case "e":
-                asked, wrong = form, {}
+                fields_to_ask, problems = all_fields, {}
             case "d":
                 return await request.decline(**how)
             case "c":
@@ -85,24 +87,26 @@ async def _elicit(request: PendingRequest, how: How) -> PendingRequest | None:
                 return None
 
 
-class Left(Exception):
-    """The person leaves a form by one of the other ways, `way`: the letter of decline, cancel or later."""
+class FormLeft(Exception):
+    """The person leaves a form by one of the other ways, `letter`: the letter of decline, cancel or later."""
 
-    def __init__(self, way: str) -> None:
-        super().__init__(way)
-        self.way = way
+    def __init__(self, letter: str) -> None:
+        super().__init__(letter)
+        self.letter = letter
 
 
-async def fill(asked: Sequence[Field], before: Mapping[str, Any], wrong: Mapping[str, str]) -> dict[str, Any]:
+async def fill_in_form(
+    fields_to_ask: Sequence[Field], before: Mapping[str, Any], problems: Mapping[str, str]
+) -> dict[str, Any]:
     """Ask for the fields of a form and return its content; `before` has the defaults, as typed last.
 
     Raises Left, and EOFError at the end of input.
     """
     content = {**before}
-    for field in asked:
-        if problem := wrong.get(field.name):
+    for field in fields_to_ask:
+        if problem := problems.get(field.name):
             note(f"  {field.title}: {problem}")
-        value = await _value(field, content.get(field.name, field.default))
+        value = await _ask_for_value(field, content.get(field.name, field.default))
         if value is None:
             content.pop(field.name, None)
         else:
@@ -110,25 +114,21 @@ async def fill(asked: Sequence[Field], before: Mapping[str, Any], wrong: Mapping
     return content
 
 
-async def _value(field: Field, default: Any) -> Any:
+async def _ask_for_value(field: Field, default: Any) -> Any:
     if field.description:
-        note(f"  {_short(field.description)}")
+        note(f"  {_cut(field.description)}")
     for number, (_, title) in enumerate(field.choices[:MAX_CHOICES], 1):
         note(f"  {number}) {title}" if field.kind in ("choice", "choices") else f"  {title}")
     if len(field.choices) > MAX_CHOICES:
         note(f"  and {len(field.choices) - MAX_CHOICES} more, which can be typed as they are called")
     omissible = default is not None and not field.required
-    hints = [field.kind] if field.kind in ("integer", "number") else ["JSON"] if field.kind == "json" else []
-    hints += ["y/n"] if field.kind == "boolean" else ["numbers, with commas"] if field.kind == "choices" else []
-    hints += [field.format] if field.format and field.kind == "string" else []
-    hints += [] if field.required else ["optional"]
-    hint = f" ({', '.join(hints)})" if hints else ""
+    hint = _describe_input(field)
     offered = f" [{typed_text(default)}]" if default is not None else ""
     while True:
         text = await read_line(f"{field.title}{hint}{offered}: ")
-        if text in LEAVES:
-            raise Left(LEAVES[text])
-        if text == NOTHING and omissible:
+        if text in TYPED_ENDINGS:
+            raise FormLeft(TYPED_ENDINGS[text])
+        if text == TYPED_NOTHING and omissible:
             return None
         if not text and (default is not None or not field.required):
             return default
@@ -138,19 +138,40 @@ async def _value(field: Field, default: Any) -> Any:
             note(f"  {error}")
 
 
-async def _visit(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
+def _describe_input(field: Field) -> str:
+    """Return what can be typed for a field, in brackets; empty if it is any text."""
+    hints: list[str] = []
+    match field.kind:
+        case "integer" | "number":
+            hints.append(field.kind)
+        case "json":
+            hints.append("JSON")
+        case "boolean":
+            hints.append("y/n")
+        case "choices":
+            hints.append("numbers, with commas")
+        case "string" if field.format:
+            hints.append(field.format)
+        case _:
+            pass
+    if not field.required:
+        hints.append("optional")
+    return f" ({', '.join(hints)})" if hints else ""
+
+
+async def _ask_to_visit(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
     from hubbub_frontend.display.text import render_url
 
-    note(_short(str(as_object(request.request).get("message", ""))))
+    note(_cut(str(as_object(request.request).get("message", ""))))
     url = str(as_object(request.request).get("url", ""))
-    show(render_url(url))
-    if str(as_object(request.request).get("elicitationId", "")).startswith(AUTHORIZATION):
-        return await _authorize(hub, request, url, how)
+    print_text(render_url(url))
+    if str(as_object(request.request).get("elicitationId", "")).startswith(AUTHORIZATION_PREFIX):
+        return await _ask_to_authorize(hub, request, url, how)
     choices = {"o": "[o]pen it in the browser here", "a": "[a]gree and open it elsewhere"}
     while True:
-        match await choose({**choices, "d": "[d]ecline", "c": "[c]ancel", "l": "[l]ater"}):
+        match await choose_letter({**choices, "d": "[d]ecline", "c": "[c]ancel", "l": "[l]ater"}):
             case "o":
-                if await browse(url):
+                if await open_page(url):
                     return await request.accept(**how)
             case "a":
                 return await request.accept(**how)
@@ -162,13 +183,15 @@ async def _visit(hub: Hub, request: PendingRequest, how: How) -> PendingRequest 
                 return None
 
 
-async def _authorize(hub: Hub, request: PendingRequest, url: str, how: How) -> PendingRequest | None:
+async def _ask_to_authorize(hub: Hub, request: PendingRequest, url: str, how: How) -> PendingRequest | None:
     """Let the hub in at a server. The browser that comes back answers, or the address that it shows."""
     while True:
-        match await choose({"o": "[o]pen it in the browser here", "p": "[p]aste", "d": "[d]ecline", "l": "[l]ater"}):
+        match await choose_letter(
+            {"o": "[o]pen it in the browser here", "p": "[p]aste", "d": "[d]ecline", "l": "[l]ater"}
+        ):
             case "o":
-                if await browse(url) and (found := await _returned(hub, request)) is not None:
-                    return found
+                if await open_page(url) and (answered_request := await _wait_for_browser(hub, request)) is not None:
+                    return answered_request
             case "p":
                 address = await read_line("the address where the browser ended: ")
                 try:
@@ -181,40 +204,40 @@ async def _authorize(hub: Hub, request: PendingRequest, url: str, how: How) -> P
                 return None
 
 
-async def _returned(hub: Hub, request: PendingRequest) -> PendingRequest | None:
+async def _wait_for_browser(hub: Hub, request: PendingRequest) -> PendingRequest | None:
     """Wait until the browser has come back to the hub; None if the person wants something else."""
-    found: PendingRequest | None = None
+    closed_request: PendingRequest | None = None
 
-    async def wait() -> None:
-        nonlocal found
+    async def wait_until_closed_elsewhere() -> None:
+        nonlocal closed_request
         with contextlib.suppress(HubbubError):
-            found = await settled(hub, request)
+            closed_request = await wait_until_closed(hub, request)
             note("")
             group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:
-        group.start_soon(wait)
+        group.start_soon(wait_until_closed_elsewhere)
         with contextlib.suppress(EOFError):
             await read_line("waiting for the browser to come back to the hub; Enter for something else ")
         group.cancel_scope.cancel()
-    return found
+    return closed_request
 
 
-async def _sample(request: PendingRequest, how: How) -> PendingRequest | None:
+async def _ask_for_message(request: PendingRequest, how: How) -> PendingRequest | None:
     _show_sampling(as_object(request.request))
-    text = ""
+    reply = ""
     while True:
         choices = {"r": "[r]eply in a line", "e": "write in the [e]ditor", "x": "[x] refuse", "l": "[l]ater"}
-        match await choose({**({"s": "[s]end it"} if text else {}), **choices}):
+        match await choose_letter({**({"s": "[s]end it"} if reply else {}), **choices}):
             case "r":
-                if text := await read_line("reply: "):
-                    return await request.reply_text(text, **how)
+                if reply := await read_line("reply: "):
+                    return await request.reply_text(reply, **how)
             case "e":
-                text = await edit(text) or text
-                if text:
-                    note(text)
+                reply = await edit_text(reply) or reply
+                if reply:
+                    note(reply)
             case "s":
-                return await request.reply_text(text, **how)
+                return await request.reply_text(reply, **how)
             case "x":
                 return await request.reject(await read_line("why? ") or "refused", **how)
             case _:
@@ -223,9 +246,9 @@ async def _sample(request: PendingRequest, how: How) -> PendingRequest | None:
 
 def _show_sampling(params: Mapping[str, Any]) -> None:
     if prompt := params.get("systemPrompt"):
-        note(f"system prompt: {_short(str(prompt))}")
+        note(f"system prompt: {_cut(str(prompt))}")
     for message in as_objects(params.get("messages")):
-        note(f"{message.get('role')}: {_short(spoken(message))}")
+        note(f"{message.get('role')}: {_cut(describe_content(message))}")
     preferences = as_object(params.get("modelPreferences"))
     if preferences:
         note(f"model preferences: {json.dumps(preferences, ensure_ascii=False)}")
@@ -233,7 +256,7 @@ def _show_sampling(params: Mapping[str, Any]) -> None:
         note(f"at most {params['maxTokens']} tokens")
 
 
-async def _roots(request: PendingRequest, how: How) -> PendingRequest | None:
+async def _ask_for_roots(request: PendingRequest, how: How) -> PendingRequest | None:
     note(question_text(request))
     text = await read_line("file:// addresses with spaces between, !MESSAGE to refuse, nothing for later: ")
     if not text:
@@ -243,5 +266,9 @@ async def _roots(request: PendingRequest, how: How) -> PendingRequest | None:
     return await request.reply({"roots": [{"uri": uri} for uri in text.split()]}, **how)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}… ({len(text) - MAX_CHARS} characters more)"
+def _cut(text: str) -> str:
+    return (
+        text
+        if len(text) <= MAX_SHOWN_CHARS
+        else f"{text[:MAX_SHOWN_CHARS]}… ({len(text) - MAX_SHOWN_CHARS} characters more)"
+    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from hubbub_cli.output.printer import note
-from hubbub_cli.run.session import MOST_QUOTED, Settings, Usage, json_object
+from hubbub_cli.run.session import MAX_QUOTED_CHARS, Settings, Usage, parse_json_object
 from hubbub_client.payload import as_object, as_objects
 from hubbub_frontend import arguments
 from hubbub_frontend.forms import fields
@@ -23,26 +23,26 @@ Kind = Literal["tool", "prompt"]
 HELP = "Its arguments: KEY=VALUE as often as needed, or one JSON object."
 
 
-def given(words: Sequence[str] | None) -> dict[str, Any] | None:
+def parse_without_schema(words: Sequence[str] | None) -> dict[str, Any] | None:
     """Return the arguments that need no schema: a JSON object, or none at all. None for `key=value`. Raises Usage."""
     if not words:
         return {}
     if arguments.are_key_values(words):
         return None
     if not words[0].lstrip().startswith(("{", "[")):
-        raise Usage(f"{words[0][:MOST_QUOTED]} is neither KEY=VALUE nor a JSON object")
-    return json_object(words[0], "arguments")
+        raise Usage(f"{words[0][:MAX_QUOTED_CHARS]} is neither KEY=VALUE nor a JSON object")
+    return parse_json_object(words[0], "arguments")
 
 
-def content(words: Sequence[str], schema: object) -> dict[str, Any]:
+def parse_with_schema(words: Sequence[str], schema: object) -> dict[str, Any]:
     """Return what `key=value` says, by a schema. Raises Usage."""
     try:
-        return arguments.parse_arguments(words, schema, _read)
+        return arguments.parse_arguments(words, schema, _read_file)
     except arguments.Mistyped as error:
         raise Usage(str(error)) from None
 
 
-async def resolve(
+async def resolve_arguments(
     hub: "Hub", settings: Settings, kind: Kind, server: str, name: str, words: Sequence[str] | None, *, form: bool
 ) -> dict[str, Any]:
     """Return the arguments of a tool or prompt. Raises Usage, and HubbubError when it is not in the catalog.
@@ -52,42 +52,42 @@ async def resolve(
     """
     if form and not settings.interactive:
         raise Usage("a form needs a terminal; give KEY=VALUE, or one JSON object")
-    found = given(words)
-    if found is not None and not form and (words or not settings.interactive):
-        return found
+    values = parse_without_schema(words)
+    if values is not None and not form and (words or not settings.interactive):
+        return values
     from hubbub_client.errors import HubbubError
 
     try:
-        schema = await schema_of(hub, settings, kind, server, name)
+        schema = await find_schema(hub, settings, kind, server, name)
     except HubbubError as error:
-        if found is not None and not form:
-            return found  # the hub knows better, and says what is wrong
+        if values is not None and not form:
+            return values  # the hub knows better, and says what is wrong
         if error.reason == "SERVER_NOT_CONNECTED":
             error.add_note("until then, give the arguments as one JSON object")
         raise
-    if found is None:
-        found = content(words or (), schema)
-    lacks = arguments.missing_fields(found, schema)
-    asked = fields(schema) if form else lacks
-    if not asked:
-        return found
+    if values is None:
+        values = parse_with_schema(words or (), schema)
+    missing_fields = arguments.missing_fields(values, schema)
+    fields_to_ask = fields(schema) if form else missing_fields
+    if not fields_to_ask:
+        return values
     if not settings.interactive:
-        names = ", ".join(field.name for field in lacks)
-        show = ("catalog", "show", server, name, *(("--kind", kind) if kind != "tool" else ()))
-        raise Usage(f"{name} also needs {names}; `{settings.command(*show)}` shows them all")
-    from hubbub_cli.terminal.answer import Left, fill  # imported late, since it imports anyio
+        names = ", ".join(field.name for field in missing_fields)
+        show_command = ("catalog", "show", server, name, *(("--kind", kind) if kind != "tool" else ()))
+        raise Usage(f"{name} also needs {names}; `{settings.command(*show_command)}` shows them all")
+    from hubbub_cli.terminal.answer import FormLeft, fill_in_form  # imported late, since it imports anyio
 
     note(f"{server}: {name}; Enter takes what is in brackets, !c calls nothing")
     try:
-        return await fill(asked, found, {})
-    except (EOFError, Left):
+        return await fill_in_form(fields_to_ask, values, {})
+    except (EOFError, FormLeft):
         note(f"{name} was not called: the form was left")
         raise typer.Exit(1) from None
 
 
-async def schema_of(hub: "Hub", settings: Settings, kind: Kind, server: str, name: str) -> dict[str, Any]:
+async def find_schema(hub: "Hub", settings: Settings, kind: Kind, server: str, name: str) -> dict[str, Any]:
     """Return the schema of a tool's or prompt's arguments. Raises HubbubError."""
-    shape = await described(hub, settings, kind, server, name)
+    shape = await find_entry(hub, settings, kind, server, name)
     if kind == "tool":
         return dict(as_object(shape.get("inputSchema")))
     known = [each for each in as_objects(shape.get("arguments")) if isinstance(each.get("name"), str)]
@@ -97,7 +97,7 @@ async def schema_of(hub: "Hub", settings: Settings, kind: Kind, server: str, nam
     }
 
 
-async def described(hub: "Hub", settings: Settings, kind: "CatalogKind", server: str, name: str) -> Any:
+async def find_entry(hub: "Hub", settings: Settings, kind: "CatalogKind", server: str, name: str) -> Any:
     """Return the MCP object of a tool, prompt, resource or template. Raises NotFound, FailedPrecondition."""
     from hubbub_client.errors import FailedPrecondition, NotFound
 
@@ -119,17 +119,17 @@ async def described(hub: "Hub", settings: Settings, kind: "CatalogKind", server:
     )
 
 
-def _read(path: str) -> str:
+def _read_file(path: str) -> str:
     try:
         with Path(path).expanduser().open("rb") as file:
-            text = file.read(MAX_FILE_BYTES + 1)
+            raw = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     except RuntimeError:
         raise ValueError(f"{path} cannot be read: there is no such home directory") from None
-    if len(text) > MAX_FILE_BYTES:
+    if len(raw) > MAX_FILE_BYTES:
         raise ValueError(f"{path} has more than {MAX_FILE_BYTES // 1024**2} MiB")
     try:
-        return text.decode()
+        return raw.decode()
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not UTF-8") from None

@@ -5,12 +5,12 @@ import secrets
 
 import anyio
 
-from hubbub_cli.output.details import print_end
+from hubbub_cli.output.details import print_call_result
 from hubbub_cli.output.printer import note, print_json, say
 from hubbub_cli.run.session import Settings
-from hubbub_cli.terminal.answer import ask
+from hubbub_cli.terminal.answer import ask_for_answer
 from hubbub_cli.terminal.prompts import read_line
-from hubbub_cli.terminal.wait import settled
+from hubbub_cli.terminal.wait import wait_until_closed
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.data.watch_events import Removed, Upsert
 from hubbub_client.errors import FailedPrecondition, HubbubError
@@ -19,38 +19,38 @@ from hubbub_client.numbers import whole_text
 from hubbub_frontend.display.records import describe_call, describe_request, outcome, question_text
 
 MAX_OFFERED = 20
-CLAIM_S = 60.0
+CLAIM_TTL_S = 60.0
 # Grace for releasing the claim after an interrupt, seconds.
-RELEASE_S = 2.0
+RELEASE_LIMIT_S = 2.0
 # How long the result of the call is waited for after an answer, seconds.
-RETURNS_S = 5.0
+CALL_LIMIT_S = 5.0
 
 
-async def chosen(hub: Hub) -> PendingRequest | None:
+async def choose_request(hub: Hub) -> PendingRequest | None:
     """Return the only open pending request, or the one that the person chooses, by default the oldest."""
-    found = [*reversed(await hub.inbox.list(states=["open"]))]
-    if not found:
+    requests = [*reversed(await hub.inbox.list(states=["open"]))]
+    if not requests:
         note("nothing is asked")
         return None
-    if len(found) == 1:
-        return found[0]
-    for number, request in enumerate(found[:MAX_OFFERED], 1):
+    if len(requests) == 1:
+        return requests[0]
+    for number, request in enumerate(requests[:MAX_OFFERED], 1):
         question = " ".join(question_text(request).split())[:80]
         note(f"{number:3}) {request.server}: {question}  ({request.kind}, {request.id})")
-    if len(found) > MAX_OFFERED:
-        note(f"     and {len(found) - MAX_OFFERED} more")
+    if len(requests) > MAX_OFFERED:
+        note(f"     and {len(requests) - MAX_OFFERED} more")
     while True:
         try:
             typed = await read_line("which one [1]: ") or "1"
         except EOFError:
             return None
         number = whole_text(typed)
-        if number is not None and 1 <= number <= len(found):
-            return found[number - 1]
-        note(f"type a number from 1 to {len(found)}")
+        if number is not None and 1 <= number <= len(requests):
+            return requests[number - 1]
+        note(f"type a number from 1 to {len(requests)}")
 
 
-async def answered(hub: Hub, request: PendingRequest, settings: Settings, claim: str | None = None) -> bool:
+async def answer_and_report(hub: Hub, request: PendingRequest, settings: Settings, claim: str | None = None) -> bool:
     """Let the person answer as `answer_claimed` does, and say what came of it; return whether they answered."""
     if request.state != "open":
         by = f" by {request.answered_by}" if request.answered_by else ""
@@ -61,34 +61,34 @@ async def answered(hub: Hub, request: PendingRequest, settings: Settings, claim:
         note(f"{request.id} is left open")
         return False
     note(f"{request.id} is {outcome(result)}")
-    await _returned(hub, result, settings)
+    await _print_call_result(hub, result, settings)
     return True
 
 
-async def tell_answer(hub: Hub, request: PendingRequest, settings: Settings) -> None:
+async def print_given_answer(hub: Hub, request: PendingRequest, settings: Settings) -> None:
     """Print what an answer that was given on the command line did; only a person waits for what the call returns."""
     if settings.json:
         print_json(request.to_json())
         return
     say(f"{request.id} is {describe_request(request)}")
     if settings.interactive:
-        await _returned(hub, request, settings)
+        await _print_call_result(hub, request, settings)
     elif request.call_id:
         note(f"what its call returns: {settings.command('calls', 'watch', request.call_id)}")
 
 
-async def _returned(hub: Hub, request: PendingRequest, settings: Settings) -> None:
+async def _print_call_result(hub: Hub, request: PendingRequest, settings: Settings) -> None:
     """Print what the call that asked returns, if it ends soon."""
     if request.call_id is None:
         return
-    with anyio.move_on_after(RETURNS_S):
+    with anyio.move_on_after(CALL_LIMIT_S):
         try:
             async with contextlib.aclosing(hub.calls.watch(ids=[request.call_id])) as events:
                 async for event in events:
                     match event:
                         case Upsert(record=call) if call.ended:
                             say(describe_call(call))
-                            print_end(call)
+                            print_call_result(call)
                             return
                         case Removed(id=request.call_id):
                             return
@@ -104,43 +104,47 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
 
     Return None if they leave it open. Raises HubbubError: ALREADY_CLAIMED, or REQUEST_CLOSED if it is closed.
     """
-    claimed = claim_id or secrets.token_urlsafe(18)
-    ended: PendingRequest | HubbubError | None = None
+    own_claim_id = claim_id or secrets.token_urlsafe(18)
+    outcome_or_error: PendingRequest | HubbubError | None = None
 
-    async def lost() -> None:
-        nonlocal ended
+    async def watch_for_end() -> None:
+        nonlocal outcome_or_error
         with contextlib.suppress(HubbubError):
-            over = await settled(hub, request, answered=False)
-            state = f"{outcome(over)}: {over.reason or 'no answer is needed any more'}" if over else "gone"
-            ended = FailedPrecondition(f"{request.id} is {state}", reason="REQUEST_CLOSED")
+            closed_request = await wait_until_closed(hub, request, answered=False)
+            state = (
+                f"{outcome(closed_request)}: {closed_request.reason or 'no answer is needed any more'}"
+                if closed_request
+                else "gone"
+            )
+            outcome_or_error = FailedPrecondition(f"{request.id} is {state}", reason="REQUEST_CLOSED")
             note("")
             group.cancel_scope.cancel()
 
     try:
         if claim_id is None:
-            await hub.inbox.claim(request.id, CLAIM_S, claim_id=claimed)
+            await hub.inbox.claim(request.id, CLAIM_TTL_S, claim_id=own_claim_id)
         async with anyio.create_task_group() as group:
-            group.start_soon(lost)
-            group.start_soon(_keep, hub, request.id, claimed)
+            group.start_soon(watch_for_end)
+            group.start_soon(_keep_claim, hub, request.id, own_claim_id)
             try:
-                ended = await ask(hub, request, {"claim_id": claimed})
+                outcome_or_error = await ask_for_answer(hub, request, {"claim_id": own_claim_id})
             except HubbubError as error:
-                ended = error
+                outcome_or_error = error
             group.cancel_scope.cancel()
     finally:
-        if claim_id is None and not isinstance(ended, PendingRequest):
-            with anyio.CancelScope(shield=True), anyio.move_on_after(RELEASE_S), contextlib.suppress(HubbubError):
-                await hub.inbox.release(request.id, claimed)
-    if isinstance(ended, HubbubError):
-        raise ended
-    return ended
+        if claim_id is None and not isinstance(outcome_or_error, PendingRequest):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(RELEASE_LIMIT_S), contextlib.suppress(HubbubError):
+                await hub.inbox.release(request.id, own_claim_id)
+    if isinstance(outcome_or_error, HubbubError):
+        raise outcome_or_error
+    return outcome_or_error
 
 
-async def _keep(hub: Hub, id_: str, claim_id: str) -> None:
+async def _keep_claim(hub: Hub, id_: str, claim_id: str) -> None:
     while True:
-        await anyio.sleep(CLAIM_S / 3)
+        await anyio.sleep(CLAIM_TTL_S / 3)
         try:
-            await hub.inbox.renew(id_, claim_id, CLAIM_S)
+            await hub.inbox.renew(id_, claim_id, CLAIM_TTL_S)
         except FailedPrecondition as error:
             note(f"\nthe claim is lost: {error.message}")
             return

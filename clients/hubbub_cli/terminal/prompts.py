@@ -34,30 +34,32 @@ async def read_line(prompt: str) -> str:
     return line.strip()
 
 
-async def choose(choices: Mapping[str, str], default: str = "") -> str:
+async def choose_letter(choices: Mapping[str, str], default: str = "") -> str:
     """Ask for one of the choices, each a letter and its label: `{"a": "[a]ccept"}`. Raises EOFError.
 
     The beginning of a label from its bracket on is an answer, also after the `!` that leaves a form. Enter alone is the
     default, if there is one.
     """
-    *first, last = choices.values()
+    *first_labels, last_label = choices.values()
     offered = f" [{default}]" if default else ""
     while True:
-        typed = ((await read_line(f"{', '.join(first)} or {last}?{offered} ")).lower() or default).removeprefix("!")
+        typed = (
+            (await read_line(f"{', '.join(first_labels)} or {last_label}?{offered} ")).lower() or default
+        ).removeprefix("!")
         for letter, label in choices.items():
             word = label[label.index("[") :].replace("[", "").replace("]", "")
             if typed and word.startswith(typed):  # not its first letter alone: `curry` is no way to cancel
                 return letter
-        *letters, other = choices
-        note(f"type {', '.join(letters)} or {other}")
+        *first_letters, last_letter = choices
+        note(f"type {', '.join(first_letters)} or {last_letter}")
 
 
-def show(text: "Text") -> None:
+def print_text(text: "Text") -> None:
     """Show a coloured text on stderr, wrapped only by the terminal, so that it can be copied."""
     console(stderr=True).print(text, soft_wrap=True)
 
 
-async def edit(text: str) -> str | None:
+async def edit_text(text: str) -> str | None:
     """Return the text as the person left it in their editor (VISUAL, EDITOR, else vi); None if that failed."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="hubbub-") as directory:
@@ -65,17 +67,17 @@ async def edit(text: str) -> str | None:
         await file.write_text(text, encoding="utf-8")
         try:
             command = [*shlex.split(editor), str(file)]
-            done = await anyio.run_process(command, stdin=None, stdout=None, stderr=None, check=False)
+            process = await anyio.run_process(command, stdin=None, stdout=None, stderr=None, check=False)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             note(f"the editor {editor!r} cannot be started: {error}; set EDITOR")
             return None
-        if done.returncode:
-            note(f"the editor ended with {done.returncode}")
+        if process.returncode:
+            note(f"the editor ended with {process.returncode}")
             return None
-        return await _left(Path(str(file)))
+        return await _read_edited(Path(str(file)))
 
 
-async def _left(file: Path) -> str | None:
+async def _read_edited(file: Path) -> str | None:
     try:
         return (await anyio.Path(file).read_text(encoding="utf-8")).strip()
     except (OSError, ValueError) as error:

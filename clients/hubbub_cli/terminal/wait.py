@@ -13,38 +13,38 @@ from hubbub_client.errors import Unavailable
 from hubbub_client.hub import Hub
 from hubbub_frontend.display.records import describe_disconnection, describe_fault
 
-FIRST_LOOK_S = 30.0
+SNAPSHOT_LIMIT_S = 30.0
 """Longest wait for the hub's snapshot of servers, before the timeout begins; seconds."""
 
 
-async def settled(hub: Hub, request: PendingRequest, *, answered: bool = True) -> PendingRequest | None:
+async def wait_until_closed(hub: Hub, request: PendingRequest, *, answered: bool = True) -> PendingRequest | None:
     """Wait until a pending request is no longer open; None if it is gone.
 
     With `answered` false, an answer does not count.
     """
-    seen = False
+    is_listed = False
     # A newer hub may name a kind that no filter of ours can.
     kinds: list[RequestKind] = [kind for kind in get_args(RequestKind) if kind == request.kind]
-    watching = hub.inbox.watch(server=request.server, kinds=kinds, call_id=request.call_id)
-    async with contextlib.aclosing(watching) as events:
+    watch = hub.inbox.watch(server=request.server, kinds=kinds, call_id=request.call_id)
+    async with contextlib.aclosing(watch) as events:
         async for event in events:
             match event:
-                case Upsert(record=now) if now.id == request.id:
-                    seen = True
-                    if now.state != "open" and (answered or now.state != "answered"):
-                        return now
+                case Upsert(record=current) if current.id == request.id:
+                    is_listed = True
+                    if current.state != "open" and (answered or current.state != "answered"):
+                        return current
                 case Removed(id=request.id):
                     return None
                 case Reset():
-                    seen = False
-                case Synced() if not seen:
+                    is_listed = False
+                case Synced() if not is_listed:
                     return None
                 case _:
                     pass
     return None
 
 
-class Waiting:
+class ServerWait:
     """Waits for servers to be connected, and says meanwhile what it waits for and what is in the way.
 
     `names` are those that are waited for; None for all that are wanted. The time begins with the hub's snapshot, so
@@ -59,27 +59,27 @@ class Waiting:
 
         self._synced = False
         self._missing: dict[str, Server] = {}
-        self._said: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
-    async def not_connected(self, timeout_s: float) -> list[Server]:
+    async def wait_until_connected(self, timeout_s: float) -> list[Server]:
         """Return those that are not connected in time, or cannot be without a person. Raises HubbubError."""
-        from hubbub_cli.output.server_news import beats
+        from hubbub_cli.output.server_news import print_while_waiting
 
         async with anyio.create_task_group() as group:
-            group.start_soon(beats, self._waited_for)
-            with anyio.move_on_after(timeout_s + FIRST_LOOK_S) as wait:
-                await self._watch(wait, timeout_s)
+            group.start_soon(print_while_waiting, self._describe_missing)
+            with anyio.move_on_after(timeout_s + SNAPSHOT_LIMIT_S) as wait:
+                await self._follow_servers(wait, timeout_s)
             group.cancel_scope.cancel()
         if not self._synced:
             raise Unavailable("the hub did not say how its servers are", reason="HUB_SILENT")
         return [self._missing[name] for name in sorted(self._missing)]
 
-    async def _watch(self, wait: anyio.CancelScope, timeout_s: float) -> None:
+    async def _follow_servers(self, wait: anyio.CancelScope, timeout_s: float) -> None:
         async with contextlib.aclosing(self._hub.servers.watch(self._names or ())) as events:
             async for event in events:
                 match event:
                     case Upsert(record=server):
-                        self._look_at(server)
+                        self._take_record(server)
                     case Removed(id=name):
                         self._missing.pop(name, None)
                     case Reset():
@@ -93,17 +93,17 @@ class Waiting:
                 if self._synced and all(map(is_hopeless, self._missing.values())):
                     return
 
-    def _look_at(self, server: Server) -> None:
+    def _take_record(self, server: Server) -> None:
         self.servers[server.name] = server
         if server.desired_state != "connected" or server.state == "connected":
             self._missing.pop(server.name, None)
             return
         self._missing[server.name] = server
-        if server.error is not None and self._said.get(server.name) != (said := describe_fault(server.error)):
-            self._said[server.name] = said
+        if server.error is not None and self._reported.get(server.name) != (problem := describe_fault(server.error)):
+            self._reported[server.name] = problem
             note(describe_disconnection(server))
 
-    def _waited_for(self) -> str:
+    def _describe_missing(self) -> str:
         return f"waiting for {', '.join(sorted(self._missing))}" if self._missing else ""
 
 

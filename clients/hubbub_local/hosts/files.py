@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from hubbub_local import file_replacement
 from hubbub_local.hosts import jsonc
-from hubbub_local.hosts.servers import UnreadableFile, parsed
+from hubbub_local.hosts.servers import UnreadableFile, parse_settings
 
 MAX_BYTES = 64 * 1024 * 1024
 """The largest file that is changed."""
@@ -27,33 +27,33 @@ class UnchangeableHostFile(Exception):
     """The file cannot be changed; the message says why."""
 
 
-def snippet(kind: str, section: str, name: str, entry: Entry) -> str:
+def render_snippet(kind: str, section: str, name: str, entry: Entry) -> str:
     """Return what a file of a kind (its ending) has for an entry, as text for people."""
     return _CHANGES[kind]("", section, {name: entry})
 
 
-def preview(file: Path, section: str, entries: Entries) -> str:
+def preview_change(file: Path, section: str, entries: Entries) -> str:
     """Return what a file would be with entries changed. Raises UnchangeableHostFile, OSError."""
-    return _CHANGES[file.suffix](_content(file.resolve()) or "", section, entries)
+    return _CHANGES[file.suffix](_read_text(file.resolve()) or "", section, entries)
 
 
-def change(file: Path, section: str, entries: Entries, *, private: bool = False) -> tuple[bool, Path | None]:
+def change_entries(file: Path, section: str, entries: Entries, *, private: bool = False) -> tuple[bool, Path | None]:
     """Set or take out entries of a file, which is made if there is none.
 
     Return whether it is changed, and where the old file is now. With `private`, nobody but its owner can read it then.
     Raises UnchangeableHostFile, OSError.
     """
     file = file.resolve()  # a link stays one
-    before = _content(file)
+    before = _read_text(file)
     after = _CHANGES[file.suffix](before or "", section, entries)
     if after == (before or ""):
         if private and before is not None:
             file.chmod(file_replacement.OWNER_ONLY)
         return False, None
-    return True, file_replacement.put(file, after, private=private)
+    return True, file_replacement.replace_file(file, after, private=private)
 
 
-def is_open(file: Path) -> bool:
+def is_readable_by_others(file: Path) -> bool:
     """Return whether others than its owner may read a file."""
     try:
         return bool(file.stat().st_mode & 0o077)
@@ -61,7 +61,7 @@ def is_open(file: Path) -> bool:
         return False
 
 
-def _content(file: Path) -> str | None:
+def _read_text(file: Path) -> str | None:
     try:
         if file.stat().st_size > MAX_BYTES:
             raise UnchangeableHostFile("it is too large")
@@ -72,37 +72,37 @@ def _content(file: Path) -> str | None:
         raise UnchangeableHostFile("it is not UTF-8") from None
 
 
-def _with(found: object, section: str, entries: Entries) -> Mapping[str, Any] | None:
+def _change_section(section_value: object, section: str, entries: Entries) -> Mapping[str, Any] | None:
     """Return a section with entries changed; None if they are as they are to be. Raises UnchangeableHostFile."""
-    if not isinstance(found, dict):
+    if not isinstance(section_value, dict):
         raise UnchangeableHostFile(f"`{section}` is no table of servers")
-    servers = cast("dict[str, Any]", found)
+    servers = cast("dict[str, Any]", section_value)
     if all(servers.get(name) == entry for name, entry in entries.items()):
         return None
-    kept = {name: entry for name, entry in servers.items() if name not in entries}
-    return kept | {name: dict(entry) for name, entry in entries.items() if entry is not None}
+    others = {name: entry for name, entry in servers.items() if name not in entries}
+    return others | {name: dict(entry) for name, entry in entries.items() if entry is not None}
 
 
 # JSON
 
 
-def _json(text: str, section: str, entries: Entries) -> str:
-    before = _parsed(text)
-    wanted = _with(before.get(section, {}), section, entries)
-    if wanted is None:
+def _change_json(text: str, section: str, entries: Entries) -> str:
+    before = _parse_json(text)
+    expected_section = _change_section(before.get(section, {}), section, entries)
+    if expected_section is None:
         return text
     try:
-        after = jsonc.changed(text if text.strip() else "{}\n", section, entries)
+        after = jsonc.change_members(text if text.strip() else "{}\n", section, entries)
     except jsonc.Unclear as error:
         raise UnchangeableHostFile(str(error)) from None
-    if _parsed(after) != {**before, section: wanted}:
+    if _parse_json(after) != {**before, section: expected_section}:
         raise UnchangeableHostFile(f"`{section}` is written in a way that cannot be changed here")
     return after
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_json(text: str) -> dict[str, Any]:
     try:
-        return parsed(text, ".json")
+        return parse_settings(text, ".json")
     except UnreadableFile as error:
         raise UnchangeableHostFile(str(error)) from None
 
@@ -110,54 +110,57 @@ def _parsed(text: str) -> dict[str, Any]:
 # TOML
 
 
-def _toml(text: str, section: str, entries: Entries) -> str:
-    before = _loaded(text)
-    wanted = _with(before.get(section, {}), section, entries)
-    if wanted is None:
+def _change_toml(text: str, section: str, entries: Entries) -> str:
+    before = _parse_toml(text)
+    expected_section = _change_section(before.get(section, {}), section, entries)
+    if expected_section is None:
         return text
     after = text
     for name, entry in entries.items():
-        after = _without_tables(after, section, name).rstrip() + "\n"
+        after = _remove_tables(after, section, name).rstrip() + "\n"
         if entry is not None:
-            after = f"{after}\n{_table(f'{section}.{_quoted_key(name)}', entry)}".lstrip("\n")
-    said = _loaded(after, f"`{section}` is written in a way that cannot be changed here")
-    if {section: {}, **said} != {**before, section: wanted}:  # the last table of a section takes the section with it
+            after = f"{after}\n{_render_table(f'{section}.{_quote_key(name)}', entry)}".lstrip("\n")
+    parsed_after = _parse_toml(after, f"`{section}` is written in a way that cannot be changed here")
+    if {section: {}, **parsed_after} != {
+        **before,
+        section: expected_section,
+    }:  # the last table of a section takes the section with it
         raise UnchangeableHostFile(f"`{section}` is written in a way that cannot be changed here")
     return after
 
 
-def _loaded(text: str, why: str = "it is not TOML") -> dict[str, Any]:
+def _parse_toml(text: str, why: str = "it is not TOML") -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise UnchangeableHostFile(f"{why}: {error}") from None
 
 
-def _without_tables(text: str, section: str, name: str) -> str:
+def _remove_tables(text: str, section: str, name: str) -> str:
     plain = re.escape(name)
-    own = re.compile(rf"\s*\[\s*{section}\s*\.\s*(?:{plain}|\"{plain}\"|'{plain}')\s*[.\]]")
-    kept: list[str] = []
+    header_pattern = re.compile(rf"\s*\[\s*{section}\s*\.\s*(?:{plain}|\"{plain}\"|'{plain}')\s*[.\]]")
+    kept_lines: list[str] = []
     skipping = False
     for line in text.splitlines(keepends=True):
         if line.lstrip().startswith("["):
-            skipping = own.match(line) is not None
+            skipping = header_pattern.match(line) is not None
         if not skipping:
-            kept.append(line)
-    return "".join(kept)
+            kept_lines.append(line)
+    return "".join(kept_lines)
 
 
-def _table(path: str, entry: Entry) -> str:
+def _render_table(path: str, entry: Entry) -> str:
     nested = {key: cast("Entry", value) for key, value in entry.items() if isinstance(value, Mapping)}
     plain = {key: value for key, value in entry.items() if key not in nested}
-    lines = [f"[{path}]\n", *(f"{_quoted_key(key)} = {_scalar(value)}\n" for key, value in plain.items())]
-    return "".join(lines) + "".join(f"\n{_table(f'{path}.{_quoted_key(key)}', nested[key])}" for key in nested)
+    lines = [f"[{path}]\n", *(f"{_quote_key(key)} = {_render_scalar(value)}\n" for key, value in plain.items())]
+    return "".join(lines) + "".join(f"\n{_render_table(f'{path}.{_quote_key(key)}', nested[key])}" for key in nested)
 
 
-def _quoted_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _scalar(key)
+def _quote_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _render_scalar(key)
 
 
-def _scalar(value: object) -> str:
+def _render_scalar(value: object) -> str:
     """Return a string, number, boolean or list of these: the same in TOML, YAML and JSON."""
     return json.dumps(value, ensure_ascii=False)
 
@@ -167,40 +170,53 @@ def _scalar(value: object) -> str:
 _KEY = re.compile(r"([A-Za-z0-9_.-]+|\"[^\"\\]*\"|'[^']*'):(\s|$)")
 
 
-def _yaml(text: str, section: str, entries: Entries) -> str:
+def _change_yaml(text: str, section: str, entries: Entries) -> str:
     for name, entry in entries.items():
-        text = _yaml_one(text, section, name, entry)
+        text = _change_yaml_entry(text, section, name, entry)
     return text
 
 
-def _yaml_one(text: str, section: str, name: str, entry: Entry | None) -> str:
+def _change_yaml_entry(text: str, section: str, name: str, entry: Entry | None) -> str:
     lines = text.splitlines()
-    begin = _section(lines, section)
+    begin = _find_section(lines, section)
     if begin is None:
-        end = [f"{section}:", *_block(name, entry, 2)] if entry is not None else []
-        return "\n".join([*lines, *end]) + "\n"
-    inside = [number for number in range(begin + 1, _end(lines, begin)) if _says(lines[number])]
-    depth = _depth(lines[inside[0]]) if inside else 2
-    if any(_depth(lines[number]) < depth for number in inside) or (inside and not _KEY.match(lines[inside[0]].strip())):
+        new_section = [f"{section}:", *_render_block(name, entry, 2)] if entry is not None else []
+        return "\n".join([*lines, *new_section]) + "\n"
+    end = _find_section_end(lines, begin)
+    content_lines = [number for number in range(begin + 1, end) if _has_content(lines[number])]
+    depth = _count_indent(lines[content_lines[0]]) if content_lines else 2
+    is_shallower = any(_count_indent(lines[number]) < depth for number in content_lines)
+    if is_shallower or (content_lines and not _KEY.match(lines[content_lines[0]].strip())):
         raise UnchangeableHostFile(f"`{section}` is written in a way that cannot be changed here")
+    first, after = _find_yaml_entry(lines, content_lines, name, depth) or (begin + 1, begin + 1)
+    new_lines = [] if entry is None else _render_block(name, entry, depth)
+    is_not_empty = entry is not None or any(not first <= number < after for number in content_lines)
+    lines[begin] = f"{section}:" if is_not_empty else f"{section}: {{}}"
+    return "\n".join([*lines[:first], *new_lines, *lines[after:]]) + "\n"
+
+
+def _find_yaml_entry(lines: list[str], content_lines: list[int], name: str, depth: int) -> tuple[int, int] | None:
+    """Return the first line of an entry and the line after its last one; None if there is no such entry."""
     names = (name, f'"{name}"', f"'{name}'")
-    old = next((n for n in inside if _depth(lines[n]) == depth and lines[n].strip().partition(":")[0] in names), None)
-    if old is None:
-        first, last = begin + 1, begin + 1
-    else:
-        first = old
-        last = 1 + max(n for n in inside if n == old or all(_depth(lines[m]) > depth for m in inside if old < m <= n))
-    fresh = [] if entry is None else _block(name, entry, depth)
-    stays = entry is not None or any(not first <= number < last for number in inside)
-    lines[begin] = f"{section}:" if stays else f"{section}: {{}}"
-    return "\n".join([*lines[:first], *fresh, *lines[last:]]) + "\n"
+    first: int | None = None
+    after = 0
+    for number in content_lines:
+        indent = _count_indent(lines[number])
+        if first is None:
+            if indent == depth and lines[number].strip().partition(":")[0] in names:
+                first, after = number, number + 1
+        elif indent > depth:
+            after = number + 1
+        else:
+            break
+    return None if first is None else (first, after)
 
 
-def _section(lines: list[str], section: str) -> int | None:
+def _find_section(lines: list[str], section: str) -> int | None:
     """Return the line where the section begins. Raises UnchangeableHostFile unless it is a plain block mapping."""
     found: int | None = None
     for number, line in enumerate(lines):
-        if not _says(line) or line.startswith(" ") or (number == 0 and line.strip() == "---"):
+        if not _has_content(line) or line.startswith(" ") or (number == 0 and line.strip() == "---"):
             continue
         key = _KEY.match(line)
         if key is None or "\t" in line:
@@ -213,36 +229,38 @@ def _section(lines: list[str], section: str) -> int | None:
     return found
 
 
-def _end(lines: list[str], begin: int) -> int:
+def _find_section_end(lines: list[str], begin: int) -> int:
     """Return the line after a section: the next one that is not indented."""
-    after = (number for number in range(begin + 1, len(lines)) if _says(lines[number]) and _depth(lines[number]) == 0)
-    return next(after, len(lines))
+    for number in range(begin + 1, len(lines)):
+        if _has_content(lines[number]) and _count_indent(lines[number]) == 0:
+            return number
+    return len(lines)
 
 
-def _says(line: str) -> bool:
+def _has_content(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
-def _depth(line: str) -> int:
+def _count_indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-def _block(name: str, entry: Entry, depth: int) -> list[str]:
+def _render_block(name: str, entry: Entry, depth: int) -> list[str]:
     space, deeper = " " * depth, " " * 2 * depth
     lines = [f"{space}{name}:"]
     for key, value in entry.items():
         if isinstance(value, Mapping) and value:
             nested = cast("Mapping[str, Any]", value)
             lines.append(f"{deeper}{key}:")
-            lines += [f"{deeper}{space}{_scalar(each)}: {_scalar(nested[each])}" for each in nested]
+            lines += [f"{deeper}{space}{_render_scalar(each)}: {_render_scalar(nested[each])}" for each in nested]
         else:
-            lines.append(f"{deeper}{key}: {_scalar(cast('object', value))}")
+            lines.append(f"{deeper}{key}: {_render_scalar(cast('object', value))}")
     return lines
 
 
 _CHANGES: Mapping[str, Callable[[str, str, Entries], str]] = {
-    ".json": _json,
-    ".jsonc": _json,
-    ".toml": _toml,
-    ".yaml": _yaml,
+    ".json": _change_json,
+    ".jsonc": _change_json,
+    ".toml": _change_toml,
+    ".yaml": _change_yaml,
 }

@@ -15,16 +15,16 @@ from hubbub_local.hosts.kinds import NAME
 from hubbub_local.hosts.servers import Entry, FoundServer
 from hubbub_local.hosts.texts import (
     InputPrompt,
-    Surround,
+    TextEnvironment,
     Texts,
     UntranslatableEntry,
+    check_table,
+    check_text,
+    check_texts,
     check_variable,
-    literal,
-    one,
-    several,
-    table,
+    escape,
 )
-from hubbub_local.secrecy import replaced, secrets
+from hubbub_local.secrecy import find_secrets, replace_secret
 
 MAX_NOTES: Final = 20
 MAX_NOTE: Final = 300
@@ -42,7 +42,7 @@ TRANSPORTS: Final[Mapping[str, str]] = {
 """The hub's transport by what hosts call it."""
 
 # What hosts keep for themselves: nothing is lost without it.
-_THEIRS: Final = frozenset(
+_HOST_KEYS: Final = frozenset(
     {
         *("alwaysAllow", "autoApprove", "description", "dev", "gallery", "icon", "timeout", "version", "name", "title"),
         *("startup_timeout_sec", "startup_timeout_ms", "tool_timeout_sec", "required", "supports_parallel_tool_calls"),
@@ -56,9 +56,9 @@ _SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "env": ("env", "envs", "environment"),
     "headers": ("headers", "http_headers"),
 }
-_ALLOWED: Final = ("enabled_tools", "available_tools", "includeTools", "tools")
-_DENIED: Final = ("disabled_tools", "disabledTools", "excludeTools")
-ALL: Final = ["*"]
+_ALLOW_KEYS: Final = ("enabled_tools", "available_tools", "includeTools", "tools")
+_DENY_KEYS: Final = ("disabled_tools", "disabledTools", "excludeTools")
+ALL_TOOLS: Final = ["*"]
 """Every tool, where a host wants that spelled out."""
 
 _TIMEOUT_UNIT_S: Final[Mapping[str, float]] = {
@@ -67,7 +67,7 @@ _TIMEOUT_UNIT_S: Final[Mapping[str, float]] = {
 }
 """Seconds of one in `timeout`, which is for a call, by host; elsewhere it means something else, or nothing."""
 
-_LIMITS: Final = (
+_LIMIT_KEYS: Final = (
     ("tool_timeout_sec", "call_timeout_s", 1),
     ("startup_timeout_sec", "connect_timeout_s", 1),
     ("startup_timeout_ms", "connect_timeout_s", 0.001),
@@ -78,13 +78,23 @@ MAX_S: Final = 10_000_000
 _URL_IS_SSE: Final = frozenset({"qwen-code"})
 """Hosts whose `url` is of HTTP with SSE, since streamable HTTP has `httpUrl`."""
 
-_OTHERS: Final = frozenset(
-    {"args", "cwd", "envFile", "env_keys", "env_vars", "env_http_headers", "bearer_token_env_var", *_ALLOWED, *_DENIED}
+_OTHER_KEYS: Final = frozenset(
+    {
+        "args",
+        "cwd",
+        "envFile",
+        "env_keys",
+        "env_vars",
+        "env_http_headers",
+        "bearer_token_env_var",
+        *_ALLOW_KEYS,
+        *_DENY_KEYS,
+    }
 )
-_KNOWN: Final = _THEIRS | _OTHERS | {name for names in _SOURCES.values() for name in names}
+_KNOWN_KEYS: Final = _HOST_KEYS | _OTHER_KEYS | {name for names in _SOURCES.values() for name in names}
 
-_ASKED: Final = re.compile(r"(?<!\$)\$\{input:([^{}]*)\}")
-_NAMED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_INPUT_REFERENCE: Final = re.compile(r"(?<!\$)\$\{input:([^{}]*)\}")
+_VALID_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,93 +116,91 @@ class Imported:
         return str(self.spec.get("transport", "http" if "url" in self.spec else "stdio"))
 
 
-def imported(found: FoundServer, around: Surround) -> Imported:
+def import_server(found: FoundServer, environment: TextEnvironment) -> Imported:
     """Return a found server as one of the hub."""
-    name = _name(found.name)
-    taking = _Taking(found, around)
+    name = _make_valid_name(found.name)
+    translation = _Translation(found, environment)
     try:
-        spec = taking.spec()
+        spec = translation.spec()
     except UntranslatableEntry as exc:
-        return Imported(found=found, name=name, spec=None, notes=(_cut(str(exc)),), disabled=taking.disabled)
-    notes = taking.texts.notes
+        return Imported(found=found, name=name, spec=None, notes=(_cut_note(str(exc)),), disabled=translation.disabled)
+    notes = translation.texts.notes
     if name != found.name:
         notes = [*notes, f"there it is called {found.name!r}"]
     return Imported(
         found=found,
         name=name,
         spec=spec,
-        notes=tuple(dict.fromkeys(map(_cut, notes)))[:MAX_NOTES],
-        asks=tuple(taking.texts.asks.values()),
-        disabled=taking.disabled,
+        notes=tuple(dict.fromkeys(map(_cut_note, notes)))[:MAX_NOTES],
+        asks=tuple(translation.texts.asks.values()),
+        disabled=translation.disabled,
     )
 
 
-def is_hub(each: Imported) -> bool:
+def is_hub(server: Imported) -> bool:
     """Return whether it is Hubbub itself, which is no server of its own."""
-    entry = each.found.entry
-    command = entry.get("command", entry.get("cmd"))
-    args = entry.get("args")
-    words = [
-        each for part in (command, args) for each in (cast("list[object]", part) if isinstance(part, list) else [part])
-    ]
+    entry = server.found.entry
+    words: list[object] = []
+    for part in (entry.get("command", entry.get("cmd")), entry.get("args")):
+        words += cast("list[object]", part) if isinstance(part, list) else [part]
     names = [PureWindowsPath(word).stem for word in words if isinstance(word, str)]  # of paths of either kind
-    return each.found.name == NAME or (NAME in names and "mcp" in names)
+    return server.found.name == NAME or (NAME in names and "mcp" in names)
 
 
-def answered(each: Imported, values: Mapping[str, str]) -> Imported:
+def fill_in_values(server: Imported, values: Mapping[str, str]) -> Imported:
     """Return it with the values (in the hub's form) that a person gave, by id; the others stay asked for."""
 
-    def put(text: str) -> str:
-        return _ASKED.sub(lambda match: values.get(match[1], match[0]), text)
+    def fill_in(text: str) -> str:
+        return _INPUT_REFERENCE.sub(lambda match: values.get(match[1], match[0]), text)
 
-    if each.spec is None:
-        return each
-    spec = {key: _each(value, put) for key, value in each.spec.items()}
-    return replace(each, spec=spec, asks=tuple(ask for ask in each.asks if ask.id not in values))
+    if server.spec is None:
+        return server
+    spec = {key: _map_texts(value, fill_in) for key, value in server.spec.items()}
+    return replace(server, spec=spec, asks=tuple(ask for ask in server.asks if ask.id not in values))
 
 
-def named_apart(several: list[Imported], taken: Mapping[str, object]) -> list[Imported]:
+def give_unique_names(servers: list[Imported], taken: Mapping[str, object]) -> list[Imported]:
     """Return them with names that are all different, and none that is taken: a host's name after it, or a number."""
     used = set(taken)
-    apart: list[Imported] = []
-    for each in several:
-        options = (each.name, _name(f"{each.name[:48]}-{each.found.place.host}"))
+    renamed: list[Imported] = []
+    for each in servers:
+        options = (each.name, _make_valid_name(f"{each.name[:48]}-{each.found.place.host}"))
         numbered = (f"{each.name[:56]}-{number}" for number in count(2))
         name = next(option for option in chain(options, numbered) if option not in used)
         used.add(name)
-        apart.append(replace(each, name=name))
-    return apart
+        renamed.append(replace(each, name=name))
+    return renamed
 
 
-class _Taking:
+class _Translation:
     """One entry on its way."""
 
-    def __init__(self, found: FoundServer, around: Surround) -> None:
+    def __init__(self, found: FoundServer, environment: TextEnvironment) -> None:
         self._found = found
-        self._around = around
-        self.texts = Texts(found, around)
+        self._environment = environment
+        self.texts = Texts(found, environment)
         entry = found.entry
         self.disabled = entry.get("disabled") is True or entry.get("enabled") is False
 
     def spec(self) -> dict[str, Any]:
         """Return the spec. Raises UntranslatableEntry."""
-        entry = self._flat(self._found.entry)
-        given = {key: next((entry[name] for name in names if name in entry), None) for key, names in _SOURCES.items()}
-        kind = self._transport(entry, given)
-        self._env_names(entry)
-        spec = self._stdio(entry, given) if kind == "stdio" else self._http(entry, given, kind)
-        for key, names in (("allow_tools", _ALLOWED), ("deny_tools", _DENIED)):
+        entry = self._flatten_command(self._found.entry)
+        sources = {key: next((entry[name] for name in names if name in entry), None) for key, names in _SOURCES.items()}
+        kind = self._find_transport(entry, sources)
+        self._learn_own_variables(entry)
+        spec = self._make_stdio_spec(entry, sources) if kind == "stdio" else self._make_http_spec(entry, sources, kind)
+        for key, names in (("allow_tools", _ALLOW_KEYS), ("deny_tools", _DENY_KEYS)):
             tools = next((entry[name] for name in names if entry.get(name)), None)
-            if tools is not None and tools != ALL:
+            if tools is not None and tools != ALL_TOOLS:
                 # Names there, patterns here.
-                spec[key] = [re.sub(r"([*?[])", r"[\1]", text) for text in several(tools, key)]
-        spec |= self._times(entry)
+                spec[key] = [re.sub(r"([*?[])", r"[\1]", text) for text in check_texts(tools, key)]
+        spec |= self._read_limits(entry)
         # The names in YAML need not be texts.
-        for key in sorted(map(str, entry.keys() - _KNOWN)):
+        for key in sorted(map(str, entry.keys() - _KNOWN_KEYS)):
             self.texts.notes.append(f"{key!r} is not taken over")
         return spec
 
-    def _flat(self, entry: Entry) -> Entry:
+    def _flatten_command(self, entry: Entry) -> Entry:
         """Return an entry whose command is a text: Zed also had a table, and opencode has a list."""
         command = entry.get("command")
         if isinstance(command, list) and command:
@@ -206,61 +214,65 @@ class _Taking:
             raise UntranslatableEntry("an extension of the editor starts it, with a command that only the editor knows")
         return entry
 
-    def _transport(self, entry: Entry, given: Mapping[str, Any]) -> str:
+    def _find_transport(self, entry: Entry, sources: Mapping[str, Any]) -> str:
         kind = entry.get("type", entry.get("transport", entry.get("transportType")))
         if kind is None:
-            if given["command"]:
+            if sources["command"]:
                 return "stdio"
-            if not given["url"]:
+            if not sources["url"]:
                 raise UntranslatableEntry("it has neither a command nor a url")
             if self._found.place.host in _URL_IS_SSE and "url" in entry and "httpUrl" not in entry:
                 return "sse"
-            path = urlsplit(str(given["url"])).path if _is_url(given["url"]) else ""
+            path = urlsplit(str(sources["url"])).path if _is_url(sources["url"]) else ""
             return "sse" if path.rstrip("/").endswith("/sse") else "http"
         if not isinstance(kind, str) or kind not in TRANSPORTS:
             raise UntranslatableEntry(f"the hub has no transport {kind!r}")
         return TRANSPORTS[kind]
 
-    def _stdio(self, entry: Entry, given: Mapping[str, Any]) -> dict[str, Any]:
-        if not isinstance(given["command"], str) or not given["command"].strip():
+    def _make_stdio_spec(self, entry: Entry, sources: Mapping[str, Any]) -> dict[str, Any]:
+        if not isinstance(sources["command"], str) or not sources["command"].strip():
             raise UntranslatableEntry("its command is no text")
-        spec: dict[str, Any] = {"command": self.texts.text(one(given["command"], "command"), "command")}
-        if args := several(entry.get("args") or [], "args"):
+        spec: dict[str, Any] = {"command": self.texts.text(check_text(sources["command"], "command"), "command")}
+        if args := check_texts(entry.get("args") or [], "args"):
             spec["args"] = [self.texts.text(each, "args") for each in args]
-        env = self._variables(entry)
-        env |= {name: self.texts.of_environment(text, name) for name, text in table(given["env"], "env").items()}
-        for name in several(self._passed(entry.get("env_vars")), "env_vars"):
+        env = self._read_variables(entry)
+        env |= {
+            name: self.texts.environment_value(text, name) for name, text in check_table(sources["env"], "env").items()
+        }
+        for name in check_texts(self._list_passed_variables(entry.get("env_vars")), "env_vars"):
             env[name] = self.texts.variable(name, None, name)
         if env:
             spec["env"] = env
         if entry.get("cwd") is not None:
-            spec["cwd"] = self.texts.path(one(entry["cwd"], "cwd"), "cwd")
+            spec["cwd"] = self.texts.path(check_text(entry["cwd"], "cwd"), "cwd")
         elif self._found.place.folder is not None:
-            spec["cwd"] = literal(str(self._found.place.folder))
+            spec["cwd"] = escape(str(self._found.place.folder))
         return spec
 
-    def _http(self, entry: Entry, given: Mapping[str, Any], kind: str) -> dict[str, Any]:
-        url = self.texts.text(one(given["url"], "url"), "url")
+    def _make_http_spec(self, entry: Entry, sources: Mapping[str, Any], kind: str) -> dict[str, Any]:
+        url = self.texts.text(check_text(sources["url"], "url"), "url")
         if not _is_url(url) and not url.startswith("${"):
             raise UntranslatableEntry("its url does not begin with http:// or https://")
         if "@" in urlsplit(url).netloc if _is_url(url) else False:
             raise UntranslatableEntry("its url has a user and a password; put them into a header")
         spec: dict[str, Any] = {"url": url, **({"transport": "sse"} if kind == "sse" else {})}
-        headers = {name: self.texts.text(text, name) for name, text in table(given["headers"], "headers").items()}
-        for name, variable in table(entry.get("env_http_headers"), "env_http_headers").items():
+        headers = {
+            name: self.texts.text(text, name) for name, text in check_table(sources["headers"], "headers").items()
+        }
+        for name, variable in check_table(entry.get("env_http_headers"), "env_http_headers").items():
             headers[name] = self.texts.variable(variable, None, name)
         if entry.get("bearer_token_env_var") is not None:
-            variable = one(entry["bearer_token_env_var"], "bearer_token_env_var")
+            variable = check_text(entry["bearer_token_env_var"], "bearer_token_env_var")
             headers["Authorization"] = f"Bearer {self.texts.variable(variable, None, 'Authorization')}"
         if headers:
             spec["headers"] = headers
         return spec
 
-    def _times(self, entry: Entry) -> dict[str, Any]:
+    def _read_limits(self, entry: Entry) -> dict[str, Any]:
         """Return the limits for calls and for connecting, in seconds, as far as the host has them per server."""
         found: dict[str, Any] = {}
         unit_s = _TIMEOUT_UNIT_S.get(self._found.place.host)
-        limits = [("timeout", "call_timeout_s", unit_s), *_LIMITS]
+        limits = [("timeout", "call_timeout_s", unit_s), *_LIMIT_KEYS]
         for name, key, unit in limits:
             value = entry.get(name)
             if unit is None or value is None:
@@ -271,48 +283,48 @@ class _Taking:
                 found[key] = value * unit
         return found
 
-    def _env_names(self, entry: Entry) -> None:
+    def _learn_own_variables(self, entry: Entry) -> None:
         """Ask for what the host keeps in a keyring of its own, and know the variables of the entry itself."""
-        self.texts.own = {name: literal(text) for name, text in table(entry.get("envs"), "envs").items()}
-        for name in several(entry.get("env_keys") or [], "env_keys"):
+        self.texts.own = {name: escape(text) for name, text in check_table(entry.get("envs"), "envs").items()}
+        for name in check_texts(entry.get("env_keys") or [], "env_keys"):
             check_variable(name)
             self.texts.own = {
                 name: self.texts.ask(name, f"{name} (the host has it in a keyring)", secret=True),
                 **self.texts.own,
             }
 
-    def _variables(self, entry: Entry) -> dict[str, str]:
+    def _read_variables(self, entry: Entry) -> dict[str, str]:
         """Return the variables of a file, and those that the host keeps, in the hub's form."""
         found = dict(self.texts.own)
         if entry.get("envFile") is None:
             return found
         path = Path(
-            self.texts.plain(self.texts.text(one(entry["envFile"], "envFile"), "envFile"), "envFile")
+            self.texts.plain(self.texts.text(check_text(entry["envFile"], "envFile"), "envFile"), "envFile")
         ).expanduser()
         path = (self._found.place.folder or self._found.place.file.parent) / path
         try:
-            read = self._around.read(path)
+            read = self._environment.read(path)
         except ValueError as exc:
             raise UntranslatableEntry(f"its envFile {path}: {exc}") from None
         self.texts.notes.append(f"the variables of {path} are copied")
-        return found | {name: literal(text) for name, text in read.items()}
+        return found | {name: escape(text) for name, text in read.items()}
 
-    def _passed(self, given: object) -> object:
+    def _list_passed_variables(self, sources: object) -> object:
         """Return the names of variables that Codex passes on; it may say where each is from."""
-        if not isinstance(given, list):
-            return given or []
-        listed = cast("list[object]", given)
+        if not isinstance(sources, list):
+            return sources or []
+        listed = cast("list[object]", sources)
         return [cast("dict[str, Any]", each).get("name") if isinstance(each, dict) else each for each in listed]
 
 
-def _cut(note: str) -> str:
+def _cut_note(note: str) -> str:
     return note if len(note) <= MAX_NOTE else f"{note[: MAX_NOTE - 1]}…"
 
 
-def _name(name: str) -> str:
+def _make_valid_name(name: str) -> str:
     """Return the nearest name that a server of the hub may have."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-").rstrip("-")[:64]
-    return plain if _NAMED.fullmatch(plain) else "server"
+    return plain if _VALID_NAME.fullmatch(plain) else "server"
 
 
 def _is_url(value: object) -> bool:
@@ -325,19 +337,19 @@ def _is_url(value: object) -> bool:
     return True
 
 
-def _each(value: object, put: Callable[[str], str]) -> Any:
+def _map_texts(value: object, put: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return put(value)
     if isinstance(value, list):
-        return [_each(each, put) for each in cast("list[object]", value)]
+        return [_map_texts(each, put) for each in cast("list[object]", value)]
     if isinstance(value, dict):
-        return {key: _each(each, put) for key, each in cast("dict[str, object]", value).items()}
+        return {key: _map_texts(each, put) for key, each in cast("dict[str, object]", value).items()}
     return value
 
 
-def shown(spec: Mapping[str, Any]) -> str:
+def describe_target(spec: Mapping[str, Any]) -> str:
     """Return the command with its path and all its arguments, or the address, without what looks like a secret."""
-    for secret in secrets(spec):
-        spec = replaced(spec, secret, "***")
+    for secret in find_secrets(spec):
+        spec = replace_secret(spec, secret, "***")
     text = str(spec["url"]) if "url" in spec else " ".join(map(str, [spec["command"], *spec.get("args", ())]))
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… and {len(text) - MAX_SHOWN} characters more"

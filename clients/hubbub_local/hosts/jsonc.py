@@ -52,22 +52,26 @@ class _Object:
         return found[0] if found else None
 
 
-def changed(text: str, section: str, entries: Mapping[str, Entry | None]) -> str:
+def change_members(text: str, section: str, entries: Mapping[str, Entry | None]) -> str:
     """Return a text with entries of a section set, or taken out where they are None. Raises Unclear."""
-    unit = _unit(text)
+    unit = _find_indent(text)
     for name, entry in entries.items():
-        root = _object(text, 0)
+        root = _read_object(text, 0)
         inside = root.member(section)
         if inside is None:
             if entry is not None:
-                text = _with(text, root, section, {name: dict(entry)}, unit, depth=1)
+                text = _set_member(text, root, section, {name: dict(entry)}, unit, depth=1)
             continue
-        table = _object(text, inside.value)
-        text = _without(text, table, name) if entry is None else _with(text, table, name, dict(entry), unit, depth=2)
+        table = _read_object(text, inside.value)
+        text = (
+            _remove_member(text, table, name)
+            if entry is None
+            else _set_member(text, table, name, dict(entry), unit, depth=2)
+        )
     return text
 
 
-def _with(text: str, table: _Object, name: str, value: Any, unit: str, depth: int) -> str:
+def _set_member(text: str, table: _Object, name: str, value: Any, unit: str, depth: int) -> str:
     rendered = json.dumps(value, indent=unit, ensure_ascii=False).replace("\n", "\n" + unit * depth)
     if (old := table.member(name)) is not None:
         return text[: old.value] + rendered + text[old.end :]
@@ -80,7 +84,7 @@ def _with(text: str, table: _Object, name: str, value: Any, unit: str, depth: in
     return f"{before}{line}{closing}{text[table.close :]}"
 
 
-def _without(text: str, table: _Object, name: str) -> str:
+def _remove_member(text: str, table: _Object, name: str) -> str:
     old = table.member(name)
     if old is None:
         return text
@@ -94,7 +98,7 @@ def _without(text: str, table: _Object, name: str) -> str:
     return text[: table.begin + 1] + text[end:]
 
 
-def _object(text: str, at: int) -> _Object:
+def _read_object(text: str, at: int) -> _Object:
     """Return the object that begins at a place, after comments. Raises Unclear."""
     depth, last, begin = 0, at, at
     members: list[_Member] = []
@@ -119,7 +123,7 @@ def _object(text: str, at: int) -> _Object:
                 return _Object(begin, members, last, token.start(), comma)
             comma = token.start()
         elif depth == 1 and name is None:
-            name = (_name(word), token.start())
+            name = (_read_name(word), token.start())
         elif depth == 1 and value is None and word != ":":
             value = token.start()
         depth += (word in ("{", "[")) - (word in ("}", "]"))
@@ -127,7 +131,7 @@ def _object(text: str, at: int) -> _Object:
     raise Unclear("it is no JSON object")
 
 
-def _name(word: str) -> str:
+def _read_name(word: str) -> str:
     try:
         name: object = json.loads(word)
     except ValueError:
@@ -135,7 +139,7 @@ def _name(word: str) -> str:
     return name if isinstance(name, str) else word
 
 
-def _unit(text: str) -> str:
+def _find_indent(text: str) -> str:
     """Return what a level of a text is indented by."""
     found = re.search(r"\{\s*?\n([ \t]+)\S", text)
     return found[1] if found else INDENT

@@ -80,7 +80,7 @@ def _codex_file(at: Machine) -> Path:
 
 def _goose_file(at: Machine) -> Path:
     if at.platform == "win32":
-        return at.applications("Block") / "goose" / "config" / "config.yaml"
+        return at.application_dir("Block") / "goose" / "config" / "config.yaml"
     base = Path(at.environ.get("XDG_CONFIG_HOME") or at.home / ".config")
     return base / "goose" / "config.yaml"
 
@@ -102,7 +102,7 @@ def _copilot_file(at: Machine) -> Path:
 
 def _zed_file(at: Machine) -> Path:
     if at.platform == "win32":
-        return at.applications("Zed") / "settings.json"
+        return at.application_dir("Zed") / "settings.json"
     config = at.environ.get("XDG_CONFIG_HOME", "") if at.platform != "darwin" else ""
     return (Path(config) if config.startswith("/") else at.home / ".config") / "zed" / "settings.json"
 
@@ -166,7 +166,7 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
         HostProgram(
             name="claude-desktop",
             title="Claude Desktop",
-            file=lambda at: at.applications("Claude") / "claude_desktop_config.json",
+            file=lambda at: at.application_dir("Claude") / "claude_desktop_config.json",
             section="mcpServers",
             stdio=lambda bridge: bridge.plain,
             http=None,
@@ -174,7 +174,7 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
         HostProgram(
             name="vscode",
             title="VS Code",
-            file=lambda at: at.applications("Code") / "User" / "mcp.json",
+            file=lambda at: at.application_dir("Code") / "User" / "mcp.json",
             section="servers",
             stdio=lambda bridge: {"type": "stdio", **bridge.plain},
             http=lambda url: {"type": "http", "url": url.url, "headers": url.headers},

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
-from hubbub_local.hosts.imports import Imported, imported, is_hub, named_apart
+from hubbub_local.hosts.imports import Imported, give_unique_names, import_server, is_hub
 from hubbub_local.hosts.servers import (
     FoundServer,
     Trouble,
     UnreadableFile,
-    content,
-    places,
-    places_of,
-    servers,
-    servers_in,
+    list_possible_tables,
+    list_server_tables,
+    list_servers,
+    read_servers,
+    read_settings,
 )
-from hubbub_local.hosts.texts import Surround
+from hubbub_local.hosts.texts import TextEnvironment
 from hubbub_local.platform_dirs import Machine
 
 MAX_VARIABLES_BYTES: Final = 1024 * 1024
@@ -42,54 +42,56 @@ class Offer:
         return ", ".join(dict.fromkeys((self.server.found.place.title, *self.also)))
 
 
-def everywhere(at: Machine, folder: Path) -> list[FoundServer | Trouble]:
+def find_all_servers(at: Machine, folder: Path) -> list[FoundServer | Trouble]:
     """Return the servers of all hosts, and of a folder."""
-    return [each for place in places(at, folder) for each in servers(place)]
+    return [each for place in list_server_tables(at, folder) for each in read_servers(place)]
 
 
-def of_file(at: Machine, folder: Path, file: Path) -> list[FoundServer | Trouble]:
+def find_servers_of_file(at: Machine, folder: Path, file: Path) -> list[FoundServer | Trouble]:
     """Return the servers of one file, whichever host it is of."""
-    kinds = places_of(file, places(at, folder))
+    kinds = list_possible_tables(file, list_server_tables(at, folder))
     try:
-        root = content(file)
+        root = read_settings(file)
     except UnreadableFile as exc:
         return [Trouble(place=kinds[0], why=str(exc))]
     if root is None:
         return [Trouble(place=kinds[0], why="there is no such file")]
     for kind in kinds:
-        if found := servers_in(kind, root):
+        if found := list_servers(kind, root):
             return found
     return [Trouble(place=kinds[0], why="it has no MCP servers")]
 
 
-def offers(
-    found: Iterable[FoundServer | Trouble], around: Surround, configured: Mapping[str, Mapping[str, Any]]
+def make_offers(
+    found: Iterable[FoundServer | Trouble], environment: TextEnvironment, configured: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[Offer], list[Trouble]]:
     """Return what there is to take over beside the configured servers, each once, and what could not be read."""
     found = list(found)
-    several: dict[str, Imported] = {}
-    also: dict[str, list[str]] = {}
+    distinct: dict[str, Imported] = {}
+    other_hosts: dict[str, list[str]] = {}
     for each in found:
-        if isinstance(each, Trouble) or is_hub(server := imported(each, around)):
+        if isinstance(each, Trouble) or is_hub(server := import_server(each, environment)):
             continue
-        key = json.dumps(server.spec, sort_keys=True) if server.spec else f"{len(several)}"
-        if key in several:
-            also.setdefault(key, []).append(each.place.title)
-            if several[key].disabled and not server.disabled:
-                several[key] = replace(several[key], disabled=False)
+        key = json.dumps(server.spec, sort_keys=True) if server.spec else f"{len(distinct)}"
+        if key in distinct:
+            other_hosts.setdefault(key, []).append(each.place.title)
+            if distinct[key].disabled and not server.disabled:
+                distinct[key] = replace(distinct[key], disabled=False)
         else:
-            several[key] = server
-    states: dict[str, State] = {key: _state(server, configured) for key, server in several.items()}
-    fresh = [key for key, state in states.items() if state in ("new", "disabled", "differs")]
-    apart = dict(zip(fresh, named_apart([several[key] for key in fresh], configured), strict=True))
-    listed = [
-        Offer(server=apart.get(key, server), state=states[key], also=tuple(also.get(key, ())))
-        for key, server in several.items()
+            distinct[key] = server
+    states: dict[str, State] = {key: _find_state(server, configured) for key, server in distinct.items()}
+    importable_keys = [key for key, state in states.items() if state in ("new", "disabled", "differs")]
+    renamed = dict(
+        zip(importable_keys, give_unique_names([distinct[key] for key in importable_keys], configured), strict=True)
+    )
+    offers = [
+        Offer(server=renamed.get(key, server), state=states[key], also=tuple(other_hosts.get(key, ())))
+        for key, server in distinct.items()
     ]
-    return listed, [each for each in found if isinstance(each, Trouble)]
+    return offers, [each for each in found if isinstance(each, Trouble)]
 
 
-def variables(file: Path) -> dict[str, str]:
+def read_variables(file: Path) -> dict[str, str]:
     """Return the variables of a file (`NAME=VALUE` lines). Raises ValueError, saying why it cannot be read."""
     from io import StringIO
 
@@ -112,14 +114,14 @@ def variables(file: Path) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _state(server: Imported, configured: Mapping[str, Mapping[str, Any]]) -> State:
+def _find_state(server: Imported, configured: Mapping[str, Mapping[str, Any]]) -> State:
     if server.spec is None:
         return "cannot"
     for name, spec in configured.items():
-        if spec == server.spec or (_is_named(name, server) and _same(spec, server.spec)):
+        if spec == server.spec or (_is_named(name, server) and _are_same_specs(spec, server.spec)):
             return "there"
     named = configured.get(server.name)
-    if named is not None and _goal(named) == _goal(server.spec):
+    if named is not None and _find_target(named) == _find_target(server.spec):
         return "differs"
     return "disabled" if server.disabled else "new"
 
@@ -129,26 +131,28 @@ def _is_named(name: str, server: Imported) -> bool:
     return name == server.name or name.startswith(f"{server.name[:48]}-")
 
 
-def _same(there: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+def _are_same_specs(there: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Return whether two specs are the same, as far as can be told where one of them refers to a value."""
     if there.keys() < new.keys():
         return False
-    return all(key in there and _alike(there[key], value) for key, value in new.items())
+    return all(key in there and _are_alike(there[key], value) for key, value in new.items())
 
 
-def _alike(one: object, other: object) -> bool:
+def _are_alike(one: object, other: object) -> bool:
     if isinstance(one, str) and isinstance(other, str):
         return one == other or "${" in one or "${" in other
     if isinstance(one, list) and isinstance(other, list):
-        pair = cast("list[object]", one), cast("list[object]", other)
-        return len(pair[0]) == len(pair[1]) and all(map(_alike, *pair))
+        lists = cast("list[object]", one), cast("list[object]", other)
+        return len(lists[0]) == len(lists[1]) and all(map(_are_alike, *lists))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         tables = cast("Mapping[str, object]", one), cast("Mapping[str, object]", other)
-        return tables[0].keys() == tables[1].keys() and all(_alike(tables[0][key], tables[1][key]) for key in tables[0])
+        return tables[0].keys() == tables[1].keys() and all(
+            _are_alike(tables[0][key], tables[1][key]) for key in tables[0]
+        )
     return one == other
 
 
-def _goal(spec: Mapping[str, Any]) -> tuple[object, ...]:
+def _find_target(spec: Mapping[str, Any]) -> tuple[object, ...]:
     """Return what a spec leads to: the program, or the host."""
     url = spec.get("url")
     return ("url", urlsplit(url).hostname) if isinstance(url, str) else ("command", spec.get("command"))

@@ -81,12 +81,12 @@ class Trouble:
     why: str
 
 
-def places(at: Machine, folder: Path) -> list[ServerTable]:
+def list_server_tables(machine: Machine, folder: Path) -> list[ServerTable]:
     """Return where hosts keep their servers: for the person, then for a folder."""
-    of_person = _of_person(at)
+    of_person = _list_person_tables(machine)
     # In the home, some files of the folder are those of the person.
     taken = {os.path.realpath(place.file) for place in of_person}
-    return [*of_person, *(place for place in _of_folder(folder) if os.path.realpath(place.file) not in taken)]
+    return [*of_person, *(place for place in _list_folder_tables(folder) if os.path.realpath(place.file) not in taken)]
 
 
 REFERENCES: Final[Mapping[str, References]] = {
@@ -104,20 +104,20 @@ REFERENCES: Final[Mapping[str, References]] = {
 """What hosts replace; the others replace nothing."""
 
 
-def _of_person(at: Machine) -> list[ServerTable]:
-    settings = at.applications("Code") / "User" / "settings.json"
-    found: list[ServerTable] = []
+def _list_person_tables(machine: Machine) -> list[ServerTable]:
+    settings = machine.application_dir("Code") / "User" / "settings.json"
+    tables: list[ServerTable] = []
     for host in HOSTS.values():
-        files = host.files(at) if host.files else [host.file(at)]
-        found += [_place(host.name, file, host.section) for file in files]
+        files = host.files(machine) if host.files else [host.file(machine)]
+        tables += [_make_table(host.name, file, host.section) for file in files]
         if host.name == "vscode":
-            found.append(_place(host.name, settings, "mcp", "servers"))
-    return found
+            tables.append(_make_table(host.name, settings, "mcp", "servers"))
+    return tables
 
 
-def _of_folder(folder: Path) -> list[ServerTable]:
+def _list_folder_tables(folder: Path) -> list[ServerTable]:
     def own(host: str, file: str, section: str) -> ServerTable:
-        return _place(host, folder / file, section, folder=folder, of_person=False)
+        return _make_table(host, folder / file, section, folder=folder, of_person=False)
 
     return [
         own("folder", ".mcp.json", "mcpServers"),
@@ -133,7 +133,9 @@ def _of_folder(folder: Path) -> list[ServerTable]:
     ]
 
 
-def _place(host: str, file: Path, *section: str, folder: Path | None = None, of_person: bool = True) -> ServerTable:
+def _make_table(
+    host: str, file: Path, *section: str, folder: Path | None = None, of_person: bool = True
+) -> ServerTable:
     return ServerTable(
         host=host,
         title=TITLES[host],
@@ -153,10 +155,10 @@ TITLES: Final[Mapping[str, str]] = {
 """Hosts whose servers can be read, by name; `folder` is the `.mcp.json` of a folder."""
 
 
-def places_of(file: Path, known: Iterable[ServerTable]) -> list[ServerTable]:
+def list_possible_tables(file: Path, known: Iterable[ServerTable]) -> list[ServerTable]:
     """Return the places that a file may have: the known ones in it, else by its form; they are tried in this order."""
-    if own := [place for place in known if os.path.realpath(place.file) == os.path.realpath(file)]:
-        return own
+    if known_tables := [place for place in known if os.path.realpath(place.file) == os.path.realpath(file)]:
+        return known_tables
     title, folder = file.name, file.absolute().parent
     if folder.name.startswith("."):  # .vscode, .gemini and the like are in the folder that they are about
         folder = folder.parent
@@ -166,38 +168,43 @@ def places_of(file: Path, known: Iterable[ServerTable]) -> list[ServerTable]:
         case ".yaml" | ".yml":
             kinds = [("goose", ("extensions",))]
         case _:
-            of = {".gemini": "gemini-cli", ".qwen": "qwen-code", ".cursor": "cursor", "windsurf": "windsurf"}
+            host_by_folder = {
+                ".gemini": "gemini-cli",
+                ".qwen": "qwen-code",
+                ".cursor": "cursor",
+                "windsurf": "windsurf",
+            }
             kinds = [
-                (of.get(file.parent.name, "folder"), ("mcpServers",)),
+                (host_by_folder.get(file.parent.name, "folder"), ("mcpServers",)),
                 ("vscode", ("servers",)),
                 ("vscode", ("mcp", "servers")),
                 ("zed", ("context_servers",)),
                 ("opencode", ("mcp",)),
             ]
-    return [replace(_place(host, file, *section, folder=folder), title=title) for host, section in kinds]
+    return [replace(_make_table(host, file, *section, folder=folder), title=title) for host, section in kinds]
 
 
-def servers(place: ServerTable) -> list[FoundServer | Trouble]:
+def read_servers(place: ServerTable) -> list[FoundServer | Trouble]:
     """Return the servers of a place; none if its file is not there. What is wrong with it is a Trouble, at the end."""
     try:
-        root = content(place.file)
+        root = read_settings(place.file)
     except UnreadableFile as exc:
         return [Trouble(place=place, why=str(exc))]
-    return [] if root is None else servers_in(place, root)
+    return [] if root is None else list_servers(place, root)
 
 
-def servers_in(place: ServerTable, root: Mapping[str, Any]) -> list[FoundServer | Trouble]:
-    """Return the servers of a place, of whose file this is the content, as `servers` does."""
-    found: list[FoundServer | Trouble] = list(_servers(place, root))
+def list_servers(place: ServerTable, root: Mapping[str, Any]) -> list[FoundServer | Trouble]:
+    """Return the servers of a place, of whose file this is the content, as `read_servers` does."""
+    found: list[FoundServer | Trouble] = list(_find_servers(place, root))
     if place.host == "claude-code":
-        found += _of_projects(place, root)
+        found += _find_project_servers(place, root)
     if len(found) > MAX_SERVERS:
         why = f"it has {len(found)} servers; those after the first {MAX_SERVERS} are left out"
         found = [*found[:MAX_SERVERS], Trouble(place=place, why=why)]
     return found
 
 
-def content(file: Path) -> dict[str, Any] | None:
+def read_settings(file: Path) -> dict[str, Any] | None:
     """Return what a file has, by its ending (JSON with or without comments, TOML, YAML); None if it is not there.
 
     Raises UnreadableFile.
@@ -220,19 +227,19 @@ def content(file: Path) -> dict[str, Any] | None:
     except UnicodeDecodeError as exc:
         line = raw[: exc.start].count(b"\n") + 1
         raise UnreadableFile(f"line {line}: it is not text in UTF-8") from None
-    return parsed(text, file.suffix.lower())
+    return parse_settings(text, file.suffix.lower())
 
 
-def parsed(text: str, ending: str) -> dict[str, Any]:
+def parse_settings(text: str, ending: str) -> dict[str, Any]:
     """Return the object of a text, read by the ending of its file; empty for an empty text. Raises UnreadableFile."""
     if not text.strip():
         return {}
-    parse = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}.get(ending, _json)
+    parse = {".toml": _parse_toml, ".yaml": _parse_yaml, ".yml": _parse_yaml}.get(ending, _parse_json)
     try:
         root = parse(text)
     except RecursionError:
         raise UnreadableFile("it nests too deep") from None
-    if _values(root) > MAX_VALUES:
+    if _count_values(root) > MAX_VALUES:
         raise UnreadableFile(f"it has more than {MAX_VALUES} values, those that aliases repeat included")
     if root is None:  # YAML that has only comments
         return {}
@@ -241,14 +248,14 @@ def parsed(text: str, ending: str) -> dict[str, Any]:
     return cast("dict[str, Any]", root)
 
 
-def _toml(text: str) -> object:
+def _parse_toml(text: str) -> object:
     try:
         return tomllib.loads(text)
     except ValueError as exc:
         raise UnreadableFile(f"it is not TOML: {exc}") from None
 
 
-def _json(text: str) -> object:
+def _parse_json(text: str) -> object:
     try:
         return json.loads(text)
     except json.JSONDecodeError as exc:
@@ -256,7 +263,7 @@ def _json(text: str) -> object:
     except ValueError as exc:  # a number of too many digits
         raise UnreadableFile(f"it is not JSON: {exc}") from None
     with suppress(ValueError):
-        return json.loads(_DANGLING.sub(_kept, _COMMENTS.sub(_kept, text)))
+        return json.loads(_DANGLING.sub(_keep_text, _COMMENTS.sub(_keep_text, text)))
     if len(text) > MAX_SLOW_BYTES:
         raise UnreadableFile(f"{first}; with more than comments, it may have {MAX_SLOW_BYTES // 1024} KiB at most")
     import json5  # imported late: few files have comments
@@ -273,11 +280,11 @@ _DANGLING: Final = re.compile(_TEXT + r"|,(?=\s*+[}\]])")
 """What JSON with comments has more than JSON, and texts, in which it means nothing."""
 
 
-def _kept(found: re.Match[str]) -> str:
+def _keep_text(found: re.Match[str]) -> str:
     return found[1] or " "
 
 
-def _values(root: object) -> int:
+def _count_values(root: object) -> int:
     """Return how many values there are, up to a few more than MAX_VALUES."""
     ahead, count = [root], 0
     while ahead and count <= MAX_VALUES:
@@ -290,7 +297,7 @@ def _values(root: object) -> int:
     return count
 
 
-def _yaml(text: str) -> object:
+def _parse_yaml(text: str) -> object:
     if len(text) > MAX_YAML_BYTES:
         raise UnreadableFile(f"it has more than {MAX_YAML_BYTES // 1024} KiB")
     import yaml  # imported late: only one host has it
@@ -304,14 +311,14 @@ def _yaml(text: str) -> object:
         raise UnreadableFile(f"it is not YAML: {' '.join(str(exc).split())}") from None
 
 
-def _servers(place: ServerTable, root: Mapping[str, Any]) -> Iterator[FoundServer | Trouble]:
-    table, where = _within(root, place.section)
+def _find_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterator[FoundServer | Trouble]:
+    table, where = _follow_path(root, place.section)
     if table is None:
         return
     if not isinstance(table, dict):
         yield Trouble(place=place, why=f"`{where}` is no table of servers")
         return
-    inputs = dict(_inputs(_within(root, place.inputs)[0]))
+    inputs = dict(_list_inputs(_follow_path(root, place.inputs)[0]))
     for name, entry in cast("dict[object, object]", table).items():
         if isinstance(entry, dict):
             yield FoundServer(place=place, name=str(name), entry=cast("Entry", entry), inputs=inputs)
@@ -319,7 +326,7 @@ def _servers(place: ServerTable, root: Mapping[str, Any]) -> Iterator[FoundServe
             yield Trouble(place=place, why=f"`{where}.{str(name)[:MAX_NAME]}` is no server")
 
 
-def _of_projects(place: ServerTable, root: Mapping[str, Any]) -> Iterator[FoundServer | Trouble]:
+def _find_project_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterator[FoundServer | Trouble]:
     """Yield the servers that Claude Code has for single folders."""
     found = root.get("projects")
     projects = cast("dict[str, object]", found) if isinstance(found, dict) else {}
@@ -333,22 +340,22 @@ def _of_projects(place: ServerTable, root: Mapping[str, Any]) -> Iterator[FoundS
                 folder=Path(folder),
                 references=place.references,
             )
-            yield from _servers(own, cast("dict[str, Any]", project))
+            yield from _find_servers(own, cast("dict[str, Any]", project))
 
 
-def _within(root: Mapping[str, Any], way: tuple[str, ...]) -> tuple[object, str]:
+def _follow_path(root: Mapping[str, Any], path: tuple[str, ...]) -> tuple[object, str]:
     """Return what a way leads to, and how far it was followed; None if there is nothing."""
     found: object = root
-    for number, name in enumerate(way):
+    for number, name in enumerate(path):
         if not isinstance(found, dict):
-            return found, ".".join(way[:number])
+            return found, ".".join(path[:number])
         found = cast("dict[str, object]", found).get(name)
         if found is None:
-            return None, ".".join(way)
-    return found, ".".join(way)
+            return None, ".".join(path)
+    return found, ".".join(path)
 
 
-def _inputs(listed: object) -> Iterator[tuple[str, Entry]]:
+def _list_inputs(listed: object) -> Iterator[tuple[str, Entry]]:
     for each in cast("list[object]", listed) if isinstance(listed, list) else []:
         about = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
         if isinstance(name := about.get("id"), str):

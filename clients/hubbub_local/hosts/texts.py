@@ -18,9 +18,9 @@ MAX_TEXT: Final = 64 * 1024
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE: Final = re.compile(rf"({_NAME.pattern})(:-.*)?", re.DOTALL)
-_HALF: Final = re.compile(r"[\ud800-\udfff]")
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
-_FORMS: Final[Mapping[References, re.Pattern[str]]] = {
+_REFERENCE_FORMS: Final[Mapping[References, re.Pattern[str]]] = {
     "shell": _REFERENCE,
     "editor": _REFERENCE,
     "dollar": re.compile(rf"\$\{{([^{{}}]*)\}}|\$({_NAME.pattern})"),
@@ -29,7 +29,7 @@ _FORMS: Final[Mapping[References, re.Pattern[str]]] = {
 """What a reference looks like; the groups have what is in it."""
 
 
-_NAMING: Final = frozenset({"copilot-cli"})
+_HOSTS_NAMING_VARIABLES: Final = frozenset({"copilot-cli"})
 """Hosts to which a value of `env` that is the name of a variable stands for its value, if it is set."""
 
 
@@ -49,7 +49,7 @@ class InputPrompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surround:
+class TextEnvironment:
     """What the texts of an entry may refer to. `read` returns the variables of a file, and raises ValueError."""
 
     home: Path
@@ -66,9 +66,9 @@ class Surround:
 class Texts:
     """The texts of one entry. Collects notes and what a person must give. All methods raise UntranslatableEntry."""
 
-    def __init__(self, found: FoundServer, around: Surround) -> None:
+    def __init__(self, found: FoundServer, environment: TextEnvironment) -> None:
         self._found = found
-        self._around = around
+        self._environment = environment
         self.own: Mapping[str, str] = {}
         """Variables of the entry itself, in the hub's form."""
 
@@ -77,20 +77,24 @@ class Texts:
 
     def text(self, text: str, key: str) -> str:
         """Return a text of the host in the hub's form."""
-        form = _FORMS.get(self._found.place.references)
+        form = _REFERENCE_FORMS.get(self._found.place.references)
         if form is None:
-            return literal(text)
+            return escape(text)
         found: list[str] = []
         end = 0
         for match in form.finditer(text):
             inside = next((each for each in match.groups() if each is not None), "")
-            found += [literal(text[end : match.start()]), self._referred(inside, key)]
+            found += [escape(text[end : match.start()]), self._translate_reference(inside, key)]
             end = match.end()
-        return "".join([*found, literal(text[end:])])
+        return "".join([*found, escape(text[end:])])
 
-    def of_environment(self, text: str, name: str) -> str:
+    def environment_value(self, text: str, name: str) -> str:
         """Return a value of `env` in the hub's form."""
-        if self._found.place.host in _NAMING and text in self._around.environ and _NAME.fullmatch(text):
+        if (
+            self._found.place.host in _HOSTS_NAMING_VARIABLES
+            and text in self._environment.environ
+            and _NAME.fullmatch(text)
+        ):
             return self.variable(text, None, name)
         return self.text(text, name)
 
@@ -103,7 +107,7 @@ class Texts:
         folder = self._found.place.folder
         if folder is None and not plain.is_absolute():
             raise UntranslatableEntry(f"its {key} {text!r} is relative to the folder that the host is started in")
-        return literal(os.path.normpath((folder or Path()) / plain))
+        return escape(os.path.normpath((folder or Path()) / plain))
 
     def plain(self, text: str, key: str) -> str:
         """Return what a text of the hub's form stands for now."""
@@ -116,7 +120,7 @@ class Texts:
         check_variable(name)
         if name in self.own:
             return self.own[name]
-        if default is not None or name in self._around.environ:
+        if default is not None or name in self._environment.environ:
             if default is None:
                 self.notes.append(f"reads the variable {name} of the hub's environment")
             return f"${{{name}{default or ''}}}"
@@ -128,17 +132,17 @@ class Texts:
         self.asks.setdefault(name, InputPrompt(id=name, prompt=prompt, secret=secret, default=default, choices=of))
         return f"${{input:{name}}}"
 
-    def _referred(self, body: str, key: str) -> str:
+    def _translate_reference(self, body: str, key: str) -> str:
         match self._found.place.references:
             case "editor":
-                return self._of_editor(body, key)
+                return self._translate_editor_reference(body, key)
             case "braces":
-                return self._of_braces(body, key)
+                return self._translate_braces(body, key)
             case _:
                 known = _VARIABLE.fullmatch(body)
-                return self.variable(known[1], known[2], key) if known is not None else literal(f"${{{body}}}")
+                return self.variable(known[1], known[2], key) if known is not None else escape(f"${{{body}}}")
 
-    def _of_braces(self, body: str, key: str) -> str:
+    def _translate_braces(self, body: str, key: str) -> str:
         kind, _, rest = body.partition(":")
         if kind == "env":
             return self.variable(rest, None, key)
@@ -147,21 +151,21 @@ class Texts:
             raise UntranslatableEntry(f"its {key} refers to a file whose path has braces")
         return f"${{file:{path}}}"
 
-    def _of_editor(self, body: str, key: str) -> str:
+    def _translate_editor_reference(self, body: str, key: str) -> str:
         folder, kind, rest = self._found.place.folder, *body.partition(":")[::2]
         match kind:
             case "env" if known := _VARIABLE.fullmatch(rest):
                 return self.variable(known[1], None, key)
             case "input" if rest in self._found.inputs:
-                return self._input(rest)
+                return self._ask_for_input(rest)
             case "userHome":
-                return literal(str(self._around.home))
+                return escape(str(self._environment.home))
             case "pathSeparator" | "/":
-                return self._around.separator
+                return self._environment.separator
             case "workspaceFolder" | "workspaceRoot" if folder is not None:
-                return literal(str(folder))
+                return escape(str(folder))
             case "workspaceFolderBasename" if folder is not None:
-                return literal(folder.name)
+                return escape(folder.name)
             case _ if kind.startswith("workspace"):
                 raise UntranslatableEntry(
                     f"${{{body}}} in {key} depends on the folder that is open; import it from the folder"
@@ -169,7 +173,7 @@ class Texts:
             case _:
                 raise UntranslatableEntry(f"${{{body}}} in {key} is known to the editor alone")
 
-    def _input(self, name: str) -> str:
+    def _ask_for_input(self, name: str) -> str:
         about = self._found.inputs[name]
         if about.get("type") == "command":
             raise UntranslatableEntry(f"${{input:{name}}} is what a command of the editor says")
@@ -183,7 +187,7 @@ class Texts:
         return self.ask(name, prompt, secret=secret, default=default if isinstance(default, str) else None, of=texts)
 
 
-def literal(text: str) -> str:
+def escape(text: str) -> str:
     """Return a text in the hub's form that stands for itself."""
     return text.replace("${", "$${")
 
@@ -194,30 +198,41 @@ def check_variable(name: str) -> None:
         raise UntranslatableEntry(f"{name!r} is no name of a variable")
 
 
-def one(value: object, key: str) -> str:
+def check_text(value: object, key: str) -> str:
     """Return a text, or a number or truth value as one. Raises UntranslatableEntry."""
-    text = str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value) if isinstance(value, int | float) else value
     if not isinstance(text, str):
         raise UntranslatableEntry(f"its {key} is no text")
-    if len(text) > MAX_TEXT or "\0" in text:
-        raise UntranslatableEntry(f"its {key} is too long" if len(text) > MAX_TEXT else f"its {key} has a NUL")
-    if _HALF.search(text):
+    if len(text) > MAX_TEXT:
+        raise UntranslatableEntry(f"its {key} is too long")
+    if "\0" in text:
+        raise UntranslatableEntry(f"its {key} has a NUL")
+    if _SURROGATE.search(text):
         raise UntranslatableEntry(f"its {key} has half a character, which no file can have")
     return text
 
 
-def several(value: object, key: str) -> list[str]:
+def check_texts(value: object, key: str) -> list[str]:
     """Return a list of texts. Raises UntranslatableEntry."""
-    if not isinstance(value, list) or len(cast("list[object]", value)) > MAX_ITEMS:
-        raise UntranslatableEntry(f"its {key} is no list" if not isinstance(value, list) else f"its {key} is too long")
-    return [one(each, key) for each in cast("list[object]", value)]
+    if not isinstance(value, list):
+        raise UntranslatableEntry(f"its {key} is no list")
+    items = cast("list[object]", value)
+    if len(items) > MAX_ITEMS:
+        raise UntranslatableEntry(f"its {key} is too long")
+    return [check_text(each, key) for each in items]
 
 
-def table(value: object, key: str) -> dict[str, str]:
+def check_table(value: object, key: str) -> dict[str, str]:
     """Return texts by name; an empty one for null. Raises UntranslatableEntry."""
     if value is None:
         return {}
-    if not isinstance(value, dict) or len(cast("dict[object, object]", value)) > MAX_ITEMS:
-        raise UntranslatableEntry(f"its {key} is no table" if not isinstance(value, dict) else f"its {key} is too long")
+    if not isinstance(value, dict):
+        raise UntranslatableEntry(f"its {key} is no table")
     named = cast("dict[object, object]", value)
-    return {one(name, key): one(each, f"{key} {name}") for name, each in named.items() if each is not None}
+    if len(named) > MAX_ITEMS:
+        raise UntranslatableEntry(f"its {key} is too long")
+    return {
+        check_text(name, key): check_text(each, f"{key} {name}") for name, each in named.items() if each is not None
+    }
