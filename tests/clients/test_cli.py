@@ -55,7 +55,7 @@ async def test_a_list_is_one_object_per_line(hub: Any, hubbub: Any) -> None:
         (("inbox", "answer", "r", "--decline", "--text", "x"), "give one answer"),
         (("inbox", "answer", "r", "--accept", "{"), "{, given as --accept, is no valid JSON: expecting property name"),
         (("inbox", "answer", "r", "--result", "[1]"), "--result must be a JSON object"),
-        (("inbox", "list", "--kind", "song"), "'song' is not one of elicitation_form"),
+        (("inbox", "list", "--kind", "song"), "'song' is not one of 'elicitation_form'"),
         (("inbox", "show"), "Missing argument"),
         (("call", "s", "t", "nope"), "nope is neither KEY=VALUE nor a JSON object"),
         (("send", "s", "m", '"text"'), "must be a JSON object"),

@@ -9,7 +9,7 @@ import anyio
 from hubbub_cli.output.printer import note
 from hubbub_client.data.records import PendingRequest, RequestKind, Server
 from hubbub_client.data.watch_events import Removed, Reset, Synced, Upsert
-from hubbub_client.errors import Unavailable
+from hubbub_client.errors import HubbubError, Unavailable
 from hubbub_client.hub import Hub
 from hubbub_frontend.display.records import describe_disconnection, describe_fault
 
@@ -65,11 +65,17 @@ class ServerWait:
         """Return those that are not connected in time, or cannot be without a person. Raises HubbubError."""
         from hubbub_cli.output.server_news import print_while_waiting
 
+        failure: HubbubError | None = None  # raised below: a task group would wrap it in an exception group
         async with anyio.create_task_group() as group:
             group.start_soon(print_while_waiting, self._describe_missing)
             with anyio.move_on_after(timeout_s + SNAPSHOT_LIMIT_S) as wait:
-                await self._follow_servers(wait, timeout_s)
+                try:
+                    await self._follow_servers(wait, timeout_s)
+                except HubbubError as error:
+                    failure = error
             group.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
         if not self._synced:
             raise Unavailable("the hub did not say how its servers are", reason="HUB_SILENT")
         return [self._missing[name] for name in sorted(self._missing)]
