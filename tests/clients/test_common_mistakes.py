@@ -55,16 +55,15 @@ async def test_a_mistake_is_answered_as_the_page_says(hub: Any, typed: Any, refu
     assert ran.status == int(mistake.status)
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.title)
-def test_a_refusal_says_what_to_type_next(mistake: Mistake) -> None:
-    if mistake.status == "0" or mistake.says.startswith("{"):
-        return
-    assert re.search(r"^error: |has no tool|no argument|not given", mistake.says, re.MULTILINE)
-    assert re.search(
-        r"^(next|all of them|help|more|did you mean|required and not given|there is no argument)\b|Commands:",
-        mistake.says,
-        re.MULTILINE,
-    )
+def test_a_refusal_says_what_to_type_next() -> None:
+    for mistake in MISTAKES:
+        if mistake.status != "0" and not mistake.says.startswith("{"):
+            assert re.search(r"^error: |has no tool|no argument|not given", mistake.says, re.MULTILINE), mistake.title
+            assert re.search(
+                r"^(next|all of them|help|more|did you mean|required and not given|there is no argument)\b|Commands:",
+                mistake.says,
+                re.MULTILINE,
+            ), mistake.title
 
 
 def test_each_command_that_is_named_exists() -> None:
