@@ -135,6 +135,7 @@ class Conversation:
         self._tell_host(messages.error(None, INVALID_REQUEST, "the message is too long"))
 
     def _take_request(self, request: UnansweredRequest) -> None:
+        """Answer a request of the host from what is known, refuse it, or have it wait for the hub's response."""
         if not messages.is_valid_id(request.id):
             message = f"id must be a string or a number of at most {messages.MAX_ID} characters"
             self._tell_host(messages.error(None, INVALID_REQUEST, message))
@@ -178,6 +179,7 @@ class Conversation:
             self._send_counted(request.raw)
 
     def _take_notification(self, message: Message, raw: bytes) -> None:
+        """Note what a notification of the host means for later connections, and send it on."""
         match messages.text_member(message, "method"):
             case "notifications/initialized":
                 self._initialized = raw
@@ -263,6 +265,7 @@ class Conversation:
         self._tell_host(raw)
 
     def _take_hub_response(self, message: Message, raw: bytes, draining: bool) -> None:
+        """Give the host the hub's response, unless it answers what only the bridge has asked, or nothing any more."""
         if message.get("id") is None:  # the hub could not read so much of a message
             self._tell_host(raw)
             return
@@ -338,6 +341,7 @@ class Conversation:
         self._lists_may_differ = True
 
     def _make_up_introduction(self, request: UnansweredRequest) -> Message:
+        """Return what a hub most likely says to a handshake, for a host that asks before any hub has run."""
         introduction = {
             **ASSUMED_INTRODUCTION,
             "serverInfo": {**ASSUMED_INTRODUCTION["serverInfo"], "version": self._version},

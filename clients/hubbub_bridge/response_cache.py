@@ -49,6 +49,7 @@ class ResponseCache:
         return {}
 
     def _save(self) -> None:
+        """Write all results; a disk that refuses them leaves them in memory."""
         if self._file is None:
             return
         content = json.dumps(self._results, separators=(",", ":")).encode()

@@ -24,6 +24,7 @@ def is_recursive(schema: object) -> bool:
 
 
 def _references(schema: object, budget: Iterator[int]) -> Iterator[str]:
+    """Yield the references of a schema to itself, as long as the common budget of steps lasts."""
     unvisited = [schema]
     while unvisited and next(budget, None) is not None:
         node = unvisited.pop()

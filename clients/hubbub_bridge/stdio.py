@@ -136,6 +136,7 @@ class LineWriter:
             self._written.set()
 
     async def _write(self, data: bytes) -> bool:
+        """Write all of the data in pieces that do not block; return False if the host reads no more."""
         rest = memoryview(data)
         while rest:
             await _wait_until_ready(self._descriptor, select.POLLOUT)

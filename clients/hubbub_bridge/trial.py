@@ -74,6 +74,7 @@ async def try_revisions(command: Sequence[str], environment: Mapping[str, str]) 
 
 
 async def _fill_in_trial(trial: Trial, command: Sequence[str], environment: Mapping[str, str]) -> Trial:
+    """Connect in the trial's revision, note in it what came of that, and return it."""
     try:
         async with _start_bridge(command, environment) as host, asyncio.timeout(RESPONSE_LIMIT_S):
             await host.fill_in(trial)
@@ -88,6 +89,7 @@ async def _fill_in_trial(trial: Trial, command: Sequence[str], environment: Mapp
 
 @asynccontextmanager
 async def _start_bridge(command: Sequence[str], environment: Mapping[str, str]) -> AsyncGenerator["_Host", None]:
+    """Run the bridge for a block, and have it end as when a host leaves: by closing its standard input."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *command, stdin=pipe, stdout=pipe, env=environment, limit=MAX_LINE_BYTES
@@ -130,6 +132,7 @@ class _Host:
         trial.warnings = list_warnings(text_member(introduction, "instructions"), listed.get("tools", []))
 
     async def _introduce(self, revision: str) -> Message:
+        """Return what the hub says of itself: by the handshake, or since 2026-07-28 by `server/discover`."""
         client_info: Message = {"name": "hubbub-mcp-check", "version": "1"}
         capabilities: Message = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
         if revision == HANDSHAKE:
@@ -157,6 +160,7 @@ class _Host:
         return found
 
     async def _request(self, method: str, params: Message) -> Message:
+        """Return the result of a request. Raises TrialFailed."""
         self._count += 1
         meta = {"_meta": self._meta} if self._meta else {}
         await self._send({"id": self._count, "method": method, "params": {**params, **meta}})

@@ -38,6 +38,7 @@ def find_problem(text: str, file: Path, environ: Mapping[str, str]) -> Problem |
 
 
 def _run_check(candidate: Path, environ: Mapping[str, str], *arguments: str) -> str | None:
+    """Return what `hubbubd --check-config` finds wrong with a file; None if it finds nothing."""
     command = [sys.executable, "-m", "hubbubd", "--config", str(candidate), "--check-config", *arguments]
     try:
         process = subprocess.run(  # noqa: S603 - this very Python

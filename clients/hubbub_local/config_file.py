@@ -119,6 +119,7 @@ def mask_secrets(text: str) -> dict[str, Any]:
 
 
 def _mask_values(value: object, path: tuple[str, ...]) -> object:
+    """Return a value without secrets; `path` leads to it."""
     if isinstance(value, list):
         return [_mask_values(each, path) for each in cast("list[object]", value)]
     if isinstance(value, str):
@@ -212,6 +213,7 @@ def _set_in_text(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def _render_server(name: str, spec: Mapping[str, Any]) -> str:
+    """Return a server as TOML: its tables in one line each, so that it stays one block."""
     import tomlkit  # imported late, as above
 
     dumps = cast("Callable[[Any], str]", tomlkit.dumps)  # pyright: ignore[reportUnknownMemberType]

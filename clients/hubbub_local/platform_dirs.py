@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hubbub_client.transport.discovery import Where, client_file
 from hubbub_shared.directories import default_config_file, settings_directory
 
 
@@ -42,8 +43,6 @@ def find_data_dir(data_dir_option: str | None) -> Path:
 
     Raises Unavailable if this user has no home directory.
     """
-    from hubbub_client.transport.discovery import Where, client_file  # imported late, since it imports gRPC
-
     return client_file(Where(data_dir=data_dir_option)).parent
 
 

@@ -151,6 +151,7 @@ def is_random(value: str) -> bool:
 
 
 def _has_secret_name(name: str) -> bool:
+    """Return whether the words of a name say secret, and its last word does not say otherwise."""
     words = [word.lower() for word in _WORDS.findall(name)]
     if not words or words[-1] in _HARMLESS_LAST_WORDS:
         return False
@@ -174,6 +175,7 @@ def _find_in_texts(spec: Mapping[str, Any], key: str) -> Iterator[Secret]:
 
 
 def _find_in_args(spec: Mapping[str, Any]) -> Iterator[Secret]:
+    """Yield the secrets among the arguments: `--token VALUE`, `--token=VALUE`, and values without a name."""
     named = ""
     for number, arg in enumerate(cast("Sequence[str]", spec.get("args", ()))):
         option = _OPTION.fullmatch(arg)

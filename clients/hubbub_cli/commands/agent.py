@@ -116,6 +116,7 @@ class Files:
 async def _run_agent(
     hub: "Hub", book: "Rulebook", files: Files, settings: Settings, *, dry_run: bool, once: bool
 ) -> None:
+    """Answer until a signal, or with `once` until all that is open is handled."""
     from hubbub_agent.audit import DecisionAudit
     from hubbub_agent.worker import Agent
 

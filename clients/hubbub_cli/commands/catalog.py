@@ -123,6 +123,7 @@ def _searched_text(entry: CatalogEntry) -> str:
 
 
 def _warn_of_old_lists(lists: Sequence[CatalogList]) -> None:
+    """Say of each list that is not as the server has it now how old it is, and why."""
     for each in lists:
         what = f"{each.server}: its {each.kind}s"
         match each.freshness:

@@ -1,14 +1,19 @@
 """`hubbub certs`."""
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hubbub_cli.output.printer import print_json, say
 from hubbub_cli.run.session import Usage, settings_of
 from hubbub_cli.syntax.group import Commands
+
+if TYPE_CHECKING:
+    from hubbub_frontend.certs import Authority
 
 app = Commands("Certificates for a hub that others reach over the network.")
 
@@ -26,16 +31,9 @@ def dev(
 
     The authority is made once, the certificates each time: a running hub reads the new ones by itself.
     """
-    from hubbub_frontend.certs import Authority  # imported here, since it costs more than most commands take
-
-    try:
-        authority = Authority.open(directory.absolute())
+    with _opened_authority(directory) as authority:
         server = authority.issue_server(host or ())
         clients = {name: authority.issue_client(name) for name in client or ()}
-    except ValueError as error:
-        raise Usage(str(error)) from None
-    except OSError as error:
-        raise typer.TyperException(f"{error.filename or directory}: {error.strerror}") from None
     if settings_of(context).json:
         pairs = {name: {"cert": str(pair.cert), "key": str(pair.key)} for name, pair in clients.items()}
         made = {"ca": str(authority.file), "cert": str(server.cert), "key": str(server.key), "clients": pairs}
@@ -64,15 +62,8 @@ def member(
     The authority is made once, the certificates each time. Use a directory for nothing else: members trust each
     certificate of its authority.
     """
-    from hubbub_frontend.certs import Authority  # imported here, since it costs more than most commands take
-
-    try:
-        authority = Authority.open(directory.absolute())
+    with _opened_authority(directory) as authority:
         members = {each: authority.issue_member(each) for each in name}
-    except ValueError as error:
-        raise Usage(str(error)) from None
-    except OSError as error:
-        raise typer.TyperException(f"{error.filename or directory}: {error.strerror}") from None
     if settings_of(context).json:
         pairs = {each: {"cert": str(pair.cert), "key": str(pair.key)} for each, pair in members.items()}
         print_json({"ca": str(authority.file), "members": pairs})
@@ -81,3 +72,16 @@ def member(
         say(f"# The configuration of member {each}:\n[fleet]\nname = {json.dumps(each)}")
         say(f"ca = {json.dumps(str(authority.file))}")
         say(f"cert = {json.dumps(str(pair.cert))}\nkey = {json.dumps(str(pair.key))}\n")
+
+
+@contextmanager
+def _opened_authority(directory: Path) -> Generator["Authority"]:
+    """Open the authority of a directory for a block. Raises Usage for a wrong name, TyperException for the disk."""
+    from hubbub_frontend.certs import Authority  # imported here, since it costs more than most commands take
+
+    try:
+        yield Authority.open(directory.absolute())
+    except ValueError as error:
+        raise Usage(str(error)) from None
+    except OSError as error:
+        raise typer.TyperException(f"{error.filename or directory}: {error.strerror}") from None

@@ -120,6 +120,7 @@ def _repair(repair: Repair, as_json: bool, *, ask: bool) -> bool:
 
 
 async def _look_at_all(settings: Settings) -> list[Checked]:
+    """Return what is found at the hub, or why it cannot be asked, and what is wrong on this machine."""
     from hubbub_cli.machine.checks import (  # imported late, with asyncio and gRPC
         Checked,
         check_data_directory,
@@ -156,10 +157,14 @@ def _find_data_dir(settings: Settings) -> Path | None:
 
 def _drop_repeated(found: Sequence[Checked]) -> list[Checked]:
     """Keep the first finding about each thing."""
-    return list({each.finding.about: each for each in reversed(found)}.values())[::-1]
+    first_by_subject: dict[str, Checked] = {}
+    for each in found:
+        first_by_subject.setdefault(each.finding.about, each)
+    return list(first_by_subject.values())
 
 
 async def _check_hub(hub: Hub, settings: Settings) -> AsyncIterator[Finding]:
+    """Check what a hub that answers says of itself, of its addresses, servers, lists and inbox."""
     from hubbub_client.errors import PermissionDenied, Unimplemented
 
     status = await hub.admin.status()
@@ -222,6 +227,7 @@ def _explain_refusal(error: HubbubError, settings: Settings, *, elsewhere: bool)
 
 
 def _check_status(hub: Hub, status: HubStatus) -> Iterator[Finding]:
+    """Check whether the hub takes work, whether it has this version, and whether its clock agrees with this one."""
     address = describe_address(hub.address, hub.addresses)
     started = f"{status.version} at {address}, started {relative_time(status.started_at)}"
     if status.serving:

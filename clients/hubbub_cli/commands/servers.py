@@ -171,6 +171,7 @@ async def _print_connected(hub: "Hub", server: Server, as_json: bool, timeout_s:
 
 
 def _make_not_connected_error(late: list[Server], timeout_s: float | None) -> Exception:
+    """Return the error for servers that are not connected: in time, or at all without a person."""
     from hubbub_cli.terminal.wait import is_hopeless
     from hubbub_client.errors import DeadlineExceeded, FailedPrecondition
 
@@ -192,6 +193,7 @@ def _make_spec(
     cwd: str | None,
     option: list[str] | None,
 ) -> "ServerSpec":
+    """Return the spec that the options of a command describe. Raises Usage."""
     from hubbub_client.data.specs import ServerSpec, to_message  # imported late, since it imports gRPC
 
     if bool(command) == bool(url):

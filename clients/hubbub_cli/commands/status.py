@@ -56,6 +56,7 @@ def status(
 
 
 async def _show_repeatedly(hub: "Hub", settings: Settings) -> None:
+    """Show the page again and again in place, also while the hub is away."""
     import asyncio
 
     from rich.live import Live
@@ -100,6 +101,7 @@ def _make_facts_table(it: "HubStatus", where: str) -> "Table":
 
 
 def _list_facts(it: "HubStatus", where: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, the text and the colour of each fact about the hub."""
     serving = ("serving", GOOD) if it.serving else ("not serving", BAD)
     yield "hub", f"{serving[0]} at {where}, started {relative_time(it.started_at)}, process {it.pid}", serving[1]
     if made := it.versions:
@@ -150,6 +152,7 @@ def _make_servers_table(servers: Sequence[Server]) -> "Table":
 
 
 def _list_troubles(it: "HubStatus", settings: Settings) -> "Iterator[RenderableType]":
+    """Yield what needs a person, the store's trouble first."""
     from rich.text import Text
 
     if it.store_problem:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from hubbub_cli.run.session import Settings
+from hubbub_shared import __version__
 
 if TYPE_CHECKING:
     from hubbub_bridge.options import BridgeOptions

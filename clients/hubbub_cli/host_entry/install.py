@@ -147,6 +147,7 @@ def _make_http_entry(request: EntryRequest, token: str) -> dict[str, Any]:
 
 
 def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any]) -> None:
+    """Change the host's file, and say what was done, what is there twice, and what to do next."""
     host, file = request.host, request.file
     private = request.url is not None or "HUBBUB_TOKEN" in str(entry)
     was_readable = private and files.is_readable_by_others(file)

@@ -44,6 +44,7 @@ async def check_endpoint(endpoint: "BridgeOptions") -> None:
 
 
 def _check_configured_profile(profile: str) -> None:
+    """Raise TyperException unless the configuration file of this machine has a profile of this name."""
     from hubbub_cli.commands.config import chosen_file
     from hubbub_local import config_file
 

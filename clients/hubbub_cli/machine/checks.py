@@ -151,6 +151,7 @@ def _find_holder(lock: Path) -> str:
 
 
 def _check_socket(path: Path) -> Iterator[Checked]:
+    """Check whether anything listens at the socket that `client.json` names."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX) as client:
@@ -233,6 +234,7 @@ async def _check_configuration(directory: Path) -> AsyncIterator[Checked]:
 
 
 def _parse_findings(text: str) -> Iterator[Checked]:
+    """Yield the findings in what `hubbubd --check-config` prints: a line each, with advice indented below it."""
     lines = text.splitlines()
     for line, next_line in zip_longest(lines, lines[1:], fillvalue=""):
         finding = FINDING_LINE.fullmatch(line)

@@ -171,6 +171,7 @@ def _describe_target(offer: Offer) -> str:
 
 
 def _describe_attention(offer: Offer) -> str:
+    """Return what a person should look at before taking a server: notes, questions, secrets."""
     server = offer.server
     is_of_folder = not server.found.place.of_person and offer.state in ("new", "disabled", "differs")
     parts = [
@@ -240,6 +241,7 @@ def _parse_numbers(text: str, max_number: int) -> Iterator[int]:
 
 
 def _import_wanted(request: ImportRequest, before: str, wanted: Sequence[Offer]) -> ImportOutcome:
+    """Add the chosen servers to the text of the file, and write it if there is any that can be added."""
     text = before
     outcome = ImportOutcome()
     keyring = _choose_keyring(request, wanted)

@@ -46,6 +46,7 @@ class Command:
                 note(f"{request.id}: the command ended with {status}")
 
     async def _run(self, stdin: bytes, variables: Mapping[str, str]) -> int:
+        """Run the command and return its exit status; what it has started ends with it, however this ends."""
         # stdout belongs to the lines of the watch.
         process = await anyio.open_process(
             self._command,

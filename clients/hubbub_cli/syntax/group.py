@@ -73,6 +73,7 @@ class LightCommand(_LightBase, TyperCommand):
             return self._run(ctx)
 
     def _run(self, ctx: Any) -> Any:
+        """Run the command; on a refusal complete the ids that it was given, or add advice to the error."""
         try:
             return super().invoke(ctx)
         except typer.TyperException:
@@ -149,6 +150,7 @@ def first_paragraph(command: Any) -> str:
 
 
 def _prepare_params(command: Any, ctx: Any, own: Sequence[Any]) -> Sequence[Any]:
+    """Return a command's own parameters, which then read plain values fast, and its copies of the root's options."""
     for each in own:
         read_plain_values(each)
     if "of_root" not in vars(command):

@@ -45,6 +45,7 @@ def is_from_root(param: Any) -> bool:
 
 
 def _pass_value_to_root(ctx: Any, param: Any, value: Any) -> Any:
+    """Give the root the value of its option that stands here, and make the settings of this run from it again."""
     source = ctx.get_parameter_source(param.name)
     if source is None or source.name != "COMMANDLINE":
         return value

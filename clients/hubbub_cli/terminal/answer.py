@@ -115,6 +115,7 @@ async def fill_in_form(
 
 
 async def _ask_for_value(field: Field, default: Any) -> Any:
+    """Return what a person types for a field, or its default; None for nothing. Raises FormLeft, EOFError."""
     if field.description:
         note(f"  {_cut(field.description)}")
     for number, (_, title) in enumerate(field.choices[:MAX_CHOICES], 1):
@@ -160,6 +161,7 @@ def _describe_input(field: Field) -> str:
 
 
 async def _ask_to_visit(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
+    """Show where a page leads, and open it or answer as the person says."""
     from hubbub_frontend.display.text import render_url
 
     note(_cut(str(as_object(request.request).get("message", ""))))

@@ -120,6 +120,7 @@ async def find_entry(hub: "Hub", settings: Settings, kind: "CatalogKind", server
 
 
 def _read_file(path: str) -> str:
+    """Return the text of a file that `key=@PATH` names. Raises ValueError, which says why there is none."""
     try:
         with Path(path).expanduser().open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)

@@ -141,6 +141,7 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
 
 
 async def _keep_claim(hub: Hub, id_: str, claim_id: str) -> None:
+    """Renew a claim until cancelled, three times within its term, or until the hub says that it is lost."""
     while True:
         await anyio.sleep(CLAIM_TTL_S / 3)
         try:

@@ -123,6 +123,7 @@ class LiveCall:
         await self._on_pending(id_, ", perhaps for this call")
 
     async def _on_pending(self, id_: str, doubt: str = "") -> None:
+        """Say who is waited for, and ask the person here if there is one; `doubt` says that another call may ask."""
         if id_ in self._open_questions:
             return
         try:

@@ -81,6 +81,7 @@ class ServerWait:
         return [self._missing[name] for name in sorted(self._missing)]
 
     async def _follow_servers(self, wait: anyio.CancelScope, timeout_s: float) -> None:
+        """Take what the hub says of the servers until all are connected or hopeless; its snapshot starts the time."""
         async with contextlib.aclosing(self._hub.servers.watch(self._names or ())) as events:
             async for event in events:
                 match event:

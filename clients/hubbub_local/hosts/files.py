@@ -137,6 +137,7 @@ def _parse_toml(text: str, why: str = "it is not TOML") -> dict[str, Any]:
 
 
 def _remove_tables(text: str, section: str, name: str) -> str:
+    """Return the text without the tables of an entry and those within them, each up to the next header."""
     plain = re.escape(name)
     header_pattern = re.compile(rf"\s*\[\s*{section}\s*\.\s*(?:{plain}|\"{plain}\"|'{plain}')\s*[.\]]")
     kept_lines: list[str] = []
@@ -177,6 +178,7 @@ def _change_yaml(text: str, section: str, entries: Entries) -> str:
 
 
 def _change_yaml_entry(text: str, section: str, name: str, entry: Entry | None) -> str:
+    """Return the text with one entry of the section set or taken out; all else stays, line by line."""
     lines = text.splitlines()
     begin = _find_section(lines, section)
     if begin is None:

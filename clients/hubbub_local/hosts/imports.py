@@ -215,6 +215,7 @@ class _Translation:
         return entry
 
     def _find_transport(self, entry: Entry, sources: Mapping[str, Any]) -> str:
+        """Return the hub's transport for an entry: as it says, else by what it has, and by its url."""
         kind = entry.get("type", entry.get("transport", entry.get("transportType")))
         if kind is None:
             if sources["command"]:

@@ -72,6 +72,7 @@ def change_members(text: str, section: str, entries: Mapping[str, Entry | None])
 
 
 def _set_member(text: str, table: _Object, name: str, value: Any, unit: str, depth: int) -> str:
+    """Return the text with a member of an object set, at its end if it is new; `depth` is that of its members."""
     rendered = json.dumps(value, indent=unit, ensure_ascii=False).replace("\n", "\n" + unit * depth)
     if (old := table.member(name)) is not None:
         return text[: old.value] + rendered + text[old.end :]
@@ -85,6 +86,7 @@ def _set_member(text: str, table: _Object, name: str, value: Any, unit: str, dep
 
 
 def _remove_member(text: str, table: _Object, name: str) -> str:
+    """Return the text without a member, and without the comma that belonged to it."""
     old = table.member(name)
     if old is None:
         return text

@@ -62,9 +62,9 @@ class HostProgram:
     name: str
     title: str
     file: Callable[[Machine], Path]
-    section: str
-    stdio: Callable[[BridgeCommand], Entry]
-    http: Callable[[Url], Entry] | None
+    section: str = "mcpServers"
+    stdio: Callable[[BridgeCommand], Entry] = lambda bridge: bridge.plain
+    http: Callable[[Url], Entry] | None = lambda url: {"url": url.url, "headers": url.headers}
     link: Callable[[Entry], str] | None = None
     files: Callable[[Machine], list[Path]] | None = None
     afterwards: str = "Restart it."
@@ -158,7 +158,6 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             name="claude-code",
             title="Claude Code",
             file=_claude_code_file,
-            section="mcpServers",
             stdio=lambda bridge: {"type": "stdio", **bridge.plain},
             http=lambda url: {"type": "http", "url": url.url, "headers": url.headers},
             afterwards="Start a new session; `/mcp` shows it there.",
@@ -167,8 +166,6 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             name="claude-desktop",
             title="Claude Desktop",
             file=lambda at: at.application_dir("Claude") / "claude_desktop_config.json",
-            section="mcpServers",
-            stdio=lambda bridge: bridge.plain,
             http=None,
         ),
         HostProgram(
@@ -185,9 +182,6 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             name="cursor",
             title="Cursor",
             file=lambda at: at.home / ".cursor" / "mcp.json",
-            section="mcpServers",
-            stdio=lambda bridge: bridge.plain,
-            http=lambda url: {"url": url.url, "headers": url.headers},
             link=_cursor_link,
         ),
         HostProgram(
@@ -210,16 +204,12 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             name="gemini-cli",
             title="Gemini CLI",
             file=lambda at: at.home / ".gemini" / "settings.json",
-            section="mcpServers",
-            stdio=lambda bridge: bridge.plain,
             http=lambda url: {"httpUrl": url.url, "headers": url.headers},
         ),
         HostProgram(
             name="qwen-code",
             title="Qwen Code",
             file=lambda at: at.home / ".qwen" / "settings.json",
-            section="mcpServers",
-            stdio=lambda bridge: bridge.plain,
             http=lambda url: {"httpUrl": url.url, "headers": url.headers},
         ),
         HostProgram(
@@ -235,7 +225,6 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             name="copilot-cli",
             title="Copilot CLI",
             file=_copilot_file,
-            section="mcpServers",
             stdio=lambda bridge: {"type": "local", **bridge.plain, "tools": ["*"]},
             http=lambda url: {"type": "http", "url": url.url, "headers": url.headers, "tools": ["*"]},
         ),
@@ -243,8 +232,6 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             name="windsurf",
             title="Windsurf",
             file=lambda at: at.home / ".codeium" / "windsurf" / "mcp_config.json",
-            section="mcpServers",
-            stdio=lambda bridge: bridge.plain,
             http=lambda url: {"serverUrl": url.url, "headers": url.headers},
         ),
         HostProgram(
@@ -252,8 +239,6 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             title="Zed",
             file=_zed_file,
             section="context_servers",
-            stdio=lambda bridge: bridge.plain,
-            http=lambda url: {"url": url.url, "headers": url.headers},
             afterwards="The settings of its agent show it.",
         ),
     )

@@ -115,6 +115,7 @@ def read_variables(file: Path) -> dict[str, str]:
 
 
 def _find_state(server: Imported, configured: Mapping[str, Mapping[str, Any]]) -> State:
+    """Return how a server of a host stands to the servers of the configuration."""
     if server.spec is None:
         return "cannot"
     for name, spec in configured.items():
@@ -139,6 +140,7 @@ def _are_same_specs(there: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def _are_alike(one: object, other: object) -> bool:
+    """Return whether two values are the same, where a text that refers to something is like any other text."""
     if isinstance(one, str) and isinstance(other, str):
         return one == other or "${" in one or "${" in other
     if isinstance(one, list) and isinstance(other, list):

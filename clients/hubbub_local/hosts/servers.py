@@ -256,6 +256,7 @@ def _parse_toml(text: str) -> object:
 
 
 def _parse_json(text: str) -> object:
+    """Return the value of JSON, also with comments and trailing commas, and of a short text of JSON5."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as exc:
@@ -312,6 +313,7 @@ def _parse_yaml(text: str) -> object:
 
 
 def _find_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterator[FoundServer | Trouble]:
+    """Yield the entries of a table of servers, and what stands there instead."""
     table, where = _follow_path(root, place.section)
     if table is None:
         return

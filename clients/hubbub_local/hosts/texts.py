@@ -127,12 +127,15 @@ class Texts:
         secret = any(why_secret(each, "a value") is not None for each in (name, key))
         return self.ask(name, f"{name} (a variable that is not set here)", secret=secret)
 
-    def ask(self, name: str, prompt: str, *, secret: bool, default: str | None = None, of: tuple[str, ...] = ()) -> str:
+    def ask(
+        self, name: str, prompt: str, *, secret: bool, default: str | None = None, choices: tuple[str, ...] = ()
+    ) -> str:
         """Return what stands for a value that a person has to give."""
-        self.asks.setdefault(name, InputPrompt(id=name, prompt=prompt, secret=secret, default=default, choices=of))
+        self.asks.setdefault(name, InputPrompt(id=name, prompt=prompt, secret=secret, default=default, choices=choices))
         return f"${{input:{name}}}"
 
     def _translate_reference(self, body: str, key: str) -> str:
+        """Return what is within a reference of the host's form in the hub's form."""
         match self._found.place.references:
             case "editor":
                 return self._translate_editor_reference(body, key)
@@ -152,6 +155,7 @@ class Texts:
         return f"${{file:{path}}}"
 
     def _translate_editor_reference(self, body: str, key: str) -> str:
+        """Return what `${BODY}` of VS Code and its kin is in the hub's form."""
         folder, kind, rest = self._found.place.folder, *body.partition(":")[::2]
         match kind:
             case "env" if known := _VARIABLE.fullmatch(rest):
@@ -184,7 +188,9 @@ class Texts:
         prompt = str(about.get("description") or name)[:200]
         secret = about.get("password") is True or why_secret(name, "a value") is not None
         texts = tuple(each for each in choices if isinstance(each, str))
-        return self.ask(name, prompt, secret=secret, default=default if isinstance(default, str) else None, of=texts)
+        return self.ask(
+            name, prompt, secret=secret, default=default if isinstance(default, str) else None, choices=texts
+        )
 
 
 def escape(text: str) -> str:
