@@ -90,12 +90,9 @@ def agent(
         rules_document["chat"] = {"chat": {name: value for name, value in endpoint.items() if value is not None}}
     book = _load_rulebook(rules, rules_document, capacity)
     _check_keys(book)
-    output_files = Files(Path(audit) if audit else None, Path(usage) if usage else None)
-    run_with_hub(
-        context,
-        lambda hub: _run_agent(hub, book, output_files, settings_of(context), dry_run=dry_run, once=once),
-        endless=True,
-    )
+    files = Files(Path(audit) if audit else None, Path(usage) if usage else None)
+    settings = settings_of(context)
+    run_with_hub(context, lambda hub: _run_agent(hub, book, files, settings, dry_run=dry_run, once=once), endless=True)
 
 
 def _split_command(command: str) -> list[str]:

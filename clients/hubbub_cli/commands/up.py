@@ -53,12 +53,9 @@ def up(
             asyncio.run(_print_running(settings, directory, running))
             return
         if detach:
-            command_with_notification = (
-                command_with_notify(settings.data_dir, config or (), listen) if find_notify_file(config or ()) else None
-            )
-            started = daemon.start_hub(
-                settings.data_dir, config=config or (), listen=listen, command_line=command_with_notification
-            )
+            notifies = find_notify_file(config or ()) is not None
+            own_command = command_with_notify(settings.data_dir, config or (), listen) if notifies else None
+            started = daemon.start_hub(settings.data_dir, config=config or (), listen=listen, command_line=own_command)
             asyncio.run(_print_started(settings, started.ready, started.log))
             return
         if running is not None:
@@ -71,19 +68,25 @@ def up(
             f"the hub was not started: {other_hubs.add_advice(str(error), beside_command)}", "HUB_NOT_STARTED"
         ) from None
 
+    def print_started(ready: Ready) -> Awaitable[None]:
+        return _print_started(settings, ready, log)
+
     notify = find_notify_file(config or ())
-    aloud = not settings.json
-    running_hub = run_in_foreground(
-        words, lambda ready: _print_started(settings, ready, log), notify=notify, aloud=aloud
-    )
-    status = asyncio.run(running_hub)
+    status = asyncio.run(run_in_foreground(words, print_started, notify=notify, aloud=not settings.json))
     if status == CANNOT_START_STATUS and not settings.json:
-        other_running = [each for each in other_hubs.find_hubs() if each.data_dir != directory]
-        for other in other_running:
-            note(f"another Hubbub runs: process {other.pid} at {other.address}, its data in {other.data_dir}")
-        if other_running:
-            note(f"if it has the address, `{beside_command}` starts one beside it")
+        _name_other_hubs(directory, beside_command)
     raise typer.Exit(status)
+
+
+def _name_other_hubs(directory: Path, beside_command: str) -> None:
+    """Name the hubs of other data directories that run: one of them may have the address that this one wanted."""
+    from hubbub_local import other_hubs
+
+    others = [each for each in other_hubs.find_hubs() if each.data_dir != directory]
+    for other in others:
+        note(f"another Hubbub runs: process {other.pid} at {other.address}, its data in {other.data_dir}")
+    if others:
+        note(f"if it has the address, `{beside_command}` starts one beside it")
 
 
 def down(
