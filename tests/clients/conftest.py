@@ -204,13 +204,15 @@ class ScriptedHub:
 
     def _stream(self, name: str) -> Any:
         async def method(_: Any, request: Any, context: Any) -> Any:
-            known = name in self.streams
-            if name != "StreamCalls" or known:  # an older hub does not even look who calls
-                await self._admit(name, request, context)
-            if not known:
+            if name == "StreamCalls" and name not in self.streams:  # an older hub does not even look who calls
+                await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+            await self._admit(name, request, context)
+            try:
+                responses = self.streams[name](request)
+            except KeyError:
                 await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
             try:
-                async for response in self.streams[name](request):
+                async for response in responses:
                     yield response
             except Refusal as refusal:
                 await context.abort_with_status(refusal.status())
