@@ -1,10 +1,17 @@
-"""Values of the command line that need no conversion, taken without pydantic.
+"""Values of the command line that are plain, read without pydantic.
 
 Typer makes a pydantic adapter for each parameter, also for one that is not given: that is a fifth of the processor time
-of a short run. What has to be converted or checked is left to Typer.
+of a short run. What is not plain, and what is wrong, is left to Typer.
 """
 
+import re
 from typing import Any
+
+# What Python and pydantic read as the same number.
+PLAIN_NUMBERS: dict[Any, re.Pattern[str]] = {
+    int: re.compile(r"0|[1-9][0-9]{0,8}"),
+    float: re.compile(r"(0|[1-9][0-9]{0,8})(\.[0-9]{1,9})?"),
+}
 
 
 class PlainValues:
@@ -22,8 +29,13 @@ class PlainValues:
         is_default = type(value) is type(param.default) and value == param.default
         if is_text or is_default:
             return value
-        if annotation == list[str] and all(type(text) is str for text in value):
+        if annotation in (list[str], list[Any]) and all(type(text) is str for text in value):
             return [*value]
+        if annotation in PLAIN_NUMBERS and type(value) is str and PLAIN_NUMBERS[annotation].fullmatch(value):
+            number = annotation(value)
+            low, high = param.type_descriptor.parameter_info.min, param.type_descriptor.parameter_info.max
+            if (low is None or number >= low) and (high is None or number <= high):
+                return number
         return self._make_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
