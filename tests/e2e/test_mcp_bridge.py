@@ -18,8 +18,9 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from hubbub_bridge import bridge, uplink
 from hubbub_bridge.bridge import serve
-from hubbub_bridge.options import BridgeOptions, HubOptions
-from hubbub_bridge.stdio import lines
+from hubbub_bridge.options import BridgeOptions
+from hubbub_bridge.stdio import read_lines
+from hubbub_client.transport.discovery import Where
 
 from .. import forks
 from .conftest import BIN, LIMIT_S, POLL_S, alive, environment
@@ -112,7 +113,7 @@ class Piped(Host):
 
     def __init__(self, stdin: int, stdout: int) -> None:
         self._stdin = stdin
-        self.lines = lines(stdout, 1 << 20)
+        self.lines = read_lines(stdout, 1 << 20)
 
     async def say(self, method: str, id_: Any = None, **params: Any) -> None:
         os.write(self._stdin, message_of(method, id_, params))
@@ -128,7 +129,7 @@ class Piped(Host):
 async def piped(data_dir: Path) -> AsyncIterator[Piped]:
     """As `hosted`, in the process of the test."""
     (to_bridge, said), (told, from_bridge) = ends = os.pipe(), os.pipe()
-    endpoint = BridgeOptions(reach=HubOptions(data_dir=str(data_dir)), version="0", server="plain")
+    endpoint = BridgeOptions(where=Where(data_dir=str(data_dir)), version="0", server="plain")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve, endpoint, to_bridge, from_bridge)
         host = Piped(said, told)
@@ -252,9 +253,9 @@ async def test_a_signal_ends_the_bridge_well(data_dir: Path, number: signal.Sign
 async def test_when_the_hub_stays_away_a_request_says_what_to_do_and_the_bridge_goes_on_looking(
     start_hub: Any, plain: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uplink, "AWAY_S", 0.1)
+    monkeypatch.setattr(uplink, "GIVE_UP_AFTER_S", 0.1)
     monkeypatch.setattr(uplink, "CONNECT_S", 0.1)
-    monkeypatch.setattr(bridge, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(bridge, "HUB_WAIT_S", 0.1)
     async with piped(data_dir) as host:
         await host.shake()
         await host.say("tools/list", 1)
