@@ -42,7 +42,7 @@ def test_the_hub_gives_up_only_on_what_cannot_pass() -> None:
     ],
 )
 def test_a_status_that_a_server_under_deployment_may_answer_can_pass(status: int, passes: bool) -> None:
-    fault = faults.of_status(status, {}, b"", session=False)
+    fault = faults.fault_from_status(status, {}, b"", session=False)
     assert RetryPolicy().allows(fault, 1000) is passes
 
 
@@ -67,4 +67,4 @@ async def test_what_the_network_does_can_pass_and_a_wrong_url_cannot(url: str, c
 
 @pytest.mark.parametrize("error", [OSError(101, "Network is unreachable"), ssl.SSLError("handshake")])
 def test_what_ends_a_connection_can_pass(error: Exception) -> None:
-    assert RetryPolicy().allows(faults.of_exception(error), 1000)
+    assert RetryPolicy().allows(faults.fault_from_exception(error), 1000)

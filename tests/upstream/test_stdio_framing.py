@@ -17,7 +17,7 @@ from hubbubd.upstream.messages.codec import (
     Oversized,
     message_from_json,
     parse_message,
-    serialize_line,
+    serialize,
 )
 
 LIMIT = 8
@@ -25,7 +25,7 @@ LIMIT = 8
 
 def taken(lines: LineSplitter) -> list[bytes | Oversized]:
     found: list[bytes | Oversized] = []
-    while (line := lines.take()) is not None:
+    while (line := lines.take_line()) is not None:
         found.append(line)
     return found
 
@@ -66,7 +66,7 @@ INNER = {"content": [{"type": "text", "text": LONG}], "id": 1}
     ],
 )
 def test_a_result_that_is_too_long_still_says_which_request_it_answers(
-    message: Any, answers: int | str | None, cut: int
+    message: Any, answered_ids: int | str | None, cut: int
 ) -> None:
     lines = LineSplitter(4000)
     line = json.dumps(message).encode()
@@ -77,15 +77,15 @@ def test_a_result_that_is_too_long_still_says_which_request_it_answers(
     lines.feed(b"short\n")
     skipped, short = [*found, *taken(lines)]
     assert isinstance(skipped, Oversized)
-    assert (skipped.size, skipped.answers, short) == (len(line), answers, b"short")
+    assert (skipped.size, skipped.answered_id, short) == (len(line), answered_ids, b"short")
 
 
 @given(st.binary(max_size=30).filter(lambda chunk: b"\n" not in chunk))
 def test_lines_that_are_not_ready_have_nothing_to_take(chunk: bytes) -> None:
     lines = LineSplitter(LIMIT)
     lines.feed(chunk)
-    assert not lines.ready
-    assert lines.take() is None
+    assert not lines.may_have_line
+    assert lines.take_line() is None
 
 
 IDS: list[Any] = [0, 7, -1, "a", "7", None, True, 1.5, [], {}]
@@ -135,7 +135,7 @@ def test_an_error_that_belongs_to_no_request_is_a_message() -> None:
 def test_an_unusable_answer_still_tells_whose_it_is(answered: int | str) -> None:
     with pytest.raises(BadMessage) as caught:
         message_from_json({"jsonrpc": "2.0", "id": answered, "result": [1, 2]})
-    assert caught.value.answers == (answered,)
+    assert caught.value.answered_ids == (answered,)
 
 
 @pytest.mark.parametrize("value", [1, "x", None, [], [{"jsonrpc": "2.0", "method": "ping", "id": 1}]])
@@ -156,9 +156,8 @@ def test_what_is_no_object_is_no_message(value: Any) -> None:
     ],
 )
 def test_a_message_is_written_as_the_sdk_writes_it_on_one_line(message: jsonrpc.JSONRPCMessage) -> None:
-    line = serialize_line(message)
-    assert line.count(b"\n") == 1
-    assert line.endswith(b"\n")
+    line = serialize(message)
+    assert b"\n" not in line
     assert json.loads(line) == message.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 

@@ -117,7 +117,7 @@ def test_what_is_told_or_asked_at_length_is_not_read(method: str, request_id: in
     assert parse_message(dumps({**message, "params": {"data": "x" * (MAX_ASKED_BYTES // 2)}}))
     with pytest.raises(NotParsed, match=rf"'{method}' of \d+ bytes; at most 1048576 are read") as found:
         parse_message(dumps({**message, "params": {"data": "x" * MAX_ASKED_BYTES}}))
-    assert found.value.asked == request_id
+    assert found.value.request_id == request_id
 
 
 CHUNK = 64 * 1024
@@ -130,7 +130,7 @@ def held_and_taken(line: bytes) -> tuple[int, Any]:
     for begin in range(0, len(line) + 1, CHUNK):
         lines.feed((line + b"\n")[begin : begin + CHUNK])
         held = max(held, len(lines))
-    return held, lines.take()
+    return held, lines.take_line()
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -142,7 +142,7 @@ def test_of_what_will_not_be_read_no_more_is_held_than_what_would_be(before: boo
     assert isinstance(taken, Oversized)
     refused = oversized_error(taken, LIMIT)
     assert isinstance(refused, NotParsed)
-    assert refused.asked == 7
+    assert refused.request_id == 7
     assert str(refused) == f"'elicitation/create' of {len(line)} bytes; at most {MAX_ASKED_BYTES} are read"
 
 
@@ -164,7 +164,7 @@ def test_a_request_of_too_many_values_is_not_read_and_one_of_many_commas_is() ->
     asked = {"jsonrpc": "2.0", "id": 7, "method": "elicitation/create"}
     with pytest.raises(NotParsed, match="more than 50000 values") as found:
         parse_message(dumps({**asked, "params": BIG}))
-    assert found.value.asked == 7
+    assert found.value.request_id == 7
     assert parse_message(dumps({**asked, "params": {"message": ', "[{\\' * 50_000}}))
 
 
@@ -196,10 +196,10 @@ async def test_a_refusal_that_cannot_be_sent_costs_nothing_else() -> None:
         write_stream,
         receipts=False,
         serve=serve,
-        notice=lambda _method, _params, _call: told.set(),
-        unusable=lambda _problem, _in_a_row: None,
+        on_notification=lambda _method, _params, _call: told.set(),
+        on_unusable=lambda _problem, _in_a_row: None,
         note=lambda _kind, _text: None,
-        pace=ServerRateLimit(1000.0, 1e9, lambda _rate, _unit: None),
+        rate_limit=ServerRateLimit(1000.0, 1e9, lambda _rate, _unit: None),
     )
     with anyio.fail_after(LIMIT_S):
         async with incoming, read_stream, write_stream, anyio.create_task_group() as tasks:

@@ -103,7 +103,7 @@ def lines(data: bytes) -> Callable[[], object]:
         reader = LineSplitter(LIMIT)
         for piece in pieces:
             reader.feed(piece)
-            while (line := reader.take()) is not None:
+            while (line := reader.take_line()) is not None:
                 assert not isinstance(line, Oversized)
                 with pytest.raises(BadMessage):
                     parse_message(line)
@@ -323,7 +323,7 @@ def test_a_document_fits_in_pieces_exactly_if_it_fits_whole(blocks: list[Any], k
 def test_an_answer_that_cannot_be_read_says_whose_it_is_and_what_is_wrong(line: bytes, what: str) -> None:
     with pytest.raises(BadMessage, match=what) as caught:
         parse_message(line)
-    assert caught.value.answers == (3,)
+    assert caught.value.answered_ids == (3,)
 
 
 @pytest.mark.parametrize("schema", [{"\ud83d": {}}, {"a": {"enum": ["\ud83d"]}}, {"a": {"default": "\udc00"}}])

@@ -16,7 +16,7 @@ from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream import sdk
-from hubbubd.upstream.ports import Era, Inbound, McpLink, Permit, SecretsVault, oauth_of
+from hubbubd.upstream.ports import Era, Inbound, McpLink, Permit, SecretsVault, oauth_owner
 
 if TYPE_CHECKING:
     from hubbubd.upstream.links.opener import LinkOpener
@@ -34,25 +34,25 @@ class McpConnector:
         self._tracer = tracer
         self._meter = meter
         self.origins: dict[str, PurePath] = {}
-        """The file of each configured server, by name: for the words of faults."""
+        """The file of each configured server, by name: faults name it."""
         self.variables: Sequence[str] = ()
         """The variables of the hub's environment that every server process gets."""
-        self._opening: LinkOpener | None = None
-        self._importing = anyio.Lock()
+        self._link_opener: LinkOpener | None = None
+        self._import_lock = anyio.Lock()
 
     async def forget(self, server: str) -> None:
         """As `ports.Connector`."""
-        for owner in (server, oauth_of(server)):
+        for owner in (server, oauth_owner(server)):
             REDACTION.learn(owner, ())
         await self._vault.put(server, None)
 
     def spec_secrets(self, server: str) -> dict[str, Any] | None:
         """As `ports.Connector`."""
-        return self._vault.get(_spec_of(server))
+        return self._vault.get(_spec_key(server))
 
     async def keep_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
         """As `ports.Connector`."""
-        name = _spec_of(server)
+        name = _spec_key(server)
         try:
             await self._vault.put(name, secrets or None)
         except Overtaken:
@@ -71,9 +71,9 @@ class McpConnector:
         self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
     ) -> AsyncGenerator[McpLink]:
         """As `ports.Connector`."""
-        async with self._importing:
-            if self._opening is None:
-                self._opening = (await to_thread.run_sync(_opening))(
+        async with self._import_lock:
+            if self._link_opener is None:
+                self._link_opener = (await to_thread.run_sync(_import_link_opener))(
                     vault=self._vault,
                     tracer=self._tracer,
                     meter=self._meter,
@@ -81,18 +81,18 @@ class McpConnector:
                     variables=self.variables,
                     permit=self._permit,
                 )
-        async with self._opening.link(config, inbound, era, confinement) as link:
+        async with self._link_opener.link(config, inbound, era, confinement) as link:
             yield link
 
 
-def _spec_of(server: str) -> str:
+def _spec_key(server: str) -> str:
     """Return the vault's key for the secrets of a server's spec; server names have no slash."""
     return f"{server}/spec"
 
 
-def _opening() -> "type[LinkOpener]":
+def _import_link_opener() -> "type[LinkOpener]":
     """Import what opens links, in a thread: it takes as long as all the rest of the hub, which may need none of it."""
-    sdk.postpone()
+    sdk.defer_packages()
     from hubbubd.upstream.links.opener import LinkOpener  # lazy: imports the SDK
 
     gc.freeze()  # as at the start of the hub: what imports create is permanent

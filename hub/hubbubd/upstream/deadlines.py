@@ -8,44 +8,44 @@ import anyio
 
 
 class PausableDeadlines:
-    """The pausable deadlines of one connection."""
+    """The deadlines of one connection, which all pause together."""
 
     def __init__(self) -> None:
-        self._left: dict[anyio.CancelScope, float] = {}
-        self._asked = 0
+        self._remaining_s: dict[anyio.CancelScope, float] = {}
+        self._open_pauses = 0
 
     @contextmanager
     def limit(self, seconds: float | None) -> Generator[anyio.CancelScope]:
         """Like `anyio.move_on_after`, but the time in which a person is asked does not count."""
         scope = anyio.CancelScope()
-        self._left[scope] = math.inf if seconds is None else seconds
+        self._remaining_s[scope] = math.inf if seconds is None else seconds
         try:
             with scope:
-                if not self._asked:
-                    self._run(scope)
+                if not self._open_pauses:
+                    self._start_clock(scope)
                 yield scope
         finally:
-            del self._left[scope]
+            del self._remaining_s[scope]
 
-    def left(self, limit: anyio.CancelScope) -> float:
-        """Return how many seconds a limit has left, within its block."""
-        return self._left[limit] if self._asked else max(limit.deadline - anyio.current_time(), 0.0)
+    def remaining_s(self, limit: anyio.CancelScope) -> float:
+        """Return the seconds that remain of a limit, within its block."""
+        return self._remaining_s[limit] if self._open_pauses else max(limit.deadline - anyio.current_time(), 0.0)
 
     @contextmanager
-    def asking(self) -> Generator[None]:
+    def pause(self) -> Generator[None]:
         """Pause all deadlines for the block: a person is asked."""
-        self._asked += 1
-        if self._asked == 1:
-            for scope in self._left:
-                self._left[scope] = scope.deadline - anyio.current_time()
+        self._open_pauses += 1
+        if self._open_pauses == 1:
+            for scope in self._remaining_s:
+                self._remaining_s[scope] = scope.deadline - anyio.current_time()
                 scope.deadline = math.inf
         try:
             yield
         finally:
-            self._asked -= 1
-            if not self._asked:
-                for scope in self._left:
-                    self._run(scope)
+            self._open_pauses -= 1
+            if not self._open_pauses:
+                for scope in self._remaining_s:
+                    self._start_clock(scope)
 
-    def _run(self, scope: anyio.CancelScope) -> None:
-        scope.deadline = anyio.current_time() + self._left[scope]
+    def _start_clock(self, scope: anyio.CancelScope) -> None:
+        scope.deadline = anyio.current_time() + self._remaining_s[scope]

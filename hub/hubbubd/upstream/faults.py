@@ -26,7 +26,7 @@ PAGE_BYTES: Final = 4096
 
 _TITLE: Final = re.compile(r"<title[^>]{0,200}>([^<]{1,300})", re.IGNORECASE)
 
-PASSING: Final = frozenset({404, 408, 421, 423, 425})
+TEMPORARY_STATUSES: Final = frozenset({404, 408, 421, 423, 425})
 """Statuses below 500 that can be temporary. A gateway answers 404 for a server that is just being deployed."""
 LONGEST_WAIT_S: Final = 86_400.0
 """The longest wait that is read from a `Retry-After`, in seconds."""
@@ -82,12 +82,12 @@ def error(code: str, message: str | None = None, **details: Any) -> UpstreamErro
     return UpstreamError(fault(code, message, **details))
 
 
-def of_status(status: int, headers: Mapping[str, str], body: bytes, *, session: bool) -> Fault:
+def fault_from_status(status: int, headers: Mapping[str, str], body: bytes, *, session: bool) -> Fault:
     """Return the fault for an HTTP status of 400 and above; `session` says that the request named a session.
 
     The names of `headers` are found in any case.
     """
-    text = _excerpt(headers, body)
+    text = _body_excerpt(headers, body)
     wait = retry_after_s(headers)
     note = f"HTTP {status}"
     if status in (401, 403):
@@ -107,23 +107,24 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes, *, session: 
         note += "; check its url"
     if text is not None:
         note += f": {' '.join(text.split())[:BODY_IN_MESSAGE]}"
-    passes = status >= 500 or status in PASSING
-    return fault("HTTP_ERROR", note, retryable=passes, retry_after_s=wait, status=status, body=text)
+    is_temporary = status >= 500 or status in TEMPORARY_STATUSES
+    return fault("HTTP_ERROR", note, retryable=is_temporary, retry_after_s=wait, status=status, body=text)
 
 
-def _excerpt(headers: Mapping[str, str], body: bytes) -> str | None:
+def _body_excerpt(headers: Mapping[str, str], body: bytes) -> str | None:
     """Return the beginning of an error's body; of a page of HTML its title, as the rest is for browsers."""
-    begun = body[:PAGE_BYTES].decode("utf-8", "replace").strip()
-    if "html" in headers.get("content-type", "").lower() or begun[:9].lower() in ("<!doctype", "<html>"):
-        title = _TITLE.search(begun)
+    beginning = body[:PAGE_BYTES].decode("utf-8", "replace").strip()
+    if "html" in headers.get("content-type", "").lower() or beginning[:9].lower() in ("<!doctype", "<html>"):
+        title = _TITLE.search(beginning)
         return f"a page of HTML, {title[1].strip()[:BODY_EXCERPT]!r}" if title else "a page of HTML"
-    return begun[:BODY_EXCERPT] or None
+    return beginning[:BODY_EXCERPT] or None
 
 
 def is_sign_of_life(fault: Fault) -> bool:
-    """Return whether it takes a living server to cause the fault, of a request whose result does not matter."""
-    if fault.code == FaultCode.HTTP_ERROR:
-        return bounds.whole(fault.details.get("status"), high=HTTPStatus.BAD_GATEWAY) in range(HTTPStatus.BAD_GATEWAY)
+    """Return whether only a running server can have caused the fault of a request."""
+    if fault.code == FaultCode.HTTP_ERROR:  # from 502 on, a gateway answers for a server that may be gone
+        status = fault.details.get("status")
+        return isinstance(status, int) and status < HTTPStatus.BAD_GATEWAY
     return fault.code in (FaultCode.AUTHENTICATION_FAILED, FaultCode.INVALID_RESPONSE)
 
 
@@ -132,9 +133,12 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     return bounds.wait_text(headers.get("retry-after", ""), time(), LONGEST_WAIT_S)
 
 
-def of_exception(exc: BaseException) -> Fault:
-    """Return the fault for an exception of a transport; groups and causes are searched."""
-    causes = tuple(_causes(exc))
+def fault_from_exception(exc: BaseException) -> Fault:
+    """Return the fault for an exception of a transport.
+
+    A fault among its causes wins, then a known network error.
+    """
+    causes = tuple(_iterate_causes(exc))
     for cause in causes:
         if isinstance(cause, UpstreamError):
             return cause.fault
@@ -149,16 +153,17 @@ def of_exception(exc: BaseException) -> Fault:
     return fault("TRANSPORT_ERROR", text, error=repr(exc))
 
 
-def _causes(exc: BaseException) -> Iterator[BaseException]:
+def _iterate_causes(exc: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, what caused it, and the members of groups among them; at most 100."""
     waiting: list[BaseException] = [exc]
     seen: set[int] = set()
     while waiting and len(seen) < 100:
-        one = waiting.pop(0)
-        if id(one) in seen:
+        current = waiting.pop(0)
+        if id(current) in seen:
             continue
-        seen.add(id(one))
-        if isinstance(one, BaseExceptionGroup):
-            waiting.extend(cast("BaseExceptionGroup[BaseException]", one).exceptions)
+        seen.add(id(current))
+        if isinstance(current, BaseExceptionGroup):
+            waiting.extend(cast("BaseExceptionGroup[BaseException]", current).exceptions)
         else:
-            yield one
-        waiting.extend(cause for cause in (one.__cause__, one.__context__) if cause is not None)
+            yield current
+        waiting.extend(cause for cause in (current.__cause__, current.__context__) if cause is not None)

@@ -148,7 +148,7 @@ class SecretsVault(Protocol):
         ...
 
 
-def oauth_of(server: str) -> str:
+def oauth_owner(server: str) -> str:
     """Return the redaction owner of a server's OAuth secrets; server names have no slash."""
     return f"{server}/oauth"
 

@@ -13,15 +13,15 @@ from typing import Any, Final
 PACKAGES: Final = ("mcp", "mcp.client")
 
 
-def postpone() -> None:
+def defer_packages() -> None:
     """Let the packages of the SDK be run when something of their own is needed, not with their first submodule."""
     for name in PACKAGES:
         if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
             package = sys.modules[name] = importlib.util.module_from_spec(spec)
-            vars(package)["__getattr__"] = partial(_run, package)
+            vars(package)["__getattr__"] = partial(_load_attribute, package)
 
 
-def _run(package: ModuleType, name: str) -> Any:
+def _load_attribute(package: ModuleType, name: str) -> Any:
     """Return an attribute that no submodule has put into the package (PEP 562). Raises AttributeError."""
     if name.startswith("__") or package.__spec__ is None or package.__spec__.loader is None:
         raise AttributeError(name)

@@ -270,13 +270,13 @@ class _Content(Payload):
         """As `aiohttp.payload.Payload`."""
         if self._permit is not None:
             await self._permit()
-        self._way.begun = True
+        self._way.started = True
         view = memoryview(self._content)
         async with asyncio.timeout(self._limit_s):
             for begin in range(0, len(view), WRITE_BYTES):
                 await writer.write(view[begin : begin + WRITE_BYTES])
             await writer.drain()
-        self._way.left = True
+        self._way.handed_over = True
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """As `aiohttp.payload.Payload`; the length is that of the content."""

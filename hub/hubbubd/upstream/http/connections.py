@@ -65,7 +65,7 @@ class SendWatch:
         The end of a connection acknowledges all that came before it. A reset does not: the server may have read it.
         """
         reset = isinstance(exc, OSError) and exc.errno == errno.ECONNRESET
-        self.way.untaken = not reset and self._witness is not None and not self._witness.taken()
+        self.way.unacknowledged = not reset and self._witness is not None and not self._witness.taken()
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -33,18 +33,22 @@ from hubbubd.upstream.http.streams.event_parser import EventParser, EventTooLong
 from hubbubd.upstream.http.streams.get_stream import STREAMED, hand_over, is_stream
 from hubbubd.upstream.http.streams.read_stream import HttpReadStream
 from hubbubd.upstream.http.streams.write_stream import HttpWriteStream
-from hubbubd.upstream.messages.streams import Lose, TransportStreams
+from hubbubd.upstream.messages.streams import MarkLost, TransportStreams
 
 POSTED: Final = {"content-type": "application/json"}
 
 
 @asynccontextmanager
-async def sse_transport(url: URL, max_bytes: int, client: HttpClient, lose: Lose) -> AsyncGenerator[TransportStreams]:
+async def sse_transport(
+    url: URL, max_bytes: int, client: HttpClient, mark_lost: MarkLost
+) -> AsyncGenerator[TransportStreams]:
     """Open a transport whose stream of events is at `url`. Raises UpstreamError."""
-    transport = HttpWithSse(client, url, max_bytes, lose)
+    transport = HttpWithSse(client, url, max_bytes, mark_lost)
     try:
         await transport.open()
-        yield TransportStreams(read=transport.arrivals, write=transport, receipts=True, why_ended=transport.why_ended)
+        yield TransportStreams(
+            read=transport.arrivals, write=transport, receipts=True, explain_end=transport.explain_end
+        )
     finally:
         with anyio.CancelScope(shield=True):
             await transport.end()
@@ -53,13 +57,13 @@ async def sse_transport(url: URL, max_bytes: int, client: HttpClient, lose: Lose
 class HttpWithSse:
     """An open transport, and its write stream. Messages of more than `max_bytes` are not read."""
 
-    def __init__(self, client: HttpClient, url: URL, max_bytes: int, lose: Lose) -> None:
+    def __init__(self, client: HttpClient, url: URL, max_bytes: int, mark_lost: MarkLost) -> None:
         self.arrivals = HttpReadStream()
         self._client = client
         self._url = url
         self._max_bytes = max_bytes
-        self._posting = MessageDelivery(client, lose, all_vital=True)
-        self._sending = HttpWriteStream(self._post, lose)
+        self._posting = MessageDelivery(client, mark_lost, all_vital=True)
+        self._sending = HttpWriteStream(self._post, mark_lost)
         self._endpoint: URL | None = None
         self._named = anyio.Event()
         self._fault: Fault | None = None
@@ -72,7 +76,7 @@ class HttpWithSse:
             raise UpstreamError(exc.fault) from None
         if answer.status >= 400:
             begun = await answer.beginning(ERROR_BODY_BYTES, ACKNOWLEDGE_LIMIT_S)
-            raise UpstreamError(faults.of_status(answer.status, answer.headers, begun, session=False))
+            raise UpstreamError(faults.fault_from_status(answer.status, answer.headers, begun, session=False))
         if is_redirect(answer) or answer.compressed or not is_stream(answer):
             answer.close()
             raise UpstreamError(_no_stream(self._url, answer))
@@ -94,7 +98,7 @@ class HttpWithSse:
         await self._sending.end()
         await self.arrivals.aclose()
 
-    async def why_ended(self) -> Fault:
+    async def explain_end(self) -> Fault:
         """Return why the stream has ended."""
         return self._fault or await ended()
 

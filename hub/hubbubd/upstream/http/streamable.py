@@ -76,7 +76,7 @@ async def http_transport(
             read=transport.arrivals,
             write=transport,
             receipts=True,
-            why_ended=ended,
+            explain_end=ended,
             ignored_cookie=lambda: client.cookies.ignored,
         )
     finally:
@@ -99,7 +99,7 @@ class StreamableHttp:
         self._ties = ties
         self._openings = openings
         self._posting = MessageDelivery(client, self._lost, all_vital=False)
-        self._sending = HttpWriteStream(self._post, ties.lose)
+        self._sending = HttpWriteStream(self._post, ties.mark_lost)
         self._session: str | None = None
         self._forgotten = False
         self._version: str | None = None
@@ -126,7 +126,7 @@ class StreamableHttp:
 
     def _lost(self, fault: Fault) -> None:
         self._forgotten |= fault.code == FaultCode.SESSION_LOST
-        self._ties.lose(fault)
+        self._ties.mark_lost(fault)
 
     async def aclose(self) -> None:
         """As `streams.WriteStream`."""
@@ -175,7 +175,7 @@ class StreamableHttp:
         if isinstance(message, JSONRPCNotification):
             about = words(Deviation.NOTIFICATION_REFUSED, f"{message.method}, HTTP 404")
             self._ties.note(Deviation.NOTIFICATION_REFUSED, about)
-        self._sending.start(self._ties.doubt())
+        self._sending.start(self._ties.check_session())
 
     async def _request(self, message: JSONRPCRequest, request: HttpRequest) -> None:
         exchange = OUTGOING.get() or OutgoingMessage(awaits_result=True)
@@ -240,8 +240,8 @@ class StreamableHttp:
             await self.arrivals.put(unread, len(data))
             return False
         except BadMessage as bad:
-            if bad.answers and not any(coerce_request_id(each) == request.id for each in bad.answers):
-                raise Unanswered(_misdirected(bad.answers[0], request)) from None
+            if bad.answered_ids and not any(coerce_request_id(each) == request.id for each in bad.answered_ids):
+                raise Unanswered(_misdirected(bad.answered_ids[0], request)) from None
             note = f"Failed to parse the response: {bad}"[: faults.BODY_EXCERPT]
             raise Unanswered(faults.fault("INVALID_RESPONSE", note)) from None
         is_response = isinstance(message, JSONRPCResponse | JSONRPCError)
@@ -298,7 +298,7 @@ class StreamableHttp:
             note = f"the stream broke off, and was refused when it was opened again: {not_opened(answer)}"
             why = faults.fault("CONNECTION_LOST", note, status=answer.status)
             if answer.status == 404:
-                self._sending.start(self._ties.doubt())
+                self._sending.start(self._ties.check_session())
         raise Unanswered(why)
 
 

@@ -41,10 +41,10 @@ class HttpTransports:
         self._loading = anyio.Lock()
 
     def transport(
-        self, config: ServerConfig, inbound: Inbound, patience: PausableDeadlines, hosts: HostRules | None
+        self, config: ServerConfig, inbound: Inbound, deadlines: PausableDeadlines, hosts: HostRules | None
     ) -> Transport:
         """Return the transport to `config.url`; `hosts` limits what is reached."""
-        return partial(self._opened, config, _access(config, inbound, self._vault, patience), hosts)
+        return partial(self._opened, config, _access(config, inbound, self._vault, deadlines), hosts)
 
     @asynccontextmanager
     async def _opened(
@@ -59,7 +59,7 @@ class HttpTransports:
             if config.transport == "http":
                 opened = http_transport(url, limit, client, ties, self._openings)
             else:
-                opened = sse_transport(url, limit, client, ties.lose)
+                opened = sse_transport(url, limit, client, ties.mark_lost)
             async with opened as pipe:
                 yield pipe
 
@@ -80,10 +80,10 @@ class HttpTransports:
         return self._tls
 
 
-def _access(config: ServerConfig, inbound: Inbound, vault: SecretsVault, patience: PausableDeadlines) -> Access | None:
+def _access(config: ServerConfig, inbound: Inbound, vault: SecretsVault, deadlines: PausableDeadlines) -> Access | None:
     """Return the access of a connection; None where the operator configured a token."""
     known = config.oauth is None and any(name.lower() == "authorization" for name in config.headers)
-    return None if known else Access(config, inbound, vault, patience)
+    return None if known else Access(config, inbound, vault, deadlines)
 
 
 def _tls_with(ca: str | None) -> ssl.SSLContext:

@@ -15,7 +15,7 @@ from hubbubd.telemetry import mcp, metrics
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.trace import Attributes, Span, SpanKind, with_place
 from hubbubd.telemetry.tracer import Tracer
-from hubbubd.upstream.messages.exchange import SPAN_SCOPE, SpanScope
+from hubbubd.upstream.messages.exchange import SPAN_SCOPE, OutgoingMessage, SpanScope
 
 CANCELLED = "cancelled"
 """`error.type` of a request whose caller stopped waiting."""
@@ -26,7 +26,7 @@ Send = Callable[[dict[str, Any] | None], Awaitable[dict[str, Any]]]
 
 
 class LinkInstrumentation:
-    """The instrumentation of one connection. `version` is the protocol revision, once negotiated."""
+    """The instrumentation of one connection. `version` is the protocol revision, None until it is negotiated."""
 
     def __init__(self, config: ServerConfig, tracer: Tracer, meter: Meter) -> None:
         self.on = tracer.on or meter.on
@@ -34,10 +34,12 @@ class LinkInstrumentation:
         self._tracer = tracer
         self._meter = meter
         self._transport = config.transport
-        self._always: Attributes = {"hubbub.server": config.name, **_network(config)} if tracer.on else {}
+        self._fixed_attributes: Attributes = (
+            {"hubbub.server": config.name, **_network_attributes(config)} if tracer.on else {}
+        )
 
     @contextmanager
-    def attempt(self) -> Generator[None]:
+    def trace_connect(self) -> Generator[None]:
         """Export the block as the span of an attempt to connect."""
         trace = self._tracer.begin(None, "connect", SpanKind.INTERNAL) if self._tracer.on else None
         if trace is None:
@@ -45,83 +47,92 @@ class LinkInstrumentation:
             return
         span = Span(name="connect", kind=SpanKind.INTERNAL, trace=trace, start=self._tracer.now())
         error: str | None = CANCELLED
-        before = SPAN_SCOPE.set(SpanScope(trace))
+        previous_scope = SPAN_SCOPE.set(SpanScope(trace))
         try:
             yield
             error = None
         except Exception as exc:
-            error = _type_of(exc)
+            error = _error_type(exc)
             raise
         finally:
-            SPAN_SCOPE.reset(before)
-            self._tracer.tell(span, self._tracer.now(), attributes=self._about(), error=error)
+            SPAN_SCOPE.reset(previous_scope)
+            self._tracer.tell(span, self._tracer.now(), attributes=self._connection_attributes(), error=error)
 
-    async def exchange(
+    async def send_instrumented(
         self, method: str, params: dict[str, Any] | None, span: Span | None, send: Send
     ) -> dict[str, Any]:
         """Send a request with its span in `_meta`, and record span and duration. Raises what `send` raises."""
-        span = span or self._span(method, params)
+        span = span or self._begin_span(method, params)
         if self._meter.on:
-            send = self._timed(method, params, send)
-        return await send(params) if span is None else await self._traced(params, span, send)
+            send = self._with_duration(method, params, send)
+        return await send(params) if span is None else await self._send_in_span(params, span, send)
 
-    def _timed(self, method: str, params: dict[str, Any] | None, send: Send) -> Send:
-        async def timed(told: dict[str, Any] | None) -> dict[str, Any]:
-            begun, error = time.perf_counter(), CANCELLED
-            answered: Attributes = {}
+    def _with_duration(self, method: str, params: dict[str, Any] | None, send: Send) -> Send:
+        """Return `send` extended so that the duration of the request is recorded."""
+
+        async def send_timed(sent_params: dict[str, Any] | None) -> dict[str, Any]:
+            started_at = time.perf_counter()
+            error = CANCELLED
+            response_attributes: Attributes = {}
             try:
-                result = await send(told)
+                result = await send(sent_params)
                 error = mcp.TOOL_ERROR if result.get("isError") is True else ""
             except Exception as exc:
-                error = _type_of(exc)
+                error = _error_type(exc)
                 if isinstance(exc, PeerError):
-                    answered["rpc.response.status_code"] = error
+                    response_attributes["rpc.response.status_code"] = error
                 raise
             else:
                 return result
             finally:
-                about = mcp.operation(method, params) | mcp.connection(self._transport, self.version) | answered
+                about = (
+                    mcp.operation(method, params) | mcp.connection(self._transport, self.version) | response_attributes
+                )
                 if error:
                     about["error.type"] = error
-                self._meter.record(metrics.OPERATION, time.perf_counter() - begun, about)
+                self._meter.record(metrics.OPERATION, time.perf_counter() - started_at, about)
 
-        return timed
+        return send_timed
 
-    async def _traced(self, params: dict[str, Any] | None, span: Span, send: Send) -> dict[str, Any]:
-        place = SpanScope(span.trace)
-        before = SPAN_SCOPE.set(place)
+    async def _send_in_span(self, params: dict[str, Any] | None, span: Span, send: Send) -> dict[str, Any]:
+        """Send a request with the span's ids in its `_meta`, and export the span once the request has ended."""
+        scope = SpanScope(span.trace)
+        previous_scope = SPAN_SCOPE.set(scope)
         error: str | None = CANCELLED
         about: Attributes = {}
         try:
             result = await send(with_place(params, span.trace))
             error = mcp.TOOL_ERROR if result.get("isError") is True else None
         except Exception as exc:
-            error = _type_of(exc)
+            error = _error_type(exc)
             if isinstance(exc, PeerError):
                 about["rpc.response.status_code"] = error
             raise
         else:
             return result
         finally:
-            SPAN_SCOPE.reset(before)
+            SPAN_SCOPE.reset(previous_scope)
             if span.trace.own:
-                about = {**self._about(), **_about(place), **about}
+                about = {**self._connection_attributes(), **_outgoing_attributes(scope.outgoing), **about}
                 self._tracer.tell(span, self._tracer.now(), attributes=about, error=error)
 
-    def _span(self, method: str, params: dict[str, Any] | None) -> Span | None:
+    def _begin_span(self, method: str, params: dict[str, Any] | None) -> Span | None:
+        """Begin a span below the one in SPAN_SCOPE; return None when there is no tracing."""
         if not self._tracer.on:
             return None
         name, attributes = mcp.about(method, params)
-        around = SPAN_SCOPE.get()
-        trace = self._tracer.begin(around.trace if around else None, name, SpanKind.CLIENT)
+        outer_scope = SPAN_SCOPE.get()
+        trace = self._tracer.begin(outer_scope.trace if outer_scope else None, name, SpanKind.CLIENT)
         start = self._tracer.now()
         return trace and Span(name=name, kind=SpanKind.CLIENT, trace=trace, start=start, attributes=attributes)
 
-    def _about(self) -> Attributes:
-        return self._always if self.version is None else {**self._always, "mcp.protocol.version": self.version}
+    def _connection_attributes(self) -> Attributes:
+        if self.version is None:
+            return self._fixed_attributes
+        return {**self._fixed_attributes, "mcp.protocol.version": self.version}
 
 
-def _network(config: ServerConfig) -> Attributes:
+def _network_attributes(config: ServerConfig) -> Attributes:
     if config.url is None:
         return {"network.transport": "pipe"}
     network: Attributes = {"network.transport": "tcp", "network.protocol.name": "http"}
@@ -132,16 +143,17 @@ def _network(config: ServerConfig) -> Attributes:
     return network
 
 
-def _about(place: SpanScope) -> Attributes:
-    exchange, known = place.exchange, Attributes()
-    if exchange is not None and exchange.request_id is not None:
-        known["jsonrpc.request.id"] = str(exchange.request_id)
-    if exchange is not None and exchange.session_id is not None:
-        known["mcp.session.id"] = mcp.text(exchange.session_id)
-    return known
+def _outgoing_attributes(outgoing: OutgoingMessage | None) -> Attributes:
+    attributes: Attributes = {}
+    if outgoing is not None and outgoing.request_id is not None:
+        attributes["jsonrpc.request.id"] = str(outgoing.request_id)
+    if outgoing is not None and outgoing.session_id is not None:
+        attributes["mcp.session.id"] = mcp.text(outgoing.session_id)
+    return attributes
 
 
-def _type_of(exc: Exception) -> str:
+def _error_type(exc: Exception) -> str:
+    """Return the value of the attribute `error.type`."""
     if isinstance(exc, PeerError):
         return str(exc.code)
     return exc.fault.code if isinstance(exc, UpstreamError) else type(exc).__name__

@@ -19,7 +19,7 @@ from hubbubd.upstream.deadlines import PausableDeadlines
 from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.links.instrumentation import LinkInstrumentation
 from hubbubd.upstream.links.server_requests import ServerRequests
-from hubbubd.upstream.links.session_loss import SessionLossDetector, is_doubtful, may_go_again
+from hubbubd.upstream.links.session_loss import SessionLossDetector, may_be_retried, may_concern_session
 from hubbubd.upstream.messages.dispatcher import Dispatcher, OnAcknowledged, OnProgress
 from hubbubd.upstream.messages.exchange import (
     CALL,
@@ -53,9 +53,9 @@ log = structlog.get_logger(__name__)
 
 
 class ServerLink:
-    """Implements `ports.Link`. `hold` keeps the connection until `close` is called.
+    """Implements `ports.Link`. `hold_open` keeps the connection until `close` is called.
 
-    The SDK's contexts are entered and left in `hold` alone, so that their failures do not reach the users of the link.
+    The SDK's contexts are entered and left in `hold_open` alone: their failures do not reach the users of the link.
     """
 
     def __init__(
@@ -63,64 +63,65 @@ class ServerLink:
         config: ServerConfig,
         inbound: Inbound,
         transport: Transport,
-        patience: PausableDeadlines,
+        deadlines: PausableDeadlines,
         instrumentation: LinkInstrumentation,
     ) -> None:
         self._config = config
         self._inbound = inbound
         self._transport = transport
-        self._patience = patience
+        self._deadlines = deadlines
         self._instrumentation = instrumentation
-        self._reception = ServerRequests(config, inbound, lambda: self._revision)
-        self._noting = ResultNotes(inbound.note)
-        self._pipe: TransportStreams | None = None
-        self._wire: Dispatcher | None = None
+        self._server_requests = ServerRequests(config, inbound, lambda: self._revision)
+        self._result_notes = ResultNotes(inbound.note)
+        self._streams: TransportStreams | None = None
+        self._dispatcher: Dispatcher | None = None
         self._hello: Hello | None = None
         self.log_level: str | None = None
         self._revision: Revision | None = None
-        self._session = SessionLossDetector()
-        self._listing = anyio.Lock()
+        self._session_loss = SessionLossDetector()
+        self._tool_listing = anyio.Lock()
         self._tools_listed = False
         self._fault: Fault | None = None
         self._ready = anyio.Event()
         self._lost = anyio.Event()
-        self._holding = anyio.CancelScope(shield=True)
-        self._receiving = anyio.CancelScope()
+        self._hold_scope = anyio.CancelScope(shield=True)
+        self._receive_scope = anyio.CancelScope()
         self._closing = anyio.Event()
         self._closed = anyio.Event()
 
-    async def hold(self) -> None:
+    async def hold_open(self) -> None:
         """Open the transport and keep it until `close`. Never raises."""
-        CALL.set(None)  # what arrives over this connection does not belong to the context that opened it
+        # What arrives over this connection does not belong to the context that opened it.
+        CALL.set(None)
         OUTGOING.set(None)
         SPAN_SCOPE.set(None)
         try:
-            with self._holding:
+            with self._hold_scope:
                 async with (
-                    self._transport(LinkCallbacks(self._lose, self._doubt, self._inbound.note)) as pipe,
+                    self._transport(LinkCallbacks(self._mark_lost, self._check_session, self._inbound.note)) as streams,
                     anyio.create_task_group() as tasks,
                 ):
-                    self._pipe = pipe
-                    self._wire = Dispatcher(
-                        pipe.read,
-                        pipe.write,
-                        receipts=pipe.receipts,
-                        serve=self._reception.serve,
-                        notice=self._on_notification,
+                    self._streams = streams
+                    self._dispatcher = Dispatcher(
+                        streams.read,
+                        streams.write,
+                        receipts=streams.receipts,
+                        serve=self._server_requests.serve,
+                        on_notification=self._on_notification,
                         note=self._inbound.note,
-                        unusable=self._on_unusable,
-                        pace=ServerRateLimit(
+                        on_unusable=self._on_unusable,
+                        rate_limit=ServerRateLimit(
                             self._config.max_messages_per_s, self._config.max_bytes_per_s, self._inbound.on_throttled
                         ),
                     )
-                    await tasks.start(self._receive, self._wire, pipe)
+                    await tasks.start(self._receive, self._dispatcher, streams)
                     self._ready.set()
                     await self._closing.wait()
                     tasks.cancel_scope.cancel()
         except Exception as exc:  # noqa: BLE001 - whatever a transport raises is why the connection ended
-            self._lose(faults.of_exception(exc))
+            self._mark_lost(faults.fault_from_exception(exc))
         finally:
-            self._reception.close()
+            self._server_requests.close()
             self._closed.set()
 
     async def connect(self, hint: Era | None) -> None:
@@ -128,23 +129,27 @@ class ServerLink:
         await self._ready.wait()
         if self._fault is not None:
             raise UpstreamError(self._fault)
-        assert self._pipe is not None
+        assert self._streams is not None
         negotiation = Negotiation(
-            config=self._config, ask=self._ask, hint=hint, limit=self._patience.limit, aside=self._pipe.aside
+            config=self._config,
+            ask=self._send_for_negotiation,
+            hint=hint,
+            limit=self._deadlines.limit,
+            side_output=self._streams.side_output,
         )
         hello, self._revision = await negotiation.run()
-        self._noting.introduced(negotiation.found)
+        self._result_notes.introduced(negotiation.found)
         self._instrumentation.version = hello.protocol_version
         if hello.era is Era.HANDSHAKE:
             await self.notify("notifications/initialized", None)
-        self._hello = replace(hello, pid=self._pipe.pid)
+        self._hello = replace(hello, pid=self._streams.pid)
 
     async def close(self) -> None:
         """End the connection and wait until all of it is gone."""
         self._closing.set()
         if not self._ready.is_set():
-            self._holding.cancel()
-        self._lose(faults.fault("CONNECTION_LOST", "it was closed"))
+            self._hold_scope.cancel()
+        self._mark_lost(faults.fault("CONNECTION_LOST", "it was closed"))
         with anyio.CancelScope(shield=True):
             await self._closed.wait()
 
@@ -156,30 +161,33 @@ class ServerLink:
 
     def stderr_tail(self) -> tuple[str, ...]:
         """As `ports.Link`."""
-        return self._pipe.stderr_tail() if self._pipe is not None else ()
+        return self._streams.stderr_tail() if self._streams is not None else ()
 
     def stray_tail(self) -> tuple[str, ...]:
         """Return the last lines on the stdout of a stdio server that are no messages; empty for others."""
-        return self._pipe.stray_tail() if self._pipe is not None else ()
+        return self._streams.stray_tail() if self._streams is not None else ()
 
     def hint(self) -> str | None:
         """As `ports.Link`."""
-        return self._wire.unasked if self._wire is not None else None
+        return self._dispatcher.unexpected_response if self._dispatcher is not None else None
 
-    async def _receive(self, wire: Dispatcher, pipe: TransportStreams, *, task_status: TaskStatus[None]) -> None:
-        with self._receiving:
-            await wire.run(task_status=task_status)
+    async def _receive(
+        self, dispatcher: Dispatcher, streams: TransportStreams, *, task_status: TaskStatus[None]
+    ) -> None:
+        with self._receive_scope:
+            await dispatcher.run(task_status=task_status)
         if self._fault is None:
-            self._lose(await pipe.why_ended())
+            self._mark_lost(await streams.explain_end())
 
-    def _lose(self, fault: Fault) -> None:
+    def _mark_lost(self, fault: Fault) -> None:
+        """Note why the connection ended, and fail what waits for it; only the first reason counts."""
         if self._fault is None:
-            if fault.code == FaultCode.SESSION_LOST and self._pipe is not None and self._pipe.ignored_cookie():
+            if fault.code == FaultCode.SESSION_LOST and self._streams is not None and self._streams.ignored_cookie():
                 self._inbound.note(Deviation.COOKIE_IGNORED, words(Deviation.COOKIE_IGNORED), lasting=True)
             self._fault = fault
             self._lost.set()
             self._ready.set()
-            self._receiving.cancel()  # fails the requests that wait for a response
+            self._receive_scope.cancel()  # fails the requests that wait for a response
 
     @property
     def hello(self) -> Hello:
@@ -198,35 +206,40 @@ class ServerLink:
     ) -> dict[str, Any]:
         """As `ports.Link`."""
         if span is None and not self._instrumentation.on:
-            return await self._request(method, params, call_id, on_progress)
-        return await self._instrumentation.exchange(
-            method, params, span, lambda told: self._request(method, told, call_id, on_progress)
+            return await self._send_checked(method, params, call_id, on_progress)
+        return await self._instrumentation.send_instrumented(
+            method, params, span, lambda sent_params: self._send_checked(method, sent_params, call_id, on_progress)
         )
 
-    async def _request(
+    async def _send_checked(
         self, method: str, params: dict[str, Any] | None, call_id: str | None, on_progress: OnProgress | None
     ) -> dict[str, Any]:
+        """Send a request that the revision has, and check its result.
+
+        When the server refuses a tool's headers, the tools are listed again, and the call is sent once more.
+        """
         revision = self._revision
         assert revision is not None, "connected"
         if method == "initialize":
             raise faults.error("METHOD_NOT_IN_REVISION", "the hub itself makes the handshake", method=method)
         if is_of_another_revision(revision.version, method):
             raise faults.error("METHOD_NOT_IN_REVISION", f"{revision.version} has no {method}", method=method)
-        mirrored = method == "tools/call" and self._mirrors_arguments(revision)
-        if mirrored:
-            await self._learn_tools()
+        needs_tool_headers = method == "tools/call" and self._needs_tool_headers(revision)
+        if needs_tool_headers:
+            await self._learn_tool_headers()
+        leveled_params = self._with_log_level(params)
         try:
-            result = await self._send(method, *revision.stamp(method, self._leveled(params)), call_id, on_progress)
+            result = await self._send(method, *revision.stamp(method, leveled_params), call_id, on_progress)
         except PeerError as refusal:
-            if not mirrored or refusal.code != HEADER_MISMATCH:
+            if not needs_tool_headers or refusal.code != HEADER_MISMATCH:
                 raise
             self._tools_listed = False
-            await self._learn_tools()
-            result = await self._send(method, *revision.stamp(method, self._leveled(params)), call_id, on_progress)
-        await self._accept(revision, method, params, result)
+            await self._learn_tool_headers()
+            result = await self._send(method, *revision.stamp(method, leveled_params), call_id, on_progress)
+        await self._check_result(revision, method, params, result)
         return result
 
-    def _leveled(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _with_log_level(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
         """Return the params with the level of log messages, if one is asked for and they name none."""
         if self.log_level is None:
             return params
@@ -235,8 +248,8 @@ class ServerLink:
     async def notify(self, method: str, params: dict[str, Any] | None) -> None:
         """As `ports.Link`."""
         assert self._revision is not None, "connected"
-        if self._wire is not None:
-            await self._wire.notify(method, *self._revision.stamp(method, params))
+        if self._dispatcher is not None:
+            await self._dispatcher.notify(method, *self._revision.stamp(method, params))
 
     async def listen(self, notifications: dict[str, Any], on_acknowledged: OnAcknowledged) -> None:
         """As `ports.Link`."""
@@ -256,44 +269,46 @@ class ServerLink:
         method = "ping" if self._revision.era is Era.HANDSHAKE else "server/discover"
         await self._probe("tools/list" if by_list else method)
 
-    async def _probe(self, method: str, beside: Exception | None = None) -> None:
+    async def _probe(self, method: str, other_refusal: Exception | None = None) -> None:
         assert self._revision is not None, "connected"
         try:
             # Not cancellable: any answer counts, so there is nothing to cancel at the server.
             await self._send(method, *self._revision.stamp(method, None), cancellable=False, patient=False)
         except (PeerError, UpstreamError) as exc:
-            if method == "ping" and self._has_session and self._session.is_over(exc, beside, self._under_way()):
-                note = f"it refuses {'calls and pings' if beside else 'pings, which it answered before'}: {exc}"
+            pending_ids = self._dispatcher.pending_ids if self._dispatcher is not None else ()
+            has_session = method == "ping" and self._has_session
+            if has_session and self._session_loss.is_over(exc, other_refusal, pending_ids):
+                note = f"it refuses {'calls and pings' if other_refusal else 'pings, which it answered before'}: {exc}"
                 lost = faults.fault("SESSION_LOST", note[: faults.BODY_EXCERPT])
-                self._lose(lost)
+                self._mark_lost(lost)
                 raise UpstreamError(lost) from None
             if isinstance(exc, PeerError):
                 return
-            if not faults.is_sign_of_life(exc.fault) or self._session.may_be_over(exc):
+            if not faults.is_sign_of_life(exc.fault) or self._session_loss.may_be_over(exc):
                 raise
             if exc.fault.code != FaultCode.AUTHENTICATION_FAILED:
                 self._inbound.note(Deviation.PING_ANSWERED_ODDLY, words(Deviation.PING_ANSWERED_ODDLY))
 
-    async def _doubt(self, beside: Exception | None = None) -> None:
-        """Probe, for a moment: if the session is over, the connection is lost with that.
+    async def _check_session(self, other_refusal: Exception | None = None) -> None:
+        """Ping the server, for REASON_LIMIT_S at most. If its session is over, this marks the connection as lost.
 
-        `beside` is how another request was refused just now.
+        `other_refusal` is how another request was refused just now.
         """
         with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
-            await self._probe("ping", beside)
+            await self._probe("ping", other_refusal)
 
     @property
     def _has_session(self) -> bool:
         """Whether the server may forget what it knows of this connection, and say so in its responses."""
         handshake = self._revision is not None and self._revision.era is Era.HANDSHAKE
-        return handshake and self._pipe is not None and self._pipe.receipts and self._hello is not None
+        return handshake and self._streams is not None and self._streams.receipts and self._hello is not None
 
-    def _under_way(self) -> tuple[int | str, ...]:
-        return self._wire.under_way if self._wire is not None else ()
-
-    async def _ask(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
-        return await self._instrumentation.exchange(
-            method, params, None, lambda told: self._send(method, told, headers, cancellable=False)
+    async def _send_for_negotiation(
+        self, method: str, params: dict[str, Any] | None, headers: dict[str, str]
+    ) -> dict[str, Any]:
+        """As `negotiation.Ask`."""
+        return await self._instrumentation.send_instrumented(
+            method, params, None, lambda sent_params: self._send(method, sent_params, headers, cancellable=False)
         )
 
     async def _send(
@@ -308,13 +323,13 @@ class ServerLink:
         patient: bool = True,
         on_acknowledged: OnAcknowledged | None = None,
     ) -> dict[str, Any]:
-        assert self._wire is not None, "connected"
-        exchange = OutgoingMessage(awaits_result=True, patient=patient, method=method)
-        if (place := SPAN_SCOPE.get()) is not None:
-            place.exchange = exchange
-        call_before, exchange_before = CALL.set(call_id), OUTGOING.set(exchange)
+        assert self._dispatcher is not None, "connected"
+        outgoing = OutgoingMessage(awaits_result=True, patient=patient, method=method)
+        if (scope := SPAN_SCOPE.get()) is not None:
+            scope.outgoing = outgoing
+        call_before, outgoing_before = CALL.set(call_id), OUTGOING.set(outgoing)
         try:
-            result = await self._wire.request(
+            result = await self._dispatcher.request(
                 method,
                 params,
                 headers=headers,
@@ -322,7 +337,7 @@ class ServerLink:
                 on_progress=on_progress,
                 on_acknowledged=on_acknowledged,
             )
-            self._session.answered(method)
+            self._session_loss.note_result(method)
             return result
         except MCPError as exc:
             failure = PeerError(exc.error.code, exc.error.message, exc.error.data)
@@ -330,75 +345,79 @@ class ServerLink:
             failure = exc
         finally:
             CALL.reset(call_before)
-            OUTGOING.reset(exchange_before)
-        raise await self._explained(failure, exchange, method)
+            OUTGOING.reset(outgoing_before)
+        raise await self._explain_failure(failure, outgoing, method)
 
-    async def _explained(
-        self, failure: PeerError | ConnectionClosed | UnusableResponse, exchange: OutgoingMessage, method: str
+    async def _explain_failure(
+        self, failure: PeerError | ConnectionClosed | UnusableResponse, outgoing: OutgoingMessage, method: str
     ) -> PeerError | UpstreamError:
-        if self._has_session and is_doubtful(failure, exchange):
-            self._session.refused(exchange.request_id)
+        """Return the error of a failed request; if the session may be the reason, it is checked first."""
+        if self._has_session and may_concern_session(failure, outgoing):
+            self._session_loss.note_refusal(outgoing.request_id)
             if method != "ping":
-                await self._doubt(UpstreamError(exchange.fault) if exchange.fault is not None else failure)
+                await self._check_session(UpstreamError(outgoing.fault) if outgoing.fault is not None else failure)
                 lost = self._fault is not None and self._fault.code == FaultCode.SESSION_LOST
-                if lost and self._fault is not None and may_go_again(exchange):
-                    return self._failed(self._fault, method, gone=False)
-        if exchange.fault is not None:
-            fault = exchange.fault
-            if not exchange.sent:
+                if lost and self._fault is not None and may_be_retried(outgoing):
+                    return self._request_error(self._fault, method, is_unreachable=False)
+        if outgoing.fault is not None:
+            fault = outgoing.fault
+            if not outgoing.sent:
                 fault = replace(fault, details={**fault.details, "sent": False})
-            return self._failed(fault, method, gone=fault.category in _UNREACHABLE)
+            return self._request_error(fault, method, is_unreachable=fault.category in _UNREACHABLE)
         match failure:
             case PeerError():
                 return failure
             case UnusableResponse():
-                unusable = faults.fault("INVALID_RESPONSE", str(failure)[: faults.BODY_EXCERPT])
-                return self._failed(unusable, method, gone=False)
+                fault = faults.fault("INVALID_RESPONSE", str(failure)[: faults.BODY_EXCERPT])
+                return self._request_error(fault, method, is_unreachable=False)
             case ConnectionClosed():
                 with anyio.move_on_after(REASON_LIMIT_S):
                     await self._lost.wait()
-                why = self._fault or faults.fault("CONNECTION_LOST")
-                return self._failed(why, method, gone=True)
+                fault = self._fault or faults.fault("CONNECTION_LOST")
+                return self._request_error(fault, method, is_unreachable=True)
 
-    def _failed(self, fault: Fault, method: str, *, gone: bool) -> UpstreamError:
+    def _request_error(self, fault: Fault, method: str, *, is_unreachable: bool) -> UpstreamError:
+        """Return the error of a request. When the server is unreachable, an open connection counts as lost."""
         details = {**fault.details, "method": method}
-        if gone and self._hello is not None and fault.code != FaultCode.CONNECTION_LOST:
+        if is_unreachable and self._hello is not None and fault.code != FaultCode.CONNECTION_LOST:
             return faults.error("CONNECTION_LOST", fault.message, **{"cause": fault.code, **details})
         return UpstreamError(replace(fault, details=details))
 
-    def _mirrors_arguments(self, revision: Revision) -> TypeGuard[StatelessRevision]:
+    def _needs_tool_headers(self, revision: Revision) -> TypeGuard[StatelessRevision]:
+        """Return whether arguments of tools are repeated as headers: by revision and transport."""
         return isinstance(revision, StatelessRevision) and self._config.transport == "http"
 
-    async def _learn_tools(self) -> None:
+    async def _learn_tool_headers(self) -> None:
         """List the tools once per connection, to learn which arguments must be repeated as headers."""
         if self._tools_listed:
             return
-        async with self._listing:
-            cursor: str | None = None
-            for _ in range(0 if self._tools_listed else MAX_TOOL_PAGES):
-                try:
-                    page = await self.request("tools/list", {"cursor": cursor} if cursor else None)
-                except PeerError:
-                    break
-                cursor = page.get("nextCursor")
-                if not cursor:
-                    break
-            self._tools_listed = True
+        async with self._tool_listing:
+            if not self._tools_listed:  # another call may have listed them while this one waited for the lock
+                cursor: str | None = None
+                for _ in range(MAX_TOOL_PAGES):
+                    try:
+                        page = await self.request("tools/list", {"cursor": cursor} if cursor else None)
+                    except PeerError:
+                        break
+                    cursor = page.get("nextCursor")
+                    if not cursor:
+                        break
+                self._tools_listed = True
         await anyio.lowlevel.checkpoint_if_cancelled()  # a call that was cancelled meanwhile is not sent
 
-    async def _accept(
+    async def _check_result(
         self, revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
     ) -> None:
-        found = self._noting.begin(method, params)
+        found = self._result_notes.begin(method, params)
         try:
             for _ in check_result(revision, method, params, result, found):
                 await turn()
         except Mismatch as exc:
             raise faults.error("INVALID_RESPONSE", str(exc), method=method) from None
-        if method == "tools/list" and self._mirrors_arguments(revision):
+        if method == "tools/list" and self._needs_tool_headers(revision):
             for _ in absorb_tools(revision, result, (params or {}).get("cursor") or None, found):
                 await turn()
-        self._noting.end(method, result, found)
+        self._result_notes.end(method, result, found)
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
         # Progress needs no validation: the dispatcher has parsed what matters.
@@ -408,15 +427,18 @@ class ServerLink:
             except KeyError:
                 pass  # of an extension or another revision: left to the runtime
             except Mismatch:
-                if not self._is_mended(self._revision.version, method, params):
+                if not self._repair_notification(self._revision.version, method, params):
                     log.debug("malformed notification dropped", server=self._config.name, method=method)
                     return
                 self._inbound.note(Deviation.NOTIFICATION_MENDED, words(Deviation.NOTIFICATION_MENDED, method))
         self._inbound.on_notification(method, params, call_id)
 
     @staticmethod
-    def _is_mended(version: str, method: str, params: dict[str, Any]) -> bool:
-        """Mend a notification: of a log message the level and the data, of any other an empty list for an object."""
+    def _repair_notification(version: str, method: str, params: dict[str, Any]) -> bool:
+        """Repair a notification in place, and return whether it is valid now.
+
+        A log message gets a valid level and data; `_meta` becomes an object.
+        """
         if method == "notifications/message":
             supply_log(params)
         params["_meta"] = params.get("_meta") or {}
@@ -427,10 +449,11 @@ class ServerLink:
         return True
 
     def _on_unusable(self, problem: Exception, in_a_row: int) -> None:
+        """Log a message that cannot be used; after MAX_UNUSABLE in a row, give up the connection."""
         first = str(problem).partition("\n")[0]  # further lines repeat what was sent
         log.debug("invalid message received", server=self._config.name, problem=first)
         if in_a_row >= MAX_UNUSABLE:
             last = str(problem).partition(":")[0]
-            self._lose(
+            self._mark_lost(
                 faults.fault("INVALID_RESPONSE", f"{in_a_row} messages in a row could not be read, the last: {last}")
             )

@@ -56,8 +56,8 @@ class LinkOpener:
     origins: Mapping[str, PurePath]
     variables: Sequence[str] = ()
     permit: Permit | None = None
-    _over_http: "HttpTransports | None" = None
-    _importing: anyio.Lock = field(default_factory=anyio.Lock)
+    _http_transports: "HttpTransports | None" = None
+    _import_lock: anyio.Lock = field(default_factory=anyio.Lock)
     _downloading: set[str] = field(default_factory=set[str])
     """Names of servers whose last start took too long, most likely since it had to download."""
 
@@ -65,63 +65,66 @@ class LinkOpener:
     async def link(
         self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
     ) -> AsyncGenerator[McpLink]:
-        """As `ports.Connector.open`. References are resolved here, anew for each connection."""
+        """As `ports.Connector.open`. References are resolved here, for each connection again."""
         resolved = config
         if confinement is not None or refers(config):  # looks at files, in a thread
             origin = None if confinement is not None else self.origins.get(config.name)
-            resolved = await to_thread.run_sync(_resolved, config, confinement, origin)
+            resolved = await to_thread.run_sync(_resolve_config, config, confinement, origin)
         if resolved.transport == "stdio":
             shared = {name: SecretStr(os.environ[name]) for name in self.variables if name in os.environ}
             resolved = resolved.model_copy(update={"env": shared | resolved.env})
-            inbound.note("tilde", _of_shells(resolved))
+            inbound.note("tilde", _shell_syntax_note(resolved))
         REDACTION.learn(config.name, resolved.known_secrets(), whole=True)
-        older = resolved.model_copy(update={"transport": "sse"}) if resolved.transport == "http" else None
-        budget = _Budget(self._limit_s(config))
+        sse_config = resolved.model_copy(update={"transport": "sse"}) if resolved.transport == "http" else None
+        budget = _TimeBudget(self._connect_limit_s(config))
         async with AsyncExitStack() as opened:
             try:
-                link = await opened.enter_async_context(self._link(resolved, inbound, era, confinement, budget))
+                link = await opened.enter_async_context(self._connect_link(resolved, inbound, era, confinement, budget))
             except UpstreamError as refused:
-                if older is None or not _may_be_older(refused.fault) or not budget.left_s:
+                if sse_config is None or not _may_need_sse(refused.fault) or not budget.remaining_s:
                     raise
                 try:
-                    link = await opened.enter_async_context(self._link(older, inbound, era, confinement, budget))
+                    link = await opened.enter_async_context(
+                        self._connect_link(sse_config, inbound, era, confinement, budget)
+                    )
                 except UpstreamError:
                     raise refused from None
                 inbound.note(Deviation.OLDER_TRANSPORT, words(Deviation.OLDER_TRANSPORT))
             yield link
 
-    def _limit_s(self, config: ServerConfig) -> float:
+    def _connect_limit_s(self, config: ServerConfig) -> float:
         """Return the seconds that all attempts to connect may take together."""
-        if config.name in self._downloading:  # begun anew each time, a download would never end
+        if config.name in self._downloading:  # a download that is cut off begins again, and so might never end
             return max(config.connect_timeout_s, DOWNLOAD_S)
         return config.connect_timeout_s
 
     @asynccontextmanager
-    async def _link(
+    async def _connect_link(
         self,
         config: ServerConfig,
         inbound: Inbound,
         era: Era | None,
         confinement: Confinement | None,
-        budget: "_Budget",
+        budget: "_TimeBudget",
     ) -> AsyncGenerator[McpLink]:
-        patience = PausableDeadlines()
+        """Connect by the transport of the configuration, for the block."""
+        deadlines = PausableDeadlines()
         hosts = confinement.hosts_for(config) if confinement is not None else None
-        transport = await self._transport(config, inbound, patience, hosts)
+        transport = await self._choose_transport(config, inbound, deadlines, hosts)
         instrumentation = LinkInstrumentation(config, self.tracer, self.meter)
-        link = ServerLink(config, inbound, transport, patience, instrumentation)
+        link = ServerLink(config, inbound, transport, deadlines, instrumentation)
         outcome: BaseException | None = None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(link.hold)
+            tasks.start_soon(link.hold_open)
             try:
-                with instrumentation.attempt():
-                    with patience.limit(budget.left_s) as limit:
+                with instrumentation.trace_connect():
+                    with deadlines.limit(budget.remaining_s) as limit:
                         try:
                             await link.connect(era)
                         finally:
-                            budget.left_s = patience.left(limit)
+                            budget.remaining_s = deadlines.remaining_s(limit)
                     if limit.cancelled_caught:
-                        raise self._too_slow(config, link, budget.whole_s)
+                        raise self._timeout_error(config, link, budget.total_s)
                 self._downloading.discard(config.name)
                 yield link
             except BaseException as exc:  # noqa: BLE001 - raised below: the group would wrap it
@@ -131,17 +134,18 @@ class LinkOpener:
         if outcome is not None:
             raise outcome
 
-    async def _transport(
-        self, config: ServerConfig, inbound: Inbound, patience: PausableDeadlines, hosts: HostRules | None
+    async def _choose_transport(
+        self, config: ServerConfig, inbound: Inbound, deadlines: PausableDeadlines, hosts: HostRules | None
     ) -> Transport:
         if config.transport == "stdio":
-            return lambda _: _stdio(config, inbound.on_stderr, self.permit)
-        async with self._importing:
-            if self._over_http is None:
-                self._over_http = (await to_thread.run_sync(_http))(self.vault, self.permit)
-        return self._over_http.transport(config, inbound, patience, hosts)
+            return lambda _: _open_stdio(config, inbound.on_stderr, self.permit)
+        async with self._import_lock:
+            if self._http_transports is None:
+                self._http_transports = (await to_thread.run_sync(_import_http_transports))(self.vault, self.permit)
+        return self._http_transports.transport(config, inbound, deadlines, hosts)
 
-    def _too_slow(self, config: ServerConfig, link: ServerLink, waited_s: float) -> UpstreamError:
+    def _timeout_error(self, config: ServerConfig, link: ServerLink, waited_s: float) -> UpstreamError:
+        """Return the error of a connection that took too long; the next start of a downloader gets more time."""
         hint = None
         if config.command is not None and PurePath(config.command).stem in _DOWNLOADERS:
             self._downloading.add(config.name)
@@ -154,14 +158,14 @@ class LinkOpener:
         return faults.error("CONNECTION_TIMEOUT", note, elapsed_s=waited_s, stderr=stderr, hint=hint)
 
 
-class _Budget:
+class _TimeBudget:
     """The seconds that attempts to connect have together; the time in which a person is asked does not count."""
 
-    def __init__(self, whole_s: float) -> None:
-        self.whole_s = self.left_s = whole_s
+    def __init__(self, total_s: float) -> None:
+        self.total_s = self.remaining_s = total_s
 
 
-def _of_shells(config: ServerConfig) -> str | None:
+def _shell_syntax_note(config: ServerConfig) -> str | None:
     """Return a note on what only a shell would replace, if there is any."""
     values = (*config.args, *(value.get_secret_value() for value in config.env.values()))
     if not any(value.startswith("~/") for value in values):
@@ -169,12 +173,13 @@ def _of_shells(config: ServerConfig) -> str | None:
     return "it is started with `~/` in its args or env, which only a shell replaces: write ${HOME}/"
 
 
-def _may_be_older(refused: Fault) -> bool:
+def _may_need_sse(refused: Fault) -> bool:
     """Return whether a server may only have HTTP with SSE (2025-11-25, basic/transports, backwards compatibility)."""
     return refused.code == FaultCode.HTTP_ERROR and refused.details.get("status") in NOT_STREAMABLE
 
 
-def _resolved(config: ServerConfig, confinement: Confinement | None, origin: PurePath | None) -> ServerConfig:
+def _resolve_config(config: ServerConfig, confinement: Confinement | None, origin: PurePath | None) -> ServerConfig:
+    """Return the configuration with its references replaced; `origin` is the file that errors name."""
     where = f"{origin}: " if origin is not None else ""
     try:
         if confinement is not None:
@@ -188,7 +193,7 @@ def _resolved(config: ServerConfig, confinement: Confinement | None, origin: Pur
         raise faults.error("CONFIG_INVALID", f"{where}{exc}") from None
 
 
-def _http() -> "type[HttpTransports]":
+def _import_http_transports() -> "type[HttpTransports]":
     """Import what opens links over HTTP, in a thread: it takes long, and a hub may have no such servers."""
     from hubbubd.upstream.http import HttpTransports  # lazy: imports aiohttp
 
@@ -197,21 +202,24 @@ def _http() -> "type[HttpTransports]":
 
 
 @asynccontextmanager
-async def _stdio(config: ServerConfig, on_stderr: OnLine, permit: Permit | None) -> AsyncGenerator[TransportStreams]:
+async def _open_stdio(
+    config: ServerConfig, on_stderr: OnLine, permit: Permit | None
+) -> AsyncGenerator[TransportStreams]:
     async with stdio_transport(config, on_stderr) as streams:
         yield TransportStreams(
             read=streams.read,
             write=streams.write if permit is None else PermittedStream(streams.write, permit),
             receipts=False,
-            why_ended=partial(_why_ended, streams),
+            explain_end=partial(_explain_end, streams),
             pid=streams.pid,
             stderr_tail=streams.stderr_tail,
             stray_tail=streams.stray_tail,
-            aside=streams.fold,
+            side_output=streams.fold,
         )
 
 
-async def _why_ended(streams: StdioStreams) -> Fault:
+async def _explain_end(streams: StdioStreams) -> Fault:
+    """As `TransportStreams.explain_end`."""
     if streams.fault is not None:
         return streams.fault
     stderr = list(streams.stderr_tail())

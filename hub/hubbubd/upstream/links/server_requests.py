@@ -50,13 +50,13 @@ class ServerRequests:
         self._inbound = inbound
         self._revision = revision
         self._unsettled: set[OutgoingMessage] = set()
-        self._open = 0
+        self._open_requests = 0
 
     async def serve(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
         """Return the result for the server. Raises MCPError for an error answer; any other exception becomes -32603."""
-        if self._open >= MAX_OPEN_REQUESTS:
+        if self._open_requests >= MAX_OPEN_REQUESTS:
             raise MCPError(INTERNAL_ERROR, f"more than {MAX_OPEN_REQUESTS} requests are open")
-        self._open += 1
+        self._open_requests += 1
         try:
             return await self._serve(method, params, withdrawn)
         except MCPError:
@@ -65,7 +65,7 @@ class ServerRequests:
             log.exception("server request failed: internal error", server=self._config.name, method=method)
             raise MCPError(INTERNAL_ERROR, "Internal error") from exc
         finally:
-            self._open -= 1
+            self._open_requests -= 1
 
     def close(self) -> None:
         """Settle all answers under way as not delivered: the connection is gone."""
@@ -73,56 +73,59 @@ class ServerRequests:
             answer.settle("the connection closed before the answer was taken")
 
     async def _serve(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
-        await self._check(method, params)
+        await self._check_request(method, params)
         if method == "ping":
             return {}
+        scope = SPAN_SCOPE.get()
         request = InboundRequest(
             method=method,
             params=dict(params or {}),
             call_id=CALL.get(),
-            trace=of_params(params or {}) or (place.trace if (place := SPAN_SCOPE.get()) else None),
+            trace=of_params(params or {}) or (scope.trace if scope is not None else None),
             withdrawn=withdrawn.is_set,
         )
         try:
             reply = await self._inbound.on_request(request)
         except ReplyError as refusal:
-            self._follow(refusal.sent)
+            self._track_answer(refusal.sent)
             raise MCPError(refusal.code, refusal.message, refusal.data) from None
-        self._follow(reply.sent)
+        self._track_answer(reply.sent)
         return reply.result
 
-    def _follow(self, sent: Callable[[str | None], None] | None) -> None:
+    def _track_answer(self, sent: Callable[[str | None], None] | None) -> None:
+        """Call `sent` once the answer to the request being served was handed over, or cannot be."""
         # No await from here to the write, so the transport finds this exchange in the context.
         answer = OutgoingMessage(awaits_result=False)
 
-        def settled(reason: str | None) -> None:
+        def report_outcome(reason: str | None) -> None:
             self._unsettled.discard(answer)
             if sent is not None:
                 sent(reason)
 
-        answer.on_settled = settled
+        answer.on_settled = report_outcome
         self._unsettled.add(answer)
         OUTGOING.set(answer)
 
-    async def _check(self, method: str, params: Mapping[str, Any] | None) -> None:
+    async def _check_request(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Raise MCPError for a request that revision or configuration do not allow, or with invalid params."""
         revision = self._revision()
         version = revision.version if revision is not None else TASKS_REVISION
         try:
             if method in _TASK_PARAMS:
                 if not self._config.receiver_tasks or version != TASKS_REVISION:
                     raise _method_not_found(method)
-                shape = partial(_TASK_PARAMS[method].model_validate, by_name=False)
-            elif (revision is not None and revision.era is Era.STATELESS) or not self._is_declared(method):
+                validate = partial(_TASK_PARAMS[method].model_validate, by_name=False)
+            elif (revision is not None and revision.era is Era.STATELESS) or not self._is_method_declared(method):
                 raise _method_not_found(method)
             else:
-                shape = partial(tables.parse_server_request, method, self._known(method, version))
-            await self._validate(shape, cast("dict[str, Any]", params or {}))
+                validate = partial(tables.parse_server_request, method, self._defining_revision(method, version))
+            await self._validate_params(validate, cast("dict[str, Any]", params or {}))
         except KeyError:
             raise _method_not_found(method) from None
         except Mismatch as exc:
             raise MCPError(INVALID_PARAMS, f"Invalid params: {exc}") from None
 
-    def _known(self, method: str, version: str) -> str:
+    def _defining_revision(self, method: str, version: str) -> str:
         """Return the revision whose form a request has: a later one, if this one does not have the method.
 
         A server may ask what the hub declared, though it chose a revision from before that (elicitation: 2025-06-18).
@@ -132,21 +135,20 @@ class ServerRequests:
         self._inbound.note(Deviation.ASKED_BEFORE_ITS_TIME, words(Deviation.ASKED_BEFORE_ITS_TIME, method))
         return TASKS_REVISION
 
-    async def _validate(self, shape: Callable[[dict[str, Any]], object], params: dict[str, Any]) -> None:
+    async def _validate_params(self, validate: Callable[[dict[str, Any]], object], params: dict[str, Any]) -> None:
         """Validate params, in which an empty list may stand for an empty object. Raises Mismatch, KeyError."""
         try:
-            for _ in check(shape, params):
+            for _ in check(validate, params):
                 await turn()
         except Mismatch:
-            why, found = (
-                validation_error(shape, params) if weight(params, MENDABLE) < MENDABLE else None,
-                ResultFindings(),
-            )
-            if why is None or not Repairer(shape, members=False).mend(params, why, found):
+            if weight(params, MENDABLE) >= MENDABLE:
+                raise
+            why = validation_error(validate, params)
+            if why is None or not Repairer(validate, members=False).mend(params, why, ResultFindings()):
                 raise
             self._inbound.note(Deviation.EMPTY_LIST, words(Deviation.EMPTY_LIST))
 
-    def _is_declared(self, method: str) -> bool:
+    def _is_method_declared(self, method: str) -> bool:
         return {
             "elicitation/create": self._config.elicitation,
             "sampling/createMessage": self._config.sampling,

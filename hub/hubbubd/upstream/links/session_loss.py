@@ -27,55 +27,58 @@ class SessionLossDetector:
 
     def __init__(self) -> None:
         self._pings_work = False
-        self._refused_from: int | None = None
-        self._refused_at = 0.0
+        self._first_refused_id: int | None = None
+        self._first_refused_at = 0.0
 
-    def answered(self, method: str) -> None:
+    def note_result(self, method: str) -> None:
         """Note a result: the session is alive."""
         self._pings_work = self._pings_work or method == "ping"
-        self._refused_from = None
+        self._first_refused_id = None
 
-    def refused(self, request_id: int | None) -> None:
+    def note_refusal(self, request_id: int | None) -> None:
         """Note a refusal that may be about the session."""
-        if self._refused_from is None:
-            self._refused_from = request_id
-            self._refused_at = anyio.current_time()
+        if self._first_refused_id is None:
+            self._first_refused_id = request_id
+            self._first_refused_at = anyio.current_time()
 
-    def is_over(self, ping: Exception, beside: Exception | None, under_way: Iterable[int | str]) -> bool:
+    def is_over(self, ping: Exception, other_refusal: Exception | None, pending_ids: Iterable[int | str]) -> bool:
         """Return whether a refused ping shows that the session is over.
 
-        `beside` is how another request was refused just before. Pings that never worked tell only by refusing in the
-        same words. A refusal with 500 and above may be of a gateway, and passes: it tells only beside another one.
-        What has been `under_way` since before all refusals is served, so the session is not over for a while.
+        `other_refusal` is how another request was refused just before. If pings never worked, a refused one counts only
+        when its text is that of the other refusal. A status of 500 and above may be a gateway's, and temporary: it
+        counts only beside another refusal. A request that was sent before the first refusal and is still pending is
+        being served, so the session is not over, for UNDER_WAY_S.
         """
-        if not _is_refused(ping) or not (self._pings_work or (beside and _words(ping) == _words(beside))):
+        if not _is_refused(ping):
             return False
-        if beside is None and _status(ping) >= 500:
+        if not self._pings_work and (other_refusal is None or _refusal_text(ping) != _refusal_text(other_refusal)):
             return False
-        first = self._refused_from or 0
-        served = any(isinstance(each, int) and each < first for each in under_way)
-        return not served or anyio.current_time() - self._refused_at > UNDER_WAY_S
+        if other_refusal is None and _http_status(ping) >= 500:
+            return False
+        first_refused = self._first_refused_id or 0
+        is_served = any(isinstance(each, int) and each < first_refused for each in pending_ids)
+        return not is_served or anyio.current_time() - self._first_refused_at > UNDER_WAY_S
 
     def may_be_over(self, ping: Exception) -> bool:
         """Return whether a refused ping, if it is not the only one, shows that the session is over."""
         return self._pings_work and _is_refused(ping)
 
 
-def is_doubtful(failure: Exception, exchange: OutgoingMessage) -> bool:
-    """Return whether a refusal may be about the session. An error with a status may be if it names no request."""
+def may_concern_session(failure: Exception, outgoing: OutgoingMessage) -> bool:
+    """Return whether a refusal may be about the session, and not about the request."""
     if isinstance(failure, PeerError):
-        unnamed = exchange.status >= 400 and exchange.names_no_request
-        return unnamed or failure.code not in ABOUT_REQUEST
-    return exchange.fault is not None and exchange.fault.code == FaultCode.HTTP_ERROR
+        is_error_without_id = outgoing.status >= 400 and outgoing.names_no_request
+        return is_error_without_id or failure.code not in ABOUT_REQUEST
+    return outgoing.fault is not None and outgoing.fault.code == FaultCode.HTTP_ERROR
 
 
-def may_go_again(exchange: OutgoingMessage) -> bool:
-    """Return whether a request that was refused as all others are can go to another session.
+def may_be_retried(outgoing: OutgoingMessage) -> bool:
+    """Return whether a request that was refused because its session is over can be sent in another session.
 
-    One that was refused by its status was not carried out. An error in a response with 200, or a broken server, says
-    less: then only requests that are idempotent go again.
+    One that was refused by its status was not carried out. After any other refusal this is not certain: then only
+    idempotent requests are sent again.
     """
-    return 400 <= exchange.status < 500 or exchange.method in REPEATABLE
+    return 400 <= outgoing.status < 500 or outgoing.method in REPEATABLE
 
 
 def _is_refused(ping: Exception) -> bool:
@@ -84,12 +87,14 @@ def _is_refused(ping: Exception) -> bool:
     return isinstance(ping, UpstreamError) and ping.fault.code == FaultCode.HTTP_ERROR
 
 
-def _words(failure: Exception) -> tuple[object, ...]:
+def _refusal_text(failure: Exception) -> tuple[object, ...]:
+    """Return what two refusals for the same reason have in common."""
     if isinstance(failure, PeerError):
         return failure.code, failure.message
     assert isinstance(failure, UpstreamError)
     return failure.fault.message, failure.fault.details.get("body")
 
 
-def _status(failure: Exception) -> int:
+def _http_status(failure: Exception) -> int:
+    """Return the HTTP status of a failure; 0 without one."""
     return failure.fault.details.get("status", 0) if isinstance(failure, UpstreamError) else 0

@@ -44,12 +44,12 @@ MAX_BATCH: Final = 100
 class BadMessage(Exception):
     """An item of a read stream in place of a message that cannot be used.
 
-    `answers` are the ids of the requests that it answers, as far as they could be read.
+    `answered_ids` are the ids of the requests that it answers, as far as they could be read.
     """
 
-    def __init__(self, problem: str, *answers: int | str) -> None:
+    def __init__(self, problem: str, *answered_ids: int | str) -> None:
         super().__init__(problem)
-        self.answers = answers
+        self.answered_ids = answered_ids
 
 
 class NotJson(BadMessage):
@@ -61,11 +61,11 @@ class NotJsonRpc(NotJson):
 
 
 class NotParsed(BadMessage):
-    """A notification or request too large to be parsed. `asked` is the id, if it is a request."""
+    """A notification or request too large to be parsed. `request_id` is None for a notification."""
 
-    def __init__(self, problem: str, asked: int | str | None) -> None:
+    def __init__(self, problem: str, request_id: int | str | None) -> None:
         super().__init__(problem)
-        self.asked = asked
+        self.request_id = request_id
 
 
 class ReceivedError(ErrorData):
@@ -77,7 +77,7 @@ class Oversized:
     """A line that was skipped: its length in bytes, the id of the request it answers, and the head of a request."""
 
     size: int
-    answers: int | str | None = None
+    answered_id: int | str | None = None
     head: RequestHead | None = None
 
 
@@ -91,37 +91,37 @@ class LineSplitter:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffer = bytearray()
-        self._scanned = 0
-        self._skipped = 0
+        self._scanned_bytes = 0
+        self._skipped_bytes = 0
         self._head = self._tail = b""
-        self.ready = False
-        """Whether `take` may return a line; False is certain."""
+        self.may_have_line = False
+        """Whether `take_line` may return a line; if False, it returns None."""
 
     def __len__(self) -> int:
         return len(self._buffer)
 
     @property
-    def skipping(self) -> bool:
+    def is_skipping(self) -> bool:
         """Whether the current line is too long already."""
-        return self._skipped > 0
+        return self._skipped_bytes > 0
 
     def feed(self, chunk: bytes) -> None:
         """Add a chunk."""
         self._buffer += chunk
-        self.ready = self.ready or b"\n" in chunk
-        if not self.ready:
-            self._skip_what_is_too_long()
+        self.may_have_line = self.may_have_line or b"\n" in chunk
+        if not self.may_have_line:
+            self._skip_overlong_line()
 
-    def take(self) -> bytes | bytearray | Oversized | None:
+    def take_line(self) -> bytes | bytearray | Oversized | None:
         """Return the next line without its newline; None when it is not complete."""
-        end = self._buffer.find(b"\n", self._scanned)
+        end = self._buffer.find(b"\n", self._scanned_bytes)
         if end < 0:
-            self.ready = False
-            self._skip_what_is_too_long()
-            self._scanned = len(self._buffer)
+            self.may_have_line = False
+            self._skip_overlong_line()
+            self._scanned_bytes = len(self._buffer)
             return None
-        size = self._skipped + end
-        if self._skipped or size > self._limit:
+        size = self._skipped_bytes + end
+        if self._skipped_bytes or size > self._limit:
             head = self._head or self._buffer[: min(EDGE, end)]
             tail = (self._tail + self._buffer[max(end - EDGE, 0) : end])[-EDGE:]
             line = Oversized(size, response_id(head, tail), request_head(head, tail))
@@ -132,24 +132,24 @@ class LineSplitter:
             line = bytes(memoryview(self._buffer)[:end])
         if not isinstance(line, bytearray):
             del self._buffer[: end + 1]
-        self._scanned = self._skipped = 0
+        self._scanned_bytes = self._skipped_bytes = 0
         self._head = self._tail = b""
         return line
 
-    def _skip_what_is_too_long(self) -> None:
-        if self._skipped or len(self._buffer) > self._most():
+    def _skip_overlong_line(self) -> None:
+        if self._skipped_bytes or len(self._buffer) > self._max_line_bytes():
             self._head = self._head or bytes(self._buffer[:EDGE])
             self._tail = (self._tail + self._buffer[-EDGE:])[-EDGE:]
-            self._skipped += len(self._buffer)
+            self._skipped_bytes += len(self._buffer)
             self._buffer.clear()
-            self._scanned = 0
+            self._scanned_bytes = 0
 
-    def _most(self) -> int:
-        """Return how long the current line may become: what will not be parsed need not be buffered."""
+    def _max_line_bytes(self) -> int:
+        """Return how long the current line may become. A request that will not be parsed is not buffered whole."""
         if len(self._buffer) <= MAX_ASKED_BYTES:
             return self._limit
-        asked = request_head(self._buffer[:EDGE], b"")
-        return self._limit if asked is None else min(self._limit, _most_read(asked))
+        head = request_head(self._buffer[:EDGE], b"")
+        return self._limit if head is None else min(self._limit, _max_parsed_bytes(head))
 
 
 def parse_message(data: bytes | bytearray | str) -> JSONRPCMessage:
@@ -158,48 +158,51 @@ def parse_message(data: bytes | bytearray | str) -> JSONRPCMessage:
     Raises BadMessage, NotJson, and NotParsed for a notification or request that is too large.
     """
     if len(data) > SHORT:
-        _refuse_unread(_encoded(data))
+        _require_parseable(_as_bytes(data))
     try:
         value = loads(data)
     except ValueError as exc:
-        raw = _encoded(data)
-        answers = response_id(raw[: EDGE + len(_BOM)].removeprefix(_BOM), raw[-EDGE:])
-        raise NotJson(f"not JSON: {_why(raw, exc)}", *(() if answers is None else (answers,))) from None
+        raw = _as_bytes(data)
+        problem = f"not JSON: {_explain_not_json(raw, exc)}"
+        answered_id = response_id(raw[: EDGE + len(_BOM)].removeprefix(_BOM), raw[-EDGE:])
+        raise (NotJson(problem) if answered_id is None else NotJson(problem, answered_id)) from None
     return message_from_json(value)
 
 
-def _encoded(data: bytes | bytearray | str) -> bytes | bytearray:
+def _as_bytes(data: bytes | bytearray | str) -> bytes | bytearray:
     return data.encode(errors="replace") if isinstance(data, str) else data
 
 
-def _refuse_unread(data: bytes | bytearray) -> None:
-    """Raise NotParsed for what is too large. Results may have any length, as the hub has asked for them."""
-    asked = request_head(data[:EDGE], data[-EDGE:])
-    if asked is None:
+def _require_parseable(data: bytes | bytearray) -> None:
+    """Raise NotParsed for a notification or request that is too large. Results, which the hub asked for, may be."""
+    head = request_head(data[:EDGE], data[-EDGE:])
+    if head is None:
         return
-    if len(data) > (most := _most_read(asked)):
-        raise _unread(asked, len(data), most)
+    max_bytes = _max_parsed_bytes(head)
+    if len(data) > max_bytes:
+        raise _too_large_error(head, len(data), max_bytes)
     if values(data, MAX_VALUES) > MAX_VALUES:
-        raise NotParsed(f"{asked.method!r} with more than {MAX_VALUES} values; so many are not read", asked.request_id)
+        raise NotParsed(f"{head.method!r} with more than {MAX_VALUES} values; so many are not read", head.request_id)
 
 
 def oversized_error(line: Oversized, limit: int) -> BadMessage:
     """Return the error in place of a skipped line; `limit` is that of any message, in bytes."""
     if line.head is not None:
-        return _unread(line.head, line.size, min(limit, _most_read(line.head)))
-    answers = () if line.answers is None else (line.answers,)
-    return BadMessage(f"a message of {line.size} bytes; max_message_bytes is {limit}", *answers)
+        return _too_large_error(line.head, line.size, min(limit, _max_parsed_bytes(line.head)))
+    answered_ids = () if line.answered_id is None else (line.answered_id,)
+    return BadMessage(f"a message of {line.size} bytes; max_message_bytes is {limit}", *answered_ids)
 
 
-def _unread(asked: RequestHead, size: int, most: int) -> NotParsed:
-    return NotParsed(f"{asked.method!r} of {size} bytes; at most {most} are read", asked.request_id)
+def _too_large_error(head: RequestHead, size: int, max_bytes: int) -> NotParsed:
+    return NotParsed(f"{head.method!r} of {size} bytes; at most {max_bytes} are read", head.request_id)
 
 
-def _most_read(asked: RequestHead) -> int:
-    return sys.maxsize if asked.method in _LONG else MAX_ASKED_BYTES
+def _max_parsed_bytes(head: RequestHead) -> int:
+    return sys.maxsize if head.method in _LONG else MAX_ASKED_BYTES
 
 
-def _why(raw: bytes | bytearray, exc: ValueError) -> str:
+def _explain_not_json(raw: bytes | bytearray, exc: ValueError) -> str:
+    """Return why the data is no JSON; `exc` is the parser's error."""
     if raw.startswith(_BOM):
         return "it begins with a byte order mark"
     try:
@@ -219,11 +222,11 @@ def message_from_json(value: Any) -> JSONRPCMessage:
     the time of validating against all four.
     """
     if isinstance(value, list):
-        raise BadMessage("an array of messages, which MCP does not have", *_all_answered(cast("list[Any]", value)))
+        raise BadMessage("an array of messages, which MCP does not have", *_answered_ids(cast("list[Any]", value)))
     if not isinstance(value, dict):
         raise NotJsonRpc("not a JSON object")
     fields = cast("dict[str, Any]", value)
-    _straighten(fields)
+    _normalize_envelope(fields)
     try:
         if "method" in fields:
             if fields.get("id") is None:
@@ -236,37 +239,42 @@ def message_from_json(value: Any) -> JSONRPCMessage:
         return JSONRPCResponse.model_validate(fields)
     except ValidationError as exc:
         # A result or an error alone is no response: structured logs have members of these names.
-        responds = fields.get("id") is not None and not fields.keys().isdisjoint(("result", "error"))
-        if "jsonrpc" not in fields and not responds:
+        is_response = fields.get("id") is not None and not fields.keys().isdisjoint(("result", "error"))
+        if "jsonrpc" not in fields and not is_response:
             raise NotJsonRpc("an object that is no JSON-RPC message") from None
-        raise BadMessage(f"not a JSON-RPC message: {problems(exc)}", *_all_answered([fields])) from None
+        raise BadMessage(f"not a JSON-RPC message: {problems(exc)}", *_answered_ids([fields])) from None
 
 
-def _straighten(fields: dict[str, Any]) -> None:
-    """Read an id of 5.0 as 5, an empty list as an empty object, and an error in any form as one in its own words."""
+def _normalize_envelope(fields: dict[str, Any]) -> None:
+    """Normalize what servers write in other ways, in place.
+
+    An id of 5.0 becomes 5, an empty list of params or as a result an empty object. An error without `id`, `code` or
+    `message` gets them; the message is then the error as JSON.
+    """
     for name in ("params", "result"):
         if fields.get(name) == []:
             fields[name] = {}
-    named = fields.get("id")
-    if named.__class__ is float and cast("float", named).is_integer():
-        fields["id"] = bounds.whole(named, -bounds.LARGEST_WHOLE)
+    message_id = fields.get("id")
+    if message_id.__class__ is float and cast("float", message_id).is_integer():
+        fields["id"] = bounds.whole(message_id, -bounds.LARGEST_WHOLE)
     error: Any = fields.get("error")
     if error is None or "method" in fields:
         return
     fields.setdefault("id", None)
-    said = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": error}
-    code, message = bounds.whole(said.get("code"), -bounds.LARGEST_WHOLE), said.get("message")
+    details = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": error}
+    code, message = bounds.whole(details.get("code"), -bounds.LARGEST_WHOLE), details.get("message")
     if code is None or not isinstance(message, str):
         text = message if isinstance(message, str) else dumps(cast("object", error)).decode()
-        fields["error"] = {**said, "code": INTERNAL_ERROR if code is None else code, "message": text}
+        fields["error"] = {**details, "code": INTERNAL_ERROR if code is None else code, "message": text}
 
 
-def _all_answered(values: list[Any]) -> Iterator[int | str]:
+def _answered_ids(values: list[Any]) -> Iterator[int | str]:
+    """Yield the ids of the responses among the values."""
     for value in values[:MAX_BATCH]:
         if isinstance(value, dict) and "method" not in value:
-            named = cast("dict[str, Any]", value).get("id")
-            if isinstance(named, int | str) and not isinstance(named, bool):
-                yield named
+            message_id = cast("dict[str, Any]", value).get("id")
+            if isinstance(message_id, int | str) and not isinstance(message_id, bool):
+                yield message_id
 
 
 def serialize(message: JSONRPCMessage) -> bytes:
@@ -278,8 +286,3 @@ def serialize(message: JSONRPCMessage) -> bytes:
     if isinstance(message, JSONRPCError):
         fields["error"] = message.error.model_dump(mode="json", exclude_unset=True)
     return dumps(fields)
-
-
-def serialize_line(message: JSONRPCMessage) -> bytes:
-    """Serialize a message as one line. Raises TypeError as `serialize`."""
-    return serialize(message) + b"\n"

@@ -65,8 +65,8 @@ class Serve(Protocol):
 class Dispatcher:
     """Requests, answers and notifications over the streams of one transport.
 
-    Notifications are handled in order on the receive path, without a task: `notice` and the progress callbacks must not
-    block. `unusable` is called with each item that is no message, and how many came in a row.
+    Notifications are handled in order on the receive path, without a task: `on_notification` and the progress callbacks
+    must not block. `on_unusable` is called with each item that is no message, and how many came in a row.
     """
 
     def __init__(
@@ -76,45 +76,47 @@ class Dispatcher:
         *,
         receipts: bool,
         serve: Serve,
-        notice: Callable[[str, dict[str, Any], str | None], None],
-        unusable: Callable[[Exception, int], None],
+        on_notification: Callable[[str, dict[str, Any], str | None], None],
+        on_unusable: Callable[[Exception, int], None],
         note: Callable[[str, str | None], None],
-        pace: ServerRateLimit,
+        rate_limit: ServerRateLimit,
     ) -> None:
-        self.unasked: str | None = None
-        """What a response said that answers no request, if there was one."""
+        self.unexpected_response: str | None = None
+        """A sentence about the last response that answered no request, if there was one."""
         self._note = note
-        self._in_order = not receipts
-        self._outlet = ReceiptStream(write, receipts)
-        self._inlet = _Inlet(
+        self._is_stdio = not receipts
+        self._write_stream = ReceiptStream(write, receipts)
+        self._receive_stream = _ReceiveStream(
             inner=read,
-            has_room=self._outlet.has_room,
-            refuse=self._outlet.refuse,
+            wait_for_capacity=self._write_stream.wait_for_capacity,
+            refuse=self._write_stream.refuse,
             settle=self._settle,
-            repeats=self._repeats,
-            end=self._end,
-            pace=pace,
+            is_duplicate=self._is_duplicate,
+            end=self._fail_pending,
+            rate_limit=rate_limit,
         )
         self._serve = serve
-        self._notice = notice
-        self._unusable = unusable
+        self._pass_on_notification = on_notification
+        self._on_unusable = on_unusable
         self._ids = count(1)
-        self._newest = 0
-        self._waiting: dict[RequestId, asyncio.Future[Outcome]] = {}
-        self._progress: dict[str, tuple[OnProgress, str | None]] = {}
+        self._last_id = 0
+        self._pending: dict[RequestId, asyncio.Future[Outcome]] = {}
+        self._progress_callbacks: dict[str, tuple[OnProgress, str | None]] = {}
         self._subscriptions: dict[RequestId, OnAcknowledged] = {}
         self._serving: dict[tuple[RequestId, str | None], JSONRPCRequest] = {}
         self._ended = False
         self._dispatcher = JSONRPCDispatcher[TransportContext](
-            self._inlet, self._outlet, on_stream_exception=self._on_stream_exception
+            self._receive_stream, self._write_stream, on_stream_exception=self._on_stream_exception
         )
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Receive until the stream ends; requests that still wait then raise ConnectionClosed."""
         try:
-            await self._dispatcher.run(self._on_request, _consumed, self._on_notification, task_status=task_status)
+            await self._dispatcher.run(
+                self._on_request, _ignore_notification, self._on_notification, task_status=task_status
+            )
         finally:
-            self._end()
+            self._fail_pending()
 
     async def request(
         self,
@@ -131,18 +133,18 @@ class Dispatcher:
         With `on_acknowledged` the request is a subscription, which the server may end by cancelling it. Raises MCPError
         (the server's own error), ConnectionClosed and UnusableResponse.
         """
-        request_id = self._newest = next(self._ids)
+        request_id = self._last_id = next(self._ids)
         if on_acknowledged is not None:
             self._subscriptions[request_id] = on_acknowledged
         token = f"hub-{request_id}"
         if on_progress is not None:
-            given = params or {}
-            params = {**given, "_meta": {**(given.get("_meta") or {}), "progressToken": token}}
-            self._progress[token] = (on_progress, CALL.get())
+            params = params or {}
+            params = {**params, "_meta": {**(params.get("_meta") or {}), "progressToken": token}}
+            self._progress_callbacks[token] = (on_progress, CALL.get())
         try:
-            outcome = await self._exchange(request_id, method, params, headers, cancellable)
+            outcome = await self._send_and_wait(request_id, method, params, headers, cancellable)
         finally:
-            self._progress.pop(token, None)
+            self._progress_callbacks.pop(token, None)
             self._subscriptions.pop(request_id, None)
         match outcome:
             case None:
@@ -154,18 +156,19 @@ class Dispatcher:
             case _:
                 return outcome
 
-    async def _exchange(
+    async def _send_and_wait(
         self, request_id: int, method: str, params: dict[str, Any] | None, headers: dict[str, str], cancellable: bool
     ) -> Outcome:
+        """Send a request and wait for its response; tell the server of a cancellation if `cancellable`."""
         if self._ended:
             return None
         fields = {"params": params} if params else {}  # an explicit null is not JSON-RPC
         message = JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method, **fields)
-        if (exchange := OUTGOING.get()) is not None:
-            exchange.request_id = request_id
-        response = self._waiting[request_id] = asyncio.get_running_loop().create_future()
+        if (outgoing := OUTGOING.get()) is not None:
+            outgoing.request_id = request_id
+        response = self._pending[request_id] = asyncio.get_running_loop().create_future()
         try:
-            await self._outlet.send(
+            await self._write_stream.send(
                 SessionMessage(message, ClientMessageMetadata(headers=headers) if headers else None)
             )
             return await response
@@ -179,22 +182,21 @@ class Dispatcher:
                     await self._dispatcher.notify("notifications/cancelled", reason)
             raise
         finally:
-            del self._waiting[request_id]
+            del self._pending[request_id]
 
     @property
-    def under_way(self) -> tuple[RequestId, ...]:
+    def pending_ids(self) -> tuple[RequestId, ...]:
         """The ids of the requests that wait for their response; they count up."""
-        return tuple(self._waiting)
+        return tuple(self._pending)
 
     def _settle(self, message: JSONRPCResponse | JSONRPCError) -> bool:
         """Pass a response to its request; return False for a late one, or one that answers nothing."""
-        named = self._only_request() if message.id is None else coerce_request_id(message.id)
-        response = self._waiting.get(named) if named is not None else None
+        response_id = self._only_pending_id() if message.id is None else coerce_request_id(message.id)
+        response = self._pending.get(response_id) if response_id is not None else None
         if response is None or response.done():
-            if message.id is None or not self._is_late(coerce_request_id(message.id)):
-                self.unasked = (
-                    f"it answered id {'null' if message.id is None else str(message.id)[:50]}, which nobody asked"
-                )
+            if message.id is None or not self._was_sent(coerce_request_id(message.id)):
+                answered_id = "null" if message.id is None else str(message.id)[:50]
+                self.unexpected_response = f"it answered id {answered_id}, which nobody asked"
                 self._note(Deviation.RESPONSE_UNASKED, words(Deviation.RESPONSE_UNASKED, str(message.id)[:50]))
             return False
         if message.id is None:
@@ -202,17 +204,18 @@ class Dispatcher:
         response.set_result(message.result if isinstance(message, JSONRPCResponse) else message.error)
         return True
 
-    def _only_request(self) -> RequestId | None:
-        """Return the request that an error without an id is about: over stdio, if one alone is under way."""
-        return next(iter(self._waiting)) if self._in_order and len(self._waiting) == 1 else None
+    def _only_pending_id(self) -> RequestId | None:
+        """Return the request that an error without an id is about: over stdio, the only pending one, else None."""
+        return next(iter(self._pending)) if self._is_stdio and len(self._pending) == 1 else None
 
-    def _is_late(self, named: RequestId) -> bool:
-        """Return whether a response is to a request that was sent once."""
-        return isinstance(named, int) and 0 < named <= self._newest
+    def _was_sent(self, response_id: RequestId) -> bool:
+        """Return whether a request with this id was ever sent."""
+        return isinstance(response_id, int) and 0 < response_id <= self._last_id
 
-    def _end(self) -> None:
+    def _fail_pending(self) -> None:
+        """End all requests that wait for a response: none comes any more."""
         self._ended = True
-        for response in self._waiting.values():
+        for response in self._pending.values():
             if not response.done():
                 response.set_result(None)
 
@@ -235,16 +238,16 @@ class Dispatcher:
             if answer is not None and context.cancel_requested.is_set():
                 answer.settle("the server withdrew its request")
 
-    def _repeats(self, request: JSONRPCRequest, call_id: str | None) -> bool:
+    def _is_duplicate(self, request: JSONRPCRequest, call_id: str | None) -> bool:
         """Return whether this request is being served already: a duplicate delivery, to be answered once.
 
-        The same id with other contents is another request, whatever JSON-RPC says about ids.
+        A new request is noted as being served. The same id with other contents is another request, against JSON-RPC.
         """
         key = coerce_request_id(request.id), call_id
-        served = self._serving.setdefault(key, request)
-        if served is request:
+        known = self._serving.setdefault(key, request)
+        if known is request:
             return False
-        if (served.method, served.params) == (request.method, request.params):
+        if (known.method, known.params) == (request.method, request.params):
             return True
         self._serving[key] = request
         return False
@@ -252,79 +255,80 @@ class Dispatcher:
     def _on_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
         received = dict(params or {})
         if method == "notifications/progress":
-            waiting = self._progress.get(str(received.get("progressToken")))
+            registered = self._progress_callbacks.get(str(received.get("progressToken")))
             update = _progress_update(received)
-            if waiting is not None and update is not None:
-                on_progress, call_id = waiting
+            if registered is not None and update is not None:
+                on_progress, call_id = registered
                 on_progress(update)
-                self._notice(method, received, call_id)
+                self._pass_on_notification(method, received, call_id)
                 return True
         if method == "notifications/subscriptions/acknowledged":
-            self._acknowledge(received)
+            self._acknowledge_subscription(received)
             return True
         if method == "notifications/cancelled":  # for a request of the server's own the dispatcher applies it
             self._end_subscription(received)
-        self._notice(method, received, self._inlet.last_call)
+        self._pass_on_notification(method, received, self._receive_stream.last_call)
         return True
 
-    def _acknowledge(self, params: dict[str, Any]) -> None:
-        meta, honoured = params.get("_meta"), params.get("notifications")
-        if isinstance(meta, Mapping) and isinstance(honoured, Mapping):
-            request_id = self._subscription(cast("Mapping[str, Any]", meta).get(SUBSCRIPTION_ID_META_KEY))
+    def _acknowledge_subscription(self, params: dict[str, Any]) -> None:
+        meta, notifications = params.get("_meta"), params.get("notifications")
+        if isinstance(meta, Mapping) and isinstance(notifications, Mapping):
+            request_id = self._open_subscription_id(cast("Mapping[str, Any]", meta).get(SUBSCRIPTION_ID_META_KEY))
             if request_id is not None:
-                self._subscriptions[request_id](dict(cast("Mapping[str, Any]", honoured)))
+                self._subscriptions[request_id](dict(cast("Mapping[str, Any]", notifications)))
 
     def _end_subscription(self, params: dict[str, Any]) -> None:
-        request_id = self._subscription(params.get("requestId"))
-        if request_id is not None and not (response := self._waiting[request_id]).done():
+        request_id = self._open_subscription_id(params.get("requestId"))
+        if request_id is not None and not (response := self._pending[request_id]).done():
             response.set_result(ENDED)
 
-    def _subscription(self, named: Any) -> RequestId | None:
-        """Return the id of an open subscription, if the server names one."""
-        request_id = coerce_request_id(named) if isinstance(named, str | int) else None
-        return request_id if request_id in self._subscriptions and request_id in self._waiting else None
+    def _open_subscription_id(self, response_id: Any) -> RequestId | None:
+        """Return the id that the server names, if it is that of an open subscription; else None."""
+        request_id = coerce_request_id(response_id) if isinstance(response_id, str | int) else None
+        return request_id if request_id in self._subscriptions and request_id in self._pending else None
 
     async def _on_stream_exception(self, exc: Exception) -> None:
-        self._unusable(exc, self._inlet.unusable_run)
+        self._on_unusable(exc, self._receive_stream.unusable_run)
 
 
-async def _consumed(*_: object) -> None:
+async def _ignore_notification(*_: object) -> None:
     """Never called: the intercept handles every notification."""
 
 
 def _progress_update(params: dict[str, Any]) -> ProgressUpdate | None:
+    """Return a notification's progress; None without a valid number."""
     progress, message = bounds.real(params.get("progress")), params.get("message")
     if progress is None:
         return None
     return ProgressUpdate(progress, bounds.real(params.get("total")), message if isinstance(message, str) else None)
 
 
-class _Inlet:
-    """The dispatcher's read stream: passes responses to `settle`, everything else on, and calls `end` at the end.
+class _ReceiveStream:
+    """The read stream of the SDK's dispatcher: responses go to `settle`, all else to the dispatcher.
 
-    A response that cannot be parsed becomes an error for the request it answers; a duplicate request (`repeats`) is
-    dropped. Backpressure: nothing is read while the server does not read the hub's answers. What the hub did not ask
-    for is charged to the server's rate limit.
+    A response that cannot be parsed becomes an error for the request it answers; a duplicate request is dropped.
+    Backpressure: nothing is read while the server does not read the hub's answers. What the hub did not ask for is
+    charged to the server's rate limit. `end` is called at the end of the stream.
     """
 
     def __init__(
         self,
         *,
         inner: ReadStream,
-        has_room: Callable[[], Awaitable[None]],
+        wait_for_capacity: Callable[[], Awaitable[None]],
         refuse: Callable[[NotParsed], Awaitable[None]],
         settle: Callable[[JSONRPCResponse | JSONRPCError], bool],
-        repeats: Callable[[JSONRPCRequest, str | None], bool],
+        is_duplicate: Callable[[JSONRPCRequest, str | None], bool],
         end: Callable[[], None],
-        pace: ServerRateLimit,
+        rate_limit: ServerRateLimit,
     ) -> None:
         self._inner = inner
-        self._has_room = has_room
+        self._wait_for_capacity = wait_for_capacity
         self._refuse = refuse
         self._settle = settle
-        self._repeats = repeats
-        self._end = end
-        self._pace = pace
+        self._is_duplicate = is_duplicate
+        self._fail_pending = end
+        self._rate_limit = rate_limit
         self.unusable_run = 0
 
     @property
@@ -346,30 +350,33 @@ class _Inlet:
 
     async def receive(self) -> SessionMessage | Exception:
         while True:
-            await self._has_room()
+            await self._wait_for_capacity()
             try:
                 item = await self._inner.receive()
             except anyio.EndOfStream:
-                self._end()
+                self._fail_pending()
                 raise
             if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse | JSONRPCError):
                 self.unusable_run = 0
                 if self._settle(item.message):
                     continue
-            elif isinstance(item, BadMessage) and item.answers:
+            elif isinstance(item, BadMessage) and item.answered_ids:
                 problem = ErrorData(code=PARSE_ERROR, message=f"Failed to parse the response: {item}")
-                for answered in item.answers:
+                for answered in item.answered_ids:
                     self._settle(JSONRPCError(jsonrpc="2.0", id=answered, error=problem))
             else:
-                self.unusable_run = self.unusable_run + 1 if isinstance(item, Exception) else 0
                 if isinstance(item, NotParsed):
                     self.unusable_run = 0
                     await self._refuse(item)
-                asked = item.message if isinstance(item, SessionMessage) else None
-                if not isinstance(asked, JSONRPCRequest) or not self._repeats(asked, self.last_call):
-                    await self._pace.charge(self._last_size)
+                elif isinstance(item, Exception):
+                    self.unusable_run += 1
+                else:
+                    self.unusable_run = 0
+                request = item.message if isinstance(item, SessionMessage) else None
+                if not isinstance(request, JSONRPCRequest) or not self._is_duplicate(request, self.last_call):
+                    await self._rate_limit.charge(self._last_size)
                     return item
-            await self._pace.charge(self._last_size)
+            await self._rate_limit.charge(self._last_size)
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -1,4 +1,4 @@
-"""What can be told of a JSON-RPC message from its two ends, without parsing it."""
+"""Reads the envelope of a JSON-RPC message from its two ends, without parsing the message."""
 
 import re
 from dataclasses import dataclass
@@ -28,15 +28,21 @@ class RequestHead:
 
 def response_id(head: bytes | bytearray, tail: bytes | bytearray) -> int | str | None:
     """Return the id of the request that a message with these ends answers; None when they do not tell."""
-    before = _RESPONSE.match(head)
-    named = before and (before[1] or ((after := _AFTER_ID.search(tail)) and after[1]))
-    return loads(named) if named else None
+    response = _RESPONSE.match(head)
+    return None if response is None else _message_id(response[1], tail)
 
 
 def request_head(head: bytes | bytearray, tail: bytes | bytearray) -> RequestHead | None:
-    """Return what a message with these ends asks or notifies of; None for a response, or when they do not tell."""
-    before = _REQUEST.match(head)
-    if before is None or before[2] is None:
+    """Return the head of a request or notification with these ends; None for a response, or when they do not tell."""
+    request = _REQUEST.match(head)
+    if request is None or request[2] is None:
         return None
-    named = before[1] or ((after := _AFTER_ID.search(tail)) and after[1])
-    return RequestHead(before[2].decode(), loads(named) if named else None)
+    return RequestHead(request[2].decode(), _message_id(request[1], tail))
+
+
+def _message_id(encoded: bytes | None, tail: bytes | bytearray) -> int | str | None:
+    """Return the id that was found in a message's head, else the one in its tail; None without any."""
+    if encoded is None:
+        after = _AFTER_ID.search(tail)
+        encoded = after[1] if after is not None else None
+    return None if encoded is None else loads(encoded)

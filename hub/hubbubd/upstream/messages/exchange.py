@@ -26,10 +26,10 @@ class UnusableResponse(Exception):
 class OutgoingMessage:
     """An outgoing message with an outcome: a request, or the answer to a server's request.
 
-    Requests have `method` and `request_id`, over HTTP perhaps a `session_id`, and the `status` of the response; an
-    error with a status perhaps `names_no_request`. `pace` limits how often its stream is reopened. A `patient` request
-    may wait for a person to authorize the hub. `fault` is why its response did not come; if not `sent`, the server
-    cannot have it.
+    Requests have `method` and `request_id`, over HTTP also the `status` of the response and, in a session, a
+    `session_id`. `names_no_request` says that an error response had no id. `pace` limits how often its stream is
+    reopened. A `patient` request may wait for a person to authorize the hub. `fault` is why its response did not come;
+    if not `sent`, the server cannot have it.
     `on_settled` is called once about an answer, with None when it was handed over, else with the reason.
     """
 
@@ -59,10 +59,10 @@ CALL: ContextVar[str | None] = ContextVar("hubbub_call", default=None)
 
 @dataclass(slots=True, eq=False)
 class SpanScope:
-    """The span of a request under way or of a connection attempt; `exchange` is what was sent last."""
+    """The span of a request under way or of a connection attempt; `outgoing` is what was sent last."""
 
     trace: Trace
-    exchange: OutgoingMessage | None = None
+    outgoing: OutgoingMessage | None = None
 
 
 SPAN_SCOPE: ContextVar[SpanScope | None] = ContextVar("hubbub_place", default=None)

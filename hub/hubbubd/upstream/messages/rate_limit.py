@@ -28,17 +28,20 @@ class ServerRateLimit:
         self._flooding = False
 
     async def charge(self, size: int = 0) -> None:
-        """Charge a message of `size` bytes, and pause while there is debt."""
+        """Charge a message of `size` bytes, and pause until its debt is paid."""
         now = anyio.current_time()
         if self._flooding and self._messages.is_full(now) and self._bytes.is_full(now):
             self._flooding = False
-        owed_s, of_bytes_s = self._messages.owe(now), self._bytes.owe(now, size)
-        passed, unit = (self._bytes, "bytes") if of_bytes_s > owed_s else (self._messages, "messages")
-        owed_s = max(owed_s, of_bytes_s)
-        if not owed_s:
+        message_debt_s = self._messages.owe(now)
+        byte_debt_s = self._bytes.owe(now, size)
+        debt_s = max(message_debt_s, byte_debt_s)
+        if not debt_s:
             return
         if not self._flooding:
             self._flooding = True
-            self._on_throttled(passed.rate, unit)
-        if owed_s >= REST_S:
-            await anyio.sleep(owed_s)
+            if byte_debt_s > message_debt_s:
+                self._on_throttled(self._bytes.rate, "bytes")
+            else:
+                self._on_throttled(self._messages.rate, "messages")
+        if debt_s >= REST_S:
+            await anyio.sleep(debt_s)

@@ -26,19 +26,19 @@ class ReceiptStream:
         self._inner = inner
         self._receipts = receipts
         self._unsent = 0
-        self._room = anyio.Event()
+        self._capacity = anyio.Event()
 
-    async def has_room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until fewer than MAX_UNSENT answers wait for the server to read them."""
         while self._unsent >= MAX_UNSENT:
-            await self._room.wait()
+            await self._capacity.wait()
 
-    async def refuse(self, unread: NotParsed) -> None:
-        """Answer a request that was too large to be read."""
-        if unread.asked is not None:
-            refusal = ErrorData(code=INVALID_REQUEST, message=f"Invalid request: {unread}")
+    async def refuse(self, problem: NotParsed) -> None:
+        """Answer a request that was too large to be parsed; a notification gets no answer."""
+        if problem.request_id is not None:
+            refusal = ErrorData(code=INVALID_REQUEST, message=f"Invalid request: {problem}")
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the receive path reports that
-                await self.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=unread.asked, error=refusal)))
+                await self.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=problem.request_id, error=refusal)))
 
     async def send(self, item: SessionMessage, /) -> None:
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
@@ -65,9 +65,9 @@ class ReceiptStream:
             raise
         finally:
             self._unsent -= 1
-            if self._unsent == MAX_UNSENT - 1:
-                self._room.set()
-                self._room = anyio.Event()
+            if self._unsent == MAX_UNSENT - 1:  # wake all who wait, and let the next ones wait for the next time
+                self._capacity.set()
+                self._capacity = anyio.Event()
         if answer is not None and not self._receipts:
             answer.settle(None)
 

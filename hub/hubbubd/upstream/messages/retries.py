@@ -39,7 +39,7 @@ REPEATABLE: Final = frozenset(
 class ReopenBackoff:
     """Exponential backoff between openings of a stream, whatever `retry` the server names.
 
-    It doubles each time the stream is wanted again too early, and resets when it is not.
+    It doubles each time the stream ends before its pause is over, and resets when it lasts longer.
     """
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class ReopenBackoff:
     async def wait(self) -> None:
         """Wait until the stream may be opened."""
         if self._opened_at is not None:
-            early_s = self._opened_at + self._pause_s - anyio.current_time()
-            if early_s > 0:
+            remaining_s = self._opened_at + self._pause_s - anyio.current_time()
+            if remaining_s > 0:
                 self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
-                await anyio.sleep(early_s)
+                await anyio.sleep(remaining_s)
             else:
                 self._pause_s = FIRST_PAUSE_S
         self._opened_at = anyio.current_time()
@@ -61,19 +61,19 @@ class ReopenBackoff:
 class SendProgress:
     """Progress of a request: what decides whether a retry is safe.
 
-    `connected` says that a new connection was made for it, `begun` that sending it was begun, `left` that all of it was
-    handed to the system, and `untaken` that the system at the other end acknowledged none of it.
+    `connected` says that a new connection was made for it, `started` that sending it was started, `handed_over` that
+    all of it was handed to the system, and `unacknowledged` that the system at the other end acknowledged none of it.
     """
 
     def __init__(self) -> None:
-        self.connected = self.begun = self.left = self.untaken = False
+        self.connected = self.started = self.handed_over = self.unacknowledged = False
 
-    def may_go_again(self, method: str) -> bool:
+    def may_be_retried(self, method: str) -> bool:
         """Return whether the failed request may be retried.
 
-        A request that did not leave whole, or was not taken, cannot have been executed: it met the end of an idle
-        connection. One that was taken, over a reused connection that was closed without a response, may have been, so
-        only idempotent methods are retried. All others are sent at most once.
+        A request that was not handed over whole, or not acknowledged, cannot have been executed: its connection had
+        been idle and was closed. One that was acknowledged, over a reused connection that was closed without a
+        response, may have been, so only idempotent methods are retried. All others are sent at most once.
         """
-        unsent = self.begun and not self.left
-        return unsent or self.untaken or (not self.connected and method in REPEATABLE)
+        was_cut = self.started and not self.handed_over
+        return was_cut or self.unacknowledged or (not self.connected and method in REPEATABLE)

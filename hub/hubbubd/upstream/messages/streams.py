@@ -32,23 +32,19 @@ class WriteStream(Protocol):
     async def aclose(self) -> None: ...
 
 
-def _no_lines() -> tuple[str, ...]:
-    return ()
-
-
 class SideOutput(Protocol):
-    """What a server writes beside its messages while it is asked what it speaks (`negotiation.Negotiation`)."""
+    """What a server writes beside its messages while its revision is probed (`negotiation.Negotiation`)."""
 
     def hold(self) -> None:
-        """Hold it back from now on: the probe is sent."""
+        """Hold lines back from now on: the probe is sent."""
         ...
 
     def release(self) -> None:
-        """Pass it on as it is, from now on, and what is held back."""
+        """Pass on the lines that are held back, and all later ones."""
         ...
 
     def fold(self) -> None:
-        """Pass it on as it is from now on, but in one line what is held back about the probe, which was refused."""
+        """As `release`, but the lines about the probe become one line: the server refused the probe and connected."""
         ...
 
 
@@ -69,35 +65,36 @@ class NoSideOutput:
 class TransportStreams:
     """The streams of an open transport.
 
-    With `receipts` the transport itself reports, through the exchange, whether an answer was delivered. `why_ended` is
-    called after the read stream has ended. `ignored_cookie` says whether the server set a cookie that does not go back.
+    With `receipts` the transport itself reports, through the `OutgoingMessage`, whether an answer was delivered.
+    `explain_end` is called after the read stream has ended. `ignored_cookie` says whether the server set a cookie that
+    does not go back.
     """
 
     read: ReadStream
     write: WriteStream
     receipts: bool
-    why_ended: Callable[[], Awaitable[Fault]]
+    explain_end: Callable[[], Awaitable[Fault]]
     pid: int | None = None
-    stderr_tail: Callable[[], tuple[str, ...]] = _no_lines
+    stderr_tail: Callable[[], tuple[str, ...]] = tuple
     ignored_cookie: Callable[[], bool] = bool
-    stray_tail: Callable[[], tuple[str, ...]] = _no_lines
-    aside: SideOutput = field(default_factory=NoSideOutput)
+    stray_tail: Callable[[], tuple[str, ...]] = tuple
+    side_output: SideOutput = field(default_factory=NoSideOutput)
 
 
-Lose = Callable[[Fault], None]
-"""Tells a link that its connection is lost; the first reason counts."""
+MarkLost = Callable[[Fault], None]
+"""Marks a link as lost; the first reason counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkCallbacks:
     """What a transport may do to its link.
 
-    `doubt` asks the server for a sign of life, and returns once it came or did not; the link is lost if the server's
-    session is over. `note` takes a note about the server, as `ports.Inbound.note`.
+    `check_session` pings the server, and returns once it answered or did not; the link is lost if the server's session
+    is over. `note` takes a note about the server, as `ports.Inbound.note`.
     """
 
-    lose: Lose
-    doubt: Callable[[], Awaitable[None]]
+    mark_lost: MarkLost
+    check_session: Callable[[], Awaitable[None]]
     note: Callable[[str, str | None], None]
 
 

@@ -224,14 +224,14 @@ Ask = Callable[[str, dict[str, Any] | None, dict[str, str]], Awaitable[dict[str,
 class Negotiation:
     """Finds the revision of a new connection.
 
-    `hint` is the era found last time; `found` gets what is odd, and `aside` is told how the probe ends.
+    `hint` is the era found last time; `found` gets what is odd, and `side_output` is told how the probe ends.
     """
 
     config: ServerConfig
     ask: Ask
     hint: Era | None
     limit: Callable[[float | None], AbstractContextManager[anyio.CancelScope]] = anyio.move_on_after
-    aside: SideOutput = field(default_factory=NoSideOutput)
+    side_output: SideOutput = field(default_factory=NoSideOutput)
     found: ResultFindings = field(default_factory=ResultFindings)
 
     async def run(self) -> tuple[Hello, Revision]:
@@ -245,7 +245,7 @@ class Negotiation:
             note = f"it refused the handshake: {refusal.message}"
             raise faults.error("INVALID_RESPONSE", note, error=said) from None
         finally:
-            self.aside.release()
+            self.side_output.release()
 
     async def _negotiate(self) -> tuple[Hello, Revision]:
         pinned = self.config.protocol
@@ -261,14 +261,14 @@ class Negotiation:
             if not _means_stateless(refusal):
                 raise
         else:
-            self.aside.fold()
+            self.side_output.fold()
             return connected
         # A stateless server after all: it was slow to answer the probe, or has replaced an older one.
         return await self._discover()
 
     async def _probe(self) -> tuple[Hello, Revision] | None:
         limit = None if self.hint is Era.STATELESS else min(PROBE_LIMIT_S, self.config.connect_timeout_s / 3)
-        self.aside.hold()
+        self.side_output.hold()
         with self.limit(limit):
             try:
                 return await self._discover()

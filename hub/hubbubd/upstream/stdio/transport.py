@@ -27,7 +27,7 @@ from hubbubd.upstream.messages.codec import (
     Oversized,
     oversized_error,
     parse_message,
-    serialize_line,
+    serialize,
 )
 from hubbubd.upstream.messages.exchange import SIZE
 from hubbubd.upstream.stdio.process import ExitStatus, ServerProcess
@@ -179,9 +179,9 @@ class MessageReader(_PipeEnd):
                 self._spent = 0
                 await anyio.lowlevel.checkpoint()
                 continue
-            if self._lines.ready and len(self._lines) > 2 * CHUNK:
+            if self._lines.may_have_line and len(self._lines) > 2 * CHUNK:
                 await turn()  # parsing a long line is long work
-            line = self._lines.take()
+            line = self._lines.take_line()
             if line is None:
                 await self._more()
             elif (item := self._item(line)) is not None:
@@ -208,7 +208,7 @@ class MessageReader(_PipeEnd):
     async def _more(self) -> None:
         if self._source.ended or (self._deaf and not self._source.read()):
             raise anyio.EndOfStream
-        if self._lines.ready:
+        if self._lines.may_have_line:
             return
         self._waiter = asyncio.get_running_loop().create_future()
         self._source.resume()
@@ -225,11 +225,11 @@ class MessageReader(_PipeEnd):
     def _on_chunk(self, chunk: bytes) -> None:
         if not self._draining:
             self._lines.feed(chunk)
-        if len(chunk) == CHUNK and (self._draining or self._lines.skipping):
+        if len(chunk) == CHUNK and (self._draining or self._lines.is_skipping):
             self._source.rest()
-        elif self._lines.ready and len(self._lines) >= CHUNK:
+        elif self._lines.may_have_line and len(self._lines) >= CHUNK:
             self._source.pause()
-        if self._lines.ready or self._source.ended:
+        if self._lines.may_have_line or self._source.ended:
             self._wake()
 
     def _item(self, line: bytes | bytearray | Oversized) -> SessionMessage | Exception | None:
@@ -242,7 +242,7 @@ class MessageReader(_PipeEnd):
         try:
             message = parse_message(line)
         except BadMessage as bad:
-            if isinstance(bad, NotJson) and not bad.answers:
+            if isinstance(bad, NotJson) and not bad.answered_ids:
                 self._stray(line)
                 return None
             self.unparseable += 1
@@ -296,7 +296,7 @@ class MessageWriter(_PipeEnd):
         A cancelled send has written nothing, or the rest is written before the next message: lines are never torn.
         Raises BrokenResourceError when the server no longer reads, ClosedResourceError when closed from this side.
         """
-        line = serialize_line(item.message)
+        line = serialize(item.message) + b"\n"
         async with self._turn:
             await self._flush()
             self._unwritten = memoryview(line)

@@ -22,12 +22,12 @@ class Access:
     """The access of one connection, a `client.AccessLayer`."""
 
     def __init__(
-        self, config: ServerConfig, inbound: Inbound, vault: SecretsVault, patience: PausableDeadlines
+        self, config: ServerConfig, inbound: Inbound, vault: SecretsVault, deadlines: PausableDeadlines
     ) -> None:
         self._config = config
         self._inbound = inbound
         self._vault = vault
-        self._patience = patience
+        self._deadlines = deadlines
         self._oauth: OAuth | None = None
         self._expected = config.oauth is not None or vault.get(config.name) is not None
 
@@ -47,7 +47,7 @@ class Access:
 
     async def _set_up(self) -> "OAuth":
         oauth = await to_thread.run_sync(_oauth)
-        self._oauth = self._oauth or oauth(self._config, self._inbound, self._vault, self._patience)
+        self._oauth = self._oauth or oauth(self._config, self._inbound, self._vault, self._deadlines)
         return self._oauth
 
 

@@ -107,11 +107,11 @@ class OAuth:
     """Adds the token to the requests of one connection, and runs the OAuth flow when the server asks for it."""
 
     def __init__(
-        self, config: ServerConfig, inbound: Inbound, vault: SecretsVault, patience: PausableDeadlines
+        self, config: ServerConfig, inbound: Inbound, vault: SecretsVault, deadlines: PausableDeadlines
     ) -> None:
         self._server = config
         self._inbound = inbound
-        self._patience = patience
+        self._deadlines = deadlines
         self._url = ""
         self._redirect_uri = ""
         self._turn = anyio.Lock()
@@ -373,7 +373,7 @@ class OAuth:
             context.oauth_metadata = OAuthMetadata.model_validate(members | {"issuer": spelt})
 
     async def _redirected(self) -> AuthorizationCodeResult:
-        with self._patience.asking():
+        with self._deadlines.pause():
             try:
                 url = await self._inbound.authorize(self._url, self._redirect_uri, CALL.get())
             except HubError:
@@ -422,7 +422,7 @@ def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
         why = f"{type(exc).__name__}"
     if challenge is None:
         return faults.error("AUTHENTICATION_FAILED", why)
-    fault = faults.of_status(challenge.status_code, challenge.headers, challenge.content, session=False)
+    fault = faults.fault_from_status(challenge.status_code, challenge.headers, challenge.content, session=False)
     return UpstreamError(replace(fault, message=f"{fault.message}: {why}"))
 
 

@@ -16,7 +16,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.config.servers.server import OAuthConfig
 from hubbubd.errors import Overtaken, VaultError
 from hubbubd.redaction import REDACTION
-from hubbubd.upstream.ports import SecretsVault, oauth_of
+from hubbubd.upstream.ports import SecretsVault, oauth_owner
 
 
 class OAuthStorage:
@@ -98,7 +98,7 @@ class OAuthStorage:
         client, tokens = context.client_info, context.current_tokens
         secrets = [client.client_secret] if client is not None else []
         secrets += [tokens.access_token, tokens.refresh_token] if tokens is not None else []
-        REDACTION.learn(oauth_of(self._server), filter(None, secrets), whole=True)
+        REDACTION.learn(oauth_owner(self._server), filter(None, secrets), whole=True)
 
     async def keep(self) -> None:
         """Store the whole context. Raises OSError."""

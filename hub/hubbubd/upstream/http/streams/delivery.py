@@ -12,7 +12,7 @@ from hubbubd.upstream.http.client import HttpClient, HttpFailure, HttpRequest, H
 from hubbubd.upstream.messages.codec import BadMessage, parse_message
 from hubbubd.upstream.messages.exchange import OUTGOING, OutgoingMessage
 from hubbubd.upstream.messages.retries import STALE_CONNECTIONS
-from hubbubd.upstream.messages.streams import Lose
+from hubbubd.upstream.messages.streams import MarkLost
 
 SESSION: Final = "mcp-session-id"
 """The header that names a session."""
@@ -49,7 +49,7 @@ class MessageDelivery:
     """
 
     client: HttpClient
-    lose: Lose
+    mark_lost: MarkLost
     all_vital: bool
     _greeted: bool = False
 
@@ -92,19 +92,19 @@ class MessageDelivery:
         return await self.client.send(request)
 
     async def _sent_unless_begun(self, request: HttpRequest, method: str) -> HttpResponse:
-        """Send a request, and again over a new connection where that is safe (`Way.may_go_again`)."""
+        """Send a request, and again over a new connection where that is safe (`Way.may_be_retried`)."""
         for _ in range(STALE_CONNECTIONS):
             try:
                 return await self.client.send(request)
             except HttpFailure as exc:
-                if not exc.reached or exc.too_slow or not request.way.may_go_again(method):
+                if not exc.reached or exc.too_slow or not request.way.may_be_retried(method):
                     raise
         return await self.client.send(request)
 
     def _failed(self, fault: Fault, exchange: OutgoingMessage | None, *, lost: bool) -> MessageRefused:
         _note(exchange, fault)
         if lost or self._is_vital(exchange):
-            self.lose(fault)
+            self.mark_lost(fault)
         return MessageRefused(fault, sent=not lost)
 
     def _is_vital(self, exchange: OutgoingMessage | None) -> bool:
@@ -133,7 +133,7 @@ class MessageDelivery:
     ) -> MessageRefused:
         body = await answer.beginning(ERROR_BODY_BYTES, ACKNOWLEDGE_LIMIT_S)
         in_session = SESSION in request.headers
-        fault = faults.of_status(answer.status, answer.headers, body, session=in_session)
+        fault = faults.fault_from_status(answer.status, answer.headers, body, session=in_session)
         said = _error_message(answer, body)
         _note(exchange, fault)
         awaited = exchange is not None and exchange.awaits_result
@@ -149,7 +149,7 @@ class MessageDelivery:
         unheard = self._is_vital(exchange) and (self.all_vital or answer.status in GATEWAYS)
         # What awaits no result may be refused for itself, by a server that knows no such path for it.
         if unheard or (fault.code == FaultCode.SESSION_LOST and awaited):
-            self.lose(fault)
+            self.mark_lost(fault)
         return MessageRefused(fault, said)
 
 

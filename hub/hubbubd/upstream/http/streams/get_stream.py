@@ -145,7 +145,7 @@ class GetStream:
                 if self._has_none(refusal):
                     return
                 if self._worked and self._refusals == 1:
-                    await self._around.ties.doubt()
+                    await self._around.ties.check_session()
                 self._note_refusal(refusal)
                 if self._refusals >= ATTEMPTS and refusal.again:
                     events = EventParser(self._max_bytes)

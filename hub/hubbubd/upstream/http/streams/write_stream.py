@@ -10,7 +10,7 @@ from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, Reque
 
 from hubbubd.upstream import faults
 from hubbubd.upstream.messages.codec import serialize
-from hubbubd.upstream.messages.streams import Lose
+from hubbubd.upstream.messages.streams import MarkLost
 
 MAX_ANSWERS: Final = 64
 """The most answers that wait for one server to take them, before it is not read any more (backpressure)."""
@@ -27,9 +27,9 @@ class HttpWriteStream:
     go side by side. While a server takes none of MAX_ANSWERS answers, sending another one waits.
     """
 
-    def __init__(self, post: Post, lose: Lose) -> None:
+    def __init__(self, post: Post, mark_lost: MarkLost) -> None:
         self._post = post
-        self._lose = lose
+        self._mark_lost = mark_lost
         self._in_order = asyncio.Lock()
         self._first: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,7 +114,7 @@ class HttpWriteStream:
         try:
             await work
         except Exception as exc:  # noqa: BLE001 - a fault of the hub's own ends the connection, and is told
-            self._lose(faults.of_exception(exc))
+            self._mark_lost(faults.fault_from_exception(exc))
 
     def _forget(self, request_id: RequestId, done: asyncio.Task[None]) -> None:
         if self._requests.get(request_id) is done:
