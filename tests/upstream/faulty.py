@@ -59,7 +59,7 @@ class Cut(Exception):
 
 @dataclass
 class Line:
-    """The way to one server. `answered_ids` are those that it took and whose receipt came back to the hub."""
+    """The way to one server. `answers` are those that it took and whose receipt came back to the hub."""
 
     server: str
     plan: Plan = field(default_factory=dict[str, Sequence[Fault | None]])
@@ -67,7 +67,7 @@ class Line:
     struck: list[tuple[str, Fault]] = field(default_factory=list[tuple[str, Fault]])
     reached: list[Any] = field(default_factory=list[Any])
     """The answers that reached the server, as often as they did."""
-    answered_ids: list[Any] = field(default_factory=list[Any])
+    answers: list[Any] = field(default_factory=list[Any])
 
     def next(self, kind: str) -> Fault | None:
         """The fault of the next exchange of a kind."""
@@ -144,7 +144,7 @@ class Proxy:
             _pass(hub, server, fault, streams=b"text/event-stream" in dict(response.headers).get(b"content-type", b""))
         )
         if answered:
-            line.answered_ids.append(message.get("result"))
+            line.answers.append(message.get("result"))
 
 
 async def _pass(hub: "_Side", server: "_Side", fault: Fault | None, *, streams: bool) -> None:

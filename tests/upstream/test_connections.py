@@ -174,7 +174,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel does not count there")
 @pytest.mark.parametrize(("reads", "answers"), [(False, False), (True, False), (True, True)])
-def test_a_witness_knows_after_the_end_whether_anything_was_taken(reads: bool, answered_ids: bool) -> None:
+def test_a_witness_knows_after_the_end_whether_anything_was_taken(reads: bool, answers: bool) -> None:
     one, other = pair()
     with one, other:
         one.sendall(b"before")
@@ -187,7 +187,7 @@ def test_a_witness_knows_after_the_end_whether_anything_was_taken(reads: bool, a
         one.sendall(b"request")
         if reads:
             assert other.recv(100) == b"request"
-        if answered_ids:
+        if answers:
             other.sendall(b"answer")
         other.close()
         with suppress(ConnectionResetError):

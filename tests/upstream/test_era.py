@@ -29,7 +29,7 @@ DISCOVERED = {
 }
 
 
-def answered_ids(**parts: Any) -> Callable[[Request], Any]:
+def answers(**parts: Any) -> Callable[[Request], Any]:
     async def respond(request: Request) -> Response:
         message = await request.json()
         return JSONResponse({"jsonrpc": "2.0", "id": message["id"], **parts})
@@ -116,7 +116,7 @@ async def test_a_hint_of_the_newer_family_falls_back_to_the_handshake(scripted: 
 async def test_a_handshake_refused_for_the_newer_family_leads_there(
     refusal: dict[str, Any], scripted: Scripted, connect: Connect
 ) -> None:
-    scripted.replaced = {"initialize": answered_ids(error=refusal), "server/discover": answered_ids(result=DISCOVERED)}
+    scripted.replaced = {"initialize": answers(error=refusal), "server/discover": answers(result=DISCOVERED)}
     async with connect(Era.HANDSHAKE, url=scripted.url) as link:
         assert link.hello.era is Era.STATELESS
         assert link.hello.server_info == {"name": "modern", "version": "2"}
@@ -127,7 +127,7 @@ async def test_a_revision_refused_but_offered_is_asked_for_once_more(
     refusals: int, scripted: Scripted, connect: Connect
 ) -> None:
     refusal = {"code": -32022, "message": "not so", "data": {"supported": ["2026-07-28"], "requested": "2026-07-28"}}
-    left = [answered_ids(error=refusal)] * refusals + [answered_ids(result=DISCOVERED)]
+    left = [answers(error=refusal)] * refusals + [answers(result=DISCOVERED)]
 
     async def take(request: Request) -> Response:
         return await left.pop(0)(request)
@@ -162,12 +162,12 @@ async def test_a_server_that_chooses_another_revision_than_the_pinned_one_does_n
 @pytest.mark.parametrize(
     ("replaced", "reason"),
     [
-        ({"initialize": answered_ids(result={"protocolVersion": 7})}, "INVALID_RESPONSE"),
-        ({"initialize": answered_ids(result={"capabilities": {}})}, "INVALID_RESPONSE"),
-        ({"initialize": answered_ids(error={"code": 7, "message": "go away"})}, "INVALID_RESPONSE"),
+        ({"initialize": answers(result={"protocolVersion": 7})}, "INVALID_RESPONSE"),
+        ({"initialize": answers(result={"capabilities": {}})}, "INVALID_RESPONSE"),
+        ({"initialize": answers(error={"code": 7, "message": "go away"})}, "INVALID_RESPONSE"),
         (
             {
-                "initialize": answered_ids(
+                "initialize": answers(
                     result={
                         "protocolVersion": "1999-01-01",
                         "capabilities": {},
@@ -179,7 +179,7 @@ async def test_a_server_that_chooses_another_revision_than_the_pinned_one_does_n
         ),
         (
             {
-                "server/discover": answered_ids(
+                "server/discover": answers(
                     error={
                         "code": -32022,
                         "message": "?",
@@ -204,10 +204,10 @@ async def test_a_failed_negotiation_has_its_name(
 def modern(scripted: Scripted, *tools: dict[str, Any]) -> None:
     listing = {"tools": list(tools), "ttlMs": 0, "cacheScope": "private"}
     scripted.replaced = {
-        "server/discover": answered_ids(result=DISCOVERED),
-        "tools/list": answered_ids(result=listing),
-        "prompts/list": answered_ids(result={"prompts": [], "ttlMs": 0, "cacheScope": "private"}),
-        "tools/call": answered_ids(result={"content": []}),
+        "server/discover": answers(result=DISCOVERED),
+        "tools/list": answers(result=listing),
+        "prompts/list": answers(result={"prompts": [], "ttlMs": 0, "cacheScope": "private"}),
+        "tools/call": answers(result={"content": []}),
     }
 
 
@@ -226,7 +226,7 @@ async def test_every_stateless_request_says_who_asks_and_what_it_can_do(scripted
 
     async def take(request: Request) -> Response:
         seen.append(await request.json())
-        return await answered_ids(result={"content": []})(request)
+        return await answers(result={"content": []})(request)
 
     modern(scripted, TOOL)
     scripted.replaced["tools/call"] = take
@@ -259,7 +259,7 @@ async def test_a_call_may_become_a_task_only_if_its_caller_follows_tasks(
 
     async def take(request: Request) -> Response:
         seen.append(await request.json())
-        return await answered_ids(result={"content": []})(request)
+        return await answers(result={"content": []})(request)
 
     modern(scripted, TOOL)
     scripted.replaced["tools/call"] = take
@@ -277,7 +277,7 @@ async def test_tools_are_listed_once_and_again_when_a_header_does_not_match(
         for _ in range(3):
             await link.request("tools/call", {"name": "query"})
         assert scripted.seen.count(("POST", "tools/list")) == 1
-        refused = answered_ids(error={"code": -32020, "message": "headers"})
+        refused = answers(error={"code": -32020, "message": "headers"})
         scripted.replaced["tools/call"] = refused
         with pytest.raises(PeerError):
             await link.request("tools/call", {"name": "query"})
@@ -398,12 +398,12 @@ Said = Callable[..., dict[str, Callable[[Request], Any]]]
 
 def introduced(**about: Any) -> dict[str, Callable[[Request], Any]]:
     said = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
-    return {"initialize": answered_ids(result={**said, **about})}
+    return {"initialize": answers(result={**said, **about})}
 
 
 def discovered(serverInfo: Any = None, **about: Any) -> dict[str, Callable[[Request], Any]]:  # noqa: N803 - MCP's name
     meta = {"io.modelcontextprotocol/serverInfo": serverInfo or {"name": "x", "version": "1"}}
-    return {"server/discover": answered_ids(result={**DISCOVERED, "_meta": meta, **about})}
+    return {"server/discover": answers(result={**DISCOVERED, "_meta": meta, **about})}
 
 
 INTRODUCTIONS = pytest.mark.parametrize(

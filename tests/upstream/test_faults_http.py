@@ -158,13 +158,13 @@ async def truly_delivered(line: Line, requests: list[PendingRequest]) -> None:
         assert request.answer is not None
         answer = payload.loads(request.answer.payload)
         if request.delivery in (Delivery.DELIVERED, Delivery.LATE):
-            await until(lambda answer=answer: answer in line.answered_ids)
+            await until(lambda answer=answer: answer in line.answers)
         else:
-            assert answer not in line.answered_ids
+            assert answer not in line.answers
     # None is an error: a question on the stream of a call that has ended is refused.
-    answered_ids = [payload.dumps(answer) for answer in line.reached if answer is not None]
-    assert len(set(answered_ids)) <= len(requests)
-    assert set(answered_ids) <= {request.answer.payload for request in requests if request.answer}
+    answers = [payload.dumps(answer) for answer in line.reached if answer is not None]
+    assert len(set(answers)) <= len(requests)
+    assert set(answers) <= {request.answer.payload for request in requests if request.answer}
 
 
 @pytest.mark.parametrize("strike", STRIKES, ids=lambda strike: f"{strike.kind}-{strike.number}-{strike.peer}")

@@ -69,9 +69,9 @@ async def go_through(server: str, schedule: Schedule, directory: Path) -> None:
             await called(made, "the last question", CALL_S, {"ok"})
             reached = way.lines["one"].reached
             # A call that ends first takes its question along: the server gets an error, which has no result.
-            answered_ids = [answer["content"]["name"] for answer in reached if answer is not None]
+            answers = [answer["content"]["name"] for answer in reached if answer is not None]
             given_ones = [name for names in made.given.values() for name in names]
-            assert set(answered_ids) <= set(given_ones)
+            assert set(answers) <= set(given_ones)
             counts = made.hub.calls.counts("one")
             assert (counts.queued, counts.in_progress, counts.waiting_input) == (0, 0, 0)
             assert counts.completed + counts.failed == CALLS + 1

@@ -110,7 +110,7 @@ async def test_a_server_that_sends_only_what_is_no_message_is_given_up(scripted:
 async def test_what_a_server_asks_in_a_wrong_shape_never_reaches_a_person(
     scripted: Scripted, connect: Connect, recorder: Recorder
 ) -> None:
-    answered_ids: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
     asked = [
         ("elicitation/create", {"message": 5}),
         ("elicitation/create", {"message": "?", "mode": "telepathy"}),
@@ -127,20 +127,20 @@ async def test_what_a_server_asks_in_a_wrong_shape_never_reaches_a_person(
             for number, (method, params) in enumerate(asked):
                 yield event({"jsonrpc": "2.0", "id": f"q{number}", "method": method, "params": params})
             with anyio.move_on_after(LIMIT_S):
-                while len(answered_ids) < len(asked):
+                while len(answers) < len(asked):
                     await anyio.sleep(0.01)
             yield event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
 
         return StreamingResponse(body(), media_type="text/event-stream")
 
     async def take(request: Request) -> Response:
-        answered_ids.append(await request.json())
+        answers.append(await request.json())
         return Response(status_code=202)
 
     scripted.replaced = {"tools/call": ask, "answer": take}
     async with connect(url=scripted.url) as link:
         await link.request(*CALL)
-    codes = {answer["id"]: answer.get("error", {}).get("code") for answer in answered_ids}
+    codes = {answer["id"]: answer.get("error", {}).get("code") for answer in answers}
     assert codes == {"q0": -32602, "q1": -32602, "q2": -32602, "q3": -32602, "q4": -32601, "q5": None}
     assert recorder.requests == []
 
@@ -148,7 +148,7 @@ async def test_what_a_server_asks_in_a_wrong_shape_never_reaches_a_person(
 async def test_task_requests_reach_the_hub_only_where_they_are_declared(
     scripted: Scripted, connect: Connect, recorder: Recorder
 ) -> None:
-    answered_ids: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
     declared: list[dict[str, Any]] = []
 
     async def answer(request: InboundRequest) -> InboundReply:
@@ -160,14 +160,14 @@ async def test_task_requests_reach_the_hub_only_where_they_are_declared(
         async def body() -> AsyncIterator[str]:
             yield event({"jsonrpc": "2.0", "id": "q", "method": "tasks/list"})
             with anyio.move_on_after(LIMIT_S):
-                while not answered_ids:
+                while not answers:
                     await anyio.sleep(0.01)
             yield event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
 
         return StreamingResponse(body(), media_type="text/event-stream")
 
     async def take(request: Request) -> Response:
-        answered_ids.append(await request.json())
+        answers.append(await request.json())
         return Response(status_code=202)
 
     async def initialize(request: Request) -> Response:
@@ -179,10 +179,10 @@ async def test_task_requests_reach_the_hub_only_where_they_are_declared(
     scripted.replaced = {"tools/call": ask, "answer": take, "initialize": initialize}
     async with connect(url=scripted.url) as link:
         await link.request(*CALL)
-    assert answered_ids.pop()["result"] == {"tasks": []}
+    assert answers.pop()["result"] == {"tasks": []}
     async with connect(url=scripted.url, receiver_tasks=False, sampling=False) as link:
         await link.request(*CALL)
-    assert answered_ids.pop()["error"]["code"] == -32601
+    assert answers.pop()["error"]["code"] == -32601
     everything = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True}}
     requests = {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}}
     assert declared == [

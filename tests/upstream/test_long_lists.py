@@ -14,8 +14,8 @@ from hubbubd.core.servers.catalog import CatalogKind, Pages
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.protocol.negotiation import HandshakeRevision, StatelessRevision
 from hubbubd.upstream.protocol.repair import ResultFindings
-from hubbubd.upstream.protocol.results import STEP, absorb_tools, check_result
-from hubbubd.upstream.protocol.tool_headers import MAX_COMING, MAX_MAPPED
+from hubbubd.upstream.protocol.results import STEP, check_result, learn_tool_headers
+from hubbubd.upstream.protocol.tool_headers import MAX_INCOMPLETE, MAX_MAPPED
 
 from .conftest import Connect, Recorder, Scripted, event
 from .test_era import modern
@@ -70,7 +70,7 @@ def test_a_list_is_looked_at_in_steps(length: int) -> None:
     assert steps <= checked <= length
     page |= {"ttlMs": 0, "cacheScope": "private"}
     assert steps <= len(list(check_result(stateless, "tools/list", None, page, ResultFindings()))) <= length
-    assert len(list(absorb_tools(stateless, page, None, ResultFindings()))) == steps
+    assert len(list(learn_tool_headers(stateless, page, None, ResultFindings()))) == steps
     pages = Pages("one", CatalogKind.TOOL)
     assert len(list(pages.steps(page))) <= steps
     assert len(pages.entries) == len(page["tools"]) == length
@@ -82,7 +82,7 @@ def with_header(at: int) -> dict[str, Any]:
 
 
 def page(revision: StatelessRevision, names: range, cursor: str | None, more: str | None) -> None:
-    for _ in absorb_tools(
+    for _ in learn_tool_headers(
         revision, {"tools": [with_header(at) for at in names], "nextCursor": more}, cursor, ResultFindings()
     ):
         pass
@@ -124,10 +124,10 @@ def test_lists_that_are_begun_and_never_ended_do_not_add_up() -> None:
     for at in range(50):
         page(revision, range(10 * at, 10 * at + 10), None, f"more {at}")
         page(revision, range(1000 + at, 1001 + at), None, "again")
-    assert len(revision.tool_headers) <= 10 * MAX_COMING
+    assert len(revision.tool_headers) <= 10 * MAX_INCOMPLETE
     for at in range(MAX_MAPPED // 1000 + 5):
         page(revision, range(1000 * at, 1000 * at + 1000), "unheard of", None)
-    assert len(revision.tool_headers) <= MAX_MAPPED + 10 * MAX_COMING
+    assert len(revision.tool_headers) <= MAX_MAPPED + 10 * MAX_INCOMPLETE
 
 
 @pytest.mark.parametrize("cursors", [[None, "2"], [None, None, "2", "2"], ["2"], [None, "2", "2"]])

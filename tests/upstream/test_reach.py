@@ -39,8 +39,8 @@ def confined(**settings: Any) -> Confinement:
 def resolve_to(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Makes `mcp.example.com` mean these addresses, one list after the other, the last for ever; the answers given."""
 
-    def use(*answered_ids: list[str]) -> list[str]:
-        waiting, given = list(answered_ids), list[str]()
+    def use(*answers: list[str]) -> list[str]:
+        waiting, given = list(answers), list[str]()
 
         async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
             found = [host] if host != NAME else waiting.pop(0) if len(waiting) > 1 else waiting[0]

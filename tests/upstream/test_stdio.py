@@ -110,8 +110,8 @@ async def test_messages_of_many_senders_are_never_mixed() -> None:
     async with stdio_transport(peer(ECHO)) as streams, anyio.create_task_group() as tasks:
         for number in range(30):
             tasks.start_soon(streams.write.send, request(number, text="x" * 50_000))
-        answered_ids = [await received(streams) for _ in range(30)]
-    assert {answer.model_dump()["id"] for answer in answered_ids} == set(range(30))
+        answers = [await received(streams) for _ in range(30)]
+    assert {answer.model_dump()["id"] for answer in answers} == set(range(30))
 
 
 async def test_a_burst_arrives_in_order_to_its_last_message() -> None:

@@ -66,7 +66,7 @@ INNER = {"content": [{"type": "text", "text": LONG}], "id": 1}
     ],
 )
 def test_a_result_that_is_too_long_still_says_which_request_it_answers(
-    message: Any, answered_ids: int | str | None, cut: int
+    message: Any, answers: int | str | None, cut: int
 ) -> None:
     lines = LineSplitter(4000)
     line = json.dumps(message).encode()
@@ -77,7 +77,7 @@ def test_a_result_that_is_too_long_still_says_which_request_it_answers(
     lines.feed(b"short\n")
     skipped, short = [*found, *taken(lines)]
     assert isinstance(skipped, Oversized)
-    assert (skipped.size, skipped.answered_id, short) == (len(line), answered_ids, b"short")
+    assert (skipped.size, skipped.answered_id, short) == (len(line), answers, b"short")
 
 
 @given(st.binary(max_size=30).filter(lambda chunk: b"\n" not in chunk))

@@ -33,9 +33,14 @@ from hubbubd.upstream.messages.rate_limit import ServerRateLimit
 from hubbubd.upstream.messages.streams import LinkCallbacks, Transport, TransportStreams
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.protocol.negotiation import Negotiation, Revision, StatelessRevision
-from hubbubd.upstream.protocol.repair import supply_log
+from hubbubd.upstream.protocol.repair import fill_in_log_message
 from hubbubd.upstream.protocol.result_notes import ResultNotes
-from hubbubd.upstream.protocol.results import absorb_tools, check_notification, check_result, is_of_another_revision
+from hubbubd.upstream.protocol.results import (
+    check_notification,
+    check_result,
+    is_in_other_revision_only,
+    learn_tool_headers,
+)
 from hubbubd.upstream.protocol.schema_check import Mismatch
 
 MAX_UNUSABLE: Final = 10
@@ -132,13 +137,13 @@ class ServerLink:
         assert self._streams is not None
         negotiation = Negotiation(
             config=self._config,
-            ask=self._send_for_negotiation,
+            send=self._send_for_negotiation,
             hint=hint,
             limit=self._deadlines.limit,
             side_output=self._streams.side_output,
         )
         hello, self._revision = await negotiation.run()
-        self._result_notes.introduced(negotiation.found)
+        self._result_notes.note_introduction(negotiation.found)
         self._instrumentation.version = hello.protocol_version
         if hello.era is Era.HANDSHAKE:
             await self.notify("notifications/initialized", None)
@@ -222,7 +227,7 @@ class ServerLink:
         assert revision is not None, "connected"
         if method == "initialize":
             raise faults.error("METHOD_NOT_IN_REVISION", "the hub itself makes the handshake", method=method)
-        if is_of_another_revision(revision.version, method):
+        if is_in_other_revision_only(revision.version, method):
             raise faults.error("METHOD_NOT_IN_REVISION", f"{revision.version} has no {method}", method=method)
         needs_tool_headers = method == "tools/call" and self._needs_tool_headers(revision)
         if needs_tool_headers:
@@ -306,7 +311,7 @@ class ServerLink:
     async def _send_for_negotiation(
         self, method: str, params: dict[str, Any] | None, headers: dict[str, str]
     ) -> dict[str, Any]:
-        """As `negotiation.Ask`."""
+        """As `negotiation.SendRequest`."""
         return await self._instrumentation.send_instrumented(
             method, params, None, lambda sent_params: self._send(method, sent_params, headers, cancellable=False)
         )
@@ -408,16 +413,16 @@ class ServerLink:
     async def _check_result(
         self, revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
     ) -> None:
-        found = self._result_notes.begin(method, params)
+        found = self._result_notes.findings_for(method, params)
         try:
             for _ in check_result(revision, method, params, result, found):
                 await turn()
         except Mismatch as exc:
             raise faults.error("INVALID_RESPONSE", str(exc), method=method) from None
         if method == "tools/list" and self._needs_tool_headers(revision):
-            for _ in absorb_tools(revision, result, (params or {}).get("cursor") or None, found):
+            for _ in learn_tool_headers(revision, result, (params or {}).get("cursor") or None, found):
                 await turn()
-        self._result_notes.end(method, result, found)
+        self._result_notes.note_result(method, result, found)
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
         # Progress needs no validation: the dispatcher has parsed what matters.
@@ -440,7 +445,7 @@ class ServerLink:
         A log message gets a valid level and data; `_meta` becomes an object.
         """
         if method == "notifications/message":
-            supply_log(params)
+            fill_in_log_message(params)
         params["_meta"] = params.get("_meta") or {}
         try:
             check_notification(version, method, params)

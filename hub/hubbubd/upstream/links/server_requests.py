@@ -26,7 +26,7 @@ from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.messages.exchange import CALL, OUTGOING, SPAN_SCOPE, OutgoingMessage
 from hubbubd.upstream.ports import Era, Inbound, InboundRequest, ReplyError
 from hubbubd.upstream.protocol.negotiation import TASKS_REVISION, Revision
-from hubbubd.upstream.protocol.repair import MENDABLE, Repairer, ResultFindings, validation_error
+from hubbubd.upstream.protocol.repair import REPAIRABLE_VALUES, Repairer, ResultFindings, validation_error
 from hubbubd.upstream.protocol.schema_check import Mismatch, check, weight
 
 MAX_OPEN_REQUESTS: Final = 1024
@@ -141,10 +141,10 @@ class ServerRequests:
             for _ in check(validate, params):
                 await turn()
         except Mismatch:
-            if weight(params, MENDABLE) >= MENDABLE:
+            if weight(params, REPAIRABLE_VALUES) >= REPAIRABLE_VALUES:
                 raise
             why = validation_error(validate, params)
-            if why is None or not Repairer(validate, members=False).mend(params, why, ResultFindings()):
+            if why is None or not Repairer(validate, members=False).repair(params, why, ResultFindings()):
                 raise
             self._inbound.note(Deviation.EMPTY_LIST, words(Deviation.EMPTY_LIST))
 

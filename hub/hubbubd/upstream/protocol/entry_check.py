@@ -1,10 +1,10 @@
-"""Judges results of servers part by part: each entry of a list, each block of content and each message alone.
+"""Validates results of servers part by part: each entry of a list, each block of content and each message alone.
 
-What is in order is validated in batches. A batch that is not is looked at entry by entry, and what is wrong is repaired
-(`repair.py`). What cannot be mended costs the entry alone: `deviations.py` says what becomes of it.
+Entries are validated in batches. An invalid batch is validated entry by entry, and what is wrong is repaired
+(`repair.py`). What cannot be repaired costs the entry alone: `deviations.py` says what becomes of it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final, Literal, cast, get_args, get_origin
@@ -20,13 +20,6 @@ from hubbubd.upstream.protocol.negotiation import TASKS_REVISION
 from hubbubd.upstream.protocol.repair import Repairer, ResultFindings, validation_error
 from hubbubd.upstream.protocol.schema_check import PIECE, Mismatch, check, weight
 
-_SUPPLIES: Final[dict[str, Callable[[dict[str, Any]], bool]]] = {
-    "tools/list": repair.supply_schemas,
-    "resources/list": repair.supply_name,
-    "resources/templates/list": repair.supply_name,
-}
-
-
 TASK_RESULTS: Final[dict[str, Any]] = {
     "tasks/get": GetTaskResult,
     "tasks/result": GetTaskPayloadResult,
@@ -38,33 +31,35 @@ TASK_RESULTS: Final[dict[str, Any]] = {
 
 def result_type(version: str, method: str) -> Any:
     """Return the type of a method's results, None when the revision does not define it."""
-    shape: Any = tables.SERVER_RESULTS.get((method, version))
-    return TASK_RESULTS.get(method) if shape is None and version == TASKS_REVISION else shape
+    model: Any = tables.SERVER_RESULTS.get((method, version))
+    return TASK_RESULTS.get(method) if model is None and version == TASKS_REVISION else model
 
 
 @dataclass(frozen=True, slots=True)
 class ResultShape:
-    """What a method's results are made of: the `whole`, and the `member` with entries that are judged alone.
+    """What a method's results are made of: the `whole`, and the `member` with entries that are validated alone.
 
-    `variants` are the types that an entry, or the content of a message, may have.
+    `entry` validates one entry, `batch` a list of them. `variants` are the types that an entry, or the content of a
+    message, may have.
     """
 
     whole: TypeAdapter[Any]
     member: str
-    one: TypeAdapter[Any]
-    several: TypeAdapter[Any]
+    entry: TypeAdapter[Any]
+    batch: TypeAdapter[Any]
     variants: tuple[type[BaseModel], ...]
 
     @property
-    def types(self) -> frozenset[str]:
+    def type_names(self) -> frozenset[str]:
         """The values that `type` may have in the variants."""
-        return frozenset(kind for variant in self.variants for kind in _types(variant))
+        return frozenset(name for variant in self.variants for name in _type_names(variant))
 
-    def variant(self, entry: dict[str, Any]) -> type[BaseModel] | None:
-        """Return the type that an entry is meant to have, by its `type` or by the members that it has."""
+    def find_variant(self, entry: dict[str, Any]) -> type[BaseModel] | None:
+        """Return the type that an entry is meant to have, by its `type` or by the members that it has; None if none."""
         for variant in self.variants:
-            required = {each.alias or name for name, each in variant.model_fields.items() if each.is_required()}
-            if entry.get("type") in kinds if (kinds := _types(variant)) else required <= entry.keys():
+            type_names = _type_names(variant)
+            required = {field.alias or name for name, field in variant.model_fields.items() if field.is_required()}
+            if entry.get("type") in type_names or (not type_names and required <= entry.keys()):
                 return variant
         return None
 
@@ -72,75 +67,76 @@ class ResultShape:
 @cache
 def result_shape(version: str, method: str) -> ResultShape | None:
     """Return what the results of a list, or of `tools/call`, `prompts/get` and `resources/read`, are made of."""
-    shape = result_type(version, method)
-    if shape is None or not (method.endswith("/list") or method in ("tools/call", "prompts/get", "resources/read")):
+    result_model = result_type(version, method)
+    has_entries = method.endswith("/list") or method in ("tools/call", "prompts/get", "resources/read")
+    if result_model is None or not has_entries:
         return None
-    model = cast("type[BaseModel]", (get_args(shape) or (shape,))[0])
-    for name, about in model.model_fields.items():
-        entry: Any = get_args(about.annotation)[0] if get_origin(about.annotation) is list else None
-        if entry is not None:
+    model = cast("type[BaseModel]", (get_args(result_model) or (result_model,))[0])
+    for name, field in model.model_fields.items():
+        if get_origin(field.annotation) is list:
+            entry: Any = get_args(field.annotation)[0]
             inner = entry.model_fields["content"].annotation if method == "prompts/get" else entry
-            variants = get_args(inner) or (inner,)
             return ResultShape(
-                TypeAdapter(model),
-                about.alias or name,
-                TypeAdapter(entry),
-                TypeAdapter(cast("Any", list)[entry]),
-                variants,
+                whole=TypeAdapter(model),
+                member=field.alias or name,
+                entry=TypeAdapter(entry),
+                batch=TypeAdapter(cast("Any", list)[entry]),
+                variants=get_args(inner) or (inner,),
             )
     return None
 
 
-def _types(variant: type[BaseModel]) -> tuple[str, ...]:
-    named = variant.model_fields.get("type")
-    return get_args(named.annotation) if named is not None and get_origin(named.annotation) is Literal else ()
+def _type_names(variant: type[BaseModel]) -> tuple[str, ...]:
+    """Return the values that a type allows for its member `type`; none without such a member."""
+    field = variant.model_fields.get("type")
+    return get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
 
 
 def check_list(
-    version: str, method: str, parts: ResultShape, result: dict[str, Any], found: ResultFindings
+    version: str, method: str, shape: ResultShape, result: dict[str, Any], found: ResultFindings
 ) -> Iterator[None]:
-    """Validate a list, mend or leave out its entries in place, and yield between the pieces. Raises Mismatch."""
-    entries: Any = result.get(parts.member)
-    if parts.member in result and entries in (None, {}):  # Go writes null for no entries, Lua an empty object
+    """Validate a list, repair or leave out its entries in place, and yield between the pieces. Raises Mismatch."""
+    entries: Any = result.get(shape.member)
+    if shape.member in result and entries in (None, {}):  # Go writes null for no entries, Lua an empty object
         entries = []
     if not isinstance(entries, list):
-        raise Mismatch(f"{parts.member}: Input should be a valid list")
-    result[parts.member] = []
-    yield from check_frame(version, parts.whole, result, found)
-    judge = _Judge(parts, method, None, found)
-    yield from judge.all_of(cast("list[Any]", entries))
-    result[parts.member] = judge.taken
+        raise Mismatch(f"{shape.member}: Input should be a valid list")
+    result[shape.member] = []
+    yield from check_frame(version, shape.whole, result, found)
+    checker = _EntryChecker(shape, method, None, found)
+    yield from checker.check_entries(cast("list[Any]", entries))
+    result[shape.member] = checker.accepted
 
 
 def check_content(
     version: str,
     method: str,
-    parts: ResultShape,
+    shape: ResultShape,
     result: dict[str, Any],
     found: ResultFindings,
     *,
     params: dict[str, Any] | None,
 ) -> Iterator[None]:
-    """Mend a result of `tools/call`, `prompts/get` or `resources/read` that is invalid, in place. Raises Mismatch."""
-    said: Any = result.get(parts.member)
+    """Repair an invalid result of `tools/call`, `prompts/get` or `resources/read` in place. Raises Mismatch."""
+    content: Any = result.get(shape.member)
     if method == "tools/call":
-        said = _content(said, result, found)
-    if isinstance(said, dict):  # an empty one stands for an empty list, as in lists
-        said = [cast("dict[str, Any]", said)] if said else []
-        found.mended.add(parts.member)
-    if not isinstance(said, list):
-        raise Mismatch(f"{parts.member}: Input should be a valid list")
-    result[parts.member] = []
-    yield from check_frame(version, parts.whole, result, found)
-    judge = _Judge(parts, method, params, found)
-    yield from judge.all_of(cast("list[Any]", said))
-    result[parts.member] = judge.taken
+        content = _tool_content(content, result, found)
+    if isinstance(content, dict):  # an empty one stands for an empty list, as in lists
+        content = [cast("dict[str, Any]", content)] if content else []
+        found.repaired.add(shape.member)
+    if not isinstance(content, list):
+        raise Mismatch(f"{shape.member}: Input should be a valid list")
+    result[shape.member] = []
+    yield from check_frame(version, shape.whole, result, found)
+    checker = _EntryChecker(shape, method, params, found)
+    yield from checker.check_entries(cast("list[Any]", content))
+    result[shape.member] = checker.accepted
 
 
 def check_frame(
     version: str, adapter: TypeAdapter[Any], result: dict[str, Any], found: ResultFindings, *, members: bool = True
 ) -> Iterator[None]:
-    """Validate a result whose long member is empty, if it has one, and mend it. Raises Mismatch.
+    """Validate a result whose long member is empty, if it has one, and repair it. Raises Mismatch.
 
     `members` as in `Repairer`.
     """
@@ -151,107 +147,116 @@ def check_frame(
     try:
         yield from check(validate, result)
     except Mismatch:
-        if weight(result, repair.MENDABLE) >= repair.MENDABLE:
+        if weight(result, repair.REPAIRABLE_VALUES) >= repair.REPAIRABLE_VALUES:
             raise
-        if members and version == LATEST_MODERN_VERSION and repair.supply_caching(result):
-            found.mended.add("its cache time")
+        if members and version == LATEST_MODERN_VERSION and repair.fill_in_caching(result):
+            found.repaired.add("its cache time")
         why = validation_error(validate, result)
-        if why is not None and not Repairer(validate, members=members, vital=("isError",)).mend(
+        if why is not None and not Repairer(validate, members=members, vital=("isError",)).repair(
             result, why, found, "members of it"
         ):
             raise
 
 
-def _content(said: Any, result: dict[str, Any], found: ResultFindings) -> Any:
+def _tool_content(content: Any, result: dict[str, Any], found: ResultFindings) -> Any:
     """Return a tool's content, if it is missing or no list; structured content that is no object becomes text."""
-    if said is None and "task" not in result:
-        said = []
-        found.mended.add("content")
-    if isinstance(said, str):
-        said = [_text(said)]
-        found.mended.add("content")
+    if content is None and "task" not in result:
+        content = []
+        found.repaired.add("content")
+    if isinstance(content, str):
+        content = [_text_block(content)]
+        found.repaired.add("content")
     structured = result.get("structuredContent")
     if structured is not None and not isinstance(structured, dict) and structured != []:
         del result["structuredContent"]
-        found.mended.add("structuredContent")
-        said = said or [_text(payload.dumps(structured).decode())]
-    return said
+        found.repaired.add("structuredContent")
+        content = content or [_text_block(payload.dumps(structured).decode())]
+    return content
 
 
-class _Judge:
-    """Judges entries; those that are `taken` are collected."""
+class _EntryChecker:
+    """Validates and repairs the entries of one result, and collects those that are `accepted`."""
 
-    def __init__(self, parts: ResultShape, method: str, params: dict[str, Any] | None, found: ResultFindings) -> None:
-        self.taken: list[Any] = []
-        self._parts = parts
+    def __init__(self, shape: ResultShape, method: str, params: dict[str, Any] | None, found: ResultFindings) -> None:
+        self.accepted: list[Any] = []
+        self._shape = shape
         self._method = method
         self._found = found
         self._params = params or {}
-        self._of_list = method.endswith("/list")
+        self._is_list = method.endswith("/list")
 
     def _validate(self, entry: Any) -> object:
-        return self._parts.one.validate_python(entry, by_name=False)
+        return self._shape.entry.validate_python(entry, by_name=False)
 
-    def all_of(self, entries: list[Any]) -> Iterator[None]:
-        """Judge all entries, yielding before each batch but the first."""
-        for begin, end in _batches(entries):
-            if begin:
+    def check_entries(self, entries: list[Any]) -> Iterator[None]:
+        """Check all entries, yielding before each batch but the first."""
+        for start, end in _batch_ranges(entries):
+            if start:
                 yield
-            batch = entries[begin:end]
-            if end - begin == 1 and weight(batch[0]) >= PIECE:
-                yield from self._large(batch[0], begin)
+            batch = entries[start:end]
+            if end - start == 1 and weight(batch[0]) >= PIECE:
+                yield from self._check_large_entry(batch[0], start)
                 continue
             try:
-                self._parts.several.validate_python(batch, by_name=False)
+                self._shape.batch.validate_python(batch, by_name=False)
             except ValidationError:
-                for at, entry in enumerate(batch, begin):
+                for index, entry in enumerate(batch, start):
                     yield
-                    self._one(entry, at)
+                    self._check_entry(entry, index)
             else:
-                self.taken += batch
+                self.accepted += batch
 
-    def _large(self, entry: Any, at: int) -> Iterator[None]:
+    def _check_large_entry(self, entry: Any, index: int) -> Iterator[None]:
+        """Check an entry that is longer than a batch; it is repaired only if it is not too long for that."""
         try:
             yield from check(self._validate, entry)
         except Mismatch as problem:
             if self._is_of_unknown_type(entry):
-                self.taken.append(entry)
-            elif weight(entry, repair.MENDABLE) < repair.MENDABLE:
+                self.accepted.append(entry)
+            elif weight(entry, repair.REPAIRABLE_VALUES) < repair.REPAIRABLE_VALUES:
                 yield
-                self._one(entry, at)
+                self._check_entry(entry, index)
             else:
-                self._unmendable(entry, at, problem, payload.dumps(entry).decode())
+                self._give_up_entry(entry, index, problem, payload.dumps(entry).decode())
         else:
-            self.taken.append(entry)
+            self.accepted.append(entry)
 
-    def _one(self, entry: Any, at: int) -> None:
+    def _check_entry(self, entry: Any, index: int) -> None:
+        """Accept an entry, if need be repaired; else leave it out, or what `_give_up_entry` says."""
         why = validation_error(self._validate, entry)
         if why is None:
-            self.taken.append(entry)
+            self.accepted.append(entry)
             return
-        name, counted = _name(entry, at), self._found.mended.count
-        unmended = payload.dumps(entry).decode() if self._method == "tools/call" else ""
-        supplied = isinstance(entry, dict) and self._supply(cast("dict[str, Any]", entry))
+        name, repaired_before = _entry_name(entry, index), self._found.repaired.count
+        original = payload.dumps(entry).decode() if self._method == "tools/call" else ""
+        is_filled_in = isinstance(entry, dict) and self._fill_in(cast("dict[str, Any]", entry))
         if self._is_of_unknown_type(entry):
-            self.taken.append(entry)
-        elif self._is_mended(entry, name):
-            if supplied and self._found.mended.count == counted:
-                self._found.mended.add(name)
-            self.taken.append(entry)
+            self.accepted.append(entry)
+        elif self._try_repair(entry, name):
+            if is_filled_in and self._found.repaired.count == repaired_before:
+                self._found.repaired.add(name)
+            self.accepted.append(entry)
         else:
-            self._unmendable(entry, at, Mismatch(f"{self._parts.member}.{at}: {_first(why)}"), unmended)
+            problem = Mismatch(f"{self._shape.member}.{index}: {_first_problem(why)}")
+            self._give_up_entry(entry, index, problem, original)
 
-    def _supply(self, entry: dict[str, Any]) -> bool:
+    def _fill_in(self, entry: dict[str, Any]) -> bool:
+        """Fill in what an entry lacks, where it is known; return whether anything was filled in."""
         if self._method == "resources/read" and not isinstance(entry.get("uri"), str):
             entry["uri"] = self._params.get("uri")
             return True
         if self._method == "prompts/get" and isinstance(entry.get("content"), str):
-            entry["content"] = _text(entry["content"])
+            entry["content"] = _text_block(entry["content"])
             return True
-        supply = _SUPPLIES.get(self._method)
-        return supply is not None and supply(entry)
+        match self._method:
+            case "tools/list":
+                return repair.fill_in_tool_schemas(entry)
+            case "resources/list" | "resources/templates/list":
+                return repair.fill_in_resource_name(entry)
+            case _:
+                return False
 
-    def _block(self, entry: Any) -> dict[str, Any] | None:
+    def _content_block(self, entry: Any) -> dict[str, Any] | None:
         """Return the content of a message, else the entry itself; None if that is no object."""
         if self._method == "prompts/get" and isinstance(entry, dict):
             entry = cast("dict[str, Any]", entry).get("content")
@@ -259,62 +264,70 @@ class _Judge:
 
     def _is_of_unknown_type(self, entry: Any) -> bool:
         """Return whether this is content of a type that the revision does not have: others may know it."""
-        types, block = self._parts.types, self._block(entry)
-        kind = block.get("type") if block is not None else None
-        if not types or not isinstance(kind, str) or kind in types:
+        known_types, block = self._shape.type_names, self._content_block(entry)
+        type_name = block.get("type") if block is not None else None
+        if not known_types or not isinstance(type_name, str) or type_name in known_types:
             return False
-        self._found.kept.add(kind)
+        self._found.kept.add(type_name)
         return True
 
-    def _is_mended(self, entry: Any, name: str) -> bool:
-        """Mend an entry, or the content of a message, by the type it is meant to have; return whether it is valid."""
+    def _try_repair(self, entry: Any, name: str) -> bool:
+        """Repair an entry, or the content of a message, by the type it is meant to have; return whether it is valid."""
         if not isinstance(entry, dict):
             return False
-        if not self._of_list and (block := self._block(entry)) is not None and (kind := self._parts.variant(block)):
-            validate = partial(kind.model_validate, by_name=False)
+        block = None if self._is_list else self._content_block(entry)
+        variant = self._shape.find_variant(block) if block is not None else None
+        if variant is not None:
+            validate = partial(variant.model_validate, by_name=False)
             why = validation_error(validate, block)
-            if why is not None and not Repairer(validate, vital=("type",)).mend(block, why, self._found, name):
+            if why is not None and not Repairer(validate, vital=("type",)).repair(block, why, self._found, name):
                 return False
         why = validation_error(self._validate, entry)
         if why is None:
             return True
-        return self._of_list and Repairer(self._validate, entries=True).mend(entry, why, self._found, name)
+        return self._is_list and Repairer(self._validate, entries=True).repair(entry, why, self._found, name)
 
-    def _unmendable(self, entry: Any, at: int, problem: Mismatch, unmended: str) -> None:
-        """Leave out an entry of a list, and make the content of a tool text."""
-        if self._of_list:
-            self._found.left_out.add(_name(entry, at))
+    def _give_up_entry(self, entry: Any, index: int, problem: Mismatch, original: str) -> None:
+        """Leave out an entry of a list, or make it text if it is the content of a tool; else raise the problem.
+
+        `original` is the entry as JSON, as it was before repairs.
+        """
+        if self._is_list:
+            self._found.left_out.add(_entry_name(entry, index))
         elif self._method == "tools/call":
-            self._found.mended.add(f"content {at + 1}")
-            self.taken.append(_text(entry if isinstance(entry, str) else unmended))
+            self._found.repaired.add(f"content {index + 1}")
+            self.accepted.append(_text_block(entry if isinstance(entry, str) else original))
         else:
             raise problem
 
 
-def _batches(entries: list[Any]) -> Iterator[tuple[int, int]]:
-    """Yield where batches of about PIECE values begin and end; an entry with more is one by itself."""
-    begin, filled = 0, 0
-    for at, entry in enumerate(entries):
-        more = weight(entry)
-        if at > begin and filled + more >= PIECE:
-            yield begin, at
-            begin, filled = at, 0
-        filled += more
-    if begin < len(entries):
-        yield begin, len(entries)
+def _batch_ranges(entries: list[Any]) -> Iterator[tuple[int, int]]:
+    """Yield start and end of batches of about PIECE values; an entry with more is a batch by itself."""
+    start, batch_weight = 0, 0
+    for index, entry in enumerate(entries):
+        entry_weight = weight(entry)
+        if index > start and batch_weight + entry_weight >= PIECE:
+            yield start, index
+            start, batch_weight = index, 0
+        batch_weight += entry_weight
+    if start < len(entries):
+        yield start, len(entries)
 
 
-def _first(why: ValidationError) -> str:
+def _first_problem(why: ValidationError) -> str:
     problem = why.errors(include_url=False, include_input=False, include_context=False)[0]
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"[:300]
 
 
-def _text(text: str) -> dict[str, Any]:
+def _text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _name(entry: Any, at: int) -> str:
-    """Return what a note calls an entry: its name, else its URI or id, else its place."""
-    said = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
-    names = [said.get(member) for member in ("name", "uri", "uriTemplate", "taskId")]
-    return next((name for name in names if isinstance(name, str) and name), f"no. {at + 1}")
+def _entry_name(entry: Any, index: int) -> str:
+    """Return what a note calls an entry: its name, else its URI or id, else its number."""
+    members = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+    for member in ("name", "uri", "uriTemplate", "taskId"):
+        name = members.get(member)
+        if isinstance(name, str) and name:
+            return name
+    return f"no. {index + 1}"

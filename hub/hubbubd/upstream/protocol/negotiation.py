@@ -51,11 +51,11 @@ from hubbubd.upstream import faults
 from hubbubd.upstream.messages.streams import NoSideOutput, SideOutput
 from hubbubd.upstream.ports import Era, Hello, LostDuringProbe
 from hubbubd.upstream.protocol.repair import (
-    MENDABLE,
+    REPAIRABLE_VALUES,
     Repairer,
     ResultFindings,
-    supply_caching,
-    supply_introduction,
+    fill_in_caching,
+    fill_in_introduction,
     validation_error,
 )
 from hubbubd.upstream.protocol.schema_check import Mismatch, check, weight
@@ -85,7 +85,7 @@ _DATE: Final = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
-_NAMED_BY: Final = {
+_NAME_PARAMS: Final = {
     **NAME_BEARING_METHODS,
     **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
 }
@@ -117,7 +117,7 @@ class Revision(Protocol):
         ...
 
 
-_OF_A_REQUEST: Final = frozenset({CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY})
+_REQUEST_META_KEYS: Final = frozenset({CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY})
 """What a request says in newer revisions, and a connection in those with a handshake."""
 
 
@@ -130,15 +130,16 @@ class HandshakeRevision:
 
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
         """Return the params without what only later revisions have, and the header that names the revision."""
-        meta = _object((params or {}).get("_meta"))
-        if params is not None and not _OF_A_REQUEST.isdisjoint(meta):
-            kept = {key: value for key, value in meta.items() if key not in _OF_A_REQUEST}
-            bare = {key: value for key, value in params.items() if key != "_meta"}
-            params = {**bare, "_meta": kept} if kept else bare
+        meta = _as_object((params or {}).get("_meta"))
+        if params is not None and not _REQUEST_META_KEYS.isdisjoint(meta):
+            meta = {key: value for key, value in meta.items() if key not in _REQUEST_META_KEYS}
+            params = {key: value for key, value in params.items() if key != "_meta"}
+            if meta:
+                params["_meta"] = meta
         return params, {MCP_PROTOCOL_VERSION_HEADER: self.version}
 
     def complete(self, result: dict[str, Any]) -> None:
-        """Do nothing."""
+        """As `Revision`: there is nothing to normalize."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,25 +156,27 @@ class StatelessRevision:
 
         Capabilities that the params declare narrow those of the hub.
         """
-        given = params or {}
-        said = _object(given.get("_meta"))
+        own_params = params or {}
+        own_meta = _as_object(own_params.get("_meta"))
         meta: dict[str, Any] = {
-            **said,
+            **own_meta,
             PROTOCOL_VERSION_META_KEY: self.version,
             CLIENT_INFO_META_KEY: CLIENT_INFO,
-            CLIENT_CAPABILITIES_META_KEY: narrowed(self.capabilities, said.get(CLIENT_CAPABILITIES_META_KEY)),
+            CLIENT_CAPABILITIES_META_KEY: narrow_capabilities(
+                self.capabilities, own_meta.get(CLIENT_CAPABILITIES_META_KEY)
+            ),
         }
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.version, MCP_METHOD_HEADER: method}
-        name = given.get(_NAMED_BY.get(method, ""))
+        name = own_params.get(_NAME_PARAMS.get(method, ""))
         try:
             if isinstance(name, str):
                 headers[MCP_NAME_HEADER] = encode_header_value(name)
-                if method == "tools/call" and (mapped := self.tool_headers.of(name)):
-                    headers.update(mcp_param_headers(mapped, given.get("arguments") or {}))
+                if method == "tools/call" and (header_names := self.tool_headers.header_names_of(name)):
+                    headers.update(mcp_param_headers(header_names, own_params.get("arguments") or {}))
         except UnicodeEncodeError:
             problem = "a text that is repeated as a header has half of a surrogate pair, which no header can express"
             raise InvalidArgument.field("params", problem) from None
-        return {**given, "_meta": meta}, headers
+        return {**own_params, "_meta": meta}, headers
 
     def complete(self, result: dict[str, Any]) -> None:
         """Default `resultType` to "complete" (basic, results), and a negative `ttlMs` to 0 (caching)."""
@@ -186,37 +189,39 @@ class StatelessRevision:
 def capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
     """Return the capabilities that the hub declares to this server in this revision."""
     declared: dict[str, Any] = {"roots": {} if version == LATEST_MODERN_VERSION else {"listChanged": True}}
-    asks: dict[str, Any] = {}
+    task_requests: dict[str, Any] = {}
     if config.elicitation:
         declared["elicitation"] = {"form": {}, "url": {}}
-        asks["elicitation"] = {"create": {}}
+        task_requests["elicitation"] = {"create": {}}
     if config.sampling:
         declared["sampling"] = {"tools": {}}
-        asks["sampling"] = {"createMessage": {}}
-    if config.receiver_tasks and asks and version == LATEST_HANDSHAKE_VERSION:
-        declared["tasks"] = {"list": {}, "cancel": {}, "requests": asks}
+        task_requests["sampling"] = {"createMessage": {}}
+    if config.receiver_tasks and task_requests and version == LATEST_HANDSHAKE_VERSION:
+        declared["tasks"] = {"list": {}, "cancel": {}, "requests": task_requests}
     if version == LATEST_MODERN_VERSION:
         declared["extensions"] = {TASKS_EXTENSION: {}}
     return declared
 
 
-def narrowed(hub: dict[str, Any], caller: object) -> dict[str, Any]:
+def narrow_capabilities(hub: dict[str, Any], caller: object) -> dict[str, Any]:
     """Return the hub's capabilities without what the caller of a call did not declare, if it declared any."""
     if not isinstance(caller, dict):
         return hub
-    own = cast("dict[str, Any]", caller)
-    left = {name: value for name, value in hub.items() if name not in _OF_CALLERS or name in own}
+    declared = cast("dict[str, Any]", caller)
+    common = {name: value for name, value in hub.items() if name not in _CALLER_CAPABILITIES or name in declared}
     for name in ("elicitation", "sampling", "extensions"):
-        if name in left:
-            parts = _object(own[name]) or ({"form": {}} if name == "elicitation" else {})  # `{}` is forms alone
-            left[name] = {part: value for part, value in _object(left[name]).items() if part in parts}
-    return left
+        if name in common:
+            parts = _as_object(declared[name])
+            if name == "elicitation" and not parts:
+                parts = {"form": {}}  # 2025-11-25, elicitation: an empty object means forms alone
+            common[name] = {part: value for part, value in _as_object(common[name]).items() if part in parts}
+    return common
 
 
-_OF_CALLERS: Final = frozenset({"elicitation", "sampling", "roots", "extensions"})
+_CALLER_CAPABILITIES: Final = frozenset({"elicitation", "sampling", "roots", "extensions"})
 """Capabilities that say which requests a client answers."""
 
-Ask = Callable[[str, dict[str, Any] | None, dict[str, str]], Awaitable[dict[str, Any]]]
+SendRequest = Callable[[str, dict[str, Any] | None, dict[str, str]], Awaitable[dict[str, Any]]]
 """Sends a request of the negotiation, which is never cancelled at the server. Raises PeerError, UpstreamError."""
 
 
@@ -224,11 +229,11 @@ Ask = Callable[[str, dict[str, Any] | None, dict[str, str]], Awaitable[dict[str,
 class Negotiation:
     """Finds the revision of a new connection.
 
-    `hint` is the era found last time; `found` gets what is odd, and `side_output` is told how the probe ends.
+    `hint` is the era found last time. `found` collects what deviates from MCP. `side_output` learns how the probe ends.
     """
 
     config: ServerConfig
-    ask: Ask
+    send: SendRequest
     hint: Era | None
     limit: Callable[[float | None], AbstractContextManager[anyio.CancelScope]] = anyio.move_on_after
     side_output: SideOutput = field(default_factory=NoSideOutput)
@@ -240,10 +245,10 @@ class Negotiation:
             return await self._negotiate()
         except PeerError as refusal:
             if refusal.code == UNSUPPORTED_PROTOCOL_VERSION:
-                raise _mismatch(refusal.message, _supported(refusal)) from None
-            said = {"code": refusal.code, "message": refusal.message, "data": refusal.data}
+                raise _version_mismatch(refusal.message, _supported_revisions(refusal)) from None
+            details = {"code": refusal.code, "message": refusal.message, "data": refusal.data}
             note = f"it refused the handshake: {refusal.message}"
-            raise faults.error("INVALID_RESPONSE", note, error=said) from None
+            raise faults.error("INVALID_RESPONSE", note, error=details) from None
         finally:
             self.side_output.release()
 
@@ -256,55 +261,57 @@ class Negotiation:
         if self.hint is not Era.HANDSHAKE and (found := await self._probe()) is not None:
             return found
         try:
-            connected = await self._handshake(LATEST_HANDSHAKE_VERSION)
+            introduction = await self._handshake(LATEST_HANDSHAKE_VERSION)
         except PeerError as refusal:
             if not _means_stateless(refusal):
                 raise
         else:
             self.side_output.fold()
-            return connected
+            return introduction
         # A stateless server after all: it was slow to answer the probe, or has replaced an older one.
         return await self._discover()
 
     async def _probe(self) -> tuple[Hello, Revision] | None:
+        """Try whether the server is stateless; return None when the handshake is to be tried."""
         limit = None if self.hint is Era.STATELESS else min(PROBE_LIMIT_S, self.config.connect_timeout_s / 3)
         self.side_output.hold()
         with self.limit(limit):
             try:
                 return await self._discover()
             except PeerError as refusal:
-                if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or not (offered := _supported(refusal)):
+                if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or not (offered := _supported_revisions(refusal)):
                     return None
                 if not set(offered) & set(HANDSHAKE_PROTOCOL_VERSIONS):
                     raise
             except UpstreamError as exc:
                 if not _means_handshake(exc.fault):
-                    raise _during_probe(exc.fault) from None
+                    raise _probe_error(exc.fault) from None
         return None
 
     async def _discover(self) -> tuple[Hello, Revision]:
+        """Return the introduction of a stateless server. Raises PeerError, UpstreamError."""
         version = LATEST_MODERN_VERSION
         revision = StatelessRevision(version, capabilities(self.config, version))
-        question = revision.stamp("server/discover", None)
+        stamped = revision.stamp("server/discover", None)
         try:
-            raw = await self.ask("server/discover", *question)
+            raw = await self.send("server/discover", *stamped)
         except PeerError as refusal:
             # Refusing a revision and listing it as supported means: ask again in this one.
-            if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or version not in _supported(refusal):
+            if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or version not in _supported_revisions(refusal):
                 raise
-            raw = await self.ask("server/discover", *question)
+            raw = await self.send("server/discover", *stamped)
         revision.complete(raw)
-        await _check(DiscoverResult, raw, self.found)
+        await _check_introduction(DiscoverResult, raw, self.found)
         supported: list[str] = raw["supportedVersions"]
         if version not in supported:
             offered = [each[:NAME_CHARACTERS] for each in supported[:MAX_VERSIONS]]
-            raise _mismatch(f"it speaks {', '.join(offered)}", offered)
+            raise _version_mismatch(f"it speaks {', '.join(offered)}", offered)
         hello = Hello(
             protocol_version=version,
             era=Era.STATELESS,
-            server_info=_info(_object(raw.get("_meta")).get(SERVER_INFO_META_KEY)),
-            capabilities=_able(raw.get("capabilities")),
-            instructions=_instructions(raw.get("instructions")),
+            server_info=_bounded_server_info(_as_object(raw.get("_meta")).get(SERVER_INFO_META_KEY)),
+            capabilities=_checked_capabilities(raw.get("capabilities")),
+            instructions=_bounded_instructions(raw.get("instructions")),
         )
         return hello, revision
 
@@ -316,14 +323,14 @@ class Negotiation:
         try:
             return await self._initialize(version)
         except (PeerError, UpstreamError) as refusal:
-            offered = _offered(refusal, version)
+            offered = _offered_revisions(refusal, version)
             common = sorted(set(offered) & set(HANDSHAKE_PROTOCOL_VERSIONS))
             if not offered or (isinstance(refusal, PeerError) and _means_stateless(refusal)):
                 raise
             if not common or self.config.protocol != "auto":
                 advice = f'; set protocol = "{common[-1]}"' if common else ""
                 note = f"the hub asked for {version}, the server speaks {', '.join(offered)}{advice}"
-                raise _mismatch(note, offered) from None
+                raise _version_mismatch(note, offered) from None
         return await self._initialize(common[-1])
 
     async def _initialize(self, version: str) -> tuple[Hello, Revision]:
@@ -332,86 +339,91 @@ class Negotiation:
             "capabilities": capabilities(self.config, version),
             "clientInfo": CLIENT_INFO,
         }
-        raw = await self.ask("initialize", params, {})
-        await _check(InitializeResult, raw, self.found)
+        raw = await self.send("initialize", params, {})
+        await _check_introduction(InitializeResult, raw, self.found)
         chosen: str = raw["protocolVersion"]
         if chosen not in HANDSHAKE_PROTOCOL_VERSIONS or (self.config.protocol != "auto" and chosen != version):
-            raise _mismatch(f"the hub asked for {version}, the server chose {chosen}", [chosen])
+            raise _version_mismatch(f"the hub asked for {version}, the server chose {chosen}", [chosen])
         hello = Hello(
             protocol_version=chosen,
             era=Era.HANDSHAKE,
-            server_info=_info(raw.get("serverInfo")),
-            capabilities=_able(raw.get("capabilities")),
-            instructions=_instructions(raw.get("instructions")),
+            server_info=_bounded_server_info(raw.get("serverInfo")),
+            capabilities=_checked_capabilities(raw.get("capabilities")),
+            instructions=_bounded_instructions(raw.get("instructions")),
         )
         return hello, HandshakeRevision(chosen)
 
 
-async def _check(model: type[BaseModel], raw: dict[str, Any], found: ResultFindings) -> None:
-    """Validate an introduction, which may be long, in turns, and mend one that is not. Raises UpstreamError."""
+async def _check_introduction(model: type[BaseModel], raw: dict[str, Any], found: ResultFindings) -> None:
+    """Validate an introduction in turns, as it may be long, and repair an invalid one. Raises UpstreamError."""
     validate = partial(model.model_validate, by_name=False)
     try:
         for _ in check(validate, raw):
             await turn()
     except Mismatch as exc:
-        if weight(raw, MENDABLE) >= MENDABLE or not _is_mended(validate, raw, found):
+        if weight(raw, REPAIRABLE_VALUES) >= REPAIRABLE_VALUES or not _try_repair(validate, raw, found):
             raise faults.error("INVALID_RESPONSE", str(exc)) from None
 
 
-def _is_mended(validate: Callable[[Any], object], raw: dict[str, Any], found: ResultFindings) -> bool:
-    supplied = [supply(raw) for supply in (supply_introduction, supply_caching)]
-    why, counted = validation_error(validate, raw), found.mended.count
-    if why is not None and not Repairer(validate).mend(raw, why, found, "members of it"):
+def _try_repair(validate: Callable[[Any], object], raw: dict[str, Any], found: ResultFindings) -> bool:
+    """Repair an introduction in place; return whether it is valid now."""
+    filled_in = [fill_in(raw) for fill_in in (fill_in_introduction, fill_in_caching)]
+    why, noted_before = validation_error(validate, raw), found.repaired.count
+    if why is not None and not Repairer(validate).repair(raw, why, found, "members of it"):
         return False
-    if any(supplied) and found.mended.count == counted:
-        found.mended.add("what is missing in it")
+    if any(filled_in) and found.repaired.count == noted_before:
+        found.repaired.add("what is missing in it")
     return True
 
 
-def _info(said: object) -> dict[str, Any]:
+def _bounded_server_info(sent: object) -> dict[str, Any]:
     """Return the server info; of one that is too long (icons, for example) only the names."""
-    info = _object(said)
+    info = _as_object(sent)
     if len(payload.dumps(info)) <= INTRODUCTION_BYTES:
         return info
-    named = {name: info.get(name) for name in ("name", "title", "version")}
-    return {name: value[:NAME_CHARACTERS] for name, value in named.items() if isinstance(value, str)}
+    names = {member: info.get(member) for member in ("name", "title", "version")}
+    return {member: name[:NAME_CHARACTERS] for member, name in names.items() if isinstance(name, str)}
 
 
-def _able(said: object) -> dict[str, Any]:
+def _checked_capabilities(sent: object) -> dict[str, Any]:
     """Return the server's capabilities. Raises UpstreamError (INVALID_RESPONSE) when they are too long."""
-    able = _object(said)
-    if (size := len(payload.dumps(able))) > INTRODUCTION_BYTES:
+    declared = _as_object(sent)
+    size = len(payload.dumps(declared))
+    if size > INTRODUCTION_BYTES:
         note = f"its capabilities take {size} bytes, and {INTRODUCTION_BYTES} are allowed"
         raise faults.error("INVALID_RESPONSE", note, limit=INTRODUCTION_BYTES)
-    return able
+    return declared
 
 
-def _instructions(said: str | None) -> str | None:
-    return said and said[:INTRODUCTION_BYTES]
+def _bounded_instructions(sent: str | None) -> str | None:
+    return sent and sent[:INTRODUCTION_BYTES]
 
 
-def _object(value: object) -> dict[str, Any]:
+def _as_object(value: object) -> dict[str, Any]:
+    """Return a JSON object; an empty one for any other value."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _supported(refusal: PeerError) -> list[str]:
+def _supported_revisions(refusal: PeerError) -> list[str]:
     """Return the first revisions that a refusal lists; none if it is malformed."""
-    said = _object(refusal.data)
-    named = said.get("supported")
-    first = cast("list[Any]", named)[:MAX_VERSIONS] if isinstance(named, list) else None
-    beginning = {"supported": first, "requested": said.get("requested")}
+    data = _as_object(refusal.data)
+    listed = data.get("supported")
+    first_listed = cast("list[Any]", listed)[:MAX_VERSIONS] if isinstance(listed, list) else None
+    bounded_data = {"supported": first_listed, "requested": data.get("requested")}
     try:
-        offered = UnsupportedProtocolVersionErrorData.model_validate(beginning).supported
+        supported = UnsupportedProtocolVersionErrorData.model_validate(bounded_data).supported
     except ValidationError:
         return []
-    return [each[:NAME_CHARACTERS] for each in offered]
+    return [revision[:NAME_CHARACTERS] for revision in supported]
 
 
-def _offered(refusal: PeerError | UpstreamError, asked: str) -> list[str]:
-    """Return the other revisions that a refused handshake lists, as data or in its text; none if it is about another
-    matter."""
-    if isinstance(refusal, PeerError) and (listed := _supported(refusal)):
-        return [each for each in listed if each != asked]
+def _offered_revisions(refusal: PeerError | UpstreamError, requested: str) -> list[str]:
+    """Return the revisions other than the requested one that the refusal of a handshake lists, as data or in its text.
+
+    A refusal for another reason lists none.
+    """
+    if isinstance(refusal, PeerError) and (listed := _supported_revisions(refusal)):
+        return [revision for revision in listed if revision != requested]
     text = refusal.message
     if isinstance(refusal, UpstreamError):
         if refusal.fault.code != FaultCode.HTTP_ERROR or refusal.fault.details.get("status") != 400:
@@ -419,11 +431,11 @@ def _offered(refusal: PeerError | UpstreamError, asked: str) -> list[str]:
         text = str(refusal.fault.details.get("body") or "")
     if "version" not in text.lower():
         return []
-    found = dict.fromkeys(_DATE.findall(text[:NAME_CHARACTERS]))
-    return [each for each in found if each != asked and each in ALL_PROTOCOL_VERSIONS]
+    dates = dict.fromkeys(_DATE.findall(text[:NAME_CHARACTERS]))
+    return [date for date in dates if date != requested and date in ALL_PROTOCOL_VERSIONS]
 
 
-def _mismatch(note: str, supported: list[str]) -> UpstreamError:
+def _version_mismatch(note: str, supported: list[str]) -> UpstreamError:
     return faults.error("PROTOCOL_VERSION_MISMATCH", note, supported=supported)
 
 
@@ -440,11 +452,12 @@ def _means_stateless(refusal: PeerError) -> bool:
     No older server lacks the method, or requires headers with it.
     """
     if refusal.code == UNSUPPORTED_PROTOCOL_VERSION:
-        return LATEST_MODERN_VERSION in _supported(refusal)
+        return LATEST_MODERN_VERSION in _supported_revisions(refusal)
     return refusal.code in (HEADER_MISMATCH, METHOD_NOT_FOUND)
 
 
-def _during_probe(fault: Fault) -> UpstreamError:
+def _probe_error(fault: Fault) -> UpstreamError:
+    """Return the error of a failed probe: a lost connection is one of its own, as the server may have exited on it."""
     if fault.code != FaultCode.CONNECTION_LOST:
         return UpstreamError(fault)
     return LostDuringProbe(replace(fault, details={**fault.details, "during": "probe"}))

@@ -1,7 +1,7 @@
-"""Mends what a server sends where that does no harm: what is wrong in it is left out, and the rest stays.
+"""Repairs what a server sends where that does no harm: what is wrong in it is left out, and the rest stays.
 
-Only what is invalid comes here. What may be left out is known without a table of members: leaving out one that is
-required makes what is around it invalid, and then that is left out, from the inside outwards.
+Only invalid documents are repaired. No table says which members may be left out: when a required one is left out, the
+object around it becomes invalid, and is left out as well, from the inside outwards.
 """
 
 from collections.abc import Callable, Collection
@@ -10,14 +10,14 @@ from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
-MENDABLE: Final = 5000
-"""The most values of what is mended: it is validated as a whole, several times."""
+REPAIRABLE_VALUES: Final = 5000
+"""A document with so many values is not repaired: that validates it as a whole, several times."""
 
 ROUNDS: Final = 6
 """How often it is validated again; about as deep as schemas nest."""
 
 PROBLEMS: Final = 50
-"""How many problems are mended per round."""
+"""How many problems are repaired per round."""
 
 SHOWN: Final = 5
 """How many names a note has."""
@@ -48,12 +48,12 @@ class NameSample:
 
 @dataclass(slots=True)
 class ResultFindings:
-    """What was odd in what a server sent: what was `mended`, entries `left_out`, and content `kept` as it is.
+    """What deviates in a server's document: what was `repaired`, entries `left_out`, unknown content that was `kept`.
 
     `emptied` says that an empty list was taken as an empty object.
     """
 
-    mended: NameSample = field(default_factory=NameSample)
+    repaired: NameSample = field(default_factory=NameSample)
     left_out: NameSample = field(default_factory=NameSample)
     kept: NameSample = field(default_factory=NameSample)
     emptied: bool = False
@@ -61,10 +61,10 @@ class ResultFindings:
 
 @dataclass(frozen=True, slots=True)
 class Repairer:
-    """Mends one kind of thing, in place. `vital` are members that are never left out.
+    """Repairs documents of one type, in place. `vital` are members that are never left out.
 
-    With `members` members are left out, with `entries` also entries of lists; otherwise empty lists become objects,
-    which is all that is done to a request: what it means must not change.
+    Empty lists become objects. With `members` members are left out as well, with `entries` also entries of lists. Of a
+    request nothing is left out: what it means must not change.
     """
 
     validate: Callable[[Any], object]
@@ -72,43 +72,48 @@ class Repairer:
     entries: bool = False
     vital: Collection[str] = ()
 
-    def mend(self, value: Any, why: ValidationError, found: ResultFindings, name: str = "") -> bool:
-        """Return whether the value is valid now; `name` is what a note calls it."""
+    def repair(self, value: Any, why: ValidationError, found: ResultFindings, name: str = "") -> bool:
+        """Repair a value that is invalid for the reason `why`; return whether it is valid now.
+
+        `name` is what a note calls it.
+        """
         changed = False
         for _ in range(ROUNDS):
             problems = why.errors(include_url=False, include_input=False, include_context=False)[:PROBLEMS]
-            # Each once, and backwards, as what is left out of a list moves what comes behind it.
-            places = dict.fromkeys(_place(value, each["loc"], missing=each["type"] == "missing") for each in problems)
-            if sum(_takes_as_object(value, place) for place in places):
-                found.emptied = True  # which may be all that was wrong
-            elif all(self._leave_out(value, place) for place in reversed(places)):
+            # A dict instead of a set keeps the order.
+            paths = dict.fromkeys(_path(value, each["loc"], missing=each["type"] == "missing") for each in problems)
+            replaced = [path for path in paths if _replace_empty_list(value, path)]
+            if replaced:
+                found.emptied = True  # which may be all that was wrong: the rest waits for the next round
+            # Backwards, as leaving out an entry of a list moves those behind it.
+            elif all(self._leave_out(value, path) for path in reversed(paths)):
                 changed = True
             else:
                 return False
             still = validation_error(self.validate, value)
             if still is None:
                 if changed:
-                    found.mended.add(name)
+                    found.repaired.add(name)
                 return True
             why = still
         return False
 
-    def _leave_out(self, value: Any, place: tuple[int | str, ...]) -> bool:
-        """Leave out the innermost thing around a problem that may be left out; False if there is none."""
-        while place and self.members:
-            around, step = _at(value, place[:-1]), place[-1]
-            if isinstance(around, dict) and step not in self.vital:
-                if len(place) == 3 and place[0] in _SCHEMAS and place[1] == "properties":
-                    around[step] = {}  # an argument of which nothing is known
+    def _leave_out(self, value: Any, path: tuple[int | str, ...]) -> bool:
+        """Leave out the innermost member or entry on a path that may be left out; return False if there is none."""
+        while path and self.members:
+            container, key = _value_at(value, path[:-1]), path[-1]
+            if isinstance(container, dict) and key not in self.vital:
+                if len(path) == 3 and path[0] in _SCHEMAS and path[1] == "properties":
+                    container[key] = {}  # an argument of which nothing is known
                 else:
-                    cast("dict[Any, Any]", around).pop(step, None)
+                    cast("dict[Any, Any]", container).pop(key, None)
                 return True
-            if isinstance(around, list) and self.entries and isinstance(step, int):
-                del cast("list[Any]", around)[step : step + 1]
+            if isinstance(container, list) and self.entries and isinstance(key, int):
+                del cast("list[Any]", container)[key : key + 1]
                 return True
-            if step in self.vital:
+            if key in self.vital:
                 return False
-            place = place[:-1]
+            path = path[:-1]
         return False
 
 
@@ -121,33 +126,33 @@ def validation_error(validate: Callable[[Any], object], value: Any) -> Validatio
     return None
 
 
-def _place(value: Any, loc: tuple[int | str, ...], *, missing: bool) -> tuple[int | str, ...]:
+def _path(value: Any, loc: tuple[int | str, ...], *, missing: bool) -> tuple[int | str, ...]:
     """Return the path to what a problem is about: of a missing member, to the object that should have it.
 
-    Steps that are not in the value name the types of a union.
+    `loc` is pydantic's path, which also names the types of unions: these steps are not in the value.
     """
-    place: list[int | str] = []
+    path: list[int | str] = []
     for step in loc[:-1] if missing else loc:
         if (isinstance(value, dict) and step in value) or (
             isinstance(value, list) and isinstance(step, int) and step < len(cast("list[Any]", value))
         ):
             value = cast("Any", value)[step]
-            place.append(step)
-    return tuple(place)
+            path.append(step)
+    return tuple(path)
 
 
-def _takes_as_object(value: Any, place: tuple[int | str, ...]) -> bool:
-    """Take an empty list as an empty object, as PHP writes one for the other; return False for anything else."""
-    around = _at(value, place[:-1])
-    if not place or around is None or _at(value, place) != []:
+def _replace_empty_list(value: Any, path: tuple[int | str, ...]) -> bool:
+    """Replace an empty list by an empty object, as PHP writes one for the other; return False for anything else."""
+    container = _value_at(value, path[:-1])
+    if not path or container is None or _value_at(value, path) != []:
         return False
-    around[place[-1]] = {}
+    container[path[-1]] = {}
     return True
 
 
-def _at(value: Any, place: tuple[int | str, ...]) -> Any:
+def _value_at(value: Any, path: tuple[int | str, ...]) -> Any:
     """Return what is at a path; None when it is there no more."""
-    for step in place:
+    for step in path:
         try:
             value = value[step]
         except (KeyError, IndexError, TypeError):
@@ -155,67 +160,75 @@ def _at(value: Any, place: tuple[int | str, ...]) -> Any:
     return value
 
 
-# What is put in for a member that is required and missing, or another one stands for. Each says whether it did.
+# These functions fill in required members that are missing or odd. Each returns whether it changed anything.
 
 
-def supply_schemas(tool: dict[str, Any]) -> bool:
-    """Have a tool's schemas say that they are of objects, as arguments and structured content always are.
+def fill_in_tool_schemas(tool: dict[str, Any]) -> bool:
+    """Give a tool's schemas the type object, as arguments and structured content always are objects.
 
     A tool without a usable `inputSchema` takes any arguments (tools, data types).
     """
     arguments, structured = tool.get("inputSchema"), tool.get("outputSchema")
-    tool["inputSchema"] = (
-        _of_an_object(cast("dict[str, Any]", arguments)) if isinstance(arguments, dict) else {"type": "object"}
-    )
+    if isinstance(arguments, dict):
+        tool["inputSchema"] = _object_schema(cast("dict[str, Any]", arguments))
+    else:
+        tool["inputSchema"] = {"type": "object"}
     if isinstance(structured, dict):
-        tool["outputSchema"] = _of_an_object(cast("dict[str, Any]", structured))
+        tool["outputSchema"] = _object_schema(cast("dict[str, Any]", structured))
     return (tool["inputSchema"], tool.get("outputSchema")) != (arguments, structured)
 
 
-def _of_an_object(schema: dict[str, Any]) -> dict[str, Any]:
+def _object_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema with the type object, if it has none or allows other types as well."""
     kind: object = schema.get("type")
     if kind is None or (isinstance(kind, list) and "object" in kind):
         return {**schema, "type": "object"}
     return schema
 
 
-def supply_name(resource: dict[str, Any]) -> bool:
+def fill_in_resource_name(resource: dict[str, Any]) -> bool:
     """Name a resource or a template without a name by its title or its URI."""
     if isinstance(resource.get("name"), str):
         return False
-    names = [resource.get(member) for member in ("title", "uri", "uriTemplate")]
-    named = next((name for name in names if isinstance(name, str) and name), None)
-    if named is not None:
-        resource["name"] = named
-    return named is not None
+    for member in ("title", "uri", "uriTemplate"):
+        name = resource.get(member)
+        if isinstance(name, str) and name:
+            resource["name"] = name
+            return True
+    return False
 
 
-def supply_caching(result: dict[str, Any]) -> bool:
-    """Have a result say that it must not be cached, if it does not say how long (2026-07-28, caching)."""
+def fill_in_caching(result: dict[str, Any]) -> bool:
+    """Forbid to cache a result that does not say how long it may be cached (2026-07-28, caching)."""
     changed = False
     if not isinstance(result.get("ttlMs"), int) or isinstance(result["ttlMs"], bool):
-        result["ttlMs"], changed = 0, True
+        result["ttlMs"] = 0
+        changed = True
     if result.get("cacheScope") not in ("public", "private"):
-        result["cacheScope"], changed = "private", True
+        result["cacheScope"] = "private"
+        changed = True
     return changed
 
 
-def supply_introduction(result: dict[str, Any]) -> bool:
+def fill_in_introduction(result: dict[str, Any]) -> bool:
     """Fill in name and version of a server, and read a capability of `true` as one without options."""
     changed = False
     if "protocolVersion" in result:  # of initialize
-        said: object = result.get("serverInfo")
-        info = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+        server_info: object = result.get("serverInfo")
+        info = cast("dict[str, Any]", server_info) if isinstance(server_info, dict) else {}
         missing = {name: "" for name in ("name", "version") if not isinstance(info.get(name), str)}
         if missing:
-            result["serverInfo"], changed = {**info, **missing}, True
+            result["serverInfo"] = {**info, **missing}
+            changed = True
         if result.get("capabilities") is None:
-            result["capabilities"], changed = {}, True
-    able = result.get("capabilities")
-    if isinstance(able, dict):
-        for name, options in cast("dict[str, Any]", able).items():
+            result["capabilities"] = {}
+            changed = True
+    capabilities = result.get("capabilities")
+    if isinstance(capabilities, dict):
+        for name, options in cast("dict[str, Any]", capabilities).items():
             if options is True:
-                able[name], changed = {}, True
+                capabilities[name] = {}
+                changed = True
     return changed
 
 
@@ -224,10 +237,10 @@ _NEAREST: Final = {"trace": "debug", "verbose": "debug", "warn": "warning", "err
 """Names of levels that programs use instead of those of RFC 5424."""
 
 
-def supply_log(params: dict[str, Any]) -> None:
-    """Have a log message name the nearest level (RFC 5424) and its data; what has neither says `message`."""
-    said = params.get("level")
-    level = said.lower() if isinstance(said, str) else ""
+def fill_in_log_message(params: dict[str, Any]) -> None:
+    """Give a log message the nearest level of RFC 5424, and data: those of `message` if it has none."""
+    named_level = params.get("level")
+    level = named_level.lower() if isinstance(named_level, str) else ""
     params["level"] = level if level in _LEVELS else _NEAREST.get(level, "info")
     params.setdefault("data", params.get("message"))
     if not isinstance(params.get("logger", ""), str):

@@ -16,7 +16,7 @@ from hubbubd.upstream.protocol import schema_check
 from hubbubd.upstream.protocol.entry_check import check_content, check_frame, check_list, result_shape, result_type
 from hubbubd.upstream.protocol.negotiation import TASKS_REVISION, Revision, StatelessRevision
 from hubbubd.upstream.protocol.repair import ResultFindings
-from hubbubd.upstream.protocol.tool_headers import Mapped
+from hubbubd.upstream.protocol.tool_headers import HeaderNames
 
 MAX_META: Final = 1000
 """The most members of `_meta` in a notification: the only part that a schema goes through entry by entry."""
@@ -73,12 +73,12 @@ _EXTENSION_RESULTS: Final[dict[str, TypeAdapter[Any]]] = {
 """Result types of the tasks extension (2026-07-28), which the SDK does not have."""
 
 
-def is_of_another_revision(version: str, method: str) -> bool:
+def is_in_other_revision_only(version: str, method: str) -> bool:
     """Return whether the method exists in other revisions, but not in this one."""
     if (method, version) in tables.SERVER_RESULTS:
         return False
-    of_tasks = version == LATEST_MODERN_VERSION and method in ("tasks/list", "tasks/result")
-    return of_tasks or any(known == method for known, _ in tables.SERVER_RESULTS)
+    is_former_task_method = version == LATEST_MODERN_VERSION and method in ("tasks/list", "tasks/result")
+    return is_former_task_method or any(known == method for known, _ in tables.SERVER_RESULTS)
 
 
 def check_result(
@@ -90,16 +90,16 @@ def check_result(
     """
     version, parts = revision.version, result_shape(revision.version, method)
     try:
-        adapter = _adapter_for(revision, method, params, result)
+        adapter = _result_adapter(revision, method, params, result)
     except ValidationError as exc:
         raise schema_check.Mismatch(schema_check.problems(exc)) from None
     if adapter is None:
         return
     if version == TASKS_REVISION:
         _fill_in_ttl(result)
-    special = _asks_or_tracks(method, result)
-    if parts is None or special:
-        yield from check_frame(version, adapter, result, found, members=not special)
+    must_stay_whole = _must_stay_whole(method, result)
+    if parts is None or must_stay_whole:
+        yield from check_frame(version, adapter, result, found, members=not must_stay_whole)
     elif method.endswith("/list"):
         yield from check_list(version, method, parts, result, found)
     else:
@@ -109,14 +109,14 @@ def check_result(
             yield from check_content(version, method, parts, result, found, params=params)
 
 
-def _asks_or_tracks(method: str, result: dict[str, Any]) -> bool:
-    """Return whether a result asks something or is about a task: none of its members may be left out."""
-    tracks = method.startswith("tasks/") and method != "tasks/list"
-    return tracks or "task" in result or result.get("resultType", "complete") != "complete"
+def _must_stay_whole(method: str, result: dict[str, Any]) -> bool:
+    """Return whether a result asks something or is about a task: then none of its members may be left out."""
+    is_about_task = "task" in result or (method.startswith("tasks/") and method != "tasks/list")
+    return is_about_task or result.get("resultType", "complete") != "complete"
 
 
 def check_notification(version: str, method: str, params: dict[str, Any]) -> None:
-    """Validate a notification in one go: they must stay in order, and no schema of one has a list.
+    """Validate a notification. This does not yield: notifications must stay in order, and none of them has a list.
 
     Raises Mismatch, and KeyError for one that the revision does not define.
     """
@@ -129,15 +129,15 @@ def check_notification(version: str, method: str, params: dict[str, Any]) -> Non
         raise schema_check.Mismatch(schema_check.problems(exc)) from None
 
 
-def _adapter_for(
+def _result_adapter(
     revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
 ) -> TypeAdapter[Any] | None:
     if isinstance(revision, StatelessRevision):
         return _stateless_adapter(revision, method, result)
-    return _adapter(revision.version, method, bool(params and "task" in params))
+    return _handshake_adapter(revision.version, method, bool(params and "task" in params))
 
 
-def absorb_tools(
+def learn_tool_headers(
     revision: StatelessRevision, listing: dict[str, Any], cursor: str | None, found: ResultFindings
 ) -> Iterator[None]:
     """Learn which arguments of a page's tools are repeated as headers, and drop tools with an invalid annotation of it.
@@ -145,8 +145,8 @@ def absorb_tools(
     A client must do the latter (2026-07-28, tools, x-mcp-header). `cursor` is the one the page was requested with.
     `found` gets the names of the dropped ones. Yields after each STEP.
     """
-    kept: list[dict[str, Any]] = []
-    mapped: dict[str, Mapped] = {}
+    valid_tools: list[dict[str, Any]] = []
+    header_names: dict[str, HeaderNames] = {}
     for at, tool in enumerate(cast("list[dict[str, Any]]", listing["tools"])):
         if at and at % STEP == 0:
             yield
@@ -154,38 +154,39 @@ def absorb_tools(
         if problem is not None:
             found.left_out.add(f"{tool['name']} ({problem})")
             continue
-        mapped[tool["name"]] = x_mcp_header_map(tool.get("inputSchema"))
-        kept.append(tool)
-    listing["tools"] = kept
-    revision.tool_headers.take(cursor, mapped, listing.get("nextCursor") or None)
+        header_names[tool["name"]] = x_mcp_header_map(tool.get("inputSchema"))
+        valid_tools.append(tool)
+    listing["tools"] = valid_tools
+    revision.tool_headers.add_page(cursor, header_names, listing.get("nextCursor") or None)
 
 
 def _fill_in_ttl(result: dict[str, Any]) -> None:
     """Add a missing `ttl` of null, which servers on the SDK's first generation leave out."""
-    listed = result.get("tasks")
-    for task in (result, result.get("task"), *(cast("list[Any]", listed) if isinstance(listed, list) else ())):
+    tasks = result.get("tasks")
+    listed_tasks = cast("list[Any]", tasks) if isinstance(tasks, list) else []
+    for task in (result, result.get("task"), *listed_tasks):
         if isinstance(task, dict) and "taskId" in task:
             cast("dict[str, Any]", task).setdefault("ttl", None)
 
 
 def _stateless_adapter(revision: StatelessRevision, method: str, result: dict[str, Any]) -> TypeAdapter[Any] | None:
     """Return the type that a result's resultType names; any other resultType is invalid (basic, results)."""
-    shapes = _shapes(revision.version, method)
-    if not shapes:
+    adapters = _adapters_by_type(revision.version, method)
+    if not adapters:
         return _EXTENSION_RESULTS.get(method)
     revision.complete(result)
     kind = result["resultType"]
-    if not isinstance(kind, str) or kind not in shapes:
-        expected = " or ".join(map(repr, shapes))
+    if not isinstance(kind, str) or kind not in adapters:
+        expected = " or ".join(map(repr, adapters))
         wrong = InitErrorDetails(
             type="literal_error", loc=("resultType",), input=cast("object", kind), ctx={"expected": expected}
         )
         raise ValidationError.from_exception_data("Result", [wrong])
-    return shapes[kind]
+    return adapters[kind]
 
 
 @cache
-def _shapes(version: str, method: str) -> Mapping[str, TypeAdapter[Any]]:
+def _adapters_by_type(version: str, method: str) -> Mapping[str, TypeAdapter[Any]]:
     """Return the types of a method's result by resultType; none when the revision does not define the method."""
     shape: Any = tables.SERVER_RESULTS.get((method, version))
     if shape is None:
@@ -200,7 +201,7 @@ def _shapes(version: str, method: str) -> Mapping[str, TypeAdapter[Any]]:
 
 
 @cache
-def _adapter(version: str, method: str, as_task: bool) -> TypeAdapter[Any] | None:
+def _handshake_adapter(version: str, method: str, as_task: bool) -> TypeAdapter[Any] | None:
     shape = result_type(version, method)
     if version == TASKS_REVISION and as_task and shape is not None:
         shape = CreateTaskResult | shape  # the server may answer at once instead

@@ -80,11 +80,11 @@ def problems(exc: ValidationError, skipped: tuple[int, ...] = ()) -> str:
     `skipped` says, for each list on the path to the piece's entries, how many entries were left out before them.
     """
     found = exc.errors(include_url=False, include_context=False, include_input=False)[:_SHOWN]
-    lines = [(_place(problem["loc"], skipped), problem["msg"][:_SHOWN_CHARACTERS]) for problem in found]
+    lines = [(_error_path(problem["loc"], skipped), problem["msg"][:_SHOWN_CHARACTERS]) for problem in found]
     return "; ".join(f"{place}: {what}" if place else what for place, what in lines)
 
 
-def _place(steps: tuple[int | str, ...], skipped: tuple[int, ...]) -> str:
+def _error_path(steps: tuple[int | str, ...], skipped: tuple[int, ...]) -> str:
     before = iter(skipped)
     named = (str(step + next(before, 0)) if isinstance(step, int) else step for step in steps)
     return ".".join(named)[:_SHOWN_CHARACTERS]
@@ -98,39 +98,39 @@ def pieces(document: Any, size: int, depth: int = 0) -> Iterator[tuple[Any, tupl
     if depth == DEEPEST or weight(document) < size:
         yield document, ()
     elif isinstance(document, list):
-        yield from _of_list(cast("list[Any]", document), size, depth)
+        yield from _list_pieces(cast("list[Any]", document), size, depth)
     else:
-        yield from _of_object(cast("dict[str, Any]", document), size, depth)
+        yield from _object_pieces(cast("dict[str, Any]", document), size, depth)
 
 
-def _of_list(entries: list[Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    begin, filled = 0, 0
+def _list_pieces(entries: list[Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    start, filled = 0, 0
     for at, entry in enumerate(entries):
-        more = weight(entry)
-        if filled and filled + more >= size:
-            yield entries[begin:at], (begin,)
-            begin, filled = at, 0
-        if more < size:
-            filled += more
+        entry_weight = weight(entry)
+        if filled and filled + entry_weight >= size:
+            yield entries[start:at], (start,)
+            start, filled = at, 0
+        if entry_weight < size:
+            filled += entry_weight
             continue
         for piece, skipped in pieces(entry, size, depth + 1):
             yield [piece], (at, *skipped)
-        begin = at + 1
+        start = at + 1
     if filled:
-        yield entries[begin:], (begin,)
+        yield entries[start:], (start,)
 
 
-def _of_object(members: dict[str, Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    frame = _frame(members, [_FRAME])
+def _object_pieces(members: dict[str, Any], size: int, depth: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    frame = _required_members(members, _ReductionBudget(_FRAME))
     group, filled = dict(frame), 0
     for name, member in members.items():
-        more = weight(member)
-        if filled and filled + more >= size:
+        entry_weight = weight(member)
+        if filled and filled + entry_weight >= size:
             yield group, ()
             group, filled = dict(frame), 0
-        if more < size:
+        if entry_weight < size:
             group[name] = member
-            filled += more
+            filled += entry_weight
             continue
         for piece, skipped in pieces(member, size, depth + 1):
             yield {**frame, name: piece}, skipped
@@ -138,48 +138,62 @@ def _of_object(members: dict[str, Any], size: int, depth: int) -> Iterator[tuple
         yield group, ()
 
 
-def _frame(members: dict[str, Any], room: list[int]) -> dict[str, Any]:
-    """Return the members without which an object may be invalid, reduced as far as possible."""
-    frame = {name: _least(members[name], room) for name in needed() if name in members}
+class _ReductionBudget:
+    """How many more values the reduced members of one object may have."""
+
+    def __init__(self, values: int) -> None:
+        self._values = values
+
+    def spend(self) -> None:
+        """Count one value. Raises Mismatch when there are too many."""
+        self._values -= 1
+        if self._values < 0:
+            raise Mismatch("it has too many large members in one object")
+
+
+def _required_members(members: dict[str, Any], budget: _ReductionBudget) -> dict[str, Any]:
+    """Return the members without which an object may be invalid, reduced: those that some schema requires.
+
+    An object without any of these keeps its first member, as some schema may forbid an empty object.
+    """
+    frame = {name: _reduced_value(members[name], budget) for name in required_names() if name in members}
     if not frame and members:
         name = next(iter(members))
-        frame[name] = _least(members[name], room)
+        frame[name] = _reduced_value(members[name], budget)
     return frame
 
 
-def _least(value: Any, room: list[int]) -> Any:
-    """Return a reduced value that is valid if this one is: with one entry in each list."""
-    room[0] -= 1
-    if room[0] < 0:
-        raise Mismatch("it has too many large members in one object")
+def _reduced_value(value: Any, budget: _ReductionBudget) -> Any:
+    """Return a smaller value that is valid if this one is: each list has one entry, each object what is required."""
+    budget.spend()
     if weight(value, _SMALL) < _SMALL:
         return value
     if isinstance(value, list):
-        return [_least(entry, room) for entry in cast("list[Any]", value)[:1]]
-    return _frame(cast("dict[str, Any]", value), room)
+        return [_reduced_value(entry, budget) for entry in cast("list[Any]", value)[:1]]
+    return _required_members(cast("dict[str, Any]", value), budget)
 
 
-def weight(value: Any, most: int = PIECE) -> int:
-    """Count the values in a document; beyond `most`, return some number above it."""
+def weight(value: Any, enough: int = PIECE) -> int:
+    """Count the values in a document; stop at `enough`, and then return any number that is not below it."""
     count = 1
-    known: list[Any] = [value]
-    for inner in known:  # grows meanwhile; a hot path of every call, therefore without function calls
+    values: list[Any] = [value]
+    for inner in values:  # the loop extends it; a hot path of every call, therefore without function calls
         kind: type[object] = inner.__class__
         if kind is dict:
-            inside = inner.values()
+            children = inner.values()
         elif kind is list:
-            inside = inner
+            children = inner
         else:
             continue
-        count += len(inside)
-        if count >= most:
+        count += len(children)
+        if count >= enough:
             break
-        known += inside
+        values += children
     return count
 
 
 @cache
-def needed() -> frozenset[str]:
+def required_names() -> frozenset[str]:
     """Return the names of members that some schema requires or discriminates by."""
     names: set[str] = set()
     waiting: list[type[BaseModel]] = [BaseModel]

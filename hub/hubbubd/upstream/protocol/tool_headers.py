@@ -4,29 +4,29 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
-Mapped = Mapping[tuple[str, ...], str]
+HeaderNames = Mapping[tuple[str, ...], str]
 """Header name by path of an argument."""
 
 MAX_MAPPED: Final = 20_000
 """The most mapped arguments remembered per list. Tools beyond it are called without such headers."""
 
-MAX_COMING: Final = 4
+MAX_INCOMPLETE: Final = 4
 """The most lists being paged through at once; the one idle for longest is forgotten."""
 
 
-class _Tools:
+class _MappedTools:
     """The mapped tools of a list, or of the pages that have come."""
 
     def __init__(self) -> None:
-        self.mapped: dict[str, Mapped] = {}
+        self.header_names: dict[str, HeaderNames] = {}
         self._count = 0
 
-    def take(self, page: Mapping[str, Mapped]) -> None:
-        for tool, mapped in page.items():
-            self._count -= len(self.mapped.pop(tool, ()))
-            if mapped and self._count + len(mapped) <= MAX_MAPPED:
-                self.mapped[tool] = mapped
-                self._count += len(mapped)
+    def add_page(self, page: Mapping[str, HeaderNames]) -> None:
+        for tool, header_names in page.items():
+            self._count -= len(self.header_names.pop(tool, ()))
+            if header_names and self._count + len(header_names) <= MAX_MAPPED:
+                self.header_names[tool] = header_names
+                self._count += len(header_names)
 
 
 class ToolHeaders:
@@ -37,28 +37,28 @@ class ToolHeaders:
     """
 
     def __init__(self) -> None:
-        self._listed = _Tools()
-        self._coming: OrderedDict[str, _Tools] = OrderedDict()
+        self._listed = _MappedTools()
+        self._incomplete: OrderedDict[str, _MappedTools] = OrderedDict()
 
     def __len__(self) -> int:
-        return sum(len(tools.mapped) for tools in (self._listed, *self._coming.values()))
+        return sum(len(tools.header_names) for tools in (self._listed, *self._incomplete.values()))
 
-    def of(self, tool: str) -> Mapped | None:
-        """Return which arguments of a tool are repeated; None for none."""
-        known = (*reversed(self._coming.values()), self._listed)
-        return next((tools.mapped[tool] for tools in known if tool in tools.mapped), None)
+    def header_names_of(self, tool: str) -> HeaderNames | None:
+        """Return the header names of a tool's arguments that are repeated; None for none."""
+        lists = (*reversed(self._incomplete.values()), self._listed)
+        return next((tools.header_names[tool] for tools in lists if tool in tools.header_names), None)
 
-    def take(self, cursor: str | None, page: Mapping[str, Mapped], next_cursor: str | None) -> None:
-        """Take a page. Without `cursor` it is the first, without `next_cursor` the last."""
-        tools = _Tools() if cursor is None else self._coming.pop(cursor, None)
+    def add_page(self, cursor: str | None, page: Mapping[str, HeaderNames], next_cursor: str | None) -> None:
+        """Add a page to its list. Without `cursor` it is the first page, without `next_cursor` the last."""
+        tools = _MappedTools() if cursor is None else self._incomplete.pop(cursor, None)
         if tools is None:
-            self._listed.take(page)
+            self._listed.add_page(page)
             return
-        tools.take(page)
+        tools.add_page(page)
         if next_cursor is None:
             self._listed = tools
             return
-        self._coming[next_cursor] = tools
-        self._coming.move_to_end(next_cursor)
-        if len(self._coming) > MAX_COMING:
-            self._coming.popitem(last=False)
+        self._incomplete[next_cursor] = tools
+        self._incomplete.move_to_end(next_cursor)
+        if len(self._incomplete) > MAX_INCOMPLETE:
+            self._incomplete.popitem(last=False)

@@ -25,87 +25,87 @@ log = structlog.get_logger(__name__)
 
 
 class Launcher:
-    """Comes with the first server, and goes with the last one that was started."""
+    """Starts the launcher's process with the first server, and ends it with the last one."""
 
     def __init__(self) -> None:
-        self._turn = anyio.Lock()
+        self._lock = anyio.Lock()
         self._servers = 0
-        self._running: _Running | None = None
+        self._process: _LauncherProcess | None = None
 
     async def start(self, descriptors: Sequence[int]) -> None:
-        """Have a reaper forked which takes these descriptors over; each call is followed by one of `ended`.
+        """Have a reaper forked that takes these descriptors over; call `note_server_end` once the server has ended.
 
-        A launcher that is gone is replaced. Raises OSError; then nothing was started, and nothing is to follow.
+        A launcher that is gone is replaced. Raises OSError; then nothing was started, and no such call may follow.
         """
-        async with self._turn:
+        async with self._lock:
             try:
-                if self._running is not None and not self._running.forks(descriptors):
-                    log.warning("launcher gone, replaced", servers=self._servers, words=self._running.last_words())
-                    await self._end()
-                if self._running is None:
-                    self._running = await to_thread.run_sync(_Running, _umask())
-                    if not self._running.forks(descriptors):
-                        raise OSError(f"the launcher ended early: {self._running.last_words()}")
+                if self._process is not None and not self._process.request_fork(descriptors):
+                    log.warning("launcher gone, replaced", servers=self._servers, words=self._process.last_words())
+                    await self._end_process()
+                if self._process is None:
+                    self._process = await to_thread.run_sync(_LauncherProcess, _read_umask())
+                    if not self._process.request_fork(descriptors):
+                        raise OSError(f"the launcher ended early: {self._process.last_words()}")
                 self._servers += 1
             finally:
                 await self._end_unused()
 
-    async def ended(self) -> None:
+    async def note_server_end(self) -> None:
         """Note that a server has ended with its reaper. Not cancellable."""
         with anyio.CancelScope(shield=True):
-            async with self._turn:
+            async with self._lock:
                 self._servers -= 1
                 await self._end_unused()
 
     async def replace(self) -> None:
         """End a launcher that does not react, so that the next start has another one. Its servers run on."""
         with anyio.CancelScope(shield=True):
-            async with self._turn:
-                if self._running is not None:
-                    self._running.kill()
-                    await self._end()
+            async with self._lock:
+                if self._process is not None:
+                    self._process.kill()
+                    await self._end_process()
 
     def last_words(self) -> str:
         """Return what the launcher or a reaper wrote when it failed."""
-        return self._running.last_words() if self._running is not None else ""
+        return self._process.last_words() if self._process is not None else ""
 
     async def _end_unused(self) -> None:
         if not self._servers:
-            await self._end()
+            await self._end_process()
 
-    async def _end(self) -> None:
-        if self._running is not None:
-            ending, self._running = self._running, None
+    async def _end_process(self) -> None:
+        if self._process is not None:
+            process, self._process = self._process, None
             with anyio.CancelScope(shield=True):
-                await to_thread.run_sync(ending.end)
+                await to_thread.run_sync(process.end)
 
 
-class _Running:
+class _LauncherProcess:
     """A launcher's process. Making one and `end` block, for some milliseconds."""
 
     def __init__(self, umask: int) -> None:
         with ExitStack() as owned:
             self._stderr = os.memfd_create("stderr")
             owned.callback(os.close, self._stderr)
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self._socket = owned.enter_context(ours)
+            hub_socket, launcher_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._socket = owned.enter_context(hub_socket)
             self._socket.setblocking(False)
-            with theirs:
+            with launcher_socket:
                 # Isolated, and with an empty environment: no variable of the hub's affects it.
                 self._process = subprocess.Popen(  # noqa: S603 - our own script
-                    [sys.executable, "-I", "-S", "-X", "utf8", os.fspath(REAPER), str(theirs.fileno())],
+                    [sys.executable, "-I", "-S", "-X", "utf8", os.fspath(REAPER), str(launcher_socket.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._stderr,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(launcher_socket.fileno(),),
                     env={},
                     start_new_session=True,
                     umask=umask,
                 )
             self._owned = owned.pop_all()
 
-    def forks(self, descriptors: Sequence[int]) -> bool:
-        """Ask for a reaper; return False when the launcher is gone. Raises OSError: it does not keep up."""
+    def request_fork(self, descriptors: Sequence[int]) -> bool:
+        """Request a reaper; return False when the launcher is gone. Raises OSError when it does not keep up."""
         try:
             socket.send_fds(self._socket, [b"\0"], descriptors)
         except (BrokenPipeError, ConnectionResetError):
@@ -131,7 +131,7 @@ class _Running:
         self._owned.close()
 
 
-def _umask() -> int:
+def _read_umask() -> int:
     """Return the hub's umask; in the thread of the event loop, which has another while it binds a Unix socket."""
     umask = os.umask(0o077)
     os.umask(umask)

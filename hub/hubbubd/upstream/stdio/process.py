@@ -34,7 +34,7 @@ START_LIMIT_S: Final = 1.0
 """Seconds for which a slow start may keep others from starting."""
 
 # Starting a process is CPU work; many at once would starve the servers that are running.
-_starting = anyio.CapacityLimiter(2)
+_start_limiter = anyio.CapacityLimiter(2)
 
 _launcher = Launcher()
 
@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a process ended: with a code, by a signal, or unknown, as nobody was left to see it."""
+    """How a process ended: with a code, by a signal, or unknown, as its reaper was killed before."""
 
     code: int | None = None
     signal: int | None = None
@@ -61,8 +61,8 @@ class ServerProcess:
         self.pid = 0
         self.exit = ExitStatus()
         self._mark = mark
-        self._reaper = 0  # its pid, once it has told
-        self._settled = anyio.Event()  # started, or known not to
+        self._reaper = 0  # its pid, once it has reported that
+        self._start_known = anyio.Event()  # started, or known not to
         self._exited = anyio.Event()
         self._released = anyio.Event()  # the control socket's other end is closed: the reaper is gone
         self._failure: tuple[str, int] | None = None
@@ -78,38 +78,39 @@ class ServerProcess:
         async with AsyncExitStack() as undo:
             try:
                 undo.callback(process._owned.close)
-                async with _starting:
+                async with _start_limiter:
                     await process._spawn(config)
                     undo.push_async_callback(process.stop)
                     with anyio.move_on_after(START_LIMIT_S):
-                        await process._settled.wait()
+                        await process._start_known.wait()
             except OSError as exc:
-                raise _error(config, "START_FAILED", str(exc)) from None
+                raise _start_error(config, "START_FAILED", str(exc)) from None
             except ValueError as exc:  # a command or a variable with a NUL
-                raise _error(config, "START_FAILED", str(exc), retryable=False) from None
-            await process._settled.wait()
+                raise _start_error(config, "START_FAILED", str(exc), retryable=False) from None
+            await process._start_known.wait()
             if process._failure:
-                raise _not_started(config, *process._failure)
+                raise _errno_error(config, *process._failure)
             if not process.pid:
-                raise _error(config, "START_FAILED", f"its reaper ended early: {_launcher.last_words()}")
+                raise _start_error(config, "START_FAILED", f"its reaper ended early: {_launcher.last_words()}")
             undo.pop_all()
         return process
 
     async def _spawn(self, config: ServerConfig) -> None:
-        with ExitStack() as theirs:
-            stdin, self.stdin = _pipe(theirs, self._owned, towards_us=False)
-            stdout, self.stdout = _pipe(theirs, self._owned, towards_us=True)
-            stderr, self.stderr = _pipe(theirs, self._owned, towards_us=True)
-            ours, control = socket.socketpair()
-            self._control = self._owned.enter_context(ours)
-            theirs.enter_context(control)
-            spec = _spec(config, self._mark)
-            theirs.callback(os.close, spec)
-            await _launcher.start([stdin, stdout, stderr, control.fileno(), spec])
+        with ExitStack() as reaper_ends:
+            stdin, self.stdin = _open_pipe(reaper_ends, self._owned, towards_us=False)
+            stdout, self.stdout = _open_pipe(reaper_ends, self._owned, towards_us=True)
+            stderr, self.stderr = _open_pipe(reaper_ends, self._owned, towards_us=True)
+            hub_control, reaper_control = socket.socketpair()
+            self._control = self._owned.enter_context(hub_control)
+            reaper_ends.enter_context(reaper_control)
+            spec = _write_spec(config, self._mark)
+            reaper_ends.callback(os.close, spec)
+            await _launcher.start([stdin, stdout, stderr, reaper_control.fileno(), spec])
         self._control.setblocking(False)
         self._loop.add_reader(self._control.fileno(), self._on_report)
 
     def _on_report(self) -> None:
+        """Read the reaper's reports (see `reaper.py`); the end of its socket means that the reaper is gone."""
         try:
             chunk = self._control.recv(4096)
         except BlockingIOError:
@@ -123,7 +124,7 @@ class ServerProcess:
                 self._reaper = int(values[0])
             elif word == "started":
                 self.pid = int(values[0])
-                self._settled.set()
+                self._start_known.set()
             elif word == "failed":
                 self._failure = values[0], int(values[1])
             elif word == "exited":
@@ -134,7 +135,7 @@ class ServerProcess:
                 self._swept = True
         if not chunk:
             self._loop.remove_reader(self._control.fileno())
-            for event in (self._settled, self._exited, self._released):
+            for event in (self._start_known, self._exited, self._released):
                 event.set()
 
     async def wait_exit(self) -> ExitStatus:
@@ -159,7 +160,7 @@ class ServerProcess:
                 await self._kill_reaper()
             if not self._swept:
                 await anyio.to_thread.run_sync(_kill_marked, self._mark)
-            await _launcher.ended()
+            await _launcher.note_server_end()
 
     async def _kill_reaper(self) -> None:
         log.warning("reaper stuck, killed", pid=self._reaper, server=self.pid)
@@ -173,35 +174,35 @@ class ServerProcess:
         self._loop.remove_reader(self._control.fileno())
 
     def release(self) -> None:
-        """Close the pipes, once nobody uses them."""
+        """Close the pipes; nothing may read them any more."""
         self._owned.close()
 
 
-def _inherited() -> dict[str, str]:
+def _inherited_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith("LC_")}
 
 
-def _pipe(theirs: ExitStack, ours: ExitStack, *, towards_us: bool) -> tuple[int, FileIO]:
+def _open_pipe(reaper_ends: ExitStack, hub_ends: ExitStack, *, towards_us: bool) -> tuple[int, FileIO]:
     """Return the server's end, and the hub's, which is non-blocking."""
     read, write = os.pipe()
-    mine, other = (read, write) if towards_us else (write, read)
-    theirs.callback(os.close, other)
-    os.set_blocking(mine, False)
-    return other, ours.enter_context(FileIO(mine, "rb" if towards_us else "wb"))
+    hub_end, reaper_end = (read, write) if towards_us else (write, read)
+    reaper_ends.callback(os.close, reaper_end)
+    os.set_blocking(hub_end, False)
+    return reaper_end, hub_ends.enter_context(FileIO(hub_end, "rb" if towards_us else "wb"))
 
 
-def _spec(config: ServerConfig, mark: str) -> int:
+def _write_spec(config: ServerConfig, mark: str) -> int:
     """Return a descriptor with what the reaper is to start; unlike arguments, others cannot read it. Raises ValueError.
 
     The working directory, the number of words of the command, these, and the variables, with NULs between them.
     """
     own = {name: value.get_secret_value() for name, value in config.env.items()}
-    environ = {**_inherited(), **own, MARK: mark}
+    environ = {**_inherited_variables(), **own, MARK: mark}
     for name in environ:
         if not name or "=" in name:
             raise ValueError(f"environment variable {name!r} cannot be set")
-    words = [config.command or "", *config.args]
-    parts = [config.cwd or "", str(len(words)), *words, *(f"{name}={value}" for name, value in environ.items())]
+    argv = [config.command or "", *config.args]
+    parts = [config.cwd or "", str(len(argv)), *argv, *(f"{name}={value}" for name, value in environ.items())]
     if any("\0" in part for part in parts):
         raise ValueError("a NUL in the command, its directory or a variable")
     descriptor = os.memfd_create("spec")
@@ -212,7 +213,7 @@ def _spec(config: ServerConfig, mark: str) -> int:
 
 
 def _kill_marked(mark: str) -> None:
-    """Kill what a killed reaper left behind: every process with the mark of the connection in its environment.
+    """Kill every process with the mark of the connection in its environment: a killed reaper has left them.
 
     Return once all of them have ended: one that is ending has no environment any more. Bounded by KILL_LOOKS.
     """
@@ -224,19 +225,22 @@ def _kill_marked(mark: str) -> None:
             pids = [int(name) for name in names if name.isdecimal()]
             marked = {pid for pid in pids if _kill_if_marked(pid, entry)}
             killed |= marked
-            if not marked and not any(map(_runs, killed)):
+            if not marked and not any(map(_is_running, killed)):
                 return
         time.sleep(KILL_PAUSE_S)
 
 
 def _kill_if_marked(pid: int, entry: bytes) -> bool:
-    """Kill a process that has this entry in its environment; return whether it has. Raises OSError as `_about`."""
+    """Kill a process that has this entry in its environment; return whether it has.
+
+    Raises OSError as `_read_proc_file`.
+    """
     try:
         process = os.pidfd_open(pid)  # first, so that nobody else is killed who gets the pid meanwhile
     except ProcessLookupError:
         return False
     try:
-        marked = entry in _about(pid, "environ")
+        marked = entry in _read_proc_file(pid, "environ")
         if marked:
             with suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(process, signal.SIGKILL)
@@ -245,12 +249,13 @@ def _kill_if_marked(pid: int, entry: bytes) -> bool:
         os.close(process)
 
 
-def _runs(pid: int) -> bool:
-    state = _about(pid, "stat").rpartition(b") ")[2][:1]
+def _is_running(pid: int) -> bool:
+    """Return whether a process exists and is neither dead nor a zombie."""
+    state = _read_proc_file(pid, "stat").rpartition(b") ")[2][:1]
     return state not in (b"", b"Z", b"X")
 
 
-def _about(pid: int, name: str) -> bytes:
+def _read_proc_file(pid: int, name: str) -> bytes:
     """Return what the system has about a process, nothing if it ended. Raises OSError: too many open files."""
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
@@ -260,16 +265,17 @@ def _about(pid: int, name: str) -> bytes:
         return b""
 
 
-def _not_started(config: ServerConfig, stage: str, number: int) -> UpstreamError:
+def _errno_error(config: ServerConfig, stage: str, number: int) -> UpstreamError:
+    """Return the error of a server that could not be started: `stage` and `number` are those of the reaper's report."""
     if stage == "cwd":
-        return _error(config, "WORKING_DIRECTORY_INVALID", os.strerror(number), cwd=config.cwd)
+        return _start_error(config, "WORKING_DIRECTORY_INVALID", os.strerror(number), cwd=config.cwd)
     if number in (errno.ENOENT, errno.ENOTDIR):
-        return _error(config, "COMMAND_NOT_FOUND", os.strerror(number))
+        return _start_error(config, "COMMAND_NOT_FOUND", os.strerror(number))
     if number in (errno.EACCES, errno.ENOEXEC, errno.EISDIR):
-        return _error(config, "COMMAND_NOT_EXECUTABLE", os.strerror(number))
-    return _error(config, "START_FAILED", os.strerror(number))
+        return _start_error(config, "COMMAND_NOT_EXECUTABLE", os.strerror(number))
+    return _start_error(config, "START_FAILED", os.strerror(number))
 
 
-def _error(config: ServerConfig, code: str, problem: str, **details: Any) -> UpstreamError:
+def _start_error(config: ServerConfig, code: str, problem: str, **details: Any) -> UpstreamError:
     where = config.cwd if "cwd" in details else config.command
     return error(code, f"{where!r}: {problem}", server=config.name, command=config.command, error=problem, **details)

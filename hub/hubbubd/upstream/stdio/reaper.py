@@ -63,7 +63,7 @@ def launch(starts: _socket.socket) -> None:
     for number in (SIGHUP, SIGINT, SIGTERM):
         libc("signal", number, SIG_IGN)
     libc("signal", SIGCHLD, SIG_IGN)  # the kernel collects the reapers
-    while descriptors := _received(starts):
+    while descriptors := _receive_descriptors(starts):
         *_, control, _ = descriptors
         try:
             reaper = os.fork()
@@ -102,7 +102,7 @@ class Reaper:
             self._report(f"failed {failure}")
         else:
             self._report(f"started {self._server}")
-            self._watch()
+            self._wait_for_end()
         self._sweep()
         self._report("swept")
 
@@ -115,14 +115,14 @@ class Reaper:
         except OSError as exc:
             return f"fork {exc.errno}"
         if self._server == 0:
-            os.write(send, _become(parent, descriptors).encode())
+            os.write(send, _become_server(parent, descriptors).encode())
             os._exit(127)
         os.close(send)  # the child's copy closes when it becomes the server
         failure = os.read(receive, 100).decode()
         os.close(receive)
         return failure
 
-    def _watch(self) -> None:
+    def _wait_for_end(self) -> None:
         """Wait until the server has ended or the control socket was closed."""
         server = os.pidfd_open(self._server)
         poll = select.poll()
@@ -138,11 +138,11 @@ class Reaper:
         kill_at = time.monotonic() + TERM_GRACE_S
         pause = 0.001
         while self._reap():
-            kill = time.monotonic() >= kill_at
+            is_overdue = time.monotonic() >= kill_at
             for pid in _descendants():
-                if kill or pid not in signalled:
+                if is_overdue or pid not in signalled:
                     signalled.add(pid)
-                    _send_signal(pid, SIGKILL if kill else SIGTERM)
+                    _send_signal(pid, SIGKILL if is_overdue else SIGTERM)
             time.sleep(pause)
             pause = min(pause * 2, 0.05)
 
@@ -162,7 +162,7 @@ class Reaper:
         _report(self._control, line)
 
 
-def _received(starts: _socket.socket) -> list[int]:
+def _receive_descriptors(starts: _socket.socket) -> list[int]:
     """Return the descriptors of the next start; none when the hub has closed its end."""
     _, ancillary, _, _ = starts.recvmsg(1, _socket.CMSG_SPACE(DESCRIPTORS * 4), _socket.MSG_CMSG_CLOEXEC)
     return [descriptor for _, _, data in ancillary for descriptor in memoryview(data).cast("i")]
@@ -175,7 +175,7 @@ def _report(control: int, line: str) -> None:
         pass  # the hub is gone; there is still the sweep to finish
 
 
-def _become(parent: int, descriptors: list[int]) -> str:
+def _become_server(parent: int, descriptors: list[int]) -> str:
     """Turn this forked process into the server; return only what failed."""
     libc("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # the parent died before the line above
@@ -190,7 +190,7 @@ def _become(parent: int, descriptors: list[int]) -> str:
             libc("signal", number, SIG_DFL)
     libc("sigprocmask", SIG_SETMASK, bytes(128), None)  # an empty `sigset_t`, as large as those of glibc and musl
     os.setsid()  # a server that signals its own process group must not reach the reaper
-    cwd, command, environ = _read(spec)
+    cwd, command, environ = _read_spec(spec)
     try:
         if cwd:
             os.chdir(cwd)
@@ -202,15 +202,16 @@ def _become(parent: int, descriptors: list[int]) -> str:
         return f"command {exc.errno}"
 
 
-def _read(spec: int) -> tuple[bytes, list[bytes], dict[bytes, bytes]]:
+def _read_spec(spec: int) -> tuple[bytes, list[bytes], dict[bytes, bytes]]:
     """Return the directory, the command with its arguments, and the environment: see `process.py`."""
     with open(spec, "rb") as file:
         cwd, count, *rest = file.read().split(b"\0")
-    words = int(count)
-    return cwd, rest[:words], dict(entry.split(b"=", 1) for entry in rest[words:])
+    argc = int(count)
+    return cwd, rest[:argc], dict(entry.split(b"=", 1) for entry in rest[argc:])
 
 
 def _descendants() -> list[int]:
+    """Return the pids of all processes below this one."""
     found: list[int] = []
     parents = [os.getpid()]
     while parents:

@@ -39,121 +39,119 @@ class Tail:
     """The last lines of a stream. `clock` returns monotonic seconds."""
 
     def __init__(self, on_line: OnLine | None, clock: Callable[[], float]) -> None:
-        self._kept: deque[bytes] = deque(maxlen=TAIL_LINES)
-        self._begun = b""
+        self._last_lines: deque[bytes] = deque(maxlen=TAIL_LINES)
+        self._unfinished_line = b""
         self._on_line = on_line
         self._clock = clock
-        self._told = 0
-        self._since = clock()
+        self._passed_on = 0
+        self._second_started_at = clock()
 
     def lines(self) -> tuple[str, ...]:
         """Return the last lines, an unfinished one included: at most 50, of at most 2000 characters."""
-        kept = [*self._kept, self._begun] if self._begun else self._kept
-        return tuple(_text(line) for line in kept)[-TAIL_LINES:]
+        last_lines = [*self._last_lines, self._unfinished_line] if self._unfinished_line else self._last_lines
+        return tuple(_decode_line(line) for line in last_lines)[-TAIL_LINES:]
 
     def forget(self, count: int) -> None:
-        """Keep the last lines no longer, this many."""
-        for _ in range(min(count, len(self._kept))):
-            self._kept.pop()
+        """Drop this many of the last lines."""
+        for _ in range(min(count, len(self._last_lines))):
+            self._last_lines.pop()
 
     def feed(self, chunk: bytes) -> None:
         """Add a chunk; an empty one is the end of the stream."""
-        text = self._begun + chunk
-        if not chunk and text:
-            text += b"\n"
-        count = text.count(b"\n")
+        data = self._unfinished_line + chunk
+        if not chunk and data:
+            data += b"\n"
+        count = data.count(b"\n")
         # Of many lines only those that are kept or passed on are examined.
-        *ended, begun = text.rsplit(b"\n", TAIL_LINES + 1)
-        self._begun = _cut(begun)
-        self._kept.extend(map(_cut, ended[-TAIL_LINES:]))
+        *finished, unfinished = data.rsplit(b"\n", TAIL_LINES + 1)
+        self._unfinished_line = _limit_line(unfinished)
+        self._last_lines.extend(map(_limit_line, finished[-TAIL_LINES:]))
         if self._on_line is not None and count:
-            self._tell(text, count, self._on_line)
+            self._pass_on_line(data, count, self._on_line)
 
     @property
-    def flooded(self) -> bool:
+    def is_flooded(self) -> bool:
         """Whether this second has had more lines than are passed on."""
-        return self._told > BURST_LINES
+        return self._passed_on > BURST_LINES
 
-    def _tell(self, text: bytes, count: int, on_line: OnLine) -> None:
+    def _pass_on_line(self, data: bytes, count: int, on_line: OnLine) -> None:
         now = self._clock()
-        if now - self._since >= 1.0:
-            if self._told > BURST_LINES:
-                on_line(f"({self._told - BURST_LINES} lines are left out)")
-            self._since, self._told = now, 0
-        passed_on = min(max(BURST_LINES - self._told, 0), count)
-        for line in text.split(b"\n", passed_on)[:passed_on]:
-            on_line(_text(_cut(line)))
-        self._told += count
+        if now - self._second_started_at >= 1.0:
+            if self._passed_on > BURST_LINES:
+                on_line(f"({self._passed_on - BURST_LINES} lines are left out)")
+            self._second_started_at, self._passed_on = now, 0
+        passed_on = min(max(BURST_LINES - self._passed_on, 0), count)
+        for line in data.split(b"\n", passed_on)[:passed_on]:
+            on_line(_decode_line(_limit_line(line)))
+        self._passed_on += count
 
 
 class Fold:
-    """Makes one line of those that a server writes because it does not know the probe (`negotiation.Negotiation`).
+    """Folds the lines that a server writes because it does not know the probe (`negotiation.Negotiation`) into one.
 
-    They would look like a failure of the server, and push out of its log what matters. From the first complaint on,
-    lines are held back until it is known how the probe ended. `forget` takes how many of the last lines to forget.
+    They would look like a failure of the server, and fill its log. From the first complaint on, lines are held back
+    until it is known how the probe ended. `forget` takes how many of the last lines to forget.
     """
 
-    def __init__(self, tell: OnLine, forget: Callable[[int], None], server: str) -> None:
-        self._tell = tell
+    def __init__(self, on_line: OnLine, forget: Callable[[int], None], server: str) -> None:
+        self._pass_on_line = on_line
         self._forget = forget
         self._server = server
-        self._held: list[str] = []
-        self._open = False
+        self._held_lines: list[str] = []
+        self._is_probing = False
 
     def line(self, line: str) -> None:
-        """Take the next line, and pass it on or hold it back."""
-        if not self._open or not (self._held or _COMPLAINT.search(line)):
-            self._tell(line)
+        """Pass the next line on, or hold it back."""
+        if not self._is_probing or not (self._held_lines or _COMPLAINT.search(line)):
+            self._pass_on_line(line)
             return
-        self._held.append(line)
-        about_else = len(self._held) == NAMED_WITHIN and _begin(self._held) == NAMED_WITHIN
-        if about_else or len(self._held) == HELD_LINES:
-            self._pass_on()
+        self._held_lines.append(line)
+        is_about_else = len(self._held_lines) == NAMED_WITHIN and _complaint_start(self._held_lines) == NAMED_WITHIN
+        if is_about_else or len(self._held_lines) == HELD_LINES:
+            self._pass_on_held_lines()
 
     def hold(self) -> None:
-        """Hold lines back from now on: the probe is sent."""
-        self._open = True
+        """As `streams.SideOutput`."""
+        self._is_probing = True
 
     def release(self) -> None:
-        """Pass on what is held back, and hold nothing any more: the lines may say why the server does not connect."""
-        self._open = False
-        self._pass_on()
+        """As `streams.SideOutput`: the lines may say why the server does not connect."""
+        self._is_probing = False
+        self._pass_on_held_lines()
 
     def fold(self) -> None:
-        """Tell of the lines about the probe in one, and of others as they are: the server has connected without it.
-
-        The hub's own log has them all, at level debug.
-        """
-        begun = _begin(self._held)
-        folded = self._held[begun:]
-        del self._held[begun:]
+        """As `streams.SideOutput`. The hub's own log has all lines, at level debug."""
+        start = _complaint_start(self._held_lines)
+        folded = self._held_lines[start:]
+        del self._held_lines[start:]
         self.release()
         if folded:
             self._forget(len(folded))
             log.debug("stderr about the probe", server=self._server, lines=folded)
             count = "1 line is" if len(folded) == 1 else f"{len(folded)} lines are"
-            self._tell(f"({count} left out: this server does not know {_PROBE}, which the hub asks first)")
+            self._pass_on_line(f"({count} left out: this server does not know {_PROBE}, which the hub asks first)")
 
-    def _pass_on(self) -> None:
-        held, self._held = self._held, []
+    def _pass_on_held_lines(self) -> None:
+        held, self._held_lines = self._held_lines, []
         for line in held:
-            self._tell(line)
+            self._pass_on_line(line)
 
 
-def _begin(lines: list[str]) -> int:
-    """Return where the complaint begins that names the probe; their number if none does."""
-    named = next((at for at, line in enumerate(lines) if _PROBE in line), len(lines))
-    if named == len(lines):
-        return named
+def _complaint_start(lines: list[str]) -> int:
+    """Return the index of the line where the complaint about the probe begins; the number of lines if there is none."""
+    probe_line = next((at for at, line in enumerate(lines) if _PROBE in line), len(lines))
+    if probe_line == len(lines):
+        return probe_line
     # An indented line goes on with what is above it.
-    heads = (at for at in range(named) if _COMPLAINT.search(lines[at]) and not lines[at][:1].isspace())
-    return max(heads, default=named)
+    starts = (at for at in range(probe_line) if _COMPLAINT.search(lines[at]) and not lines[at][:1].isspace())
+    return max(starts, default=probe_line)
 
 
-def _cut(line: bytes) -> bytes:
+def _limit_line(line: bytes) -> bytes:
     """Limit a line to the bytes that the kept characters can take."""
     return line[: 4 * TAIL_CHARACTERS].removesuffix(b"\r")
 
 
-def _text(line: bytes) -> str:
+def _decode_line(line: bytes) -> str:
+    """Return a line as text, redacted, of at most TAIL_CHARACTERS."""
     return REDACTION.text(line.decode("utf-8", "replace"))[:TAIL_CHARACTERS]

@@ -36,12 +36,12 @@ from hubbubd.upstream.stdio.stderr import Fold, OnLine, Tail
 __all__ = ["BadMessage", "ExitStatus", "StdioStreams", "stdio_transport"]
 
 CHUNK: Final = 64 * 1024
-"""Bytes per read, and about how many bytes of messages are passed on before other tasks get a turn."""
+"""Bytes per read, and about how many bytes of messages are passed on before other tasks run."""
 
 LINE_COST: Final = 1024
 """What a line counts against CHUNK besides its bytes."""
 
-BREATH_S: Final = 0.01
+REST_S: Final = 0.01
 """Seconds between reads of data that is only discarded."""
 
 UNPARSEABLE_LIMIT: Final = 10
@@ -59,7 +59,7 @@ STRAY_LOG_INTERVAL_S: Final = 5.0
 log = structlog.get_logger(__name__)
 
 
-class _Source:
+class _PipeReader:
     """A pipe that is read on demand; `on_chunk` gets b"" at the end."""
 
     def __init__(self, pipe: FileIO, on_chunk: Callable[[bytes], None]) -> None:
@@ -67,12 +67,12 @@ class _Source:
         self._on_chunk = on_chunk
         self._loop = asyncio.get_running_loop()
         self._reading = False
-        self._resting: asyncio.TimerHandle | None = None
+        self._resume_timer: asyncio.TimerHandle | None = None
         self.ended = False
         self.resume()
 
     def resume(self) -> None:
-        if not self._reading and not self._resting and not self.ended:
+        if not self._reading and not self._resume_timer and not self.ended:
             self._reading = True
             self._loop.add_reader(self._pipe.fileno(), self.read)
 
@@ -84,8 +84,8 @@ class _Source:
     def rest(self) -> None:
         """Stop reading for BREATH_S."""
         self.pause()
-        if not self._resting and not self.ended:
-            self._resting = self._loop.call_later(BREATH_S, self._wake)
+        if not self._resume_timer and not self.ended:
+            self._resume_timer = self._loop.call_later(REST_S, self._wake)
 
     def read(self) -> bool:
         """Read one chunk, if there is one; return whether there was."""
@@ -106,12 +106,12 @@ class _Source:
     def close(self) -> None:
         self.pause()
         self.ended = True
-        if self._resting:
-            self._resting.cancel()
+        if self._resume_timer:
+            self._resume_timer.cancel()
         self._pipe.close()
 
     def _wake(self) -> None:
-        self._resting = None
+        self._resume_timer = None
         self.resume()
 
 
@@ -141,16 +141,16 @@ class MessageReader(_PipeEnd):
         self.unparseable = 0
         self._config = config
         self._on_stray = on_stray
-        self._spoken = self._tired = False
+        self._has_sent_message = self._must_pause = False
         self._lines = LineSplitter(config.max_message_bytes)
         self._stray_run = 0
         self._unparseable_run = 0
-        self._spent = 0
+        self._turn_cost = 0
         self._log_after = 0.0
-        self._deaf = False
+        self._ends_when_empty = False
         self._draining = False
         self._waiter: asyncio.Future[None] | None = None
-        self._source = _Source(pipe, self._on_chunk)
+        self._pipe_reader = _PipeReader(pipe, self._on_chunk)
 
     def __aiter__(self) -> Self:
         return self
@@ -171,52 +171,53 @@ class MessageReader(_PipeEnd):
                 raise anyio.ClosedResourceError
             if self.fault:
                 raise anyio.EndOfStream
-            if self._tired:
-                self._tired = False
+            if self._must_pause:  # it sends messages, and much between them
+                self._must_pause = False
                 await anyio.sleep(STRAY_PAUSE_S)
                 continue
-            if self._spent >= CHUNK:
-                self._spent = 0
+            if self._turn_cost >= CHUNK:
+                self._turn_cost = 0
                 await anyio.lowlevel.checkpoint()
                 continue
             if self._lines.may_have_line and len(self._lines) > 2 * CHUNK:
                 await turn()  # parsing a long line is long work
             line = self._lines.take_line()
             if line is None:
-                await self._more()
-            elif (item := self._item(line)) is not None:
+                await self._wait_for_data()
+            elif (item := self._parse_line(line)) is not None:
                 return item
 
-    def end_after_what_is_there(self) -> None:
+    def end_after_buffered_data(self) -> None:
         """End the stream after what the server has written already: it no longer reads messages."""
-        self._deaf = True
+        self._ends_when_empty = True
         self._wake()
 
     def drain(self) -> None:
         """Discard what comes from now on, so that a full pipe does not keep the server from ending."""
         self._draining = True
-        self._source.resume()
+        self._pipe_reader.resume()
         self.closed = True
         self._wake()
 
     def close(self) -> None:
-        self._source.close()
+        self._pipe_reader.close()
 
     async def aclose(self) -> None:
         self.drain()
 
-    async def _more(self) -> None:
-        if self._source.ended or (self._deaf and not self._source.read()):
+    async def _wait_for_data(self) -> None:
+        """Wait until there may be a line. Raises EndOfStream when there will be none."""
+        if self._pipe_reader.ended or (self._ends_when_empty and not self._pipe_reader.read()):
             raise anyio.EndOfStream
         if self._lines.may_have_line:
             return
         self._waiter = asyncio.get_running_loop().create_future()
-        self._source.resume()
+        self._pipe_reader.resume()
         try:
             await self._waiter
         finally:
             self._waiter = None
-        self._spent = 0
+        self._turn_cost = 0
 
     def _wake(self) -> None:
         if self._waiter and not self._waiter.done():
@@ -226,35 +227,37 @@ class MessageReader(_PipeEnd):
         if not self._draining:
             self._lines.feed(chunk)
         if len(chunk) == CHUNK and (self._draining or self._lines.is_skipping):
-            self._source.rest()
+            self._pipe_reader.rest()
         elif self._lines.may_have_line and len(self._lines) >= CHUNK:
-            self._source.pause()
-        if self._lines.may_have_line or self._source.ended:
+            self._pipe_reader.pause()
+        if self._lines.may_have_line or self._pipe_reader.ended:
             self._wake()
 
-    def _item(self, line: bytes | bytearray | Oversized) -> SessionMessage | Exception | None:
+    def _parse_line(self, line: bytes | bytearray | Oversized) -> SessionMessage | Exception | None:
+        """Return the line as a message, or a BadMessage in its place; None for a line that is no message."""
         if isinstance(line, Oversized):
-            self._spent += LINE_COST
+            self._turn_cost += LINE_COST
             SIZE.set(line.size)
             return oversized_error(line, self._config.max_message_bytes)
-        self._spent += LINE_COST + len(line)
+        self._turn_cost += LINE_COST + len(line)
         SIZE.set(len(line))
         try:
             message = parse_message(line)
         except BadMessage as bad:
             if isinstance(bad, NotJson) and not bad.answered_ids:
-                self._stray(line)
+                self._note_stray_line(line)
                 return None
             self.unparseable += 1
             self._unparseable_run += 1
             if self._unparseable_run >= UNPARSEABLE_LIMIT:
                 self._give_up(f"{UNPARSEABLE_LIMIT} messages in a row are not JSON-RPC", str(bad))
             return bad
-        self._spoken = True
+        self._has_sent_message = True
         self._stray_run = self._unparseable_run = 0
         return SessionMessage(message)
 
-    def _stray(self, line: bytes | bytearray) -> None:
+    def _note_stray_line(self, line: bytes | bytearray) -> None:
+        """Log a line that is no message. After STRAY_LIMIT in a row, give up, or pause if it has sent a message."""
         self.stray_lines += 1
         self._stray_run += 1
         text = line[:200].decode("utf-8", "replace")
@@ -266,8 +269,8 @@ class MessageReader(_PipeEnd):
             )
         self._on_stray(bytes(line[:CHUNK]) + b"\n")
         if self._stray_run % STRAY_LIMIT == 0:
-            self._tired = self._spoken
-            if not self._spoken:
+            self._must_pause = self._has_sent_message
+            if not self._has_sent_message:
                 self._give_up(f"{STRAY_LIMIT} lines in a row are not JSON-RPC", text)
 
     def _give_up(self, message: str, sample: str) -> None:
@@ -287,7 +290,7 @@ class MessageWriter(_PipeEnd):
     def __init__(self, pipe: FileIO, on_broken: Callable[[], None]) -> None:
         self._pipe = pipe
         self._on_broken = on_broken
-        self._turn = asyncio.Lock()
+        self._send_lock = asyncio.Lock()
         self._unwritten = memoryview(b"")
 
     async def send(self, item: SessionMessage, /) -> None:
@@ -297,7 +300,7 @@ class MessageWriter(_PipeEnd):
         Raises BrokenResourceError when the server no longer reads, ClosedResourceError when closed from this side.
         """
         line = serialize(item.message) + b"\n"
-        async with self._turn:
+        async with self._send_lock:
             await self._flush()
             self._unwritten = memoryview(line)
             try:
@@ -338,17 +341,17 @@ class StdioStreams:
     def __init__(self, process: ServerProcess, config: ServerConfig, on_stderr: OnLine | None = None) -> None:
         self.pid = process.pid
         clock = asyncio.get_running_loop().time
-        self._strays = Tail(on_stderr and (lambda line: on_stderr(f"stdout: {line}")), clock)
-        self.read = MessageReader(process.stdout, config, self._strays.feed)
-        self.write = MessageWriter(process.stdin, self.read.end_after_what_is_there)
-        self.fold = Fold(on_stderr or (lambda _: None), self._forget, config.name)
+        self._stray_tail = Tail(on_stderr and (lambda line: on_stderr(f"stdout: {line}")), clock)
+        self.read = MessageReader(process.stdout, config, self._stray_tail.feed)
+        self.write = MessageWriter(process.stdin, self.read.end_after_buffered_data)
+        self.fold = Fold(on_stderr or (lambda _: None), self._forget_lines, config.name)
         self._tail = Tail(on_stderr and self.fold.line, clock)
-        self._stderr = _Source(process.stderr, self._on_stderr)
+        self._stderr = _PipeReader(process.stderr, self._on_stderr)
         self._process = process
 
     @property
     def fault(self) -> Fault | None:
-        """Why the hub stopped reading, if that is due to what the server wrote."""
+        """Why the hub stopped reading, if the reason is what the server wrote; else None."""
         return self.read.fault
 
     @property
@@ -367,7 +370,7 @@ class StdioStreams:
 
     def stray_tail(self) -> tuple[str, ...]:
         """Return the last lines of the server's stdout that are no messages, bounded as those of its stderr."""
-        return self._strays.lines()
+        return self._stray_tail.lines()
 
     async def wait_exit(self) -> ExitStatus:
         """Wait until the server process has ended, and return how."""
@@ -383,12 +386,12 @@ class StdioStreams:
         self.read.close()
         self._process.release()
 
-    def _forget(self, lines: int) -> None:
-        self._tail.forget(lines)
+    def _forget_lines(self, count: int) -> None:
+        self._tail.forget(count)
 
     def _on_stderr(self, chunk: bytes) -> None:
         self._tail.feed(chunk)
-        if len(chunk) == CHUNK or self._tail.flooded:
+        if len(chunk) == CHUNK or self._tail.is_flooded:
             self._stderr.rest()
 
 
