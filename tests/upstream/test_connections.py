@@ -21,7 +21,7 @@ from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.connector import McpConnector
 from hubbubd.upstream.http import connections
-from hubbubd.upstream.http.connections import Connections, Witness
+from hubbubd.upstream.http.connections import AcknowledgmentWatch, Connections
 from hubbubd.upstream.http.streams import delivery
 
 from .conftest import CALL, LIMIT_S, Connect, Pocket, Recorder, Scripted, event
@@ -155,7 +155,7 @@ async def test_a_call_that_meets_the_end_of_its_connection_on_the_way_goes_again
             closing.wait()
         return False
 
-    monkeypatch.setattr(connections, "_has_news", end_now)  # it looks right before the server closes
+    monkeypatch.setattr(connections, "_has_unread_input", end_now)  # it looks right before the server closes
     async with connect(url=closing.url, protocol="2025-11-25") as link:
         await link.request("ping", None)
         closing.go.clear()
@@ -181,7 +181,7 @@ def test_a_witness_knows_after_the_end_whether_anything_was_taken(reads: bool, a
         assert other.recv(100) == b"before"
         other.sendall(b"answer")
         assert one.recv(100) == b"answer"
-        witness = Witness(one.fileno())
+        witness = AcknowledgmentWatch(one.fileno())
         if not reads:
             other.close()
         one.sendall(b"request")
@@ -193,7 +193,7 @@ def test_a_witness_knows_after_the_end_whether_anything_was_taken(reads: bool, a
         with suppress(ConnectionResetError):
             one.recv(100)
         one.close()
-        assert witness.taken() is reads
+        assert witness.has_acknowledged() is reads
         witness.close()
 
 

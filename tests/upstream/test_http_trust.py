@@ -16,7 +16,7 @@ from starlette.routing import Route
 from yarl import URL
 
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream.http.client import HttpRequest, HttpResponse, redirected
+from hubbubd.upstream.http.client import HttpRequest, HttpResponse, redirect_target
 from hubbubd.upstream.http.connections import Connections
 
 from .conftest import CALL, Connect, Scripted
@@ -93,7 +93,7 @@ def test_credentials_follow_a_redirect_within_the_origin_or_to_tls_and_nowhere_e
     here: str, location: str, leads_to: str | None
 ) -> None:
     answer = cast("HttpResponse", SimpleNamespace(status=307, headers={"location": location}))
-    target = redirected(HttpRequest("POST", URL(here), CIMultiDict()), answer)
+    target = redirect_target(HttpRequest("POST", URL(here), CIMultiDict()), answer)
     assert (str(target) if target is not None else None) == leads_to
 
 

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from hubbubd.upstream.http import body
 from hubbubd.upstream.http import streamable as http
-from hubbubd.upstream.http.body import LINE_COST, TURN_COST, in_turns
+from hubbubd.upstream.http.body import LINE_COST, TURN_COST, read_in_turns
 from hubbubd.upstream.http.streams import get_stream
 from hubbubd.upstream.messages.codec import SHORT
 from hubbubd.upstream.stdio import transport as stdio
@@ -58,7 +58,7 @@ async def test_a_long_body_is_handed_on_in_pieces_of_bounded_cost(
     monkeypatch.setattr(body, "turn", turn)
     whole = chunks(chunk, 4 * 1024 * 1024 // CHUNK)
     received: list[bytes] = []
-    async for piece in in_turns(whole):
+    async for piece in read_in_turns(whole):
         received.append(piece)
         spent[-1] += len(piece) + LINE_COST * (piece.count(b"\n") + piece.count(b"\r"))
     assert b"".join(received) == chunk * (4 * 1024 * 1024 // CHUNK)

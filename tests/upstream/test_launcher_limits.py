@@ -36,7 +36,7 @@ async def test_a_launcher_that_takes_no_more_starts_is_an_error_and_not_waited_f
             await filled.start([null.fileno()])
             starts += 1
     for _ in range(starts):
-        await filled.ended()
+        await filled.note_server_end()
     assert 0 < starts < 10_000
 
 

@@ -9,11 +9,11 @@ from hubbubd.bounds import LARGEST_WHOLE
 from hubbubd.upstream.http.oauth.documents import (
     FlowKnowledge,
     OAuthRequestKind,
-    challenge,
+    complete_challenge,
+    effective_status,
+    is_same_issuer,
     parse,
     repair,
-    same_issuer,
-    status_of,
 )
 
 NOTHING = FlowKnowledge()
@@ -48,7 +48,7 @@ def test_a_member_that_is_null_or_empty_is_absent(kind: OAuthRequestKind) -> Non
 def test_what_is_no_object_is_left_as_it_is(document: Any) -> None:
     for kind in OAuthRequestKind:
         assert repair(document, kind, NOTHING) == document
-        assert status_of(document, kind, 200) == 200
+        assert effective_status(document, kind, 200) == 200
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>", b"a=b", b"\xff\xfe", b"&".join([b"error=e"] * 1000)])
@@ -87,7 +87,7 @@ def test_a_client_id_of_digits_is_a_text() -> None:
     ],
 )
 def test_issuers_are_one_if_only_the_slash_of_an_empty_path_differs(one: str, other: str, same: bool) -> None:
-    assert same_issuer(one, other) is same
+    assert is_same_issuer(one, other) is same
 
 
 def _refused(status: int, about: str) -> httpx2.Response:
@@ -96,17 +96,17 @@ def _refused(status: int, about: str) -> httpx2.Response:
 
 def test_a_configured_scope_goes_before_that_of_a_refusal_but_not_of_one_for_want_of_scopes() -> None:
     about = 'Bearer error="invalid_token", scope="all"'
-    asked = challenge(_refused(401, about), "https://a.example/mcp", "read write")
+    asked = complete_challenge(_refused(401, about), "https://a.example/mcp", "read write")
     assert asked.headers["www-authenticate"].startswith('Bearer scope="read write"')
-    step_up = challenge(_refused(403, about), "https://a.example/mcp", "read write")
+    step_up = complete_challenge(_refused(403, about), "https://a.example/mcp", "read write")
     assert step_up.headers["www-authenticate"] == about
-    assert challenge(httpx2.Response(401), "https://a.example/mcp", "read").headers["www-authenticate"] == (
+    assert complete_challenge(httpx2.Response(401), "https://a.example/mcp", "read").headers["www-authenticate"] == (
         'Bearer scope="read"'
     )
 
 
 @pytest.mark.parametrize("named", ['"/about"', "/about", '"about"', '"https://a.example/about"'])
 def test_an_address_in_a_refusal_is_absolute(named: str) -> None:
-    read = challenge(_refused(401, f"Bearer resource_metadata={named}"), "https://a.example/mcp", None)
+    read = complete_challenge(_refused(401, f"Bearer resource_metadata={named}"), "https://a.example/mcp", None)
     assert read.headers["www-authenticate"].replace('"', "") == "Bearer resource_metadata=https://a.example/about"
     assert read.content == b"no"

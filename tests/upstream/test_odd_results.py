@@ -330,6 +330,6 @@ async def test_a_question_of_a_server_whose_revision_has_none_reaches_a_person(
 
 def test_what_was_found_is_remembered_for_the_lists_of_mcp_alone() -> None:
     noting = ResultNotes(lambda _kind, _text: None)
-    begun, others = noting.begin("tools/list", None), noting.begin("any/list", None)
-    assert noting.begin("tools/list", {"cursor": "2"}) is begun
-    assert noting.begin("any/list", {"cursor": "2"}) is not others
+    begun, others = noting.findings_for("tools/list", None), noting.findings_for("any/list", None)
+    assert noting.findings_for("tools/list", {"cursor": "2"}) is begun
+    assert noting.findings_for("any/list", {"cursor": "2"}) is not others

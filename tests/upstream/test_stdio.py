@@ -69,60 +69,6 @@ async def test_a_request_reaches_the_server_and_its_answer_comes_back() -> None:
         assert Path(f"/proc/{streams.pid}/cmdline").read_bytes().split(b"\0")[4] == ECHO.encode()
 
 
-<<<<<<< HEAD
-||||||| parent of 6fe936a2 (Say in the names of links and messages what they do)
-async def test_a_message_of_megabytes_goes_both_ways() -> None:
-    async with stdio_transport(peer(ECHO)) as streams, anyio.create_task_group() as tasks:
-        text = "x" * 3_000_000
-        tasks.start_soon(streams.write.send, request(1, text=text))
-        answer = await received(streams)
-        assert isinstance(answer, jsonrpc.JSONRPCResponse)
-        assert answer.result["text"] == text
-
-
-async def test_messages_of_many_senders_are_never_mixed() -> None:
-    async with stdio_transport(peer(ECHO)) as streams, anyio.create_task_group() as tasks:
-        for number in range(30):
-            tasks.start_soon(streams.write.send, request(number, text="x" * 50_000))
-        answers = [await received(streams) for _ in range(30)]
-    assert {answer.model_dump()["id"] for answer in answers} == set(range(30))
-
-
-async def test_a_burst_arrives_in_order_to_its_last_message() -> None:
-    async with stdio_transport(peer(print_messages(20_000))) as streams:
-        items = await ended(streams)
-        assert await streams.wait_exit() == ExitStatus(code=0)
-    numbers = [item.message.model_dump()["params"]["number"] for item in items if isinstance(item, SessionMessage)]
-    assert numbers == list(range(20_000))
-
-
-=======
-async def test_a_message_of_megabytes_goes_both_ways() -> None:
-    async with stdio_transport(peer(ECHO)) as streams, anyio.create_task_group() as tasks:
-        text = "x" * 3_000_000
-        tasks.start_soon(streams.write.send, request(1, text=text))
-        answer = await received(streams)
-        assert isinstance(answer, jsonrpc.JSONRPCResponse)
-        assert answer.result["text"] == text
-
-
-async def test_messages_of_many_senders_are_never_mixed() -> None:
-    async with stdio_transport(peer(ECHO)) as streams, anyio.create_task_group() as tasks:
-        for number in range(30):
-            tasks.start_soon(streams.write.send, request(number, text="x" * 50_000))
-        answers = [await received(streams) for _ in range(30)]
-    assert {answer.model_dump()["id"] for answer in answers} == set(range(30))
-
-
-async def test_a_burst_arrives_in_order_to_its_last_message() -> None:
-    async with stdio_transport(peer(print_messages(20_000))) as streams:
-        items = await ended(streams)
-        assert await streams.wait_exit() == ExitStatus(code=0)
-    numbers = [item.message.model_dump()["params"]["number"] for item in items if isinstance(item, SessionMessage)]
-    assert numbers == list(range(20_000))
-
-
->>>>>>> 6fe936a2 (Say in the names of links and messages what they do)
 async def test_a_flooding_server_leaves_the_loop_to_others() -> None:
     turns = 0
 

@@ -23,7 +23,7 @@ from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc.messages import json_codec
 from hubbubd.runtime.records.age_index import AgeIndex
-from hubbubd.upstream.http.oauth.replies import require_short
+from hubbubd.upstream.http.oauth.replies import require_few_values
 from hubbubd.upstream.http.streams.event_parser import EventParser
 from hubbubd.upstream.messages.codec import BadMessage, LineSplitter, Oversized, parse_message
 from hubbubd.upstream.protocol import schema_check
@@ -272,7 +272,7 @@ def test_no_result_of_any_method_holds_others_up(method: str, version: str) -> N
 
     worsts: tuple[Any, ...] = ([{}] * 4000, [7] * 4000, {f"k{at}": {} for at in range(4000)}, [[{}] * 100] * 40)
     for worst in worsts:
-        document = dict.fromkeys(sorted(schema_check.needed()), worst)
+        document = dict.fromkeys(sorted(schema_check.required_names()), worst)
         with suppress(schema_check.Mismatch):
             check_now(look, document)
     assert max(seen, default=0) <= 8 * schema_check.PIECE
@@ -345,9 +345,9 @@ def test_of_many_lines_on_stderr_at_once_each_one_past_the_bounds_costs_no_step(
 
 
 async def test_a_reply_of_an_authorization_server_with_too_many_values_is_refused() -> None:
-    require_short({"scopes_supported": ["a"] * 100})
+    require_few_values({"scopes_supported": ["a"] * 100})
     with pytest.raises(Exception, match="more than 5000 values"):
-        require_short({"scopes_supported": [7] * 100_000})
+        require_few_values({"scopes_supported": [7] * 100_000})
 
 
 def test_the_check_of_a_short_result_is_a_few_calls_more_than_its_validation() -> None:

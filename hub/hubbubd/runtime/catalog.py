@@ -28,7 +28,7 @@ from hubbubd.runtime.records import Ledger, Table, Watch, delete
 from hubbubd.timing.clock import Clock
 from hubbubd.timing.turns import turn
 from hubbubd.upstream.deadlines import PausableDeadlines
-from hubbubd.upstream.deviations import Deviation, words
+from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.ports import Era, McpLink
 
 QUIET_S = 0.25
@@ -365,7 +365,7 @@ class ServerCatalog:
         for deviation, circles in ((Deviation.LIST_IN_CIRCLES, True), (Deviation.LIST_TOO_LONG, False)):
             cut = pages.cut if pages.cut is not None and pages.cut.circles is circles else None
             about = cut and f"{core.SOURCES[kind].method}, {cut.why}"
-            self._note(f"{deviation}/{kind}", about and words(deviation, about))
+            self._note(f"{deviation}/{kind}", about and describe_deviation(deviation, about))
 
     async def _fetch_pages(self, link: McpLink, kind: CatalogKind) -> Pages | Fault:
         """Return the complete list, or the fault that prevented it."""

@@ -46,7 +46,7 @@ class Deviation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """How a deviation is met: what the server `does`, what the hub `makes` of it, and what that costs."""
+    """How a deviation is handled: what the server `does`, what the hub `makes` of it, and what that costs."""
 
     does: str
     makes: str
@@ -110,7 +110,8 @@ HANDLING: Mapping[Deviation, Handling] = MappingProxyType(
 )
 
 
-def words(deviation: Deviation, about: str = "") -> str:
-    """Return a note on a deviation, in one sentence; `about` names what has it."""
-    met = HANDLING[deviation]
-    return f"{met.does} ({about}): {met.makes}" if about else f"{met.does}: {met.makes}"
+def describe_deviation(deviation: Deviation, about: str = "") -> str:
+    """Return a note on a deviation, in one sentence; `about` names what deviates."""
+    handling = HANDLING[deviation]
+    subject = f"{handling.does} ({about})" if about else handling.does
+    return f"{subject}: {handling.makes}"

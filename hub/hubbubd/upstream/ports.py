@@ -101,10 +101,9 @@ class Inbound(Protocol):
     def note(self, kind: str, text: str | None, *, lasting: bool = False) -> None:
         """Note for the operator what the server does otherwise than it should, and what the hub makes of it.
 
-        `text` is one sentence about "it"; `deviations.words` has those of the table. `kind` is the matter: a later text
-        of a kind replaces the earlier one, and None withdraws it. A note holds until the next connection is made, a
-        `lasting` one over connections until it is withdrawn. A note that changes nothing costs a look. Must not block
-        or raise.
+        `text` is one sentence about "it"; `deviations.describe_deviation` has those of the table. A later text of the
+        same `kind` replaces the earlier one, and None withdraws it. A note holds until the next connection is made, a
+        `lasting` one until it is withdrawn. A note that changes nothing costs almost nothing. Must not block or raise.
         """
         ...
 

@@ -6,7 +6,7 @@ from typing import Final
 from hubbubd.timing.turns import turn
 
 TURN_COST: Final = 128 * 1024
-"""What of a body is passed on per turn of the event loop: its bytes, plus LINE_COST per line."""
+"""How much of a body is passed on before other tasks run: its bytes, plus LINE_COST per line."""
 
 LINE_COST: Final = 1024
 """What a line counts besides its bytes, so that very many short lines are long work, too."""
@@ -20,33 +20,33 @@ class BodyTooLarge(Exception):
         self.limit = limit
 
 
-async def whole(more: Callable[[], Awaitable[bytes]], limit: int) -> bytes:
-    """Return a body of at most `limit` bytes. `more` returns the next of them, b"" at the end. Raises BodyTooLarge."""
-    body = b""
+async def read_whole(more: Callable[[], Awaitable[bytes]], limit: int) -> bytes:
+    """Return a body of at most `limit` bytes; `more` returns its next bytes, b"" at the end. Raises BodyTooLarge."""
+    first = b""  # most bodies are one chunk, which is not copied
     rest = bytearray()
     while chunk := await more():
-        if len(body) + len(rest) + len(chunk) > limit:
+        if len(first) + len(rest) + len(chunk) > limit:
             raise BodyTooLarge(limit)
-        if body:
+        if first:
             rest += chunk
         else:
-            body = chunk
-    return body + rest if rest else body
+            first = chunk
+    return first + rest if rest else first
 
 
-async def in_turns(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield a body in pieces whose reading holds nobody up."""
+async def read_in_turns(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield a body in pieces, and let other tasks run after each TURN_COST."""
     cost = 0
     async for chunk in chunks:
-        for piece, its_cost in _pieces(chunk):
-            cost += its_cost
+        for piece, piece_cost in _split_by_cost(chunk):
+            cost += piece_cost
             if cost > TURN_COST:
                 await turn()
-                cost = its_cost
+                cost = piece_cost
             yield piece
 
 
-def _pieces(chunk: bytes) -> Iterator[tuple[bytes, int]]:
+def _split_by_cost(chunk: bytes) -> Iterator[tuple[bytes, int]]:
     """Split a chunk into the parts that are passed on per turn, with the cost of each."""
     cost = len(chunk) + LINE_COST * (chunk.count(b"\n") + chunk.count(b"\r"))
     count = cost // TURN_COST + 1

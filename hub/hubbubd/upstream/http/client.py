@@ -33,13 +33,13 @@ MAX_REDIRECTS: Final = 20
 WRITE_BYTES: Final = 256 * 1024
 """Bytes of a request that are handed to the system at once."""
 
-SPARE_BYTES: Final = 64 * 1024
+REST_BYTES: Final = 64 * 1024
 """How much of a body that nobody needs is read, so that its connection can be used again."""
 
-SPARE_S: Final = 0.5
+REST_LIMIT_S: Final = 0.5
 """Seconds that such a body may take to end."""
 
-AUTOMATIC: Final = {"Accept-Encoding": "identity", "User-Agent": f"hubbub/{__version__}"}
+DEFAULT_HEADERS: Final = {"Accept-Encoding": "identity", "User-Agent": f"hubbub/{__version__}"}
 """Headers of each request, unless the configuration has others. A compressed body could grow beyond every bound."""
 
 FRAMING: Final = frozenset({"content-length", "expect", "transfer-encoding"})
@@ -70,7 +70,7 @@ class HttpFailure(Exception):
 
 @dataclass(slots=True)
 class HttpRequest:
-    """A request. `read_s` limits, in seconds, how long nothing may come; `way` is that of the last hop."""
+    """A request. `read_s` limits, in seconds, how long nothing may come; `progress` is that of the last hop."""
 
     method: str
     url: URL
@@ -78,7 +78,7 @@ class HttpRequest:
     content: bytes | None = None
     _: KW_ONLY
     read_s: float | None = None
-    way: SendProgress = field(default_factory=SendProgress)
+    progress: SendProgress = field(default_factory=SendProgress)
 
 
 class HttpResponse:
@@ -113,33 +113,33 @@ class HttpResponse:
         if (size := self._response.content_length) is not None and size > limit:
             raise body.BodyTooLarge(limit)
         try:
-            return await body.whole(self._response.content.readany, limit)
+            return await body.read_whole(self._response.content.readany, limit)
         except (aiohttp.ClientError, OSError) as exc:
             raise _failure(exc) from exc
 
     async def beginning(self, limit: int, limit_s: float) -> bytes:
-        """Return what comes of the body within `limit` bytes and some seconds, and close it."""
-        begun = bytearray()
+        """Return the part of the body that comes within `limit` bytes and `limit_s` seconds; close the response."""
+        beginning = bytearray()
         try:
             async with asyncio.timeout(limit_s):
                 async for chunk in self.chunks():
-                    begun += chunk
-                    if len(begun) >= limit:
+                    beginning += chunk
+                    if len(beginning) >= limit:
                         break
         except (HttpFailure, TimeoutError):
             pass  # what arrived until then
         finally:
             self.close()
-        return bytes(begun[:limit])
+        return bytes(beginning[:limit])
 
-    async def spare(self) -> None:
-        """Close it; when the rest is short and comes soon, its connection can be used again."""
+    async def close_after_rest(self) -> None:
+        """Close the response; if its rest is short and comes soon, it is read, so that the connection can be reused."""
         if not self._response.content.at_eof():
-            await self.beginning(SPARE_BYTES, SPARE_S)
+            await self.beginning(REST_BYTES, REST_LIMIT_S)
         self.close()
 
     def close(self) -> None:
-        """Give up the connection: it is closed unless the body was read to its end."""
+        """Close the connection, or return it to the pool if the body was read to its end."""
         if self._response.content.at_eof():
             self._response.release()
         else:
@@ -167,7 +167,7 @@ class HttpClient:
         session: aiohttp.ClientSession,
         tls: ssl.SSLContext,
         hosts: HostRules | None,
-        entry: AccessLayer | None,
+        access: AccessLayer | None,
         *,
         permit: Permit | None = None,
     ) -> None:
@@ -175,14 +175,14 @@ class HttpClient:
         self._session = session
         self._tls = tls
         self._hosts = hosts
-        self._entry = entry
+        self._access = access
         self._limit_s = config.connect_timeout_s
         self.cookies = ServerCookies(URL(config.url or ""), wanted=config.cookies)
         # A proxy would resolve names itself.
         self._proxies = Proxies({} if hosts is not None else getproxies())
-        self._headers = CIMultiDict(AUTOMATIC)
+        self._headers = CIMultiDict(DEFAULT_HEADERS)
         for name, value in config.headers.items():
-            self._headers[name] = _header(name, value.get_secret_value())
+            self._headers[name] = _checked_header(name, value.get_secret_value())
 
     def headers(self, own: Mapping[str, str]) -> CIMultiDict[str]:
         """Return the headers of a request: those of the configuration, and `own`, which win."""
@@ -195,12 +195,12 @@ class HttpClient:
 
         Any other redirect is returned. Raises HttpFailure, UpstreamError.
         """
-        for left in range(MAX_REDIRECTS, -1, -1):
-            answer = await (self.hop(request) if self._entry is None else self._entry.send(request, self.hop))
-            target = redirected(request, answer)
-            if target is None or not left:
-                return answer
-            await answer.spare()
+        for redirects_left in range(MAX_REDIRECTS, -1, -1):
+            response = await (self.hop(request) if self._access is None else self._access.send(request, self.hop))
+            target = redirect_target(request, response)
+            if target is None or not redirects_left:
+                return response
+            await response.close_after_rest()
             request.url = target
         raise AssertionError("unreachable")
 
@@ -214,14 +214,17 @@ class HttpClient:
                 self._hosts.check_host(request.url.raw_host or "")
             except PermissionDenied as exc:
                 raise faults.error("HOST_NOT_ALLOWED", exc.message, host=request.url.host) from None
-        request.way = way = SendProgress()
-        sent = SendWatch(way)
-        SENT.set(sent)
-        proxy, to_proxy = self._proxies.of(request.url)
+        request.progress = progress = SendProgress()
+        watch = SendWatch(progress)
+        SENT.set(watch)
+        content = None
+        if request.content is not None:
+            content = _Content(request.content, progress, self._limit_s, self._permit)
+        proxy, proxy_headers = self._proxies.proxy_for(request.url)
         headers = request.headers
-        if to_proxy is not None and request.url.scheme == "http":  # over TLS, only the proxy may see it
+        if proxy_headers is not None and request.url.scheme == "http":  # over TLS, only the proxy may see it
             headers = CIMultiDict(headers)
-            headers.update(to_proxy)
+            headers.update(proxy_headers)
         if (cookie := self.cookies.header(request.url, headers.get("cookie"))) is not None:
             headers = CIMultiDict(headers)
             headers["cookie"] = cookie
@@ -230,35 +233,35 @@ class HttpClient:
                 request.method,
                 request.url,
                 headers=headers,
-                data=None if request.content is None else _Content(request.content, way, self._limit_s, self._permit),
+                data=content,
                 allow_redirects=False,
                 ssl=self._tls,
                 proxy=proxy,
-                proxy_headers=to_proxy,
+                proxy_headers=proxy_headers,
                 timeout=aiohttp.ClientTimeout(
                     total=None, connect=self._limit_s, sock_connect=self._limit_s, sock_read=request.read_s
                 ),
             )
         except (aiohttp.ClientError, OSError, ValueError) as exc:
-            sent.failed(exc)
+            watch.note_failure(exc)
             raise _failure(exc) from exc
         finally:
-            sent.close()
-        self.cookies.take(request.url, response.headers.getall("set-cookie", ()))
+            watch.close()
+        self.cookies.store(request.url, response.headers.getall("set-cookie", ()))
         return HttpResponse(response)
 
 
 class _Content(Payload):
-    """The content of a request. It notes in `way` what became of it, and has to be taken within `limit_s`.
+    """The content of a request. It notes in `progress` what became of it, and has to be taken within `limit_s`.
 
     `permit` is asked once more: connecting may have taken so long that another member of the fleet has the server.
     """
 
-    def __init__(self, content: bytes, way: SendProgress, limit_s: float, permit: Permit | None) -> None:
+    def __init__(self, content: bytes, progress: SendProgress, limit_s: float, permit: Permit | None) -> None:
         super().__init__(content, content_type="application/json")
         self._content = content
         self._size = len(content)
-        self._way = way
+        self._way = progress
         self._limit_s = limit_s
         self._permit = permit
 
@@ -273,8 +276,8 @@ class _Content(Payload):
         self._way.started = True
         view = memoryview(self._content)
         async with asyncio.timeout(self._limit_s):
-            for begin in range(0, len(view), WRITE_BYTES):
-                await writer.write(view[begin : begin + WRITE_BYTES])
+            for start in range(0, len(view), WRITE_BYTES):
+                await writer.write(view[start : start + WRITE_BYTES])
             await writer.drain()
         self._way.handed_over = True
 
@@ -283,7 +286,7 @@ class _Content(Payload):
         await self.write(writer)
 
 
-def _header(name: str, value: str) -> str:
+def _checked_header(name: str, value: str) -> str:
     """Return the value of a header of the configuration. Raises UpstreamError (CONFIG_INVALID)."""
     if not _TOKEN.fullmatch(name):
         raise faults.error("CONFIG_INVALID", f"headers: {name!r} is no name of a header")
@@ -297,19 +300,19 @@ def _header(name: str, value: str) -> str:
 class Proxies:
     """The proxies that the environment names."""
 
-    def __init__(self, found: Mapping[str, str]) -> None:
-        self._found = found
+    def __init__(self, proxies_by_scheme: Mapping[str, str]) -> None:
+        self._proxies_by_scheme = proxies_by_scheme
 
-    def of(self, url: URL) -> tuple[URL | None, dict[str, str] | None]:
-        """Return the proxy for a URL, and headers for it alone; None for none.
+    def proxy_for(self, url: URL) -> tuple[URL | None, dict[str, str] | None]:
+        """Return the proxy for a URL, and headers for the proxy alone; None without them.
 
         Raises UpstreamError (CONFIG_INVALID).
         """
-        named = self._found.get(url.scheme) or self._found.get("all")
-        if not named or proxy_bypass(f"{url.host}:{url.port}"):
+        named_proxy = self._proxies_by_scheme.get(url.scheme) or self._proxies_by_scheme.get("all")
+        if not named_proxy or proxy_bypass(f"{url.host}:{url.port}"):
             return None, None
         try:
-            proxy = URL(named if "://" in named else f"http://{named}")
+            proxy = URL(named_proxy if "://" in named_proxy else f"http://{named_proxy}")
         except ValueError:
             raise faults.error("CONFIG_INVALID", "the proxy of the environment is no URL") from None
         if proxy.scheme not in ("http", "https"):
@@ -321,30 +324,30 @@ class Proxies:
         }
 
 
-def redirected(request: HttpRequest, answer: HttpResponse) -> URL | None:
+def redirect_target(request: HttpRequest, response: HttpResponse) -> URL | None:
     """Return where a redirect that may be followed leads; None for any other response."""
-    if not is_redirect(answer) or not (request.method == "GET" or answer.status in KEEPS_METHOD):
+    if not is_redirect(response) or not (request.method == "GET" or response.status in KEEPS_METHOD):
         return None
     here = request.url
-    target = joined(here, answer.headers["location"])
-    if target is None or not _within_origin(here, target):
+    target = join_url(here, response.headers["location"])
+    if target is None or not _stays_within_origin(here, target):
         return None
     return None if target.raw_authority.rpartition("@")[0] else target
 
 
-def is_redirect(answer: HttpResponse) -> bool:
+def is_redirect(response: HttpResponse) -> bool:
     """Return whether a response says that the resource is elsewhere."""
-    return answer.status in REDIRECTS and "location" in answer.headers
+    return response.status in REDIRECTS and "location" in response.headers
 
 
-def not_followed(here: URL, answer: HttpResponse) -> str:
+def redirect_problem(here: URL, response: HttpResponse) -> str:
     """Return what a redirect that is not followed leads to, by scheme and host: the rest may be a secret."""
-    target = joined(here, answer.headers["location"])
+    target = join_url(here, response.headers["location"])
     where = f"to {target.origin()}" if target is not None else "to nothing that can be asked"
-    return f"HTTP {answer.status}, a redirect {where}, which is not followed; if that is right, set it as its url"
+    return f"HTTP {response.status}, a redirect {where}, which is not followed; if that is right, set it as its url"
 
 
-def joined(here: URL, reference: str) -> URL | None:
+def join_url(here: URL, reference: str) -> URL | None:
     """Return what a reference means at a URL; None if that is nothing that a server can be asked for."""
     try:
         target = URL(urljoin(str(here), reference)).with_fragment(None)
@@ -353,20 +356,20 @@ def joined(here: URL, reference: str) -> URL | None:
     return target if target.scheme in ("http", "https") and target.raw_host else None
 
 
-def same_origin(one: URL, other: URL) -> bool:
+def is_same_origin(one: URL, other: URL) -> bool:
     """Return whether two URLs have the same scheme, host and port, written or not."""
     return (one.scheme, one.raw_host, one.port) == (other.scheme, other.raw_host, other.port)
 
 
-def _within_origin(here: URL, target: URL) -> bool:
+def _stays_within_origin(here: URL, target: URL) -> bool:
     """Return whether a URL has the same origin, or is the same host over TLS, with the default ports."""
-    if same_origin(here, target):
+    if is_same_origin(here, target):
         return True
     upgrade = (here.scheme, target.scheme) == ("http", "https") and here.is_default_port() and target.is_default_port()
     return upgrade and here.host == target.host
 
 
-_NOT_REACHED: Final[tuple[tuple[type[Exception], str], ...]] = (
+_UNREACHED_CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (aiohttp.ConnectionTimeoutError, "CONNECTION_TIMEOUT"),
     (aiohttp.ClientConnectorDNSError, "HOST_NOT_FOUND"),
     (aiohttp.ClientSSLError, "TLS_FAILED"),
@@ -380,15 +383,15 @@ _NOT_REACHED: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 def _failure(exc: Exception) -> HttpFailure:
     """Return the failure for an exception of aiohttp."""
-    text = _told(exc)
-    for kind, code in _NOT_REACHED:
+    text = _describe_failure(exc)
+    for kind, code in _UNREACHED_CODES:
         if isinstance(exc, kind):
             return HttpFailure(faults.fault(code, text, error=text), reached=False)
     too_slow = isinstance(exc, TimeoutError)
     return HttpFailure(faults.fault("CONNECTION_LOST", text, error=text), reached=True, too_slow=too_slow)
 
 
-def _told(exc: Exception) -> str:
+def _describe_failure(exc: Exception) -> str:
     """Return what an exception of aiohttp says, without the URL and what the server sent: either may be a secret."""
     match exc:
         case aiohttp.ClientHttpProxyError():

@@ -47,31 +47,32 @@ ACKNOWLEDGED_AT: Final = 120
 
 
 class SendWatch:
-    """The request that the current task sends, and what is known of it when it fails. It has to be closed."""
+    """Watches the connection over which the current task sends a request, in case that fails. It has to be closed."""
 
-    def __init__(self, way: SendProgress) -> None:
-        self.way = way
-        self._witness: Witness | None = None
+    def __init__(self, progress: SendProgress) -> None:
+        self.progress = progress
+        self._watch: AcknowledgmentWatch | None = None
 
-    def reused(self, descriptor: int) -> None:
-        """Note the connection, which has been used before."""
+    def watch_reused(self, descriptor: int) -> None:
+        """Watch a connection that has been used before."""
         self.close()
         with suppress(OSError):
-            self._witness = Witness(descriptor)
+            self._watch = AcknowledgmentWatch(descriptor)
 
-    def failed(self, exc: Exception) -> None:
-        """Note in its way whether anything of it was taken, after its connection broke with `exc`.
+    def note_failure(self, exc: Exception) -> None:
+        """Note in `progress` whether the server acknowledged anything of it, after its connection broke with `exc`.
 
-        The end of a connection acknowledges all that came before it. A reset does not: the server may have read it.
+        Without a reset the count of acknowledged bytes is certain. After a reset it is not: the server may have read
+        the request without acknowledging it.
         """
-        reset = isinstance(exc, OSError) and exc.errno == errno.ECONNRESET
-        self.way.unacknowledged = not reset and self._witness is not None and not self._witness.taken()
+        is_reset = isinstance(exc, OSError) and exc.errno == errno.ECONNRESET
+        self.progress.unacknowledged = not is_reset and self._watch is not None and not self._watch.has_acknowledged()
 
     def close(self) -> None:
-        """Let go of the connection."""
-        if self._witness is not None:
-            self._witness.close()
-            self._witness = None
+        """Watch the connection no longer."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
 
 SENT: ContextVar[SendWatch | None] = ContextVar("hubbub_sent", default=None)
@@ -111,8 +112,8 @@ class Resolver(AbstractResolver):
 class PooledConnector(aiohttp.TCPConnector):
     """A pool of any number of connections: each parked call holds one.
 
-    It hands out no idle connection that its server has closed, or on which anything came unasked: it would be taken for
-    the next response. It notes in `SENT` which connection it is.
+    It hands out no idle connection that its server has closed, or on which unrequested data came: that would be read as
+    the next response. It tells `SENT` which connection it hands out.
     """
 
     def __init__(self, hosts: HostRules | None) -> None:
@@ -129,57 +130,57 @@ class PooledConnector(aiohttp.TCPConnector):
             protocol = connection.protocol
             if protocol is None or protocol not in self._handed_out:
                 break
-            if not (protocol.should_close or _has_news(connection)):
+            if not (protocol.should_close or _has_unread_input(connection)):
                 if (sent := SENT.get()) is not None:
-                    sent.reused(_descriptor(connection))
+                    sent.watch_reused(_file_descriptor(connection))
                 return connection
             connection.close()
         if protocol is not None:
             self._handed_out.add(protocol)
         if (sent := SENT.get()) is not None:
-            sent.way.connected = True
+            sent.progress.connected = True
         return connection
 
 
-def _descriptor(connection: Connection) -> int:
+def _file_descriptor(connection: Connection) -> int:
     """Return the file descriptor of a connection; negative when it is closed."""
     transport = connection.transport
     plain = transport.get_extra_info("socket") if transport is not None else None
     return -1 if plain is None else plain.fileno()
 
 
-def _has_news(connection: Connection) -> bool:
+def _has_unread_input(connection: Connection) -> bool:
     """Return whether an idle connection has ended, or has something to read that nobody asked for."""
-    descriptor = _descriptor(connection)
+    descriptor = _file_descriptor(connection)
     if descriptor < 0:
         return True
-    watch = select.poll()
-    watch.register(descriptor, select.POLLIN)
-    return bool(watch.poll(0))
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
-class Witness:
-    """Tells whether the other end has taken any of what is sent over a connection from now on, even after its end.
+class AcknowledgmentWatch:
+    """Tells whether the other end acknowledged any byte that is sent over a connection from now on, even after its end.
 
     The kernel counts the bytes that were acknowledged. It cannot be asked once a transport has closed its socket, so
-    this holds a duplicate, which has to be closed. Where the kernel does not count, everything counts as taken.
+    this holds a duplicate, which has to be closed. Where the kernel does not count, all counts as acknowledged.
     """
 
     def __init__(self, descriptor: int) -> None:
         # The system is not asked for family and kind, which do not matter here.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, os.dup(descriptor))
-        self._before = _acknowledged(self._socket)
+        self._bytes_before = _acknowledged_bytes(self._socket)
 
-    def taken(self) -> bool:
-        """Return whether anything may have been taken."""
-        return self._before is None or _acknowledged(self._socket) != self._before
+    def has_acknowledged(self) -> bool:
+        """Return whether the other end may have acknowledged anything."""
+        return self._bytes_before is None or _acknowledged_bytes(self._socket) != self._bytes_before
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the duplicate of the socket."""
         self._socket.close()
 
 
-def _acknowledged(connection: socket.socket) -> int | None:
+def _acknowledged_bytes(connection: socket.socket) -> int | None:
     """Return how many bytes the other end has acknowledged (tcpi_bytes_acked of Linux); None if that is not known."""
     if sys.platform != "linux":
         return None
@@ -190,7 +191,7 @@ def _acknowledged(connection: socket.socket) -> int | None:
     return struct.unpack_from("=Q", info, ACKNOWLEDGED_AT)[0] if len(info) == ACKNOWLEDGED_AT + 8 else None
 
 
-class EmptyJar(aiohttp.DummyCookieJar):
+class EmptyCookieJar(aiohttp.DummyCookieJar):
     """A cookie jar that stays empty: neither MCP nor OAuth needs any. One in the configuration is a header."""
 
     def update_cookies_from_headers(self, headers: Sequence[str], response_url: URL) -> None:
@@ -219,7 +220,7 @@ class Connections:
         """
         pool = self._pools.get(hosts)
         if pool is None:
-            pool = self._pools[hosts] = _Pool(_session(hosts))
+            pool = self._pools[hosts] = _Pool(_make_session(hosts))
         pool.users += 1
         try:
             yield pool.session
@@ -230,10 +231,10 @@ class Connections:
                 await pool.session.close()
 
 
-def _session(hosts: HostRules | None) -> aiohttp.ClientSession:
+def _make_session(hosts: HostRules | None) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=PooledConnector(hosts),
-        cookie_jar=EmptyJar(),
+        cookie_jar=EmptyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
         auto_decompress=False,
         trust_env=False,

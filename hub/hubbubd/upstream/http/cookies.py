@@ -10,9 +10,8 @@ from yarl import URL
 
 from hubbubd import bounds
 
-MOST: Final = 20
-LONGEST: Final = 4096
-"""Cookies that are kept, and bytes of one."""
+MAX_COOKIES: Final = 20
+MAX_COOKIE_BYTES: Final = 4096
 
 
 class ServerCookies:
@@ -23,40 +22,42 @@ class ServerCookies:
         self.ignored = False
         """Whether a cookie came that was not kept."""
         self._home = home.origin()
-        self._wanted = wanted
+        self._is_enabled = wanted
         self._now = now
-        self._kept: dict[str, tuple[str, float]] = {}
+        self._cookies: dict[str, tuple[str, float]] = {}
         """By name: the value, and when it ends, in seconds since the epoch."""
 
-    def take(self, url: URL, headers: Iterable[str]) -> None:
-        """Take the `Set-Cookie` headers of a response to a request for this URL. What cannot be read is left."""
+    def store(self, url: URL, headers: Iterable[str]) -> None:
+        """Store the cookies of `Set-Cookie` headers of a response to a request for this URL; skip unreadable ones."""
         for header in headers:
-            if not self._wanted or url.origin() != self._home or len(header) > LONGEST:
-                self.ignored = self.ignored or not self._wanted
+            if not self._is_enabled or url.origin() != self._home or len(header) > MAX_COOKIE_BYTES:
+                self.ignored = self.ignored or not self._is_enabled
                 continue
             try:
                 parsed = SimpleCookie(header)
             except CookieError:
                 continue
             for name, morsel in parsed.items():
-                self._kept.pop(name, None)
-                ends_at = _end(morsel["max-age"], morsel["expires"], self._now())
-                self._drop_ended()
-                if ends_at > self._now() and len(self._kept) < MOST:
-                    self._kept[name] = morsel.coded_value, ends_at
+                self._cookies.pop(name, None)
+                ends_at = _end_time(morsel["max-age"], morsel["expires"], self._now())
+                self._drop_expired()
+                if ends_at > self._now() and len(self._cookies) < MAX_COOKIES:
+                    self._cookies[name] = morsel.coded_value, ends_at
 
     def header(self, url: URL, configured: str | None) -> str | None:
         """Return the `Cookie` header of a request for this URL; None without any cookie."""
-        self._drop_ended()
-        own = self._kept.items() if url.origin() == self._home else ()
-        return "; ".join([*filter(None, [configured]), *(f"{name}={value}" for name, (value, _) in own)]) or None
+        self._drop_expired()
+        matching = self._cookies.items() if url.origin() == self._home else ()
+        pairs = [configured] if configured else []
+        pairs += [f"{name}={value}" for name, (value, _) in matching]
+        return "; ".join(pairs) or None
 
-    def _drop_ended(self) -> None:
+    def _drop_expired(self) -> None:
         now = self._now()
-        self._kept = {name: kept for name, kept in self._kept.items() if kept[1] > now}
+        self._cookies = {name: (value, ends_at) for name, (value, ends_at) in self._cookies.items() if ends_at > now}
 
 
-def _end(max_age: str, expires: str, now: float) -> float:
+def _end_time(max_age: str, expires: str, now: float) -> float:
     """Return when a cookie ends: by `Max-Age`, else by `Expires`, else with the connection (RFC 6265, section 5.3)."""
     lasts_s = bounds.whole_text(max_age)
     if lasts_s is None:

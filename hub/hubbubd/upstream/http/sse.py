@@ -18,11 +18,11 @@ from hubbubd.upstream.http.client import (
     HttpRequest,
     HttpResponse,
     is_redirect,
-    joined,
-    not_followed,
-    same_origin,
+    is_same_origin,
+    join_url,
+    redirect_problem,
 )
-from hubbubd.upstream.http.streamable import ended
+from hubbubd.upstream.http.streamable import closed_stream_fault
 from hubbubd.upstream.http.streams.delivery import (
     ACKNOWLEDGE_LIMIT_S,
     ERROR_BODY_BYTES,
@@ -30,12 +30,12 @@ from hubbubd.upstream.http.streams.delivery import (
     MessageRefused,
 )
 from hubbubd.upstream.http.streams.event_parser import EventParser, EventTooLong
-from hubbubd.upstream.http.streams.get_stream import STREAMED, hand_over, is_stream
+from hubbubd.upstream.http.streams.get_stream import STREAM_HEADERS, hand_over, is_stream
 from hubbubd.upstream.http.streams.read_stream import HttpReadStream
 from hubbubd.upstream.http.streams.write_stream import HttpWriteStream
 from hubbubd.upstream.messages.streams import MarkLost, TransportStreams
 
-POSTED: Final = {"content-type": "application/json"}
+POST_HEADERS: Final = {"content-type": "application/json"}
 
 
 @asynccontextmanager
@@ -62,54 +62,54 @@ class HttpWithSse:
         self._client = client
         self._url = url
         self._max_bytes = max_bytes
-        self._posting = MessageDelivery(client, mark_lost, all_vital=True)
-        self._sending = HttpWriteStream(self._post, mark_lost)
+        self._delivery = MessageDelivery(client, mark_lost, all_vital=True)
+        self._write_stream = HttpWriteStream(self._post, mark_lost)
         self._endpoint: URL | None = None
-        self._named = anyio.Event()
+        self._endpoint_known = anyio.Event()
         self._fault: Fault | None = None
 
     async def open(self) -> None:
         """Open the stream, and wait until it names the endpoint for POSTs. Raises UpstreamError."""
         try:
-            answer = await self._client.send(HttpRequest("GET", self._url, self._client.headers(STREAMED)))
+            response = await self._client.send(HttpRequest("GET", self._url, self._client.headers(STREAM_HEADERS)))
         except HttpFailure as exc:
             raise UpstreamError(exc.fault) from None
-        if answer.status >= 400:
-            begun = await answer.beginning(ERROR_BODY_BYTES, ACKNOWLEDGE_LIMIT_S)
-            raise UpstreamError(faults.fault_from_status(answer.status, answer.headers, begun, session=False))
-        if is_redirect(answer) or answer.compressed or not is_stream(answer):
-            answer.close()
-            raise UpstreamError(_no_stream(self._url, answer))
-        self._sending.start(self._read(answer))
-        await self._named.wait()
+        if response.status >= 400:
+            beginning = await response.beginning(ERROR_BODY_BYTES, ACKNOWLEDGE_LIMIT_S)
+            raise UpstreamError(faults.fault_from_status(response.status, response.headers, beginning, session=False))
+        if is_redirect(response) or response.compressed or not is_stream(response):
+            response.close()
+            raise UpstreamError(_not_a_stream_fault(self._url, response))
+        self._write_stream.start(self._read(response))
+        await self._endpoint_known.wait()
         if self._fault is not None:
             raise UpstreamError(self._fault)
 
     async def send(self, item: SessionMessage, /) -> None:
         """As `streams.WriteStream`."""
-        await self._sending.send(item)
+        await self._write_stream.send(item)
 
     async def aclose(self) -> None:
         """As `streams.WriteStream`."""
-        await self._sending.aclose()
+        await self._write_stream.aclose()
 
     async def end(self) -> None:
         """End all that is under way."""
-        await self._sending.end()
+        await self._write_stream.end()
         await self.arrivals.aclose()
 
     async def explain_end(self) -> Fault:
         """Return why the stream has ended."""
-        return self._fault or await ended()
+        return self._fault or await closed_stream_fault()
 
-    async def _read(self, answer: HttpResponse) -> None:
+    async def _read(self, response: HttpResponse) -> None:
         events = EventParser(self._max_bytes)
         try:
-            async for piece in body.in_turns(answer.chunks()):
+            async for piece in body.read_in_turns(response.chunks()):
                 for event in events.feed(piece):
                     if event.kind == "endpoint" and self._endpoint is None:
-                        self._endpoint = self._resolved(event.data.decode(errors="replace"))
-                        self._named.set()
+                        self._endpoint = self._resolve_endpoint(event.data.decode(errors="replace"))
+                        self._endpoint_known.set()
                     elif event.kind == "message" and event.data:
                         await hand_over(event.data, self.arrivals)
         except HttpFailure as exc:
@@ -119,16 +119,16 @@ class HttpWithSse:
         except EventTooLong as exc:
             self._fault = faults.fault("INVALID_RESPONSE", str(exc))
         finally:
-            answer.close()
+            response.close()
             if self._endpoint is None and self._fault is None:
                 self._fault = faults.fault("INVALID_RESPONSE", "its stream ended without naming an endpoint")
-            self._named.set()
+            self._endpoint_known.set()
             self.arrivals.end()
 
-    def _resolved(self, reference: str) -> URL:
+    def _resolve_endpoint(self, reference: str) -> URL:
         """Return the endpoint: one elsewhere would get the server's credentials. Raises UpstreamError."""
-        endpoint = joined(self._url, reference)
-        if endpoint is None or not same_origin(endpoint, self._url) or endpoint.user is not None:
+        endpoint = join_url(self._url, reference)
+        if endpoint is None or not is_same_origin(endpoint, self._url) or endpoint.user is not None:
             where = f"at {endpoint.origin()}" if endpoint is not None else "nothing that can be asked"
             note = f"its endpoint is {where}, and not within its own origin, {self._url.origin()}"
             raise faults.error("INVALID_RESPONSE", note)
@@ -136,16 +136,16 @@ class HttpWithSse:
 
     async def _post(self, message: JSONRPCMessage, headers: Mapping[str, str], content: bytes) -> None:
         assert self._endpoint is not None, "open"
-        request = HttpRequest("POST", self._endpoint, self._client.headers(POSTED), content)
+        request = HttpRequest("POST", self._endpoint, self._client.headers(POST_HEADERS), content)
         try:
-            answer = await self._posting.send(request)
+            response = await self._delivery.send(request)
         except MessageRefused:
             return  # noted in the exchange; the connection is lost
-        self._sending.start(answer.spare())
+        self._write_stream.start(response.close_after_rest())
 
 
-def _no_stream(url: URL, answer: HttpResponse) -> Fault:
-    if is_redirect(answer):
-        return faults.fault("HTTP_ERROR", not_followed(url, answer), status=answer.status)
-    what = "it is compressed" if answer.compressed else f"its content type is {answer.media[:100]!r}"
+def _not_a_stream_fault(url: URL, response: HttpResponse) -> Fault:
+    if is_redirect(response):
+        return faults.fault("HTTP_ERROR", redirect_problem(url, response), status=response.status)
+    what = "it is compressed" if response.compressed else f"its content type is {response.media[:100]!r}"
     return faults.fault("INVALID_RESPONSE", what)

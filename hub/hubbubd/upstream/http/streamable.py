@@ -31,7 +31,7 @@ from hubbubd.errors import Fault, FaultCode, UpstreamError
 from hubbubd.timing.slots import Slots
 from hubbubd.timing.turns import turn
 from hubbubd.upstream import faults
-from hubbubd.upstream.deviations import Deviation, words
+from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.http import body
 from hubbubd.upstream.http.client import HttpClient, HttpFailure, HttpRequest, HttpResponse
 from hubbubd.upstream.http.streams.delivery import SESSION, MessageDelivery, MessageRefused
@@ -40,10 +40,10 @@ from hubbubd.upstream.http.streams.get_stream import (
     ATTEMPTS,
     GetStream,
     StreamContext,
+    explain_not_opened,
     is_stream,
-    not_opened,
     pause_s,
-    reopening,
+    reopen_headers,
 )
 from hubbubd.upstream.http.streams.read_stream import HttpReadStream
 from hubbubd.upstream.http.streams.write_stream import HttpWriteStream
@@ -54,10 +54,10 @@ from hubbubd.upstream.messages.streams import LinkCallbacks, TransportStreams
 CLOSE_LIMIT_S: Final = 2.0
 """Seconds to wait for the last notifications to be taken, and for a server to confirm the end of a session."""
 
-POSTED: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+POST_HEADERS: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
-class Unanswered(Exception):
+class ResponseLost(Exception):
     """The response to a request cannot come any more, for this reason."""
 
     def __init__(self, fault: Fault) -> None:
@@ -67,23 +67,26 @@ class Unanswered(Exception):
 
 @asynccontextmanager
 async def http_transport(
-    url: URL, max_bytes: int, client: HttpClient, ties: LinkCallbacks, openings: Slots
+    url: URL, max_bytes: int, client: HttpClient, callbacks: LinkCallbacks, stream_slots: Slots
 ) -> AsyncGenerator[TransportStreams]:
-    """Open a streamable HTTP transport to `url`; leaving ends its session. `openings` bound those of its own stream."""
-    transport = StreamableHttp(url, max_bytes, client, ties, openings)
+    """Open a streamable HTTP transport to `url`; leaving ends its session.
+
+    `stream_slots` limits how many of the servers' own streams are opened at once.
+    """
+    transport = StreamableHttp(url, max_bytes, client, callbacks, stream_slots)
     try:
         yield TransportStreams(
             read=transport.arrivals,
             write=transport,
             receipts=True,
-            explain_end=ended,
+            explain_end=closed_stream_fault,
             ignored_cookie=lambda: client.cookies.ignored,
         )
     finally:
         await transport.end()
 
 
-async def ended() -> Fault:
+async def closed_stream_fault() -> Fault:
     """Return why a read stream has ended."""
     return faults.fault("CONNECTION_LOST", "the server closed the stream")
 
@@ -91,143 +94,145 @@ async def ended() -> Fault:
 class StreamableHttp:
     """An open transport, and its write stream. Messages of more than `max_bytes` are not read."""
 
-    def __init__(self, url: URL, max_bytes: int, client: HttpClient, ties: LinkCallbacks, openings: Slots) -> None:
+    def __init__(
+        self, url: URL, max_bytes: int, client: HttpClient, callbacks: LinkCallbacks, stream_slots: Slots
+    ) -> None:
         self.arrivals = HttpReadStream()
         self._url = url
         self._max_bytes = max_bytes
         self._client = client
-        self._ties = ties
-        self._openings = openings
-        self._posting = MessageDelivery(client, self._lost, all_vital=False)
-        self._sending = HttpWriteStream(self._post, ties.mark_lost)
-        self._session: str | None = None
-        self._forgotten = False
+        self._callbacks = callbacks
+        self._stream_slots = stream_slots
+        self._delivery = MessageDelivery(client, self._note_loss, all_vital=False)
+        self._write_stream = HttpWriteStream(self._post, callbacks.mark_lost)
+        self._session_id: str | None = None
+        self._is_session_lost = False
         self._version: str | None = None
 
     async def send(self, item: SessionMessage, /) -> None:
         """As `streams.WriteStream`."""
-        message, given = item.message, item.metadata
+        message, metadata = item.message, item.metadata
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             if self._version in MODERN_PROTOCOL_VERSIONS:  # there, the end of the request's connection cancels it
-                self._sending.abort(cancelled_request_id_from_params(message.params))
+                self._write_stream.abort(cancelled_request_id_from_params(message.params))
                 return
         elif isinstance(message, JSONRPCRequest) and message.method == "initialize":
             self._version = None  # a probe may have set it
-        elif isinstance(given, ClientMessageMetadata) and given.headers is not None:
-            self._version = given.headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
-        await self._sending.send(item)
+        elif isinstance(metadata, ClientMessageMetadata) and metadata.headers is not None:
+            self._version = metadata.headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
+        await self._write_stream.send(item)
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/initialized":
-            self._begin_own_stream()
+            self._start_get_stream()
 
-    def _begin_own_stream(self) -> None:
-        if self._session is not None:
-            around = StreamContext(self._headers, self._ties, self._openings)
-            self._sending.start(GetStream(self._client, self._url, self._max_bytes, self.arrivals, around).run())
+    def _start_get_stream(self) -> None:
+        if self._session_id is not None:
+            context = StreamContext(self._headers, self._callbacks, self._stream_slots)
+            self._write_stream.start(GetStream(self._client, self._url, self._max_bytes, self.arrivals, context).run())
 
-    def _lost(self, fault: Fault) -> None:
-        self._forgotten |= fault.code == FaultCode.SESSION_LOST
-        self._ties.mark_lost(fault)
+    def _note_loss(self, fault: Fault) -> None:
+        self._is_session_lost |= fault.code == FaultCode.SESSION_LOST
+        self._callbacks.mark_lost(fault)
 
     async def aclose(self) -> None:
         """As `streams.WriteStream`."""
-        await self._sending.aclose()
+        await self._write_stream.aclose()
 
     async def end(self) -> None:
         """End the session, and all that is under way."""
         with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
-            await self._sending.notified()
-            if self._session is not None and not self._forgotten:
+            await self._write_stream.wait_for_notifications()
+            if self._session_id is not None and not self._is_session_lost:
                 await self._end_session()
         with anyio.CancelScope(shield=True):
-            await self._sending.end()
+            await self._write_stream.end()
             await self.arrivals.aclose()
 
     async def _end_session(self) -> None:
         try:
-            answer = await self._client.send(HttpRequest("DELETE", self._url, self._headers({})))
+            response = await self._client.send(HttpRequest("DELETE", self._url, self._headers({})))
         except (HttpFailure, UpstreamError):
             return  # it is gone, or goes by itself
-        answer.close()
+        response.close()
 
     def _headers(self, own: Mapping[str, str]) -> CIMultiDict[str]:
         headers = self._client.headers(own)
-        if self._session is not None:
-            headers[SESSION] = self._session
+        if self._session_id is not None:
+            headers[SESSION] = self._session_id
         if self._version is not None:
             headers.setdefault(MCP_PROTOCOL_VERSION_HEADER, self._version)
         return headers
 
     async def _post(self, message: JSONRPCMessage, headers: Mapping[str, str], content: bytes) -> None:
-        request = HttpRequest("POST", self._url, self._headers({**POSTED, **headers}), content)
+        request = HttpRequest("POST", self._url, self._headers({**POST_HEADERS, **headers}), content)
         if isinstance(message, JSONRPCRequest):
-            await self._request(message, request)
+            await self._send_request(message, request)
             return
         try:
-            answer = await self._posting.send(request)
-        except MessageRefused as refused:  # noted in the exchange
-            if refused.fault.code == FaultCode.SESSION_LOST:
-                self._refuse_unanswered(message)
+            response = await self._delivery.send(request)
+        except MessageRefused as refusal:  # noted in the exchange
+            if refusal.fault.code == FaultCode.SESSION_LOST:
+                self._note_not_found(message)
             return
-        self._sending.start(answer.spare())
+        self._write_stream.start(response.close_after_rest())
 
-    def _refuse_unanswered(self, message: JSONRPCMessage) -> None:
-        """Note that 404 came for what awaits no result, and find out whether the session is over."""
+    def _note_not_found(self, message: JSONRPCMessage) -> None:
+        """Note that an answer or notification got 404, and find out whether the session is over."""
         if isinstance(message, JSONRPCNotification):
-            about = words(Deviation.NOTIFICATION_REFUSED, f"{message.method}, HTTP 404")
-            self._ties.note(Deviation.NOTIFICATION_REFUSED, about)
-        self._sending.start(self._ties.check_session())
+            about = describe_deviation(Deviation.NOTIFICATION_REFUSED, f"{message.method}, HTTP 404")
+            self._callbacks.note(Deviation.NOTIFICATION_REFUSED, about)
+        self._write_stream.start(self._callbacks.check_session())
 
-    async def _request(self, message: JSONRPCRequest, request: HttpRequest) -> None:
-        exchange = OUTGOING.get() or OutgoingMessage(awaits_result=True)
+    async def _send_request(self, message: JSONRPCRequest, request: HttpRequest) -> None:
+        outgoing = OUTGOING.get() or OutgoingMessage(awaits_result=True)
         try:
-            answer = await self._posting.send(request)
+            response = await self._delivery.send(request)
             if message.method == "initialize":
-                self._begin_session(answer)
-            await self._take(answer, message, exchange)
-        except MessageRefused as refused:
-            exchange.sent = refused.sent
-            own = refused.said.error if refused.said is not None else None
-            await self._resolve(message, own or _instead(refused.fault))
-        except Unanswered as unanswered:
-            exchange.fault = unanswered.fault
-            await self._resolve(message, _instead(unanswered.fault))
+                self._store_session_id(response)
+            await self._read_response(response, message, outgoing)
+        except MessageRefused as refusal:
+            outgoing.sent = refusal.sent
+            server_error = refusal.error.error if refusal.error is not None else None
+            await self._fail_request(message, server_error or _placeholder_error(refusal.fault))
+        except ResponseLost as failure:
+            outgoing.fault = failure.fault
+            await self._fail_request(message, _placeholder_error(failure.fault))
 
-    async def _resolve(self, request: JSONRPCRequest, error: ErrorData) -> None:
+    async def _fail_request(self, request: JSONRPCRequest, error: ErrorData) -> None:
         await self.arrivals.put(JSONRPCError(jsonrpc="2.0", id=request.id, error=error), 0)
 
-    def _begin_session(self, answer: HttpResponse) -> None:
-        session = answer.headers.get(SESSION)
+    def _store_session_id(self, response: HttpResponse) -> None:
+        session = response.headers.get(SESSION)
         if not session:
             return
         if not (session.isascii() and session.isprintable()):
-            answer.close()
-            raise Unanswered(faults.fault("INVALID_RESPONSE", "its session id has characters beyond visible ASCII"))
-        self._session = session
+            response.close()
+            raise ResponseLost(faults.fault("INVALID_RESPONSE", "its session id has characters beyond visible ASCII"))
+        self._session_id = session
 
-    async def _take(self, answer: HttpResponse, request: JSONRPCRequest, exchange: OutgoingMessage) -> None:
+    async def _read_response(self, response: HttpResponse, request: JSONRPCRequest, outgoing: OutgoingMessage) -> None:
         """Take what answers a request. Raises Unanswered."""
-        if answer.status == 202:
-            answer.close()
+        if response.status == 202:
+            response.close()
             note = "it accepted the request without a response"
-            raise Unanswered(faults.fault("INVALID_RESPONSE", note, status=202))
-        if answer.media.startswith("application/json"):
-            if not await self._hand_over(await self._whole(answer), request):
-                raise Unanswered(faults.fault("INVALID_RESPONSE", "it is no response"))
-        elif is_stream(answer):
-            await self._follow(answer, request, exchange)
+            raise ResponseLost(faults.fault("INVALID_RESPONSE", note, status=202))
+        if response.media.startswith("application/json"):
+            if not await self._hand_over(await self._read_body(response), request):
+                raise ResponseLost(faults.fault("INVALID_RESPONSE", "it is no response"))
+        elif is_stream(response):
+            await self._follow_stream(response, request, outgoing)
         else:
-            answer.close()
-            raise Unanswered(_wrong_type(answer))
+            response.close()
+            raise ResponseLost(_content_type_fault(response))
 
-    async def _whole(self, answer: HttpResponse) -> bytes:
+    async def _read_body(self, response: HttpResponse) -> bytes:
         try:
-            data = await answer.read(self._max_bytes)
+            data = await response.read(self._max_bytes)
         except HttpFailure as broken:
-            raise Unanswered(broken.fault) from None
+            raise ResponseLost(broken.fault) from None
         except body.BodyTooLarge as exc:
-            raise Unanswered(faults.fault("INVALID_RESPONSE", str(exc), limit=exc.limit)) from None
+            raise ResponseLost(faults.fault("INVALID_RESPONSE", str(exc), limit=exc.limit)) from None
         finally:
-            answer.close()
+            response.close()
         if len(data) > SHORT:
             await turn()  # parsing it is long work
         return data
@@ -236,43 +241,44 @@ class StreamableHttp:
         """Hand over what came for a request, and return whether it is the response. Raises Unanswered."""
         try:
             message = parse_message(data)
-        except NotParsed as unread:
-            await self.arrivals.put(unread, len(data))
+        except NotParsed as too_large:
+            await self.arrivals.put(too_large, len(data))
             return False
         except BadMessage as bad:
             if bad.answered_ids and not any(coerce_request_id(each) == request.id for each in bad.answered_ids):
-                raise Unanswered(_misdirected(bad.answered_ids[0], request)) from None
+                raise ResponseLost(_misdirected_fault(bad.answered_ids[0], request)) from None
             note = f"Failed to parse the response: {bad}"[: faults.BODY_EXCERPT]
-            raise Unanswered(faults.fault("INVALID_RESPONSE", note)) from None
+            raise ResponseLost(faults.fault("INVALID_RESPONSE", note)) from None
         is_response = isinstance(message, JSONRPCResponse | JSONRPCError)
         if is_response:
             # One that names another request would become the result of another call.
             if message.id is not None and coerce_request_id(message.id) != request.id:
-                raise Unanswered(_misdirected(message.id, request))
+                raise ResponseLost(_misdirected_fault(message.id, request))
             message.id = request.id
         await self.arrivals.put(message, len(data))
         return is_response
 
-    async def _follow(self, answer: HttpResponse, request: JSONRPCRequest, exchange: OutgoingMessage) -> None:
+    async def _follow_stream(self, response: HttpResponse, request: JSONRPCRequest, outgoing: OutgoingMessage) -> None:
         """Follow a stream until the response, over as many connections as that takes. Raises Unanswered."""
         events = EventParser(self._max_bytes)
         while True:
-            why = faults.fault("CONNECTION_LOST", "the stream ended without the response")
+            fault = faults.fault("CONNECTION_LOST", "the stream ended without the response")
             try:
-                if await self._until_response(answer, events, request):
-                    await answer.spare()
+                if await self._read_until_response(response, events, request):
+                    await response.close_after_rest()
                     return
             except HttpFailure as broken:
-                why = broken.fault
+                fault = broken.fault
             except EventTooLong as exc:
-                raise Unanswered(faults.fault("INVALID_RESPONSE", str(exc))) from None
+                raise ResponseLost(faults.fault("INVALID_RESPONSE", str(exc))) from None
             finally:
-                answer.close()
+                response.close()
             events = EventParser(self._max_bytes, events.last_id, events.retry_ms)
-            answer = await self._reopened(events, exchange, why)
+            response = await self._reopen_stream(events, outgoing, fault)
 
-    async def _until_response(self, answer: HttpResponse, events: EventParser, request: JSONRPCRequest) -> bool:
-        async for piece in body.in_turns(answer.chunks()):
+    async def _read_until_response(self, response: HttpResponse, events: EventParser, request: JSONRPCRequest) -> bool:
+        """Hand over the messages of a stream; return whether the response was among them."""
+        async for piece in body.read_in_turns(response.chunks()):
             for event in events.feed(piece):
                 if event.kind == "message" and event.data:
                     if len(event.data) > SHORT:
@@ -281,35 +287,37 @@ class StreamableHttp:
                         return True
         return False
 
-    async def _reopened(self, events: EventParser, exchange: OutgoingMessage, why: Fault) -> HttpResponse:
+    async def _reopen_stream(self, events: EventParser, outgoing: OutgoingMessage, fault: Fault) -> HttpResponse:
         """Open the stream of a request again, after what has come of it. Raises Unanswered, also if that is nothing."""
-        for _ in range(ATTEMPTS if events.last_id else 0):
+        if not events.last_id:  # nothing says where to go on
+            raise ResponseLost(fault)
+        for _ in range(ATTEMPTS):
             await anyio.sleep(pause_s(events))
-            await exchange.pace.wait()
+            await outgoing.pace.wait()
             try:
-                answer = await self._client.send(HttpRequest("GET", self._url, self._headers(reopening(events))))
+                response = await self._client.send(HttpRequest("GET", self._url, self._headers(reopen_headers(events))))
             except (HttpFailure, UpstreamError) as exc:
-                why = exc.fault
+                fault = exc.fault
                 continue
-            if is_stream(answer) and answer.status < 300:
-                return answer
-            answer.close()
+            if is_stream(response) and response.status < 300:
+                return response
+            response.close()
             # Whatever the status says: the server may have carried the request out.
-            note = f"the stream broke off, and was refused when it was opened again: {not_opened(answer)}"
-            why = faults.fault("CONNECTION_LOST", note, status=answer.status)
-            if answer.status == 404:
-                self._sending.start(self._ties.check_session())
-        raise Unanswered(why)
+            note = f"the stream broke off, and was refused when it was opened again: {explain_not_opened(response)}"
+            fault = faults.fault("CONNECTION_LOST", note, status=response.status)
+            if response.status == 404:
+                self._write_stream.start(self._callbacks.check_session())
+        raise ResponseLost(fault)
 
 
-def _instead(fault: Fault) -> ErrorData:
-    """Return what stands in the place of a response that is not there; the exchange has the fault."""
+def _placeholder_error(fault: Fault) -> ErrorData:
+    """Return the error that takes the place of a missing response; its `OutgoingMessage` has the fault."""
     return ErrorData(code=CONNECTION_CLOSED, message=fault.message)
 
 
-def _misdirected(named: int | str, request: JSONRPCRequest) -> Fault:
-    return faults.fault("INVALID_RESPONSE", f"a response to request {named!r} came for request {request.id}")
+def _misdirected_fault(answered_id: int | str, request: JSONRPCRequest) -> Fault:
+    return faults.fault("INVALID_RESPONSE", f"a response to request {answered_id!r} came for request {request.id}")
 
 
-def _wrong_type(answer: HttpResponse) -> Fault:
-    return faults.fault("INVALID_RESPONSE", f"its content type is {answer.media[:100]!r}")
+def _content_type_fault(response: HttpResponse) -> Fault:
+    return faults.fault("INVALID_RESPONSE", f"its content type is {response.media[:100]!r}")

@@ -36,19 +36,19 @@ class HttpTransports:
         self._vault = vault
         self._permit = permit
         self._connections = Connections()
-        self._openings = Slots(OPENINGS, OPENING_S)
+        self._stream_slots = Slots(OPENINGS, OPENING_S)
         self._tls: ssl.SSLContext | None = None
-        self._loading = anyio.Lock()
+        self._tls_lock = anyio.Lock()
 
     def transport(
         self, config: ServerConfig, inbound: Inbound, deadlines: PausableDeadlines, hosts: HostRules | None
     ) -> Transport:
         """Return the transport to `config.url`; `hosts` limits what is reached."""
-        return partial(self._opened, config, _access(config, inbound, self._vault, deadlines), hosts)
+        return partial(self._open, config, _make_access(config, inbound, self._vault, deadlines), hosts)
 
     @asynccontextmanager
-    async def _opened(
-        self, config: ServerConfig, access: Access | None, hosts: HostRules | None, ties: LinkCallbacks
+    async def _open(
+        self, config: ServerConfig, access: Access | None, hosts: HostRules | None, callbacks: LinkCallbacks
     ) -> AsyncGenerator[TransportStreams]:
         assert config.url is not None
         url = URL(str(httpx2.URL(config.url)), encoded=True).with_fragment(None)
@@ -57,11 +57,11 @@ class HttpTransports:
             client = HttpClient(config, session, tls, hosts, access, permit=self._permit)
             limit = config.max_message_bytes
             if config.transport == "http":
-                opened = http_transport(url, limit, client, ties, self._openings)
+                transport = http_transport(url, limit, client, callbacks, self._stream_slots)
             else:
-                opened = sse_transport(url, limit, client, ties.mark_lost)
-            async with opened as pipe:
-                yield pipe
+                transport = sse_transport(url, limit, client, callbacks.mark_lost)
+            async with transport as streams:
+                yield streams
 
     async def _tls_for(self, config: ServerConfig) -> ssl.SSLContext:
         """Return a TLS context that verifies certificates by the system's authorities and those in `config.ca`.
@@ -70,23 +70,25 @@ class HttpTransports:
         """
         if config.ca is not None:
             try:
-                return await to_thread.run_sync(partial(_tls_with, config.ca))
+                return await to_thread.run_sync(partial(_make_tls_context, config.ca))
             except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
                 raise faults.error("CONFIG_INVALID", f"ca: {config.ca} cannot be used: {exc}") from None
-        async with self._loading:
+        async with self._tls_lock:
             # Kept: loading the certificates is nearly all that opening a connection costs.
             if self._tls is None:
-                self._tls = await to_thread.run_sync(_tls_with, None)
+                self._tls = await to_thread.run_sync(_make_tls_context, None)
         return self._tls
 
 
-def _access(config: ServerConfig, inbound: Inbound, vault: SecretsVault, deadlines: PausableDeadlines) -> Access | None:
+def _make_access(
+    config: ServerConfig, inbound: Inbound, vault: SecretsVault, deadlines: PausableDeadlines
+) -> Access | None:
     """Return the access of a connection; None where the operator configured a token."""
-    known = config.oauth is None and any(name.lower() == "authorization" for name in config.headers)
-    return None if known else Access(config, inbound, vault, deadlines)
+    has_token = config.oauth is None and any(name.lower() == "authorization" for name in config.headers)
+    return None if has_token else Access(config, inbound, vault, deadlines)
 
 
-def _tls_with(ca: str | None) -> ssl.SSLContext:
+def _make_tls_context(ca: str | None) -> ssl.SSLContext:
     context = httpx2.create_ssl_context()
     context.set_alpn_protocols(["http/1.1"])
     if ca is not None:

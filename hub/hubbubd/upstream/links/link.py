@@ -16,7 +16,7 @@ from hubbubd.telemetry.trace import Span
 from hubbubd.timing.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.deadlines import PausableDeadlines
-from hubbubd.upstream.deviations import Deviation, words
+from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.links.instrumentation import LinkInstrumentation
 from hubbubd.upstream.links.server_requests import ServerRequests
 from hubbubd.upstream.links.session_loss import SessionLossDetector, may_be_retried, may_concern_session
@@ -188,7 +188,7 @@ class ServerLink:
         """Note why the connection ended, and fail what waits for it; only the first reason counts."""
         if self._fault is None:
             if fault.code == FaultCode.SESSION_LOST and self._streams is not None and self._streams.ignored_cookie():
-                self._inbound.note(Deviation.COOKIE_IGNORED, words(Deviation.COOKIE_IGNORED), lasting=True)
+                self._inbound.note(Deviation.COOKIE_IGNORED, describe_deviation(Deviation.COOKIE_IGNORED), lasting=True)
             self._fault = fault
             self._lost.set()
             self._ready.set()
@@ -292,7 +292,7 @@ class ServerLink:
             if not faults.is_sign_of_life(exc.fault) or self._session_loss.may_be_over(exc):
                 raise
             if exc.fault.code != FaultCode.AUTHENTICATION_FAILED:
-                self._inbound.note(Deviation.PING_ANSWERED_ODDLY, words(Deviation.PING_ANSWERED_ODDLY))
+                self._inbound.note(Deviation.PING_ANSWERED_ODDLY, describe_deviation(Deviation.PING_ANSWERED_ODDLY))
 
     async def _check_session(self, other_refusal: Exception | None = None) -> None:
         """Ping the server, for REASON_LIMIT_S at most. If its session is over, this marks the connection as lost.
@@ -435,7 +435,9 @@ class ServerLink:
                 if not self._repair_notification(self._revision.version, method, params):
                     log.debug("malformed notification dropped", server=self._config.name, method=method)
                     return
-                self._inbound.note(Deviation.NOTIFICATION_MENDED, words(Deviation.NOTIFICATION_MENDED, method))
+                self._inbound.note(
+                    Deviation.NOTIFICATION_MENDED, describe_deviation(Deviation.NOTIFICATION_MENDED, method)
+                )
         self._inbound.on_notification(method, params, call_id)
 
     @staticmethod

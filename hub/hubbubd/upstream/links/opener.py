@@ -22,7 +22,7 @@ from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream import faults
 from hubbubd.upstream.deadlines import PausableDeadlines
-from hubbubd.upstream.deviations import Deviation, words
+from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.links.instrumentation import LinkInstrumentation
 from hubbubd.upstream.links.link import ServerLink
 from hubbubd.upstream.messages.streams import PermittedStream, Transport, TransportStreams
@@ -89,7 +89,7 @@ class LinkOpener:
                     )
                 except UpstreamError:
                     raise refused from None
-                inbound.note(Deviation.OLDER_TRANSPORT, words(Deviation.OLDER_TRANSPORT))
+                inbound.note(Deviation.OLDER_TRANSPORT, describe_deviation(Deviation.OLDER_TRANSPORT))
             yield link
 
     def _connect_limit_s(self, config: ServerConfig) -> float:

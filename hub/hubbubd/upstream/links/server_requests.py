@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from hubbubd.config import ServerConfig
 from hubbubd.telemetry.trace import of_params
 from hubbubd.timing.turns import turn
-from hubbubd.upstream.deviations import Deviation, words
+from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.messages.exchange import CALL, OUTGOING, SPAN_SCOPE, OutgoingMessage
 from hubbubd.upstream.ports import Era, Inbound, InboundRequest, ReplyError
 from hubbubd.upstream.protocol.negotiation import TASKS_REVISION, Revision
@@ -132,7 +132,7 @@ class ServerRequests:
         """
         if (method, version) in tables.SERVER_REQUESTS or (method, TASKS_REVISION) not in tables.SERVER_REQUESTS:
             return version
-        self._inbound.note(Deviation.ASKED_BEFORE_ITS_TIME, words(Deviation.ASKED_BEFORE_ITS_TIME, method))
+        self._inbound.note(Deviation.ASKED_BEFORE_ITS_TIME, describe_deviation(Deviation.ASKED_BEFORE_ITS_TIME, method))
         return TASKS_REVISION
 
     async def _validate_params(self, validate: Callable[[dict[str, Any]], object], params: dict[str, Any]) -> None:
@@ -146,7 +146,7 @@ class ServerRequests:
             why = validation_error(validate, params)
             if why is None or not Repairer(validate, members=False).repair(params, why, ResultFindings()):
                 raise
-            self._inbound.note(Deviation.EMPTY_LIST, words(Deviation.EMPTY_LIST))
+            self._inbound.note(Deviation.EMPTY_LIST, describe_deviation(Deviation.EMPTY_LIST))
 
     def _is_method_declared(self, method: str) -> bool:
         return {

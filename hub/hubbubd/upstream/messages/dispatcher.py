@@ -30,7 +30,7 @@ from mcp_types import (
 )
 
 from hubbubd import bounds
-from hubbubd.upstream.deviations import Deviation, words
+from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.messages.codec import BadMessage, NotParsed, ReceivedError
 from hubbubd.upstream.messages.exchange import CALL, OUTGOING, SIZE, ConnectionClosed, UnusableResponse
 from hubbubd.upstream.messages.rate_limit import ServerRateLimit
@@ -197,10 +197,12 @@ class Dispatcher:
             if message.id is None or not self._was_sent(coerce_request_id(message.id)):
                 answered_id = "null" if message.id is None else str(message.id)[:50]
                 self.unexpected_response = f"it answered id {answered_id}, which nobody asked"
-                self._note(Deviation.RESPONSE_UNASKED, words(Deviation.RESPONSE_UNASKED, str(message.id)[:50]))
+                self._note(
+                    Deviation.RESPONSE_UNASKED, describe_deviation(Deviation.RESPONSE_UNASKED, str(message.id)[:50])
+                )
             return False
         if message.id is None:
-            self._note(Deviation.ERROR_WITHOUT_ID, words(Deviation.ERROR_WITHOUT_ID))
+            self._note(Deviation.ERROR_WITHOUT_ID, describe_deviation(Deviation.ERROR_WITHOUT_ID))
         response.set_result(message.result if isinstance(message, JSONRPCResponse) else message.error)
         return True
 

@@ -162,7 +162,7 @@ class ServerInbound:
     def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
         """As `upstream.ports.Inbound`: pause the deadlines of a call, or of the catalog's fetches."""
         active = self._queue.calls.get(call_id) if call_id else None
-        return self._queue.park_causes(active) if active else self._catalog.deadlines.asking()
+        return self._queue.park_causes(active) if active else self._catalog.deadlines.pause()
 
     async def _plain(self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None) -> InboundReply:
         self._inbox.require_capacity(self._name, 1, len(pending.request))  # raises before the causing call is parked

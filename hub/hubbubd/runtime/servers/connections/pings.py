@@ -10,7 +10,7 @@ import anyio
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, HubError, PeerError
 from hubbubd.runtime.background import Background
-from hubbubd.upstream.deviations import Deviation, words
+from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.ports import McpLink
 
 MISSED_PINGS = 2
@@ -90,7 +90,7 @@ class Pings:
             answer = await self._answer(by_list=True)
             if answer is _PingAnswer.LIFE:
                 self._by_list = True
-                self._note(Deviation.PING_IGNORED, words(Deviation.PING_IGNORED))
+                self._note(Deviation.PING_IGNORED, describe_deviation(Deviation.PING_IGNORED))
         alive = answer is _PingAnswer.LIFE
         self._answered = self._answered or alive
         self._missed = 0 if alive or self._busy() else self._missed + 1

@@ -29,30 +29,30 @@ class Access:
         self._vault = vault
         self._deadlines = deadlines
         self._oauth: OAuth | None = None
-        self._expected = config.oauth is not None or vault.get(config.name) is not None
+        self._needs_oauth = config.oauth is not None or vault.get(config.name) is not None
 
     async def send(self, request: HttpRequest, hop: Hop) -> HttpResponse:
         """As `client.AccessLayer`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
-        answer: HttpResponse | None = None
-        if self._oauth is None and not self._expected:
-            answer = await hop(request)
-            if answer.status not in REFUSALS:
-                return answer
+        response: HttpResponse | None = None
+        if self._oauth is None and not self._needs_oauth:
+            response = await hop(request)
+            if response.status not in REFUSALS:
+                return response
         try:
-            return await (self._oauth or await self._set_up()).send(request, hop, answer)
+            return await (self._oauth or await self._set_up_oauth()).send(request, hop, response)
         except BaseException:
-            if answer is not None:
-                answer.close()
+            if response is not None:
+                response.close()
             raise
 
-    async def _set_up(self) -> "OAuth":
-        oauth = await to_thread.run_sync(_oauth)
-        self._oauth = self._oauth or oauth(self._config, self._inbound, self._vault, self._deadlines)
+    async def _set_up_oauth(self) -> "OAuth":
+        oauth_class = await to_thread.run_sync(_import_oauth)
+        self._oauth = self._oauth or oauth_class(self._config, self._inbound, self._vault, self._deadlines)
         return self._oauth
 
 
 @cache  # what is frozen is never collected as garbage, so only once
-def _oauth() -> "type[OAuth]":
+def _import_oauth() -> "type[OAuth]":
     """Import OAuth in a thread: with what signs and verifies it takes as long as all the rest over HTTP."""
     from hubbubd.upstream.http.oauth.flow import OAuth  # lazy: imports the SDK's clients
 

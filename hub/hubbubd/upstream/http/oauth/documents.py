@@ -27,7 +27,7 @@ from urllib.parse import parse_qsl, urljoin, urlsplit
 import httpx2
 
 from hubbubd import bounds
-from hubbubd.payload import dumps, loads
+from hubbubd.payload import loads
 
 FORM: Final = "application/x-www-form-urlencoded"
 
@@ -41,7 +41,7 @@ _MAX_FIELDS: Final = 200
 
 _SECONDS: Final = ("expires_in", "client_id_issued_at", "client_secret_expires_at")
 
-_RELATIVE: Final = re.compile(r'(\bresource_metadata=)(?:"([^"]*)"|([^\s,"]+))')
+_RESOURCE_METADATA: Final = re.compile(r'(\bresource_metadata=)(?:"([^"]*)"|([^\s,"]+))')
 
 
 class OAuthRequestKind(Enum):
@@ -64,7 +64,7 @@ class FlowKnowledge:
     """How clients may authenticate at the token endpoint, as its metadata say."""
 
 
-def kind_of(request: httpx2.Request) -> OAuthRequestKind:
+def request_kind(request: httpx2.Request) -> OAuthRequestKind:
     """Return what a request of the SDK's log-in asks for."""
     if request.method != "POST":
         return OAuthRequestKind.METADATA
@@ -89,40 +89,42 @@ def repair(document: Any, kind: OAuthRequestKind, expected: FlowKnowledge) -> An
     """Return a document with the deviations of the table above repaired. What is no object is returned as it is."""
     if not isinstance(document, dict):
         return document
-    members = {
-        name: value for name, value in cast("dict[str, Any]", document).items() if value is not None and value != ""
-    }
+    sent = cast("dict[str, Any]", document)
+    members = {name: value for name, value in sent.items() if value is not None and value != ""}
     for name in _SECONDS:
-        if name in members and (whole := _whole(members.pop(name))) is not None:
-            members[name] = whole
+        seconds = _whole_seconds(members.pop(name, None))
+        if seconds is not None:
+            members[name] = seconds
     match kind:
         case OAuthRequestKind.METADATA:
-            return _metadata(members, expected)
+            return _repair_metadata(members, expected)
         case OAuthRequestKind.REGISTRATION:
-            return _registration(members, expected)
+            return _repair_registration(members, expected)
         case OAuthRequestKind.TOKEN:
-            return _joined(members)
+            return _join_scopes(members)
 
 
-def status_of(document: Any, kind: OAuthRequestKind, status: int) -> int:
+def effective_status(document: Any, kind: OAuthRequestKind, status: int) -> int:
     """Return a reply's status; an error instead of a token is one, whatever its status says."""
-    refused = kind is OAuthRequestKind.TOKEN and status < 300 and error_of(document) and "access_token" not in document
-    return 400 if refused else status
+    if kind is OAuthRequestKind.TOKEN and status < 300:
+        is_refusal = read_error_code(document) and "access_token" not in document
+        return 400 if is_refusal else status
+    return status
 
 
-def issuer_of(document: Any) -> str:
+def read_issuer(document: Any) -> str:
     """Return the issuer that a document names (RFC 8414, section 2), or an empty text."""
     issuer = cast("dict[str, Any]", document).get("issuer") if isinstance(document, dict) else None
     return issuer if isinstance(issuer, str) else ""
 
 
-def error_of(document: Any) -> str:
+def read_error_code(document: Any) -> str:
     """Return the error code of a reply (RFC 6749, section 5.2), or an empty text."""
     code = cast("dict[str, Any]", document).get("error") if isinstance(document, dict) else None
     return code if isinstance(code, str) else ""
 
 
-def description_of(document: Any) -> str:
+def read_error_description(document: Any) -> str:
     """Return what a reply says of its error for people (RFC 6749, section 5.2), or an empty text."""
     text = cast("dict[str, Any]", document).get("error_description") if isinstance(document, dict) else None
     return text if isinstance(text, str) else ""
@@ -135,65 +137,62 @@ def usable_method(methods: Sequence[str] | None) -> str:
     return "client_secret_post" if "client_secret_post" in methods else next(iter(methods), "client_secret_basic")
 
 
-def same_issuer(one: str, other: str) -> bool:
+def is_same_issuer(issuer: str, other: str) -> bool:
     """Return whether two issuers are one: equal, but for the slash of an empty path (RFC 3986, section 6.2.3)."""
-    if one == other:
+    if issuer == other:
         return True
-    shorter, longer = sorted((one, other), key=len)
+    shorter, longer = sorted((issuer, other), key=len)
     parts = urlsplit(shorter)
     return longer == f"{shorter}/" == f"{parts.scheme}://{parts.netloc}/"
 
 
-def challenge(response: httpx2.Response, url: str, scope: str | None) -> httpx2.Response:
+def complete_challenge(response: httpx2.Response, url: str, scope: str | None) -> httpx2.Response:
     """Return the refusal of a request to `url` with an absolute `resource_metadata`, asking for `scope` if that is set.
 
     A refusal for want of scopes is left as it is: what was asked for before was not enough.
     """
-    told = response.headers.get("www-authenticate", "")
-    asked = _RELATIVE.sub(lambda found: f'{found[1]}"{urljoin(url, found[2] or found[3] or "")}"', told)
-    if scope is not None and response.status_code == 401:
-        asked = f'Bearer scope="{scope}"' + (f", {asked.removeprefix('Bearer ')}" if asked else "")
-    if asked == told:
-        return response
-    headers = [pair for pair in response.headers.multi_items() if pair[0].lower() != "www-authenticate"]
-    return httpx2.Response(
-        response.status_code, headers=[*headers, ("www-authenticate", asked)], content=response.content
+    original = response.headers.get("www-authenticate", "")
+    completed = _RESOURCE_METADATA.sub(
+        lambda found: f'{found[1]}"{urljoin(url, found[2] or found[3] or "")}"', original
     )
+    if scope is not None and response.status_code == 401:
+        further = f", {completed.removeprefix('Bearer ')}" if completed else ""
+        completed = f'Bearer scope="{scope}"{further}'
+    if completed == original:
+        return response
+    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() != "www-authenticate"]
+    headers.append(("www-authenticate", completed))
+    return httpx2.Response(response.status_code, headers=headers, content=response.content)
 
 
-def content_of(document: Any) -> bytes:
-    """Return a repaired document as the SDK reads it."""
-    return dumps(document)
-
-
-def _metadata(members: dict[str, Any], expected: FlowKnowledge) -> dict[str, Any]:
+def _repair_metadata(members: dict[str, Any], expected: FlowKnowledge) -> dict[str, Any]:
     issuer = members.get("issuer")
-    if isinstance(issuer, str) and expected.issuer is not None and same_issuer(issuer, expected.issuer):
+    if isinstance(issuer, str) and expected.issuer is not None and is_same_issuer(issuer, expected.issuer):
         members["issuer"] = expected.issuer
     if "authorization_servers" in members or "resource" in members:
         return members  # those of the resource: its scopes are what it needs (RFC 9728, section 2)
     offered = members.pop("scopes_supported", None)
-    # All that a server can grant is nobody's wish: with it, the SDK would ask for `openid admin everything`.
+    # Nobody needs all that a server can grant: with it, the SDK would ask for `openid admin everything`.
     if expected.scoped and isinstance(offered, list) and OFFLINE in offered:
         members["scopes_supported"] = [OFFLINE]
     return members
 
 
-def _registration(members: dict[str, Any], expected: FlowKnowledge) -> dict[str, Any]:
+def _repair_registration(members: dict[str, Any], expected: FlowKnowledge) -> dict[str, Any]:
     if isinstance(members.get("client_id"), int):
         members["client_id"] = str(members["client_id"])
     if "client_secret" in members and "token_endpoint_auth_method" not in members:
         members["token_endpoint_auth_method"] = usable_method(expected.methods)
-    return _joined(members)
+    return _join_scopes(members)
 
 
-def _joined(members: dict[str, Any]) -> dict[str, Any]:
+def _join_scopes(members: dict[str, Any]) -> dict[str, Any]:
     scope = members.get("scope")
     if isinstance(scope, list):
         members["scope"] = " ".join(str(each) for each in cast("list[Any]", scope))
     return members
 
 
-def _whole(value: Any) -> int | None:
+def _whole_seconds(value: Any) -> int | None:
     """Return whole seconds; None for what is no number."""
     return bounds.whole(bounds.real_text(value) if isinstance(value, str) else value)

@@ -41,14 +41,14 @@ from hubbubd.upstream.http.oauth.documents import (
     CLIENT_REFUSED,
     FlowKnowledge,
     OAuthRequestKind,
-    challenge,
-    description_of,
-    error_of,
-    kind_of,
-    same_issuer,
+    complete_challenge,
+    is_same_issuer,
+    read_error_code,
+    read_error_description,
+    request_kind,
     usable_method,
 )
-from hubbubd.upstream.http.oauth.replies import NoReply, OAuthReply, demands, refusal, reply_to
+from hubbubd.upstream.http.oauth.replies import NoReply, OAuthReply, is_access_refusal, sdk_refusal, send_flow_request
 from hubbubd.upstream.http.oauth.storage import OAuthStorage
 from hubbubd.upstream.messages.exchange import CALL, OUTGOING
 from hubbubd.upstream.ports import Inbound, SecretsVault
@@ -93,14 +93,18 @@ class _Context(OAuthContext):
 
 
 @dataclass(slots=True)
-class _Asking:
-    """A request that needs access: how to send others, the refusal it met, and the `token` it had."""
+class _AccessRequest:
+    """A request that needs access.
+
+    `hop` sends the requests of the flow, `challenge` is how it was refused, `token` what it was sent with. `is_last`
+    says that it is sent once more at most.
+    """
 
     request: HttpRequest
     hop: Hop
     challenge: httpx2.Response | None
     token: str | None
-    last: bool
+    is_last: bool
 
 
 class OAuth:
@@ -112,27 +116,28 @@ class OAuth:
         self._server = config
         self._inbound = inbound
         self._deadlines = deadlines
-        self._url = ""
+        self._authorization_url = ""
         self._redirect_uri = ""
-        self._turn = anyio.Lock()
+        self._flow_lock = anyio.Lock()
         self._failures = 0
         self._failure: UpstreamError | None = None
-        self._memory = memory = OAuthStorage(config, vault)
+        self._storage = storage = OAuthStorage(config, vault)
         with warnings.catch_warnings():
             # Without an issuer the server chooses it. The SDK warns of that; for the operator the docs do.
             warnings.simplefilter("ignore", MCPDeprecationWarning)
-            self._provider = self._make_provider(memory)
+            self._provider = self._make_provider(storage)
         known = self._provider.context
         self._provider.context = _Context(**{field.name: getattr(known, field.name) for field in fields(known)})
         self._provider.context.named_resource = True if config.oauth is None else config.oauth.resource
-        memory.restore(self._provider.context)
-        self._choose_method()
+        storage.restore(self._provider.context)
+        self._choose_auth_method()
         self._issuer = ""
         """The authorization server as its metadata spell it."""
         self._registered = self._widening = False
         """Whether the flow that runs has registered the client; whether it asks for more rights than the token has."""
 
-    def _make_provider(self, memory: OAuthStorage) -> OAuthClientProvider:
+    def _make_provider(self, storage: OAuthStorage) -> OAuthClientProvider:
+        """Return the SDK's provider for the configured grant."""
         oauth = self._server.oauth or OAuthConfig()
         assert self._server.url is not None
         if oauth.grant == "client_credentials":
@@ -146,151 +151,161 @@ class OAuth:
                 )
                 assertion = signing.create_assertion_provider()
                 return PrivateKeyJWTOAuthProvider(
-                    self._server.url, memory, oauth.client_id, assertion, scope=oauth.scope, issuer=oauth.issuer
+                    self._server.url, storage, oauth.client_id, assertion, scope=oauth.scope, issuer=oauth.issuer
                 )
             return ClientCredentialsOAuthProvider(
                 self._server.url,
-                memory,
+                storage,
                 oauth.client_id,
-                _plain(oauth.client_secret) or "",
+                _reveal(oauth.client_secret) or "",
                 scope=oauth.scope,
                 issuer=oauth.issuer,
             )
-        self._redirect_uri = _redirect_uri(oauth, memory.kept)
+        self._redirect_uri = _redirect_uri(oauth, storage.restored)
         provider = OAuthClientProvider(
             self._server.url,
             OAuthClientMetadata(redirect_uris=[AnyUrl(self._redirect_uri)], client_name="Hubbub"),
-            memory,
-            redirect_handler=self._show,
-            callback_handler=self._redirected,
+            storage,
+            redirect_handler=self._remember_url,
+            callback_handler=self._wait_for_redirect,
             client_metadata_url=oauth.client_metadata_url,
         )
         if oauth.client_id is not None:
             provider.context.client_info = OAuthClientInformationFull(
                 client_id=oauth.client_id,
-                client_secret=_plain(oauth.client_secret),
+                client_secret=_reveal(oauth.client_secret),
                 token_endpoint_auth_method="client_secret_basic" if oauth.client_secret else "none",
                 redirect_uris=[AnyUrl(self._redirect_uri)],
                 issuer=oauth.issuer,
             )
         return provider
 
-    async def send(self, request: HttpRequest, hop: Hop, answer: HttpResponse | None) -> HttpResponse:
+    async def send(self, request: HttpRequest, hop: Hop, response: HttpResponse | None) -> HttpResponse:
         """As `client.AccessLayer`. Raises UpstreamError (AUTHENTICATION_FAILED).
 
-        `answer` is what the request got without a token, if it was sent before there was an `OAuth`.
+        `response` is what the request got without a token, if it was sent before there was an `OAuth`.
         """
-        if self._memory.unsaved and not self._turn.locked():
-            async with self._turn:
+        if self._storage.unsaved and not self._flow_lock.locked():
+            async with self._flow_lock:
                 with suppress(VaultError):  # it is good, though it would not outlast this hub
-                    await self._memory.keep()
+                    await self._storage.save()
         refused: httpx2.Response | None = None
         token: str | None = None  # the one that was sent last; another request may have renewed it since
-        last = False
+        is_last = False
         for passes_left in range(PASSES - 1, -1, -1):
-            if answer is None:
-                needed = refused is not None or self._expired()
-                if needed and self._turn.locked() and not self._waits(request):
-                    last = True
-                elif needed:
-                    last = await self._gain(_Asking(request, hop, refused, token, last=last))
-                if (token := self._token()) is not None:
+            if response is None:
+                needs_token = refused is not None or self._has_expired()
+                if needs_token and self._flow_lock.locked() and not self._may_wait(request):
+                    is_last = True
+                elif needs_token:
+                    is_last = await self._obtain_token(_AccessRequest(request, hop, refused, token, is_last=is_last))
+                if (token := self._current_token()) is not None:
                     request.headers["Authorization"] = f"Bearer {token}"
-                answer = await hop(request)
-            if last or not passes_left or request.method == "DELETE" or not demands(answer):
-                return answer
-            refused, answer = await refusal(answer), None
+                response = await hop(request)
+            if is_last or not passes_left or request.method == "DELETE" or not is_access_refusal(response):
+                return response
+            refused, response = await sdk_refusal(response), None
         raise AssertionError("unreachable")
 
-    async def _gain(self, asking: "_Asking") -> bool:
+    async def _obtain_token(self, access_request: _AccessRequest) -> bool:
         """Run the flow until there is another token; return whether the next pass is the last one."""
         failures = self._failures
         with self._inbound.held_up(CALL.get()):
-            async with self._turn:
+            async with self._flow_lock:
                 if self._failure is not None and self._failures > failures:
                     raise self._failure  # single-flight: all who waited share the failure
                 try:
-                    await self._memory.follow()
-                    if asking.challenge is not None and asking.challenge.status_code == 401:
-                        self._expire(asking.token)
-                    return await self._run_with_known_client(asking)
+                    await self._storage.adopt_changes()
+                    if access_request.challenge is not None and access_request.challenge.status_code == 401:
+                        self._expire(access_request.token)
+                    return await self._run_with_known_client(access_request)
                 except NoReply as exc:
                     raise UpstreamError(exc.fault) from None
                 except VaultError as exc:
                     raise UpstreamError(faults.fault("AUTHENTICATION_FAILED", str(exc), retryable=True)) from None
                 except Exception as exc:  # noqa: BLE001 - however a flow fails, there is no access
                     self._failures += 1
-                    self._failure = _failed(exc, asking.challenge)
+                    self._failure = _access_error(exc, access_request.challenge)
                     raise self._failure from None
 
-    async def _run_with_known_client(self, asking: "_Asking") -> bool:
+    async def _run_with_known_client(self, access_request: _AccessRequest) -> bool:
         """Run the flow; once more with a new client if the authorization server has forgotten the one it had.
 
         Servers forget clients that registered themselves: after a time, or with their database.
         """
         self._registered = False
-        self._widening = asking.challenge is not None and asking.challenge.status_code == 403
+        self._widening = access_request.challenge is not None and access_request.challenge.status_code == 403
         client = self._provider.context.client_info
         if client is not None and client.client_secret_expires_at and client.client_secret_expires_at <= time():
             await self._forget_client()
         try:
-            return await self._run(asking)
+            return await self._run_flow(access_request)
         except _ClientForgotten:
-            return await self._run(asking)
+            return await self._run_flow(access_request)
 
-    async def _run(self, asking: "_Asking") -> bool:
-        request = httpx2.Request(
-            asking.request.method, str(asking.request.url), headers=[*asking.request.headers.items()]
-        )
-        last = asking.last
+    async def _run_flow(self, access_request: _AccessRequest) -> bool:
+        """Drive the SDK's flow; return whether the next pass of the request is the last one.
+
+        The SDK's flow yields its own requests, and at last the request that needs access. That one is not sent here:
+        its refusal is known already.
+        """
+        hub_request, challenge = access_request.request, access_request.challenge
+        request = httpx2.Request(hub_request.method, str(hub_request.url), headers=[*hub_request.headers.items()])
+        is_last = access_request.is_last
         async with aclosing(self._provider.async_auth_flow(request)) as flow:
             outgoing = await anext(flow)
             while True:
                 if outgoing is not request:
-                    reply = await self._reply(outgoing, asking)
-                elif last or asking.challenge is None or self._token() not in (None, asking.token):
-                    return last
+                    reply = await self._send_flow_request(outgoing, access_request)
+                elif is_last or challenge is None or self._current_token() not in (None, access_request.token):
+                    return is_last
                 else:
-                    last = True
-                    reply = challenge(asking.challenge, str(asking.request.url), self._scope)
-                    if not self._asks(asking.request):
-                        return last
+                    is_last = True
+                    reply = complete_challenge(challenge, str(hub_request.url), self._configured_scope)
+                    if not self._may_ask_person(hub_request):
+                        return is_last
                 outgoing = await flow.asend(reply)
 
-    async def _reply(self, outgoing: httpx2.Request, asking: "_Asking") -> httpx2.Response:
+    async def _send_flow_request(self, outgoing: httpx2.Request, access_request: _AccessRequest) -> httpx2.Response:
         """Send a request of the flow and return its reply, after what follows from it for the hub's client."""
-        context, kind = self._provider.context, kind_of(outgoing)
+        context, kind = self._provider.context, request_kind(outgoing)
         known = context.oauth_metadata
         expected = FlowKnowledge(
             issuer=context.auth_server_url,
-            scoped=self._is_scoped(asking.challenge),
+            scoped=self._is_scope_known(access_request.challenge),
             methods=known.token_endpoint_auth_methods_supported if known is not None else None,
         )
-        reply = await reply_to(outgoing, asking.hop, self._server.url or "", expected)
+        reply = await send_flow_request(outgoing, access_request.hop, self._server.url or "", expected)
         if kind is OAuthRequestKind.METADATA:
-            self._choose_method(reply)
+            self._choose_auth_method(reply)
             self._issuer = reply.issuer or self._issuer
         elif kind is OAuthRequestKind.REGISTRATION:
             self._check_registration(outgoing, reply)
             self._registered = True
-        elif error_of(reply.document) in CLIENT_REFUSED and self._is_registered_client:
-            refused = await self._refused(error_of(reply.document), description_of(reply.document))
+        elif read_error_code(reply.document) in CLIENT_REFUSED and self._is_registered_client:
+            refused = await self._handle_refused_client(
+                read_error_code(reply.document), read_error_description(reply.document)
+            )
             if b"grant_type=refresh_token" not in await outgoing.aread():  # after that the SDK goes on by itself
                 raise refused
         return reply.response
 
     @property
-    def _scope(self) -> str | None:
+    def _configured_scope(self) -> str | None:
         return self._server.oauth.scope if self._server.oauth is not None else None
 
-    def _is_scoped(self, refused: httpx2.Response | None) -> bool:
+    def _is_scope_known(self, refused: httpx2.Response | None) -> bool:
         """Return whether the configuration, the challenge or the resource says which scopes to ask for."""
         resource = self._provider.context.protected_resource_metadata
         named = resource is not None and resource.scopes_supported is not None
-        return self._scope is not None or named or (refused is not None and _asks_for_scope(refused))
+        return (
+            self._configured_scope is not None
+            or named
+            or (refused is not None and extract_scope_from_www_auth(refused) is not None)
+        )
 
-    def _choose_method(self, reply: OAuthReply | None = None) -> None:
-        """Have a configured secret sent in a way that the authorization server takes."""
+    def _choose_auth_method(self, reply: OAuthReply | None = None) -> None:
+        """Choose how a configured secret is sent: in a way that the authorization server takes."""
         oauth, context = self._server.oauth, self._provider.context
         known = context.oauth_metadata.token_endpoint_auth_methods_supported if context.oauth_metadata else None
         methods = reply.methods if reply is not None else known
@@ -319,63 +334,65 @@ class OAuth:
         if self._is_registered_client:
             self._provider.context.client_info = None
             self._provider.context.clear_tokens()
-            await self._memory.keep()
+            await self._storage.save()
 
-    async def _refused(self, code: str, why: str) -> Exception:
+    async def _handle_refused_client(self, code: str, why: str) -> Exception:
         """Forget a client that the authorization server refuses; return what ends this run of the flow.
 
         One that this flow has registered is not registered once more: a person would be asked again, for the same.
         """
         await self._forget_client()
-        said = " ".join(filter(None, (code, why)))
+        details = " ".join(filter(None, (code, why)))
         if self._registered:
             what = "the authorization server refuses the client that the hub has just registered there"
-            return OAuthFlowError(f"{what}: {said}")
-        return _ClientForgotten(f"the authorization server has forgotten the hub: {said}")
+            return OAuthFlowError(f"{what}: {details}")
+        return _ClientForgotten(f"the authorization server has forgotten the hub: {details}")
 
-    def _token(self) -> str | None:
+    def _current_token(self) -> str | None:
         tokens = self._provider.context.current_tokens
         return tokens.access_token if tokens is not None else None
 
-    def _expired(self) -> bool:
+    def _has_expired(self) -> bool:
         context = self._provider.context
         return context.can_refresh_token() and not context.is_token_valid()
 
     def _expire(self, token: str | None) -> None:
         """Expire a token that the server refused, whatever its lifetime, so that the flow refreshes it first."""
         context = self._provider.context
-        if token is not None and token == self._token() and context.can_refresh_token():
+        if token is not None and token == self._current_token() and context.can_refresh_token():
             context.token_expiry_time = 1.0
 
-    def _asks(self, request: HttpRequest) -> bool:
-        """Return whether a caller waits for this request's result, so that a person may be asked."""
+    def _may_ask_person(self, request: HttpRequest) -> bool:
+        """Return whether a person may be asked to authorize: a caller waits for the result of the request."""
         exchange = OUTGOING.get()
         if exchange is None:
             return self._server.transport == "sse" and request.method == "GET"
         return exchange.awaits_result and exchange.patient
 
-    def _waits(self, request: HttpRequest) -> bool:
-        """Return whether the request may wait for a flow. Not answers and notifications: they hold up others."""
-        return self._asks(request) or request.method == "GET"
+    def _may_wait(self, request: HttpRequest) -> bool:
+        """Return whether the request may wait for a flow. Answers and notifications may not: others wait for them."""
+        return self._may_ask_person(request) or request.method == "GET"
 
-    async def _show(self, url: str) -> None:
-        self._url = url
-        self._spell_issuer()
+    async def _remember_url(self, url: str) -> None:
+        self._authorization_url = url
+        self._use_spelled_issuer()
 
-    def _spell_issuer(self) -> None:
-        """Have the metadata name their issuer as the server spells it: a redirect's `iss` must be the same text.
+    def _use_spelled_issuer(self) -> None:
+        """Put the issuer into the metadata as the server spells it: a redirect's `iss` must be the same text.
 
         MCP 2026-07-28, basic/authorization, and RFC 9207, section 2.4: no normalisation there, not even of a slash.
         """
-        context, spelt = self._provider.context, self._issuer
-        if context.oauth_metadata is not None and spelt and same_issuer(str(context.oauth_metadata.issuer), spelt):
-            members = context.oauth_metadata.model_dump(mode="json", exclude_none=True)
-            context.oauth_metadata = OAuthMetadata.model_validate(members | {"issuer": spelt})
+        context = self._provider.context
+        metadata = context.oauth_metadata
+        if metadata is not None and self._issuer and is_same_issuer(str(metadata.issuer), self._issuer):
+            members = metadata.model_dump(mode="json", exclude_none=True)
+            context.oauth_metadata = OAuthMetadata.model_validate(members | {"issuer": self._issuer})
 
-    async def _redirected(self) -> AuthorizationCodeResult:
+    async def _wait_for_redirect(self) -> AuthorizationCodeResult:
+        """Have a person authorize the hub; return what the authorization server added to the redirect."""
         with self._deadlines.pause():
             try:
-                url = await self._inbound.authorize(self._url, self._redirect_uri, CALL.get())
+                url = await self._inbound.authorize(self._authorization_url, self._redirect_uri, CALL.get())
             except HubError:
                 # A person whom the server shows an error for an unknown client comes to no end. The next attempt
                 # registers a new one. Not where more rights were asked for: those that there are still serve others.
@@ -384,7 +401,7 @@ class OAuth:
                 raise
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         if query.get("error") in CLIENT_REFUSED and self._is_registered_client:
-            raise await self._refused(query["error"], query.get("error_description", ""))
+            raise await self._handle_refused_client(query["error"], query.get("error_description", ""))
         if "error" in query:
             why = " ".join([query["error"], query.get("error_description", "")]).strip()[: faults.BODY_EXCERPT]
             hint = "; it does not take `resource`: set oauth.resource" if query["error"] == "invalid_target" else ""
@@ -392,13 +409,9 @@ class OAuth:
         return AuthorizationCodeResult(code=query.get("code", ""), state=query.get("state"), iss=query.get("iss"))
 
 
-def _asks_for_scope(refused: httpx2.Response) -> bool:
-    return extract_scope_from_www_auth(refused) is not None
-
-
-def _redirect_uri(oauth: OAuthConfig, kept: dict[str, Any]) -> str:
+def _redirect_uri(oauth: OAuthConfig, restored: dict[str, Any]) -> str:
     """Return the redirect URI; a registered client keeps the one it was registered with."""
-    for known in kept.get("client", {}).get("redirect_uris") or ():
+    for known in restored.get("client", {}).get("redirect_uris") or ():
         return str(known)
     port = oauth.redirect_port
     if not port:
@@ -408,7 +421,7 @@ def _redirect_uri(oauth: OAuthConfig, kept: dict[str, Any]) -> str:
     return f"http://127.0.0.1:{port}{CALLBACK}"
 
 
-def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
+def _access_error(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
     """Return why there is no access. Replies may contain secrets, so little of them is repeated."""
     if isinstance(exc, HubError):
         why = exc.message
@@ -426,5 +439,5 @@ def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
     return UpstreamError(replace(fault, message=f"{fault.message}: {why}"))
 
 
-def _plain(secret: SecretStr | None) -> str | None:
+def _reveal(secret: SecretStr | None) -> str | None:
     return secret.get_secret_value() if secret is not None else None

@@ -11,19 +11,19 @@ from mcp.client.auth.utils import extract_field_from_www_auth
 from multidict import CIMultiDict
 from yarl import URL
 
+from hubbubd import payload
 from hubbubd.config.sections.network import is_loopback
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.http.body import BodyTooLarge
-from hubbubd.upstream.http.client import AUTOMATIC, KEEPS_METHOD, Hop, HttpFailure, HttpRequest, HttpResponse
+from hubbubd.upstream.http.client import DEFAULT_HEADERS, KEEPS_METHOD, Hop, HttpFailure, HttpRequest, HttpResponse
 from hubbubd.upstream.http.oauth.documents import (
     FlowKnowledge,
-    content_of,
-    issuer_of,
-    kind_of,
+    effective_status,
     parse,
+    read_issuer,
     repair,
-    status_of,
+    request_kind,
 )
 from hubbubd.upstream.protocol.schema_check import weight
 
@@ -39,7 +39,7 @@ REPLY_VALUES: Final = 5000
 CHALLENGE_BYTES: Final = 64 * 1024
 """How much is read of what a server says with a refusal."""
 
-_OF_THE_WIRE: Final = frozenset({"connection", "content-encoding", "content-length", "host", "transfer-encoding"})
+_HOP_HEADERS: Final = frozenset({"connection", "content-encoding", "content-length", "host", "transfer-encoding"})
 """Headers that belong to one hop, or that the HTTP client makes itself."""
 
 
@@ -70,21 +70,21 @@ class OAuthReply:
         return [str(each) for each in cast("list[Any]", methods)] if isinstance(methods, list) else None
 
 
-async def reply_to(outgoing: httpx2.Request, hop: Hop, server_url: str, expected: FlowKnowledge) -> OAuthReply:
+async def send_flow_request(outgoing: httpx2.Request, hop: Hop, server_url: str, expected: FlowKnowledge) -> OAuthReply:
     """Send a request of a flow, whose target the server chose (SSRF). Raises OAuthFlowError, NoReply."""
     url = URL(str(outgoing.url), encoded=True)
-    own = urlsplit(server_url).hostname or ""
+    server_host = urlsplit(server_url).hostname or ""
     # A remote server must not direct the hub to services on the hub's own loopback.
-    near = url.host == own or (is_loopback(own) and is_loopback(url.raw_host or ""))
-    if url.scheme != "https" and not near:
+    is_own_host = url.host == server_host or (is_loopback(server_host) and is_loopback(url.raw_host or ""))
+    if url.scheme != "https" and not is_own_host:
         raise OAuthFlowError(f"{url.with_query(None)} is not https")
-    headers = CIMultiDict((name, value) for name, value in outgoing.headers.items() if name not in _OF_THE_WIRE)
-    headers.update(AUTOMATIC | {"Accept": "application/json"})  # unasked, GitHub answers form-encoded
+    headers = CIMultiDict((name, value) for name, value in outgoing.headers.items() if name not in _HOP_HEADERS)
+    headers.update(DEFAULT_HEADERS | {"Accept": "application/json"})  # unasked, GitHub answers form-encoded
     try:
-        answer = await hop(
+        response = await hop(
             HttpRequest(outgoing.method, url, headers, await outgoing.aread() or None, read_s=REPLY_LIMIT_S)
         )
-        return await _reply(answer, outgoing, expected)
+        return await _read_reply(response, outgoing, expected)
     except HttpFailure as exc:
         note = f"{url.host} could not be asked: {exc.fault.message}"
         raise NoReply(faults.fault("AUTHENTICATION_FAILED", note, retryable=True)) from None
@@ -92,52 +92,53 @@ async def reply_to(outgoing: httpx2.Request, hop: Hop, server_url: str, expected
         raise NoReply(exc.fault) from None
 
 
-def demands(answer: HttpResponse) -> bool:
+def is_access_refusal(response: HttpResponse) -> bool:
     """Return whether a response is a refusal that another token may change (RFC 6750, section 3.1)."""
-    if answer.status != 403:
-        return answer.status == 401
-    response = httpx2.Response(403, headers=[*answer.headers.items()])
-    return extract_field_from_www_auth(response, "error") == "insufficient_scope"
+    if response.status != 403:
+        return response.status == 401
+    headers = httpx2.Response(403, headers=[*response.headers.items()])
+    return extract_field_from_www_auth(headers, "error") == "insufficient_scope"
 
 
-async def refusal(answer: HttpResponse) -> httpx2.Response:
+async def sdk_refusal(response: HttpResponse) -> httpx2.Response:
     """Return a refusal as the SDK takes it."""
-    begun = await answer.beginning(CHALLENGE_BYTES, REPLY_LIMIT_S)
-    return httpx2.Response(answer.status, headers=_headers(answer), content=begun)
+    beginning = await response.beginning(CHALLENGE_BYTES, REPLY_LIMIT_S)
+    return httpx2.Response(response.status, headers=_forwarded_headers(response), content=beginning)
 
 
-async def _reply(answer: HttpResponse, outgoing: httpx2.Request, expected: FlowKnowledge) -> OAuthReply:
+async def _read_reply(response: HttpResponse, outgoing: httpx2.Request, expected: FlowKnowledge) -> OAuthReply:
     """Return a reply as the SDK takes it. Raises HttpFailure, OAuthFlowError."""
     try:
-        if answer.compressed:
+        if response.compressed:
             raise OAuthFlowError("the authorization server's reply is compressed")
-        content = await answer.read(REPLY_BYTES)
+        content = await response.read(REPLY_BYTES)
     except BodyTooLarge as exc:
         raise OAuthFlowError(f"the authorization server's reply does not fit: {exc}") from None
     finally:
-        answer.close()
-    kind, status, document, issuer = kind_of(outgoing), answer.status, None, ""
+        response.close()
+    kind = request_kind(outgoing)
+    status, document, issuer = response.status, None, ""
     with suppress(ValueError):  # no document, such as an error page
         document = parse(content, kind)
     if document is not None:
-        require_short(document)
-        issuer = issuer_of(document)
+        require_few_values(document)
+        issuer = read_issuer(document)
         document = repair(document, kind, expected)
-        status, content = status_of(document, kind, status), content_of(document)
-    response = httpx2.Response(status, headers=_headers(answer), content=content, request=outgoing)
-    if response.has_redirect_location and (outgoing.method == "GET" or response.status_code in KEEPS_METHOD):
-        # The SDK decides whether it is followed; then it passes `reply_to`, too.
-        headers = {name: value for name, value in outgoing.headers.items() if name not in _OF_THE_WIRE}
-        target = outgoing.url.join(response.headers["location"])
-        response.next_request = httpx2.Request(outgoing.method, target, headers=headers, content=outgoing.content)
-    return OAuthReply(document, response, issuer)
+        status, content = effective_status(document, kind, status), payload.dumps(document)
+    reply = httpx2.Response(status, headers=_forwarded_headers(response), content=content, request=outgoing)
+    if reply.has_redirect_location and (outgoing.method == "GET" or status in KEEPS_METHOD):
+        # The SDK decides whether it is followed; then it passes `send_flow_request`, too.
+        headers = {name: value for name, value in outgoing.headers.items() if name not in _HOP_HEADERS}
+        target = outgoing.url.join(reply.headers["location"])
+        reply.next_request = httpx2.Request(outgoing.method, target, headers=headers, content=outgoing.content)
+    return OAuthReply(document, reply, issuer)
 
 
-def _headers(answer: HttpResponse) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in answer.headers.items() if name.lower() not in _OF_THE_WIRE]
+def _forwarded_headers(response: HttpResponse) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in response.headers.items() if name.lower() not in _HOP_HEADERS]
 
 
-def require_short(document: Any) -> None:
+def require_few_values(document: Any) -> None:
     """Raise OAuthFlowError for a reply with too many values: the SDK validates a reply in one go."""
     if weight(document, REPLY_VALUES) >= REPLY_VALUES:
         raise OAuthFlowError(f"the authorization server's reply has more than {REPLY_VALUES} values")

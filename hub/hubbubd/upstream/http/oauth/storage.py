@@ -29,7 +29,7 @@ class OAuthStorage:
         oauth = config.oauth or OAuthConfig()
         self._server = config.name
         self._vault = vault
-        self._about = {
+        self._configuration = {
             "url": config.url,
             **oauth.model_dump(include={"grant", "client_id", "client_metadata_url", "issuer", "redirect_port"}),
         }
@@ -37,44 +37,44 @@ class OAuthStorage:
         self.unsaved = False
         """Whether the context has what the vault could not take."""
         if oauth.scope is not None or oauth.resource is not True:  # tokens for other scopes or resources are no use
-            self._about |= {"scope": oauth.scope, "resource": oauth.resource}
-        self._read()
+            self._configuration |= {"scope": oauth.scope, "resource": oauth.resource}
+        self._load()
 
-    def _read(self) -> None:
-        self._known = self._vault.get(self._server)
-        same = self._known is not None and self._known.get("about") == self._about
-        self.kept: dict[str, Any] = self._known if self._known and same else {}
+    def _load(self) -> None:
+        self._stored = self._vault.get(self._server)
+        is_same_configuration = self._stored is not None and self._stored.get("about") == self._configuration
+        self.restored: dict[str, Any] = self._stored if self._stored and is_same_configuration else {}
 
     def restore(self, context: OAuthContext) -> None:
         """Fill a new context with what was kept for this server, if its configuration is the same."""
         self.context = context
-        kept = _parsed(OAuthClientInformationFull, self.kept.get("client"))
-        if kept is not None and context.client_info is None:
-            context.client_info = kept
-        elif kept is not None and context.client_info is not None:
-            context.client_info.issuer = context.client_info.issuer or kept.issuer
-        context.current_tokens = _parsed(OAuthToken, self.kept.get("tokens"))
-        self._learn(context)
-        context.token_expiry_time = bounds.moment(self.kept.get("expires_at"))
-        context.oauth_metadata = _parsed(OAuthMetadata, self.kept.get("authorization_server"))
-        context.protected_resource_metadata = _parsed(ProtectedResourceMetadata, self.kept.get("resource"))
+        restored = _parse_stored(OAuthClientInformationFull, self.restored.get("client"))
+        if restored is not None and context.client_info is None:
+            context.client_info = restored
+        elif restored is not None and context.client_info is not None:
+            context.client_info.issuer = context.client_info.issuer or restored.issuer
+        context.current_tokens = _parse_stored(OAuthToken, self.restored.get("tokens"))
+        self._redact_secrets(context)
+        context.token_expiry_time = bounds.moment(self.restored.get("expires_at"))
+        context.oauth_metadata = _parse_stored(OAuthMetadata, self.restored.get("authorization_server"))
+        context.protected_resource_metadata = _parse_stored(ProtectedResourceMetadata, self.restored.get("resource"))
         if context.protected_resource_metadata is not None:
             context.auth_server_url = str(context.protected_resource_metadata.authorization_servers[0])
 
-    async def follow(self) -> None:
+    async def adopt_changes(self) -> None:
         """Take over what another member of the fleet has kept since: a token that renews is good for once.
 
         Raises VaultError; then nothing may be renewed, as it could not be kept.
         """
         if self.unsaved:
-            await self.keep()
+            await self.save()
         await self._vault.refresh(self._server)
-        now = self._vault.get(self._server)
-        if now == self._known:
+        current = self._vault.get(self._server)
+        if current == self._stored:
             return
-        self._read()
+        self._load()
         if self.context is not None:
-            if self._about["client_id"] is None:  # else it is that of the configuration
+            if self._configuration["client_id"] is None:  # else it is that of the configuration
                 self.context.client_info = None
             self.restore(self.context)
 
@@ -88,23 +88,23 @@ class OAuthStorage:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """As the SDK's TokenStorage."""
-        await self.keep()
+        await self.save()
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """As the SDK's TokenStorage."""
-        await self.keep()
+        await self.save()
 
-    def _learn(self, context: OAuthContext) -> None:
+    def _redact_secrets(self, context: OAuthContext) -> None:
         client, tokens = context.client_info, context.current_tokens
         secrets = [client.client_secret] if client is not None else []
         secrets += [tokens.access_token, tokens.refresh_token] if tokens is not None else []
         REDACTION.learn(oauth_owner(self._server), filter(None, secrets), whole=True)
 
-    async def keep(self) -> None:
+    async def save(self) -> None:
         """Store the whole context. Raises OSError."""
         context = self.context
         assert context is not None, "restored"
-        self._learn(context)
+        self._redact_secrets(context)
         client, metadata = context.client_info, context.oauth_metadata
         if client is not None and client.issuer is None and metadata is not None:
             # Bind a client registered by the operator to the authorization server that accepted it.
@@ -118,24 +118,24 @@ class OAuthStorage:
         secrets: dict[str, Any] = {
             name: part.model_dump(mode="json", exclude_none=True) for name, part in parts.items() if part is not None
         }
-        if "client" in secrets and self._about["client_id"]:
+        if "client" in secrets and self._configuration["client_id"]:
             secrets["client"].pop("client_secret", None)  # the configuration has it
-        secrets |= {"about": self._about, "issuer": client.issuer if client else None}
+        secrets |= {"about": self._configuration, "issuer": client.issuer if client else None}
         secrets["expires_at"] = context.token_expiry_time
         try:
             await self._vault.put(self._server, secrets)
         except VaultError as exc:
             self.unsaved = not isinstance(exc, Overtaken)  # what another member has kept is newer
             raise
-        self.unsaved, self._known = False, secrets
+        self.unsaved, self._stored = False, secrets
 
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def _parsed(model: type[Model], kept: object) -> Model | None:
+def _parse_stored(model: type[Model], restored: object) -> Model | None:
     """Return what was kept, or None if this version of the SDK cannot read it."""
     try:
-        return model.model_validate(kept)
+        return model.model_validate(restored)
     except ValidationError:
         return None

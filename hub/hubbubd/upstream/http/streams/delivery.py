@@ -8,7 +8,14 @@ from mcp_types import JSONRPCError
 
 from hubbubd.errors import Fault, FaultCode, UpstreamError
 from hubbubd.upstream import faults
-from hubbubd.upstream.http.client import HttpClient, HttpFailure, HttpRequest, HttpResponse, is_redirect, not_followed
+from hubbubd.upstream.http.client import (
+    HttpClient,
+    HttpFailure,
+    HttpRequest,
+    HttpResponse,
+    is_redirect,
+    redirect_problem,
+)
 from hubbubd.upstream.messages.codec import BadMessage, parse_message
 from hubbubd.upstream.messages.exchange import OUTGOING, OutgoingMessage
 from hubbubd.upstream.messages.retries import STALE_CONNECTIONS
@@ -20,7 +27,7 @@ SESSION: Final = "mcp-session-id"
 ACKNOWLEDGE_LIMIT_S: Final = 30.0
 """Seconds to wait for a server to accept an answer or notification."""
 
-AGAIN_AFTER_S: Final = (0.1, 0.5)
+RETRY_PAUSES_S: Final = (0.1, 0.5)
 """Pauses before the retries of an answer or notification whose connection broke, in seconds."""
 
 GATEWAYS: Final = (502, 503, 504)
@@ -31,136 +38,144 @@ ERROR_BODY_BYTES: Final = 64 * 1024
 
 
 class MessageRefused(Exception):
-    """A message was not taken. `said` is the server's own error; if not `sent`, there was no connection for it."""
+    """The server did not accept a message. `error` is its own error; if not `sent`, there was no connection for it."""
 
-    def __init__(self, fault: Fault, said: JSONRPCError | None = None, *, sent: bool = True) -> None:
+    def __init__(self, fault: Fault, error: JSONRPCError | None = None, *, sent: bool = True) -> None:
         super().__init__(fault.message)
         self.fault = fault
-        self.said = said
+        self.error = error
         self.sent = sent
 
 
 @dataclass(slots=True)
 class MessageDelivery:
-    """Sends the messages of one connection, and notes in the exchange what became of each.
+    """Sends the messages of one connection, and notes in the `OutgoingMessage` what became of each.
 
-    With `all_vital` the connection is lost with any message that is not taken: for HTTP with SSE, where the response
-    comes by another way. Else only with the first notification, for which a server may wait.
+    With `all_vital` the connection is lost with any message that is not accepted: for HTTP with SSE, where the response
+    comes over another connection. Else only with the first notification, for which a server may wait.
     """
 
     client: HttpClient
     mark_lost: MarkLost
     all_vital: bool
-    _greeted: bool = False
+    _has_notified: bool = False
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         """Send a message, and return what is neither a refusal nor a redirect. Raises MessageRefused."""
-        exchange = OUTGOING.get()
-        if exchange is not None:
-            exchange.session_id = request.headers.get(SESSION)
-        if exchange is None or not exchange.awaits_result:
+        outgoing = OUTGOING.get()
+        if outgoing is not None:
+            outgoing.session_id = request.headers.get(SESSION)
+        if outgoing is None or not outgoing.awaits_result:
             request.read_s = ACKNOWLEDGE_LIMIT_S
         try:
-            answer = await self._sent(request, exchange)
+            response = await self._send_with_retries(request, outgoing)
         except HttpFailure as exc:
             # A message whose own connection breaks costs itself alone: calls go on beside it.
-            raise self._failed(exc.fault, exchange, lost=not exc.reached) from None
+            raise self._fail(exc.fault, outgoing, unreached=not exc.reached) from None
         except UpstreamError as exc:
-            raise self._failed(exc.fault, exchange, lost=False) from None
+            raise self._fail(exc.fault, outgoing, unreached=False) from None
         except BaseException:
-            if exchange is not None:
-                exchange.settle("the connection closed before the answer was taken")
+            if outgoing is not None:
+                outgoing.settle("the connection closed before the answer was taken")
             raise
-        await self._judge(request, answer, exchange)
-        return answer
+        await self._check_status(request, response, outgoing)
+        return response
 
-    async def _sent(self, request: HttpRequest, exchange: OutgoingMessage | None) -> HttpResponse:
+    async def _send_with_retries(self, request: HttpRequest, outgoing: OutgoingMessage | None) -> HttpResponse:
         """Send a request. Answers and notifications are idempotent, so they are retried when their connection broke."""
-        if exchange is not None and exchange.awaits_result:
-            return await self._sent_unless_begun(request, exchange.method)
-        for pause_s in AGAIN_AFTER_S:
+        if outgoing is not None and outgoing.awaits_result:
+            return await self._send_request(request, outgoing.method)
+        for pause_s in RETRY_PAUSES_S:
             try:
-                answer = await self.client.send(request)
+                response = await self.client.send(request)
             except HttpFailure as exc:
                 if not exc.reached or exc.too_slow:
                     raise
             else:
-                if answer.status not in GATEWAYS:
-                    return answer
-                answer.close()
+                if response.status not in GATEWAYS:
+                    return response
+                response.close()
             await anyio.sleep(pause_s)
         return await self.client.send(request)
 
-    async def _sent_unless_begun(self, request: HttpRequest, method: str) -> HttpResponse:
-        """Send a request, and again over a new connection where that is safe (`Way.may_be_retried`)."""
+    async def _send_request(self, request: HttpRequest, method: str) -> HttpResponse:
+        """Send a request, and again over a new connection where that is safe (`SendProgress.may_be_retried`)."""
         for _ in range(STALE_CONNECTIONS):
             try:
                 return await self.client.send(request)
             except HttpFailure as exc:
-                if not exc.reached or exc.too_slow or not request.way.may_be_retried(method):
+                if not exc.reached or exc.too_slow or not request.progress.may_be_retried(method):
                     raise
         return await self.client.send(request)
 
-    def _failed(self, fault: Fault, exchange: OutgoingMessage | None, *, lost: bool) -> MessageRefused:
-        _note(exchange, fault)
-        if lost or self._is_vital(exchange):
+    def _fail(self, fault: Fault, outgoing: OutgoingMessage | None, *, unreached: bool) -> MessageRefused:
+        """Note that a message could not be sent, or its response not be used; return the error to raise."""
+        _settle(outgoing, fault)
+        if unreached or self._is_vital(outgoing):
             self.mark_lost(fault)
-        return MessageRefused(fault, sent=not lost)
+        return MessageRefused(fault, sent=not unreached)
 
-    def _is_vital(self, exchange: OutgoingMessage | None) -> bool:
-        return self.all_vital or (exchange is None and not self._greeted)
+    def _is_vital(self, outgoing: OutgoingMessage | None) -> bool:
+        """Return whether the connection is lost if this message is not accepted; None is a notification."""
+        return self.all_vital or (outgoing is None and not self._has_notified)
 
-    async def _judge(self, request: HttpRequest, answer: HttpResponse, exchange: OutgoingMessage | None) -> None:
-        if answer.status >= 400:
-            raise await self._refused(request, answer, exchange)
-        if is_redirect(answer):
-            answer.close()
-            note = not_followed(request.url, answer)
-            fault = faults.fault("HTTP_ERROR", note, status=answer.status)
-            _note(exchange, fault)
+    async def _check_status(
+        self, request: HttpRequest, response: HttpResponse, outgoing: OutgoingMessage | None
+    ) -> None:
+        """Raise MessageRefused for a response that is a refusal, a redirect or compressed; else note the success."""
+        if response.status >= 400:
+            raise await self._refuse(request, response, outgoing)
+        if is_redirect(response):
+            response.close()
+            note = redirect_problem(request.url, response)
+            fault = faults.fault("HTTP_ERROR", note, status=response.status)
+            _settle(outgoing, fault)
             raise MessageRefused(fault)
-        if answer.compressed:
-            answer.close()
-            raise self._failed(faults.fault("INVALID_RESPONSE", "it is compressed"), exchange, lost=False)
-        self._greeted = self._greeted or exchange is None
-        if exchange is not None and exchange.awaits_result and not self.all_vital:
-            exchange.fault = None
+        if response.compressed:
+            response.close()
+            raise self._fail(faults.fault("INVALID_RESPONSE", "it is compressed"), outgoing, unreached=False)
+        self._has_notified = self._has_notified or outgoing is None
+        if outgoing is not None and outgoing.awaits_result and not self.all_vital:
+            outgoing.fault = None
         else:
-            _note(exchange, None)
+            _settle(outgoing, None)
 
-    async def _refused(
-        self, request: HttpRequest, answer: HttpResponse, exchange: OutgoingMessage | None
+    async def _refuse(
+        self, request: HttpRequest, response: HttpResponse, outgoing: OutgoingMessage | None
     ) -> MessageRefused:
-        body = await answer.beginning(ERROR_BODY_BYTES, ACKNOWLEDGE_LIMIT_S)
+        """Note a refusal by status, and whether it ends the connection; return the error to raise."""
+        body = await response.beginning(ERROR_BODY_BYTES, ACKNOWLEDGE_LIMIT_S)
         in_session = SESSION in request.headers
-        fault = faults.fault_from_status(answer.status, answer.headers, body, session=in_session)
-        said = _error_message(answer, body)
-        _note(exchange, fault)
-        awaited = exchange is not None and exchange.awaits_result
-        if exchange is not None and exchange.awaits_result:
-            own = said if fault.code == FaultCode.HTTP_ERROR else None
-            exchange.status = answer.status
+        fault = faults.fault_from_status(response.status, response.headers, body, session=in_session)
+        error = _error_message(response, body)
+        _settle(outgoing, fault)
+        awaits_result = outgoing is not None and outgoing.awaits_result
+        if outgoing is not None and outgoing.awaits_result:
+            own_error = error if fault.code == FaultCode.HTTP_ERROR else None
+            outgoing.status = response.status
             # A JSON-RPC error with an id is about that request; without one it may be about the session.
-            exchange.names_no_request = own is None or own.id is None
-            if exchange.method == "ping" and in_session and answer.status == 400 and exchange.names_no_request:
-                fault = exchange.fault = faults.fault("SESSION_LOST", "HTTP 400", **fault.details)
-            elif own is not None:
-                exchange.fault = None
-        unheard = self._is_vital(exchange) and (self.all_vital or answer.status in GATEWAYS)
-        # What awaits no result may be refused for itself, by a server that knows no such path for it.
-        if unheard or (fault.code == FaultCode.SESSION_LOST and awaited):
+            outgoing.names_no_request = own_error is None or own_error.id is None
+            if outgoing.method == "ping" and in_session and response.status == 400 and outgoing.names_no_request:
+                fault = outgoing.fault = faults.fault("SESSION_LOST", "HTTP 400", **fault.details)
+            elif own_error is not None:
+                outgoing.fault = None
+        is_connection_lost = self._is_vital(outgoing) and (self.all_vital or response.status in GATEWAYS)
+        # A 404 for an answer or notification may be about itself: some servers do not know them.
+        if is_connection_lost or (fault.code == FaultCode.SESSION_LOST and awaits_result):
             self.mark_lost(fault)
-        return MessageRefused(fault, said)
+        return MessageRefused(fault, error)
 
 
-def _note(exchange: OutgoingMessage | None, fault: Fault | None) -> None:
-    if exchange is not None:
-        exchange.fault = fault
-        exchange.settle(fault.message if fault else None)
+def _settle(outgoing: OutgoingMessage | None, fault: Fault | None) -> None:
+    """Note the outcome of a message: its fault, or None when it was accepted."""
+    if outgoing is not None:
+        outgoing.fault = fault
+        outgoing.settle(fault.message if fault else None)
 
 
-def _error_message(answer: HttpResponse, body: bytes) -> JSONRPCError | None:
-    if not answer.media.startswith("application/json"):
+def _error_message(response: HttpResponse, body: bytes) -> JSONRPCError | None:
+    """Return the JSON-RPC error that a response has; None without one."""
+    if not response.media.startswith("application/json"):
         return None
     try:
         message = parse_message(body)

@@ -39,22 +39,22 @@ class EventParser:
         self.retry_ms = retry_ms
         self._limit = limit
         self._line = bytearray()
-        self._begun = False
-        self._comment = False
+        self._has_line = False
+        self._is_comment = False
         self._after_return = False
-        self._head: bytes | None = b""
+        self._bom_buffer: bytes | None = b""
         self._size = 0
         self._kind = ""
         self._id = last_id
         self._data = bytearray()
-        self._pending = False
+        self._has_fields = False
 
     def feed(self, piece: bytes) -> Iterator[ServerSentEvent]:
         """Yield the events that a piece completes. Lines end with LF, CR, or both. Raises EventTooLong."""
-        if self._head is not None:
-            piece = self._head + piece
-            self._head = piece if len(piece) < len(_BOM) and _BOM.startswith(piece) else None
-            if self._head is not None:
+        if self._bom_buffer is not None:
+            piece = self._bom_buffer + piece
+            self._bom_buffer = piece if len(piece) < len(_BOM) and _BOM.startswith(piece) else None
+            if self._bom_buffer is not None:
                 return
             piece = piece.removeprefix(_BOM)
         if self._after_return and piece.startswith(b"\n"):
@@ -66,20 +66,20 @@ class EventParser:
         for part in piece.splitlines(keepends=True):
             line = part.rstrip(b"\r\n")
             if line:
-                self._take(line)
+                self._add_to_line(line)
             if len(line) == len(part):
                 continue
-            if self._begun:
+            if self._has_line:
                 self._end_line()
             elif (event := self._end_event()) is not None:
                 yield event
 
-    def _take(self, part: bytes) -> None:
-        """Take a part of a line."""
-        if not self._begun:
-            self._begun = True
-            self._comment = part.startswith(b":")
-        if self._comment:
+    def _add_to_line(self, part: bytes) -> None:
+        """Add a part to the current line; comments are not kept. Raises EventTooLong."""
+        if not self._has_line:
+            self._has_line = True
+            self._is_comment = part.startswith(b":")
+        if self._is_comment:
             return
         self._size += len(part)
         if self._size > self._limit:
@@ -87,8 +87,8 @@ class EventParser:
         self._line += part
 
     def _end_line(self) -> None:
-        self._begun = False
-        if self._comment:
+        self._has_line = False
+        if self._is_comment:
             return
         line, self._line = self._line, bytearray()
         name, _, value = line.partition(b":")
@@ -106,10 +106,13 @@ class EventParser:
                 return
             case _:
                 return
-        self._pending = True
+        self._has_fields = True
 
     def _end_event(self) -> ServerSentEvent | None:
-        event = ServerSentEvent(self._kind or "message", bytes(memoryview(self._data)[:-1])) if self._pending else None
+        """Return the event that an empty line ends; None for one without fields."""
+        event = (
+            ServerSentEvent(self._kind or "message", bytes(memoryview(self._data)[:-1])) if self._has_fields else None
+        )
         self.last_id = self._id
-        self._size, self._kind, self._data, self._pending = 0, "", bytearray(), False
+        self._size, self._kind, self._data, self._has_fields = 0, "", bytearray(), False
         return event

@@ -13,7 +13,7 @@ from hubbubd.errors import UpstreamError
 from hubbubd.timing.slots import Slots
 from hubbubd.timing.turns import turn
 from hubbubd.upstream import faults
-from hubbubd.upstream.deviations import Deviation, words
+from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.http import body
 from hubbubd.upstream.http.client import HttpClient, HttpFailure, HttpRequest, HttpResponse
 from hubbubd.upstream.http.streams.event_parser import LONGEST_RETRY_MS, EventParser, EventTooLong
@@ -37,26 +37,26 @@ DOUBLINGS: Final = 10
 NO_STREAM: Final = frozenset({405, 501})
 """Statuses of a server that has no such stream (2025-11-25, basic/transports, listening for messages)."""
 
-NOT_KEPT: Final = frozenset({400, 404, 410, 422})
+LOST_EVENT_STATUSES: Final = frozenset({400, 404, 410, 422})
 """Statuses with which a server may refuse to go on after an event that it no longer has."""
 
 LONGEST_S: Final = LONGEST_RETRY_MS / 1000
 """The longest pause, in seconds, that a server may ask for with `Retry-After`."""
 
-SIMILAR: Final = 3
+SIMILAR_CUTS: Final = 3
 """Streams in a row that were cut at about the same age: then it is a time limit on the way."""
-SPREAD: Final = 0.2
+AGE_SPREAD: Final = 0.2
 """How much these ages may differ, as a part of the greatest one."""
 
 LAST_EVENT_ID: Final = "last-event-id"
 
-STREAMED: Final = {"accept": "text/event-stream", "cache-control": "no-store"}
+STREAM_HEADERS: Final = {"accept": "text/event-stream", "cache-control": "no-store"}
 """Headers of a request for a stream."""
 
 
-def reopening(events: EventParser) -> dict[str, str]:
+def reopen_headers(events: EventParser) -> dict[str, str]:
     """Return the headers of a request for what follows these events."""
-    return STREAMED if not events.last_id else {**STREAMED, LAST_EVENT_ID: events.last_id}
+    return STREAM_HEADERS if not events.last_id else {**STREAM_HEADERS, LAST_EVENT_ID: events.last_id}
 
 
 def pause_s(events: EventParser) -> float:
@@ -64,16 +64,16 @@ def pause_s(events: EventParser) -> float:
     return REOPEN_S if events.retry_ms is None else events.retry_ms / 1000
 
 
-def is_stream(answer: HttpResponse) -> bool:
+def is_stream(response: HttpResponse) -> bool:
     """Return whether a response is a stream of events."""
-    return answer.media.startswith("text/event-stream")
+    return response.media.startswith("text/event-stream")
 
 
-def not_opened(answer: HttpResponse) -> str:
+def explain_not_opened(response: HttpResponse) -> str:
     """Return why a response is no stream that can be read."""
-    if answer.status >= 300:
-        return f"HTTP {answer.status}"
-    return "it is compressed" if answer.compressed else f"its content type is {answer.media[:100]!r}"
+    if response.status >= 300:
+        return f"HTTP {response.status}"
+    return "it is compressed" if response.compressed else f"its content type is {response.media[:100]!r}"
 
 
 async def hand_over(data: bytes, arrivals: HttpReadStream) -> None:
@@ -87,15 +87,15 @@ async def hand_over(data: bytes, arrivals: HttpReadStream) -> None:
     await arrivals.put(item, len(data))
 
 
-class _NotOpened(Exception):
+class _StreamNotOpened(Exception):
     """The stream was refused, or cannot be read. `status` is that of the response, 0 without one.
 
-    With `again` the same would come of going on after the last event.
+    With `is_repeatable` the same would come of going on after the last event.
     """
 
-    def __init__(self, why: str, status: int = 0, wait_s: float | None = None, *, again: bool = False) -> None:
+    def __init__(self, why: str, status: int = 0, wait_s: float | None = None, *, is_repeatable: bool = False) -> None:
         super().__init__(why)
-        self.again = again or status in NOT_KEPT
+        self.is_repeatable = is_repeatable or status in LOST_EVENT_STATUSES
         self.why = why
         self.status = status
         self.wait_s = wait_s or 0.0
@@ -103,11 +103,11 @@ class _NotOpened(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StreamContext:
-    """What the stream needs of its connection: `headers` completes those of a request, `openings` bound openings."""
+    """What the stream needs of its connection: `headers` completes those of a request, `slots` bound openings."""
 
     headers: Callable[[Mapping[str, str]], CIMultiDict[str]]
-    ties: LinkCallbacks
-    openings: Slots
+    callbacks: LinkCallbacks
+    slots: Slots
 
 
 class GetStream:
@@ -119,17 +119,17 @@ class GetStream:
     """
 
     def __init__(
-        self, client: HttpClient, url: URL, max_bytes: int, arrivals: HttpReadStream, surroundings: StreamContext
+        self, client: HttpClient, url: URL, max_bytes: int, arrivals: HttpReadStream, context: StreamContext
     ) -> None:
         self._client = client
         self._url = url
         self._max_bytes = max_bytes
         self._arrivals = arrivals
-        self._around = surroundings
+        self._context = context
         self._pace = ReopenBackoff()
-        self._worked = False
+        self._has_worked = False
         self._refusals = 0
-        self._cut_after_s: deque[float] = deque(maxlen=SIMILAR)
+        self._cut_after_s: deque[float] = deque(maxlen=SIMILAR_CUTS)
 
     async def run(self) -> None:
         """Read until the connection ends, or the server has no such stream."""
@@ -140,66 +140,68 @@ class GetStream:
                 await self._read(await self._open(events), events)
                 self._refusals = 0
                 self._note_cuts()
-            except _NotOpened as refusal:
+            except _StreamNotOpened as refusal:
                 self._refusals += 1
-                if self._has_none(refusal):
+                if self._is_unsupported(refusal):
                     return
-                if self._worked and self._refusals == 1:
-                    await self._around.ties.check_session()
+                if self._has_worked and self._refusals == 1:
+                    await self._context.callbacks.check_session()
                 self._note_refusal(refusal)
-                if self._refusals >= ATTEMPTS and refusal.again:
+                if self._refusals >= ATTEMPTS and refusal.is_repeatable:
                     events = EventParser(self._max_bytes)
-                doubled = REOPEN_S * 2 ** min(self._refusals - 1, DOUBLINGS)
-                pause = max(min(doubled, SELDOM_S), min(refusal.wait_s, LONGEST_S))
+                doubled_s = REOPEN_S * 2 ** min(self._refusals - 1, DOUBLINGS)
+                pause = max(min(doubled_s, SELDOM_S), min(refusal.wait_s, LONGEST_S))
             events = EventParser(self._max_bytes, events.last_id, events.retry_ms)
             await anyio.sleep(max(pause, pause_s(events)))
 
-    def _has_none(self, refusal: _NotOpened) -> bool:
-        return not self._worked and self._refusals >= ATTEMPTS and refusal.status in NO_STREAM
+    def _is_unsupported(self, refusal: _StreamNotOpened) -> bool:
+        return not self._has_worked and self._refusals >= ATTEMPTS and refusal.status in NO_STREAM
 
-    def _note_refusal(self, refusal: _NotOpened) -> None:
+    def _note_refusal(self, refusal: _StreamNotOpened) -> None:
         """Note a stream that there should be: a server may have none, and most say so in other ways than with 405."""
         client_error = 400 <= refusal.status < 500 or refusal.status in NO_STREAM
-        if self._refusals >= ATTEMPTS and (self._worked or not client_error):
-            self._around.ties.note(Deviation.STREAM_REFUSED, words(Deviation.STREAM_REFUSED, refusal.why))
+        if self._refusals >= ATTEMPTS and (self._has_worked or not client_error):
+            self._context.callbacks.note(
+                Deviation.STREAM_REFUSED, describe_deviation(Deviation.STREAM_REFUSED, refusal.why)
+            )
 
     def _note_cuts(self) -> None:
         ages = self._cut_after_s
-        if len(ages) == SIMILAR and max(ages) - min(ages) < SPREAD * max(ages):
+        if len(ages) == SIMILAR_CUTS and max(ages) - min(ages) < AGE_SPREAD * max(ages):
             about = f"after {max(ages):.0f} s; a time limit of a proxy or a load balancer?"
-            self._around.ties.note(Deviation.STREAM_CUT, words(Deviation.STREAM_CUT, about))
+            self._context.callbacks.note(Deviation.STREAM_CUT, describe_deviation(Deviation.STREAM_CUT, about))
 
-    async def _read(self, answer: HttpResponse, events: EventParser) -> None:
+    async def _read(self, response: HttpResponse, events: EventParser) -> None:
         """Read a stream to its end, however it ends. Raises _NotOpened for an event that is too long."""
         opened_at = anyio.current_time()
         try:
-            async for piece in body.in_turns(answer.chunks()):
+            async for piece in body.read_in_turns(response.chunks()):
                 for event in events.feed(piece):
                     if event.kind == "message" and event.data:
                         await hand_over(event.data, self._arrivals)
         except HttpFailure:
             self._cut_after_s.append(anyio.current_time() - opened_at)
         except EventTooLong as exc:
-            raise _NotOpened(str(exc), again=True) from None
+            raise _StreamNotOpened(str(exc), is_repeatable=True) from None
         finally:
-            answer.close()
+            response.close()
 
     async def _open(self, events: EventParser) -> HttpResponse:
         """Open the stream after what has come of it. Raises _NotOpened."""
         await self._pace.wait()
-        request = HttpRequest("GET", self._url, self._around.headers(reopening(events)))
-        opened = await self._around.openings.take()
+        request = HttpRequest("GET", self._url, self._context.headers(reopen_headers(events)))
+        release_slot = await self._context.slots.take()
         try:
-            answer = await self._client.send(request)
+            response = await self._client.send(request)
         except HttpFailure as exc:
-            raise _NotOpened(exc.fault.message) from None
+            raise _StreamNotOpened(exc.fault.message) from None
         except UpstreamError as exc:
-            raise _NotOpened(exc.fault.message) from None
+            raise _StreamNotOpened(exc.fault.message) from None
         finally:
-            opened()
-        if is_stream(answer) and answer.status < 300 and not answer.compressed:
-            self._worked = True
-            self._around.ties.note(Deviation.STREAM_REFUSED, None)
-            return answer
-        answer.close()
-        raise _NotOpened(not_opened(answer), answer.status, faults.retry_after_s(answer.headers))
+            release_slot()
+        if is_stream(response) and response.status < 300 and not response.compressed:
+            self._has_worked = True
+            self._context.callbacks.note(Deviation.STREAM_REFUSED, None)
+            return response
+        response.close()
+        raise _StreamNotOpened(explain_not_opened(response), response.status, faults.retry_after_s(response.headers))

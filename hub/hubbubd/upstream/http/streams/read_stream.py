@@ -17,7 +17,7 @@ class HttpReadStream:
 
     def __init__(self) -> None:
         self.last_context: Context | None = None
-        self._waiting: deque[tuple[Context, SessionMessage | Exception, asyncio.Future[None]]] = deque()
+        self._unread: deque[tuple[Context, SessionMessage | Exception, asyncio.Future[None]]] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._ended = False
 
@@ -27,19 +27,19 @@ class HttpReadStream:
             return
         SIZE.set(size)
         taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        arrived = item if isinstance(item, BadMessage) else SessionMessage(item)
-        self._waiting.append((copy_context(), arrived, taken))
+        message = item if isinstance(item, BadMessage) else SessionMessage(item)
+        self._unread.append((copy_context(), message, taken))
         self._wake()
         await taken
 
     async def receive(self) -> SessionMessage | Exception:
         """As `streams.ReadStream`."""
-        while not self._waiting:
+        while not self._unread:
             if self._ended:
                 raise anyio.EndOfStream
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
-        self.last_context, item, taken = self._waiting.popleft()
+        self.last_context, item, taken = self._unread.popleft()
         if not taken.done():
             taken.set_result(None)
         return item
@@ -52,8 +52,8 @@ class HttpReadStream:
     async def aclose(self) -> None:
         """Discard what has come; nobody waits any more."""
         self.end()
-        while self._waiting:
-            taken = self._waiting.popleft()[2]
+        while self._unread:
+            taken = self._unread.popleft()[2]
             if not taken.done():
                 taken.set_result(None)
 

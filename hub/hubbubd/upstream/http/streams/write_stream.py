@@ -22,16 +22,16 @@ Post = Callable[[JSONRPCMessage, Mapping[str, str], bytes], Awaitable[None]]
 class HttpWriteStream:
     """A write stream.
 
-    Nothing overtakes the first notification: a server may serve nobody before. The others go in order, each when the
-    one before was taken and the answers before it, except for a cancellation, which cannot wait. Requests and answers
-    go side by side. While a server takes none of MAX_ANSWERS answers, sending another one waits.
+    Nothing overtakes the first notification: before it, a server may refuse everything. Each further notification is
+    sent when the server has accepted the one before and all earlier answers, except for a cancellation, which cannot
+    wait. Requests and answers are sent concurrently. While MAX_ANSWERS answers are not accepted, the next one waits.
     """
 
     def __init__(self, post: Post, mark_lost: MarkLost) -> None:
         self._post = post
         self._mark_lost = mark_lost
-        self._in_order = asyncio.Lock()
-        self._first: asyncio.Task[None] | None = None
+        self._notification_order = asyncio.Lock()
+        self._first_notification: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._notifications: set[asyncio.Task[None]] = set()
         self._answers: set[asyncio.Task[None]] = set()
@@ -42,39 +42,40 @@ class HttpWriteStream:
         """As `streams.WriteStream`. Raises TypeError for what JSON cannot express."""
         if self._closed:
             raise anyio.ClosedResourceError
-        message, given = item.message, item.metadata
-        headers = (given.headers if isinstance(given, ClientMessageMetadata) else None) or {}
+        message, metadata = item.message, item.metadata
+        headers = (metadata.headers if isinstance(metadata, ClientMessageMetadata) else None) or {}
         content = serialize(message)
         if isinstance(message, JSONRPCNotification):
-            told = await self._notify(message, headers, content)
-            self._first = self._first or told
-            self._notifications.add(told)
-            told.add_done_callback(self._notifications.discard)
+            task = await self._notify(message, headers, content)
+            self._first_notification = self._first_notification or task
+            self._notifications.add(task)
+            task.add_done_callback(self._notifications.discard)
             return
-        if self._first is not None and not self._first.done():
-            await asyncio.wait([self._first])
+        if self._first_notification is not None and not self._first_notification.done():
+            await asyncio.wait([self._first_notification])
         if isinstance(message, JSONRPCRequest):
-            asked = self._requests[message.id] = self.start(self._post(message, headers, content))
-            asked.add_done_callback(lambda done: self._forget(message.id, done))
+            task = self._requests[message.id] = self.start(self._post(message, headers, content))
+            task.add_done_callback(lambda done: self._forget_request(message.id, done))
             return
         while len(self._answers) >= MAX_ANSWERS:
             await asyncio.wait(self._answers, return_when=asyncio.FIRST_COMPLETED)
-        answered = self.start(self._post(message, headers, content))
-        self._answers.add(answered)
-        answered.add_done_callback(self._answers.discard)
+        task = self.start(self._post(message, headers, content))
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
 
     async def _notify(
         self, message: JSONRPCNotification, headers: Mapping[str, str], content: bytes
     ) -> asyncio.Task[None]:
+        """Start to send a notification, after those before it have been accepted; a cancellation does not wait."""
         if message.method == "notifications/cancelled":
             return self.start(self._post(message, headers, content))
-        await self._in_order.acquire()
-        told = self.start(self._post_after({*self._answers}, message, headers, content))
-        told.add_done_callback(lambda _: self._in_order.release())
-        return told
+        await self._notification_order.acquire()
+        task = self.start(self._post_after({*self._answers}, message, headers, content))
+        task.add_done_callback(lambda _: self._notification_order.release())
+        return task
 
-    async def notified(self) -> None:
-        """Wait until the notifications that were sent have been taken."""
+    async def wait_for_notifications(self) -> None:
+        """Wait until the server has accepted the notifications that were sent."""
         if self._notifications:
             await asyncio.wait(self._notifications)
 
@@ -84,18 +85,18 @@ class HttpWriteStream:
             task.cancel()
 
     def start(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        """Do something in a copy of the caller's context, until `end` at the latest."""
-        task = asyncio.create_task(self._done(work))
+        """Start a task in a copy of the caller's context; `end` cancels it."""
+        task = asyncio.create_task(self._run_to_end(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def aclose(self) -> None:
-        """Take no more messages; what is under way goes on."""
+        """Accept no more messages; tasks under way go on."""
         self._closed = True
 
     async def end(self) -> None:
-        """End all that is under way."""
+        """Cancel all tasks, and wait until they have ended."""
         self._closed = True
         tasks = [*self._tasks]
         for task in tasks:
@@ -104,18 +105,18 @@ class HttpWriteStream:
             await asyncio.wait(tasks)
 
     async def _post_after(
-        self, before: set[asyncio.Task[None]], message: JSONRPCMessage, headers: Mapping[str, str], content: bytes
+        self, earlier: set[asyncio.Task[None]], message: JSONRPCMessage, headers: Mapping[str, str], content: bytes
     ) -> None:
-        if before:
-            await asyncio.wait(before)
+        if earlier:
+            await asyncio.wait(earlier)
         await self._post(message, headers, content)
 
-    async def _done(self, work: Awaitable[None]) -> None:
+    async def _run_to_end(self, work: Awaitable[None]) -> None:
         try:
             await work
-        except Exception as exc:  # noqa: BLE001 - a fault of the hub's own ends the connection, and is told
+        except Exception as exc:  # noqa: BLE001 - an unexpected error ends the connection
             self._mark_lost(faults.fault_from_exception(exc))
 
-    def _forget(self, request_id: RequestId, done: asyncio.Task[None]) -> None:
-        if self._requests.get(request_id) is done:
+    def _forget_request(self, request_id: RequestId, task: asyncio.Task[None]) -> None:
+        if self._requests.get(request_id) is task:
             del self._requests[request_id]
