@@ -211,7 +211,7 @@ def narrow_capabilities(hub: dict[str, Any], caller: object) -> dict[str, Any]:
     common = {name: value for name, value in hub.items() if name not in _CALLER_CAPABILITIES or name in declared}
     for name in ("elicitation", "sampling", "extensions"):
         if name in common:
-            parts = _as_object(declared[name])
+            parts: dict[str, Any] = _as_object(declared[name])
             if name == "elicitation" and not parts:
                 parts = {"form": {}}  # 2025-11-25, elicitation: an empty object means forms alone
             common[name] = {part: value for part, value in _as_object(common[name]).items() if part in parts}
