@@ -33,13 +33,13 @@ from hubbubd.upstream.messages.rate_limit import ServerRateLimit
 from hubbubd.upstream.messages.streams import LinkCallbacks, Transport, TransportStreams
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.protocol.negotiation import Negotiation, Revision, StatelessRevision
-from hubbubd.upstream.protocol.repair import fill_in_log_message
 from hubbubd.upstream.protocol.result_notes import ResultNotes
 from hubbubd.upstream.protocol.results import (
     check_notification,
     check_result,
     is_in_other_revision_only,
     learn_tool_headers,
+    repair_notification,
 )
 from hubbubd.upstream.protocol.schema_check import Mismatch
 
@@ -295,10 +295,7 @@ class ServerLink:
                 self._inbound.note(Deviation.PING_ANSWERED_ODDLY, describe_deviation(Deviation.PING_ANSWERED_ODDLY))
 
     async def _check_session(self, other_refusal: Exception | None = None) -> None:
-        """Ping the server, for REASON_LIMIT_S at most. If its session is over, this marks the connection as lost.
-
-        `other_refusal` is how another request was refused just now.
-        """
+        """Ping the server after another refusal, REASON_LIMIT_S at most; mark a connection without session as lost."""
         with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
             await self._probe("ping", other_refusal)
 
@@ -432,28 +429,13 @@ class ServerLink:
             except KeyError:
                 pass  # of an extension or another revision: left to the runtime
             except Mismatch:
-                if not self._repair_notification(self._revision.version, method, params):
+                if not repair_notification(self._revision.version, method, params):
                     log.debug("malformed notification dropped", server=self._config.name, method=method)
                     return
                 self._inbound.note(
                     Deviation.NOTIFICATION_MENDED, describe_deviation(Deviation.NOTIFICATION_MENDED, method)
                 )
         self._inbound.on_notification(method, params, call_id)
-
-    @staticmethod
-    def _repair_notification(version: str, method: str, params: dict[str, Any]) -> bool:
-        """Repair a notification in place, and return whether it is valid now.
-
-        A log message gets a valid level and data; `_meta` becomes an object.
-        """
-        if method == "notifications/message":
-            fill_in_log_message(params)
-        params["_meta"] = params.get("_meta") or {}
-        try:
-            check_notification(version, method, params)
-        except Mismatch:
-            return False
-        return True
 
     def _on_unusable(self, problem: Exception, in_a_row: int) -> None:
         """Log a message that cannot be used; after MAX_UNUSABLE in a row, give up the connection."""

@@ -50,6 +50,7 @@ from hubbubd.timing.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.messages.streams import NoSideOutput, SideOutput
 from hubbubd.upstream.ports import Era, Hello, LostDuringProbe
+from hubbubd.upstream.protocol.capabilities import as_object, capabilities, narrow_capabilities
 from hubbubd.upstream.protocol.repair import (
     REPAIRABLE_VALUES,
     Repairer,
@@ -82,8 +83,6 @@ ALL_PROTOCOL_VERSIONS: Final = (*HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERS
 
 _DATE: Final = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 """How revisions are named."""
-
-TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
 _NAME_PARAMS: Final = {
     **NAME_BEARING_METHODS,
@@ -130,7 +129,7 @@ class HandshakeRevision:
 
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
         """Return the params without what only later revisions have, and the header that names the revision."""
-        meta = _as_object((params or {}).get("_meta"))
+        meta = as_object((params or {}).get("_meta"))
         if params is not None and not _REQUEST_META_KEYS.isdisjoint(meta):
             meta = {key: value for key, value in meta.items() if key not in _REQUEST_META_KEYS}
             params = {key: value for key, value in params.items() if key != "_meta"}
@@ -157,7 +156,7 @@ class StatelessRevision:
         Capabilities that the params declare narrow those of the hub.
         """
         own_params = params or {}
-        own_meta = _as_object(own_params.get("_meta"))
+        own_meta = as_object(own_params.get("_meta"))
         meta: dict[str, Any] = {
             **own_meta,
             PROTOCOL_VERSION_META_KEY: self.version,
@@ -185,41 +184,6 @@ class StatelessRevision:
         if isinstance(ttl, int | float) and ttl < 0:
             result["ttlMs"] = 0
 
-
-def capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
-    """Return the capabilities that the hub declares to this server in this revision."""
-    declared: dict[str, Any] = {"roots": {} if version == LATEST_MODERN_VERSION else {"listChanged": True}}
-    task_requests: dict[str, Any] = {}
-    if config.elicitation:
-        declared["elicitation"] = {"form": {}, "url": {}}
-        task_requests["elicitation"] = {"create": {}}
-    if config.sampling:
-        declared["sampling"] = {"tools": {}}
-        task_requests["sampling"] = {"createMessage": {}}
-    if config.receiver_tasks and task_requests and version == LATEST_HANDSHAKE_VERSION:
-        declared["tasks"] = {"list": {}, "cancel": {}, "requests": task_requests}
-    if version == LATEST_MODERN_VERSION:
-        declared["extensions"] = {TASKS_EXTENSION: {}}
-    return declared
-
-
-def narrow_capabilities(hub: dict[str, Any], caller: object) -> dict[str, Any]:
-    """Return the hub's capabilities without what the caller of a call did not declare, if it declared any."""
-    if not isinstance(caller, dict):
-        return hub
-    declared = cast("dict[str, Any]", caller)
-    common = {name: value for name, value in hub.items() if name not in _CALLER_CAPABILITIES or name in declared}
-    for name in ("elicitation", "sampling", "extensions"):
-        if name in common:
-            parts: dict[str, Any] = _as_object(declared[name])
-            if name == "elicitation" and not parts:
-                parts = {"form": {}}  # 2025-11-25, elicitation: an empty object means forms alone
-            common[name] = {part: value for part, value in _as_object(common[name]).items() if part in parts}
-    return common
-
-
-_CALLER_CAPABILITIES: Final = frozenset({"elicitation", "sampling", "roots", "extensions"})
-"""Capabilities that say which requests a client answers."""
 
 SendRequest = Callable[[str, dict[str, Any] | None, dict[str, str]], Awaitable[dict[str, Any]]]
 """Sends a request of the negotiation, which is never cancelled at the server. Raises PeerError, UpstreamError."""
@@ -309,7 +273,7 @@ class Negotiation:
         hello = Hello(
             protocol_version=version,
             era=Era.STATELESS,
-            server_info=_bounded_server_info(_as_object(raw.get("_meta")).get(SERVER_INFO_META_KEY)),
+            server_info=_bounded_server_info(as_object(raw.get("_meta")).get(SERVER_INFO_META_KEY)),
             capabilities=_checked_capabilities(raw.get("capabilities")),
             instructions=_bounded_instructions(raw.get("instructions")),
         )
@@ -378,7 +342,7 @@ def _try_repair(validate: Callable[[Any], object], raw: dict[str, Any], found: R
 
 def _bounded_server_info(sent: object) -> dict[str, Any]:
     """Return the server info; of one that is too long (icons, for example) only the names."""
-    info = _as_object(sent)
+    info = as_object(sent)
     if len(payload.dumps(info)) <= INTRODUCTION_BYTES:
         return info
     names = {member: info.get(member) for member in ("name", "title", "version")}
@@ -387,7 +351,7 @@ def _bounded_server_info(sent: object) -> dict[str, Any]:
 
 def _checked_capabilities(sent: object) -> dict[str, Any]:
     """Return the server's capabilities. Raises UpstreamError (INVALID_RESPONSE) when they are too long."""
-    declared = _as_object(sent)
+    declared = as_object(sent)
     size = len(payload.dumps(declared))
     if size > INTRODUCTION_BYTES:
         note = f"its capabilities take {size} bytes, and {INTRODUCTION_BYTES} are allowed"
@@ -399,14 +363,9 @@ def _bounded_instructions(sent: str | None) -> str | None:
     return sent and sent[:INTRODUCTION_BYTES]
 
 
-def _as_object(value: object) -> dict[str, Any]:
-    """Return a JSON object; an empty one for any other value."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
 def _supported_revisions(refusal: PeerError) -> list[str]:
     """Return the first revisions that a refusal lists; none if it is malformed."""
-    data = _as_object(refusal.data)
+    data = as_object(refusal.data)
     listed = data.get("supported")
     first_listed = cast("list[Any]", listed)[:MAX_VERSIONS] if isinstance(listed, list) else None
     bounded_data = {"supported": first_listed, "requested": data.get("requested")}

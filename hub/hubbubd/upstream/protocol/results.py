@@ -15,7 +15,7 @@ from pydantic_core import InitErrorDetails
 from hubbubd.upstream.protocol import schema_check
 from hubbubd.upstream.protocol.entry_check import check_content, check_frame, check_list, result_shape, result_type
 from hubbubd.upstream.protocol.negotiation import TASKS_REVISION, Revision, StatelessRevision
-from hubbubd.upstream.protocol.repair import ResultFindings
+from hubbubd.upstream.protocol.repair import ResultFindings, fill_in_log_message
 from hubbubd.upstream.protocol.tool_headers import HeaderNames
 
 MAX_META: Final = 1000
@@ -127,6 +127,21 @@ def check_notification(version: str, method: str, params: dict[str, Any]) -> Non
         tables.parse_server_notification(method, version, params)
     except ValidationError as exc:
         raise schema_check.Mismatch(schema_check.problems(exc)) from None
+
+
+def repair_notification(version: str, method: str, params: dict[str, Any]) -> bool:
+    """Repair a notification in place, and return whether it is valid now.
+
+    A log message gets a valid level and data; `_meta` becomes an object.
+    """
+    if method == "notifications/message":
+        fill_in_log_message(params)
+    params["_meta"] = params.get("_meta") or {}
+    try:
+        check_notification(version, method, params)
+    except schema_check.Mismatch:
+        return False
+    return True
 
 
 def _result_adapter(

@@ -1,0 +1,49 @@
+"""Capabilities: what the hub declares to a server, and what is left of that for the caller of a call."""
+
+from typing import Any, Final, cast
+
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
+
+from hubbubd.config import ServerConfig
+
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+
+_CALLER_CAPABILITIES: Final = frozenset({"elicitation", "sampling", "roots", "extensions"})
+"""Capabilities that say which requests a client answers."""
+
+
+def capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
+    """Return the capabilities that the hub declares to this server in this revision."""
+    declared: dict[str, Any] = {"roots": {} if version == LATEST_MODERN_VERSION else {"listChanged": True}}
+    task_requests: dict[str, Any] = {}
+    if config.elicitation:
+        declared["elicitation"] = {"form": {}, "url": {}}
+        task_requests["elicitation"] = {"create": {}}
+    if config.sampling:
+        declared["sampling"] = {"tools": {}}
+        task_requests["sampling"] = {"createMessage": {}}
+    if config.receiver_tasks and task_requests and version == LATEST_HANDSHAKE_VERSION:
+        declared["tasks"] = {"list": {}, "cancel": {}, "requests": task_requests}
+    if version == LATEST_MODERN_VERSION:
+        declared["extensions"] = {TASKS_EXTENSION: {}}
+    return declared
+
+
+def narrow_capabilities(hub: dict[str, Any], caller: object) -> dict[str, Any]:
+    """Return the hub's capabilities without what the caller of a call did not declare, if it declared any."""
+    if not isinstance(caller, dict):
+        return hub
+    declared = cast("dict[str, Any]", caller)
+    common = {name: value for name, value in hub.items() if name not in _CALLER_CAPABILITIES or name in declared}
+    for name in ("elicitation", "sampling", "extensions"):
+        if name in common:
+            parts: dict[str, Any] = as_object(declared[name])
+            if name == "elicitation" and not parts:
+                parts = {"form": {}}  # 2025-11-25, elicitation: an empty object means forms alone
+            common[name] = {part: value for part, value in as_object(common[name]).items() if part in parts}
+    return common
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """Return a JSON object; an empty one for any other value."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
