@@ -34,7 +34,7 @@ class ClockEra:
     vouched: bool = False
 
 
-def corrected(eras: Sequence[ClockEra], at: float, now: float) -> float:
+def correct_stamp(eras: Sequence[ClockEra], at: float, now: float) -> float:
     """Return a stamp in the present era's time. One that may be of several eras counts as late as any of them says."""
     if len(eras) <= 1:
         return at
@@ -45,7 +45,7 @@ def corrected(eras: Sequence[ClockEra], at: float, now: float) -> float:
     return at + max(shifts or (0.0, *(era.shift_s for era in past)))
 
 
-def leapt(eras: Sequence[ClockEra], until: float, by_s: float, now: float) -> tuple[ClockEra, ...]:
+def after_leap(eras: Sequence[ClockEra], until: float, by_s: float, now: float) -> tuple[ClockEra, ...]:
     """Return the eras after the clock has leapt by so many seconds. `until` is its last time before that."""
     *past, ended = eras or (ClockEra(),)
     ended = replace(ended, last=max(ended.last, until))
@@ -58,7 +58,7 @@ def leapt(eras: Sequence[ClockEra], until: float, by_s: float, now: float) -> tu
     return (*moved, ClockEra(first=now, last=now))
 
 
-def vouched(eras: Sequence[ClockEra], now: float) -> tuple[ClockEra, ...]:
+def after_confirmation(eras: Sequence[ClockEra], now: float) -> tuple[ClockEra, ...]:
     """Return the eras once a time service calls the clock right: stamps that it vouched for earlier hold as they are.
 
     It is not believed while the time is before one for which it has vouched.
@@ -70,7 +70,7 @@ def vouched(eras: Sequence[ClockEra], now: float) -> tuple[ClockEra, ...]:
     return (*settled, replace(present, vouched=True))
 
 
-def trusted(eras: Sequence[ClockEra]) -> tuple[ClockEra, ...]:
+def after_trust(eras: Sequence[ClockEra]) -> tuple[ClockEra, ...]:
     """Return the eras once a person says that the clock is right, and that the doubted time has truly passed."""
     return tuple(replace(era, shift_s=_bounded(era.shift_s - era.doubted_s), doubted_s=0.0) for era in eras)
 
@@ -80,7 +80,7 @@ def doubted_s(eras: Sequence[ClockEra]) -> float:
     return max((era.doubted_s for era in eras), default=0.0)
 
 
-def without_old(eras: Sequence[ClockEra], before: float) -> tuple[ClockEra, ...]:
+def without_old_eras(eras: Sequence[ClockEra], before: float) -> tuple[ClockEra, ...]:
     """Return the eras without those of which nothing is left: all their stamps are before a time."""
     *past, present = eras or (ClockEra(),)
     return (*(era for era in past if era.last + era.shift_s >= before), present)

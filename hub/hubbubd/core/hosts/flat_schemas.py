@@ -28,10 +28,10 @@ _TARGETS: Final = ("#/$defs/", "#/definitions/")
 
 def may_recur(tool: Mapping[str, Any]) -> bool:
     """Return whether a tool has a schema that refers to itself."""
-    return any(recursive(tool.get(member)) for member in SCHEMAS)
+    return any(is_recursive(tool.get(member)) for member in SCHEMAS)
 
 
-def recursive(schema: object) -> bool:
+def is_recursive(schema: object) -> bool:
     """Return whether a schema refers to itself, by way of others or not. False for one that is too large to say."""
     if not isinstance(schema, Mapping):
         return False
@@ -49,7 +49,7 @@ def recursive(schema: object) -> bool:
 
 def flattened(tool: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tool whose recursive schemas are flat; the others are as they were."""
-    flat = {name: _flat(tool[name]) for name in SCHEMAS if recursive(tool.get(name))}
+    flat = {name: _flat(tool[name]) for name in SCHEMAS if is_recursive(tool.get(name))}
     return {**tool, **flat}
 
 

@@ -30,7 +30,7 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD: Final = re.compile(r"[^\W\d_]+|\d+")
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return a text's words in lower case; `getUser_by-id` has four."""
     found = (match[0].lower() for match in _WORD.finditer(_HUMP.sub(" ", text[:MAX_CHARS])))
     return [word for word, _ in zip(found, range(MAX_WORDS), strict=False)]
@@ -50,15 +50,15 @@ class Index:
 
     def best(self, query: str, most: int) -> list[str]:
         """Return the keys of the texts that fit best, the best first; equal ones in the order of the index."""
-        return at_once(searching([self], query, most))
+        return at_once(search_in_steps([self], query, most))
 
 
-def searching(indexes: Sequence[Index], query: str, most: int) -> Generator[None, None, list[str]]:
+def search_in_steps(indexes: Sequence[Index], query: str, most: int) -> Generator[None, None, list[str]]:
     """Do the same over several indexes as if they were one, in short steps."""
     texts = sum(len(each.keys) for each in indexes)
     mean = max(sum(each.words for each in indexes) / max(texts, 1), 1.0)
     scores: defaultdict[tuple[int, int], float] = defaultdict(float)
-    for word in sorted(set(words(query))):
+    for word in sorted(set(split_words(query))):
         found = [(at, each.places[word]) for at, each in enumerate(indexes) if word in each.places]
         holders = sum(len(places) for _, (places, _) in found)
         rarity = math.log(1 + (texts - holders + 0.5) / (holders + 0.5))
@@ -74,18 +74,18 @@ def searching(indexes: Sequence[Index], query: str, most: int) -> Generator[None
     return [indexes[-at].keys[-place] for _, at, place in sorted(best, reverse=True)]
 
 
-def index(texts: Mapping[str, Sequence[str]]) -> Index:
+def build_index(texts: Mapping[str, Sequence[str]]) -> Index:
     """Return an index of texts, each in parts; a part that stands first counts twice, as names do."""
-    return at_once(indexing(texts))
+    return at_once(build_index_in_steps(texts))
 
 
-def indexing(texts: Mapping[str, Sequence[str]]) -> Generator[None, None, Index]:
+def build_index_in_steps(texts: Mapping[str, Sequence[str]]) -> Generator[None, None, Index]:
     """Do the same in short steps."""
     places: dict[str, tuple[array[int], array[int]]] = {}
     lengths = array("L")
     for place, parts in enumerate(texts.values()):
         yield
-        counts = Counter(words(" ".join((*parts[:1], *parts))))
+        counts = Counter(split_words(" ".join((*parts[:1], *parts))))
         lengths.append(counts.total())
         for word, count in counts.items():
             held, often = places.setdefault(word, (array("L"), array("L")))

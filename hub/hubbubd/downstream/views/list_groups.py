@@ -18,7 +18,7 @@ from hubbubd.bounds import LONGEST_URI
 from hubbubd.core.hosts.flat_schemas import flattened, may_recur
 from hubbubd.core.hosts.host_names import NameRule, Origin, described
 from hubbubd.core.hosts.host_uris import added, rewritten
-from hubbubd.core.hosts.tool_search import Index, indexing
+from hubbubd.core.hosts.tool_search import Index, build_index_in_steps
 from hubbubd.core.servers.catalog import CatalogKind
 
 Steps = Generator[None, None, None]
@@ -224,7 +224,7 @@ def indexed(entries: Iterable[ListEntry]) -> Generator[None, None, Index]:
     for each in entries:
         yield
         texts[each.name] = _texts(each.shown)
-    return (yield from indexing(texts))
+    return (yield from build_index_in_steps(texts))
 
 
 def _texts(entry: bytes) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from hubbubd.core.access import Permission, Principal
 from hubbubd.core.hosts.headings import without_headings
 from hubbubd.core.hosts.host_names import NameRule
 from hubbubd.core.hosts.host_uris import added, may_have_uris, owners, rewritten, stripped
-from hubbubd.core.hosts.tool_search import Index, searching
+from hubbubd.core.hosts.tool_search import Index, search_in_steps
 from hubbubd.core.servers.catalog import CatalogKind, list_id
 from hubbubd.downstream.views.list_groups import (
     MATCHED_CHARS,
@@ -192,7 +192,7 @@ class ProfileView:
         for server in filter(table.entries.__contains__, seen):
             index = yield from table.index(server)
             indexes.append(index)
-        found = yield from searching(indexes, query, most)
+        found = yield from search_in_steps(indexes, query, most)
         return [entry.shown for name in found if (entry := table.find(name)) is not None]
 
     def target(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:

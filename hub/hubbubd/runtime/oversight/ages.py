@@ -61,7 +61,7 @@ class Ages:
 
     def true(self, at: float) -> float:
         """Return a stamp in the time of the present clock."""
-        return core.corrected(self._known.eras, at, self._now())
+        return core.correct_stamp(self._known.eras, at, self._now())
 
     @property
     def doubted_s(self) -> float:
@@ -133,8 +133,8 @@ class Ages:
     def forget_before(self, age_s: float) -> None:
         """Forget the eras of which everything is older than an age."""
         before, known = self._now() - age_s, self._known.eras
-        if known and core.without_old(known, before) != known:
-            self._put(lambda eras: core.without_old(eras, before))
+        if known and core.without_old_eras(known, before) != known:
+            self._put(lambda eras: core.without_old_eras(eras, before))
 
     def forgotten(self, tombstones_s: float) -> int:
         """Return the newest revision that is older than the age of tombstones; 0 when none is known."""
@@ -147,7 +147,7 @@ class Ages:
         doubted_s = self.doubted_s
 
         def believed(there: Upkeep | None) -> Upkeep | None:
-            return there and replace(there, eras=core.trusted(there.eras))
+            return there and replace(there, eras=core.after_trust(there.eras))
 
         await self._ledger.change(self._table, "upkeep", believed)
         return doubted_s
@@ -155,14 +155,14 @@ class Ages:
     def _leap(self, what: str, *, until: float, by_s: float) -> None:
         begun = self._watched_from
         self._put(
-            lambda eras: eras if eras and eras[-1].first == begun else core.leapt(eras, until, by_s, begun)
+            lambda eras: eras if eras and eras[-1].first == begun else core.after_leap(eras, until, by_s, begun)
         )  # once, however often the step is made
         log.warning(f"{what}; that ages nothing", by_s=round(by_s), doubted_s=round(self.doubted_s))
 
     def _vouch(self, now: float) -> None:
         known = self._known.eras
-        if not known[-1].vouched and self._clock.vouched() and core.vouched(known, now) != known:
-            self._put(lambda eras: core.vouched(eras, now))
+        if not known[-1].vouched and self._clock.vouched() and core.after_confirmation(known, now) != known:
+            self._put(lambda eras: core.after_confirmation(eras, now))
             if core.doubted_s(known) and not self.doubted_s:
                 log.warning("a time service says that the clock is right; nothing is doubted any more")
 
