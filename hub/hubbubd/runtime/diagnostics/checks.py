@@ -37,18 +37,18 @@ from hubbubd.store import Store, StoreError, StoreLocked, StoreUnavailable, engi
 REACH_S = 5.0
 """Seconds an address gets to answer."""
 
-AT_ONCE = 20
+MAX_ATTEMPTS = 20
 """How many addresses are tried concurrently."""
 
 SCARCE_BYTES = 256 * 1024 * 1024
 """Bytes free on the disk below which an operator is warned: long before commits fail, at 1 MiB (`sqlite.engine`)."""
 
-TOLD_DEFECTS = 5
+LISTED_DEFECTS = 5
 """How many defective records are listed one by one."""
 
 EXPIRES_SOON = timedelta(days=14)
 
-OF_NETWORK: Final = frozenset(
+NETWORK_VARIABLES: Final = frozenset(
     {
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
@@ -60,19 +60,19 @@ OF_NETWORK: Final = frozenset(
 async def before_start(settings: LoadedSettings, environ: Mapping[str, str]) -> list[Finding]:
     """Preflight checks for a valid configuration; safe to run next to a live hub."""
     hub = settings.hub
-    store, in_use = await _store(hub)
+    store, in_use = await _check_store(hub)
     found = [
-        Finding("configuration", Severity.OK, _count(settings)),
-        *await to_thread.run_sync(_directory, hub.data_dir),
+        Finding("configuration", Severity.OK, _describe_files(settings)),
+        *await to_thread.run_sync(_check_directory, hub.data_dir),
         store,
     ]
     for setting in ("listen", "connect_listen", "mcp_listen", "metrics_listen"):
         listen: str | None = getattr(hub, setting)
         if listen is not None:
-            found.append(_address(setting, listen, hub.data_dir, in_use=in_use))
+            found.append(_check_address(setting, listen, hub.data_dir, in_use=in_use))
     if hub.fleet is not None:
-        found.append(_address("fleet.listen", hub.fleet.listen, hub.data_dir, in_use=in_use))
-        found.append(await to_thread.run_sync(_vault_keys, hub.fleet.vault_key_file, environ))
+        found.append(_check_address("fleet.listen", hub.fleet.listen, hub.data_dir, in_use=in_use))
+        found.append(await to_thread.run_sync(_check_vault_keys, hub.fleet.vault_key_file, environ))
     return [*found, *await common(hub, settings.servers, environ)]
 
 
@@ -82,18 +82,18 @@ async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
     away = [record.config for record in servers if record.connection.state is not ConnectionState.CONNECTED]
     settings = hub.configuration.settings
     return [
-        _configuration(await hub.configuration.check()),
-        await _writable(hub.store),
+        _check_configuration(await hub.configuration.check()),
+        await _check_writable(hub.store),
         *records(hub.defects()),
         *noted(hub.servers.all()),
-        _clock(hub.clock.set_by_s, hub.ages.doubted_s),
-        *await to_thread.run_sync(_directory, settings.data_dir),
-        *await _fleet(hub),
+        _check_clock(hub.clock.set_by_s, hub.ages.doubted_s),
+        *await to_thread.run_sync(_check_directory, settings.data_dir),
+        *await _check_fleet(hub),
         *await common(settings, away, environ),
     ]
 
 
-async def _fleet(hub: Hub) -> list[Finding]:
+async def _check_fleet(hub: Hub) -> list[Finding]:
     if hub.fleet is None:
         return []
     from hubbubd.runtime.diagnostics.fleet_checks import checked  # lazy: few hubs are members of a fleet
@@ -104,29 +104,33 @@ async def _fleet(hub: Hub) -> list[Finding]:
 async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
     """Check certificates, allowed commands, and the addresses or commands of these servers."""
     found = await to_thread.run_sync(
-        lambda: [*_certificates(hub), *_allowed(hub, environ), *_variables(hub, servers, environ)]
+        lambda: [
+            *_check_certificates(hub),
+            *_check_allowed_commands(hub, environ),
+            *_check_variables(hub, servers, environ),
+        ]
     )
-    ways: dict[str, Finding] = {}
-    limit = anyio.CapacityLimiter(AT_ONCE)
+    of_servers: dict[str, Finding] = {}
+    limit = anyio.CapacityLimiter(MAX_ATTEMPTS)
 
-    async def way(config: ServerConfig) -> None:
+    async def check(config: ServerConfig) -> None:
         async with limit:
-            ways[config.name] = await _way(config, environ)
+            of_servers[config.name] = await _check_server(config, environ)
 
-    async with anyio.create_task_group() as together:
+    async with anyio.create_task_group() as tasks:
         for config in servers:
-            together.start_soon(way, config)
-    return [*found, *(ways[config.name] for config in servers)]
+            tasks.start_soon(check, config)
+    return [*found, *(of_servers[config.name] for config in servers)]
 
 
-def _count(settings: LoadedSettings) -> str:
+def _describe_files(settings: LoadedSettings) -> str:
     files, count = ", ".join(map(str, settings.files)), len(settings.servers)
     if not any(path.exists() for path in settings.files):
         return f"there is no {files}: the hub starts without servers (`hubbub init` makes it, --config names another)"
     return f"{count or 'no'} server{'' if count == 1 else 's'} in {files}"
 
 
-def _configuration(state: ConfigState) -> Finding:
+def _check_configuration(state: ConfigState) -> Finding:
     if state.problem:
         advice = "correct it; until then the hub goes on with what held before"
         return Finding("configuration", Severity.FAIL, state.problem, advice)
@@ -137,7 +141,7 @@ def _configuration(state: ConfigState) -> Finding:
     return Finding("configuration", Severity.OK, files or "no files")
 
 
-def _clock(set_by_s: float, doubted_s: float) -> Finding:
+def _check_clock(set_by_s: float, doubted_s: float) -> Finding:
     if doubted_s:
         return Finding(
             "clock",
@@ -155,7 +159,7 @@ def _clock(set_by_s: float, doubted_s: float) -> Finding:
     )
 
 
-async def _writable(store: Store) -> Finding:
+async def _check_writable(store: Store) -> Finding:
     try:
         await store.probe()
     except StoreUnavailable as exc:
@@ -164,11 +168,11 @@ async def _writable(store: Store) -> Finding:
 
 
 def records(defects: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield findings about records of the store that were mended or left out, by key."""
-    for key, why in islice(defects.items(), TOLD_DEFECTS):
+    """Yield findings about records of the store that were repaired or left out, by key."""
+    for key, why in islice(defects.items(), LISTED_DEFECTS):
         advice = "the hub goes on with what fits of it; keep a copy of the store, and report it (docs/store.md)"
         yield Finding(f"record {key}", Severity.WARN, why, advice)
-    if len(defects) > TOLD_DEFECTS:
+    if len(defects) > LISTED_DEFECTS:
         yield Finding("records", Severity.WARN, f"{len(defects)} records of the store do not fit", "see the hub's log")
 
 
@@ -179,26 +183,26 @@ def noted(servers: Sequence[ServerRecord]) -> Iterator[Finding]:
             yield Finding(f"server {record.name}", Severity.WARN, note, "tell its author (docs/servers.md)")
 
 
-def _directory(path: Path) -> list[Finding]:
-    return [*_space(path), *_permissions(path)]
+def _check_directory(path: Path) -> list[Finding]:
+    return [*_check_space(path), *_check_permissions(path)]
 
 
-def _space(path: Path) -> Iterator[Finding]:
+def _check_space(path: Path) -> Iterator[Finding]:
     about = f"data directory {path}"
     if path.exists() and not path.is_dir():
         yield Finding(about, Severity.FAIL, "there is a file in its place", "choose another (--data-dir)")
         return
-    there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
+    existing = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
         yield Finding(
-            about, Severity.FAIL, f"{there} cannot be written", "give it to the account that the hub runs under"
+            about, Severity.FAIL, f"{existing} cannot be written", "give it to the account that the hub runs under"
         )
         return
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(existing).free
     space = f"{free // 1024**2} MiB are free"
     if free < SCARCE_BYTES:
         yield Finding(about, Severity.WARN, f"only {space}", "make room, or keep less (docs/store.md)")
-    elif there != path.absolute():
+    elif existing != path.absolute():
         yield Finding(about, Severity.OK, f"it will be made; {space}")
     elif path.stat().st_uid != os.geteuid():
         yield Finding(about, Severity.FAIL, "it belongs to another user", f"chown -R {os.geteuid()} {path}")
@@ -206,7 +210,7 @@ def _space(path: Path) -> Iterator[Finding]:
         yield Finding(about, Severity.OK, space)
 
 
-def _permissions(path: Path) -> Iterator[Finding]:
+def _check_permissions(path: Path) -> Iterator[Finding]:
     if not path.is_dir():
         return
     names = ("", "client.json", "tokens.json", "state_keys.json", "hubbub.db")
@@ -216,7 +220,7 @@ def _permissions(path: Path) -> Iterator[Finding]:
         yield Finding("secrets", Severity.WARN, f"others may read {paths}", f"chmod go= {paths}")
 
 
-async def _store(hub: HubSettings) -> tuple[Finding, bool]:
+async def _check_store(hub: HubSettings) -> tuple[Finding, bool]:
     """Check the store; return the finding, and whether a hub has it open."""
     about = "store" if hub.store.url else f"store {hub.data_dir / engines.FILE}"
     try:
@@ -227,7 +231,7 @@ async def _store(hub: HubSettings) -> tuple[Finding, bool]:
         return Finding(about, Severity.FAIL, str(exc), "docs/store.md says what helps"), False
 
 
-def _address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Finding:
+def _check_address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Finding:
     about = f"{setting} {listen}"
     if listen.startswith(UNIX):
         directory = Path(listen.removeprefix(UNIX)).absolute().parent
@@ -243,10 +247,10 @@ def _address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Find
     except OSError as exc:
         if exc.errno == errno.EADDRINUSE and in_use:
             return Finding(about, Severity.OK, "in use by the running hub")
-        return Finding(about, Severity.FAIL, _said(exc), "end what listens there, or choose another address")
+        return Finding(about, Severity.FAIL, _error_text(exc), "end what listens there, or choose another address")
 
 
-def _vault_keys(file: Path | None, environ: Mapping[str, str]) -> Finding:
+def _check_vault_keys(file: Path | None, environ: Mapping[str, str]) -> Finding:
     from hubbubd.store.vault.keys import VaultKeys  # lazy: few hubs are members of a fleet
 
     try:
@@ -257,13 +261,13 @@ def _vault_keys(file: Path | None, environ: Mapping[str, str]) -> Finding:
     return Finding("vault", Severity.OK, f"{count} key{'' if count == 1 else 's'} in {keys.origin}")
 
 
-def _certificates(hub: HubSettings) -> Iterator[Finding]:
+def _check_certificates(hub: HubSettings) -> Iterator[Finding]:
     for each in (hub.tls, hub.fleet.tls if hub.fleet is not None else None):
         if each is not None:
-            yield from _certificate(each)
+            yield from _check_certificate(each)
 
 
-def _certificate(files: TlsFiles) -> Iterator[Finding]:
+def _check_certificate(files: TlsFiles) -> Iterator[Finding]:
     about, renew = f"certificate {files.cert}", "renew it; the hub takes a new file by itself"
     try:
         tls = files.read()
@@ -280,21 +284,23 @@ def _certificate(files: TlsFiles) -> Iterator[Finding]:
         yield Finding(about, Severity.OK, until)
 
 
-def _allowed(hub: HubSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _check_allowed_commands(hub: HubSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
     for command in Confinement.of(hub, environ).commands.missing_commands:
         yield Finding("allow_commands", Severity.WARN, f"{command} is not there, or cannot be executed", "install it")
 
 
-def _variables(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> Iterator[Finding]:
+def _check_variables(
+    hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]
+) -> Iterator[Finding]:
     """Offer to pass on what the hub itself needs to reach others: server processes do not get it by themselves."""
-    needed = [name for name in environ if name.upper() in OF_NETWORK and name not in hub.server_variables]
+    needed = [name for name in environ if name.upper() in NETWORK_VARIABLES and name not in hub.server_variables]
     if needed and any(config.transport == "stdio" and not set(needed) <= set(config.env) for config in servers):
         names = ", ".join(f'"{name}"' for name in sorted(needed))
         problem = f"set for the hub, but not for the servers that it starts: {', '.join(sorted(needed))}"
         yield Finding("server_variables", Severity.WARN, problem, f"server_variables = [{names}] in [hub]")
 
 
-async def _way(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
+async def _check_server(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
     """Check that a server's command exists, or that something answers at its address."""
     about = f"server {config.name}"
     try:
@@ -302,67 +308,70 @@ async def _way(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
     except ConfigError as exc:
         return Finding(about, Severity.WARN, REDACTION.text(str(exc)), "set the variable, or correct the file")
     if routing := sorted(name for name in resolved.headers if is_routing(name)):
-        wrong = f"its headers set what only the hub may set: {', '.join(routing)}"
-        return Finding(about, Severity.WARN, wrong, "take them out, unless the server needs them")
-    if idle := [name for name in (_OF_HTTP if resolved.command else _OF_STDIO) if getattr(config, name)]:
+        problem = f"its headers set what only the hub may set: {', '.join(routing)}"
+        return Finding(about, Severity.WARN, problem, "take them out, unless the server needs them")
+    ignored_options = _HTTP_OPTIONS if resolved.command else _STDIO_OPTIONS
+    if idle := [name for name in ignored_options if getattr(config, name)]:
         kind = "started by a command" if resolved.command else "reached by its url"
         return Finding(about, Severity.WARN, f"it is {kind}, so these are ignored: {', '.join(idle)}", "take that out")
     if resolved.command is not None:
-        return await to_thread.run_sync(_command, about, resolved, environ)
+        return await to_thread.run_sync(_check_command, about, resolved, environ)
     url = urlsplit(resolved.url or "")
     if environ.get(f"{url.scheme}_proxy".upper()) or environ.get(f"{url.scheme}_proxy"):
         return Finding(about, Severity.OK, "it is reached through a proxy, which was not tried")
     host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
-    trouble = await _reach(host, port, _trusted(resolved) if url.scheme == "https" else None)
-    if trouble is not None:
-        problem, advice = trouble
+    failure = await _try_to_reach(host, port, _trust_of(resolved) if url.scheme == "https" else None)
+    if failure is not None:
+        problem, advice = failure
         return Finding(about, Severity.WARN, f"{host}:{port}: {problem}", advice)
     return Finding(about, Severity.OK, f"{host}:{port} answers")
 
 
-def _said(exc: BaseException) -> str:
+def _error_text(exc: BaseException) -> str:
     """Return the system's text for an error; asyncio's own message has the address in it."""
     if isinstance(exc, OSError) and exc.errno and not isinstance(exc, socket.gaierror):
         return os.strerror(exc.errno)
     return getattr(exc, "strerror", None) or str(exc)
 
 
-_ADVICE = "start the server, or correct its url"
-_OF_HTTP, _OF_STDIO = ("headers",), ("args", "env", "cwd")
+_UNREACHABLE_ADVICE = "start the server, or correct its url"
+_HTTP_OPTIONS, _STDIO_OPTIONS = ("headers",), ("args", "env", "cwd")
 """Options that only one kind of server uses."""
 
 
-def _trusted(config: ServerConfig) -> Callable[[], ssl.SSLContext]:
+def _trust_of(config: ServerConfig) -> Callable[[], ssl.SSLContext]:
     return lambda: ssl.create_default_context(cafile=config.ca)
 
 
-async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | None) -> tuple[str, str] | None:
+async def _try_to_reach(
+    host: str, port: int, new_context: Callable[[], ssl.SSLContext] | None
+) -> tuple[str, str] | None:
     """Return why nothing answers at an address and what to do about it; None when something does."""
     try:
         with anyio.fail_after(REACH_S):
             stream: ByteStream = await anyio.connect_tcp(host, port)
-            if trusted:
-                context = await to_thread.run_sync(trusted)
+            if new_context:
+                context = await to_thread.run_sync(new_context)
                 stream = await TLSStream.wrap(stream, hostname=host, ssl_context=context)
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 await stream.aclose()
     except TimeoutError:
-        return f"no answer within {REACH_S:g} s", _ADVICE
+        return f"no answer within {REACH_S:g} s", _UNREACHABLE_ADVICE
     except ssl.SSLCertVerificationError as exc:
-        said = f"its certificate is not trusted: {exc.verify_message}"
-        return said, "set `ca` to the file of its authority, or correct the url"
+        problem = f"its certificate is not trusted: {exc.verify_message}"
+        return problem, "set `ca` to the file of its authority, or correct the url"
     except ssl.SSLError as exc:
         return f"it does not speak TLS as expected ({exc.reason or exc})", "correct the url: is it http://?"
     except (OSError, anyio.BrokenResourceError) as exc:
         first = exc.__cause__ or exc  # anyio's own message does not say why
         first = first_cause(first) if isinstance(first, Exception) else first
-        return _said(first) or type(first).__name__, _ADVICE
+        return _error_text(first) or type(first).__name__, _UNREACHABLE_ADVICE
     return None
 
 
-def _command(about: str, config: ServerConfig, environ: Mapping[str, str]) -> Finding:
-    where = config.env.get("PATH")
-    path = where.get_secret_value() if where else environ.get("PATH", os.defpath)
+def _check_command(about: str, config: ServerConfig, environ: Mapping[str, str]) -> Finding:
+    own_path = config.env.get("PATH")
+    path = own_path.get_secret_value() if own_path else environ.get("PATH", os.defpath)
     command = config.command or ""
     if config.cwd and not Path(config.cwd).is_dir():
         return Finding(about, Severity.WARN, f"there is no directory {config.cwd}", "make it, or correct cwd")

@@ -15,7 +15,7 @@ from hubbubd.runtime.fleet.operations import FleetOperations
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store import StoreUnavailable
 
-CLOCKS_S = 1.0
+CLOCK_TOLERANCE_S = 1.0
 """Seconds by which a member's clock may differ from the database's."""
 
 UNOWNED_S = 30.0
@@ -35,20 +35,20 @@ async def checked(fleet: FleetOwnership, differing: list[str], now: float) -> li
     with suppress(StoreUnavailable):
         await fleet.refresh_members()  # a member that has just been started again has another address
     return [
-        _members(fleet),
-        *await _unanswering(fleet),
-        *_behind_loopback(fleet),
-        *_gone(fleet, now),
-        *_upgrade(fleet),
-        _feed(fleet),
-        _clock(fleet),
-        await _standby(fleet),
-        *_unowned(fleet),
-        *_files(differing),
+        _check_members(fleet),
+        *await _check_reachable(fleet),
+        *_check_loopback(fleet),
+        *_check_gone_members(fleet, now),
+        *_check_upgrade(fleet),
+        _check_feed(fleet),
+        _check_clock(fleet),
+        await _check_standby(fleet),
+        *_check_unowned_servers(fleet),
+        *_check_files(differing),
     ]
 
 
-def _members(fleet: FleetOwnership) -> Finding:
+def _check_members(fleet: FleetOwnership) -> Finding:
     members = [each for each in fleet.members() if each.serves]
     others = ", ".join(each.name for each in members if each.name != fleet.me)
     if not others:
@@ -57,13 +57,13 @@ def _members(fleet: FleetOwnership) -> Finding:
     return Finding("fleet", Severity.OK, f"{fleet.me}, with {others}")
 
 
-def _living(fleet: FleetOwnership) -> list[Member]:
+def _living_members(fleet: FleetOwnership) -> list[Member]:
     """Return the other members that live and have said where members reach them."""
     others = (each for each in fleet.members() if each.name != fleet.me and each.forward)
     return [each for each in others if each.standing is not MemberStatus.GONE and not each.overdue]
 
 
-async def _unanswering(fleet: FleetOwnership) -> list[Finding]:
+async def _check_reachable(fleet: FleetOwnership) -> list[Finding]:
     """Ask all living members at once whether they answer; the port gives each a bounded time."""
     found: dict[str, Finding] = {}
 
@@ -71,8 +71,9 @@ async def _unanswering(fleet: FleetOwnership) -> list[Finding]:
         owner = Owner(member.name, member.life, member.forward)
         try:
             if await fleet.answers(owner):
-                if abs(off_s := await fleet.clock_of(owner) or 0.0) > CLOCKS_S:
-                    found[member.name] = _off(f"clock of {member.name}", "its clock", off_s)
+                off_s = await fleet.clock_of(owner) or 0.0
+                if abs(off_s) > CLOCK_TOLERANCE_S:
+                    found[member.name] = _clock_finding(f"clock of {member.name}", "its clock", off_s)
                 return
         except Exception:  # one that cannot be asked must not keep the rest from being found
             log.exception("a member could not be asked: internal error", member=member.name)
@@ -84,22 +85,24 @@ async def _unanswering(fleet: FleetOwnership) -> list[Finding]:
             )
         found[member.name] = Finding(f"member {member.name}", Severity.WARN, message, advice)
 
-    async with anyio.create_task_group() as together:
-        for member in _living(fleet):
-            together.start_soon(ask, member)
+    async with anyio.create_task_group() as tasks:
+        for member in _living_members(fleet):
+            tasks.start_soon(ask, member)
     return [found[name] for name in sorted(found)]
 
 
-def _behind_loopback(fleet: FleetOwnership) -> Iterator[Finding]:
+def _check_loopback(fleet: FleetOwnership) -> Iterator[Finding]:
     mine = next((each.forward for each in fleet.members() if each.name == fleet.me), "")
-    elsewhere = ", ".join(f"{each.name} at {each.forward}" for each in _living(fleet) if not is_local(each.forward))
+    elsewhere = ", ".join(
+        f"{each.name} at {each.forward}" for each in _living_members(fleet) if not is_local(each.forward)
+    )
     if mine and is_local(mine) and elsewhere:
         message = f"others are to reach this member at {mine}, which leads to their own machine; there is {elsewhere}"
         advice = "set listen in [fleet] to an address that they reach, or reached_at, and restart this member"
         yield Finding("fleet.listen", Severity.WARN, message, advice)
 
 
-def _gone(fleet: FleetOwnership, now: float) -> Iterator[Finding]:
+def _check_gone_members(fleet: FleetOwnership, now: float) -> Iterator[Finding]:
     for each in fleet.members():
         if each.standing is MemberStatus.GONE and each.silent_s > GONE_S:
             since = bounds.date(now - each.silent_s)
@@ -107,7 +110,7 @@ def _gone(fleet: FleetOwnership, now: float) -> Iterator[Finding]:
             yield Finding(f"member {each.name}", Severity.OK, f"gone since {since:%Y-%m-%d %H:%M} UTC", advice)
 
 
-def _upgrade(fleet: FleetOwnership) -> Iterator[Finding]:
+def _check_upgrade(fleet: FleetOwnership) -> Iterator[Finding]:
     schema = fleet.membership.schema
     if schema.is_settled:
         return
@@ -120,7 +123,7 @@ def _upgrade(fleet: FleetOwnership) -> Iterator[Finding]:
     yield Finding("upgrade", Severity.WARN, message, advice)
 
 
-def _feed(fleet: FleetOwnership) -> Finding:
+def _check_feed(fleet: FleetOwnership) -> Finding:
     about, behind = "changes of the fleet", fleet.feed.revisions_behind()
     if fleet.feed.receives_changes():
         return Finding(about, Severity.OK, "this member hears of them")
@@ -132,20 +135,20 @@ def _feed(fleet: FleetOwnership) -> Finding:
     )
 
 
-def _clock(fleet: FleetOwnership) -> Finding:
+def _check_clock(fleet: FleetOwnership) -> Finding:
     about, off_s = "clock of the fleet", fleet.time.ahead_s
-    if abs(off_s) <= CLOCKS_S:
+    if abs(off_s) <= CLOCK_TOLERANCE_S:
         return Finding(about, Severity.OK, f"differs from the database's by {abs(off_s):.2f} s")
-    return _off(about, "this member's clock", off_s)
+    return _clock_finding(about, "this member's clock", off_s)
 
 
-def _off(about: str, whose: str, off_s: float) -> Finding:
+def _clock_finding(about: str, whose: str, off_s: float) -> Finding:
     how = "behind" if off_s > 0 else "ahead of"
     message = f"{whose} is {abs(off_s):.1f} s {how} the database's"
     return Finding(about, Severity.WARN, message, "let NTP set the clocks of all members and of the database")
 
 
-async def _standby(fleet: FleetOwnership) -> Finding:
+async def _check_standby(fleet: FleetOwnership) -> Finding:
     about, advice = (
         "standby of the database",
         "have a synchronous standby, so that a failover loses nothing (docs/store.md)",
@@ -162,14 +165,14 @@ async def _standby(fleet: FleetOwnership) -> Finding:
     return Finding(about, Severity.OK, f"{standbys} synchronous")
 
 
-def _unowned(fleet: FleetOwnership) -> Iterator[Finding]:
+def _check_unowned_servers(fleet: FleetOwnership) -> Iterator[Finding]:
     for each in FleetOperations(fleet).unowned():
         if each.since_s > UNOWNED_S:
             message = f"no member has had it for {each.since_s:.0f} s"
             yield Finding(f"server {each.server}", Severity.WARN, message, each.why)
 
 
-def _files(differing: list[str]) -> Iterator[Finding]:
+def _check_files(differing: list[str]) -> Iterator[Finding]:
     if differing:
         names = ", ".join(sorted(differing))
         yield Finding(

@@ -79,10 +79,10 @@ class Configuration:
         self._audit = audit
         self._events = events
         self._background = background
-        self._turn = anyio.Lock()
+        self._lock = anyio.Lock()
         # Empty, so that the first poll reloads: the files may have changed during the start.
-        self._seen: FileStamps = {}
-        self._at_start = _stamps_of(settings.files)
+        self._applied_stamps: FileStamps = {}
+        self._stamps_at_start = _stamps_of(settings.files)
 
     @property
     def watching(self) -> bool:
@@ -103,17 +103,17 @@ class Configuration:
 
     async def reload_by(self, principal: str, target: str) -> Reloaded:
         """Do `reload` for a trigger other than the API, with an entry in the audit log. Raises as `reload`."""
-        with self._noted(principal, target):
+        with self._audited(principal, target):
             return await self.reload()
 
     async def _reload(self) -> Reloaded:
-        async with self._turn:
-            self._seen = await to_thread.run_sync(_stamps_of, self.state.files)
+        async with self._lock:
+            self._applied_stamps = await to_thread.run_sync(_stamps_of, self.state.files)
             try:
                 settings = await to_thread.run_sync(self._load)
             except ConfigError as exc:
                 raise self._reject(exc) from None
-            return await self._take_over(settings)
+            return await self._apply(settings)
 
     async def check(self) -> ConfigState:
         """Return the state, with what is wrong with the files now; applies nothing."""
@@ -129,41 +129,40 @@ class Configuration:
         Debounced: a file is read once it was unchanged for POLL_S, and not while it is empty or gone, as its writer may
         be in the middle of it. Otherwise an editor that first empties a file would remove all servers.
         """
-        unsettled = self._seen
+        last_found = self._applied_stamps
         while True:
             await anyio.sleep(POLL_S)
             if not self.settings.watch_config:
                 continue
             found = await to_thread.run_sync(_stamps_of, self.state.files)
-            settled, unsettled = found == unsettled, found
-            if found == self._seen or not settled:
-                continue
-            await self._take_notice(found)
+            is_unchanged, last_found = found == last_found, found
+            if is_unchanged and found != self._applied_stamps:
+                await self._reload_changed_files(found)
 
-    async def _take_notice(self, found: FileStamps) -> None:
+    async def _reload_changed_files(self, found: FileStamps) -> None:
         """Reload because the files have changed."""
-        before = self._seen or self._at_start
-        changed = ", ".join(str(path) for path, about in found.items() if about != before.get(path))
-        empty = {path: "is empty" for path, about in found.items() if about is not None and not about[-1]}
+        before = self._applied_stamps or self._stamps_at_start
+        changed = ", ".join(str(path) for path, stamp in found.items() if stamp != before.get(path))
+        empty = {path: "is empty" for path, stamp in found.items() if stamp is not None and not stamp[-1]}
         gone = {
             path: "is gone and cannot be read"
-            for path, about in found.items()
-            if about is None and before.get(path) is not None
+            for path, stamp in found.items()
+            if stamp is None and before.get(path) is not None
         }
         try:
-            with self._noted(BY_FILE, changed) if changed else nullcontext():
+            with self._audited(BY_FILE, changed) if changed else nullcontext():
                 if empty or gone:
-                    self._seen = found
+                    self._applied_stamps = found
                     path, problem = next(iter((empty | gone).items()))
                     raise self._reject(ConfigError(str(path), f"{problem}; `hubbub reload` if that is meant"))
                 await self.reload()
         except FailedPrecondition:
             pass  # `_reject` has reported it
         except HubError as exc:
-            self._seen = {}
+            self._applied_stamps = {}
             log.warning("configuration not applied; retried", error=exc.message)
 
-    async def _take_over(self, settings: LoadedSettings) -> Reloaded:
+    async def _apply(self, settings: LoadedSettings) -> Reloaded:
         before, after = self.settings, settings.hub
         differ = {name for name in HubSettings.model_fields if getattr(before, name) != getattr(after, name)}
         live, needs_restart = sorted(differ & LIVE), tuple(sorted(differ - LIVE))
@@ -176,18 +175,20 @@ class Configuration:
         except HubError as exc:
             self._note_problem(f"not all of it could be done: {exc.message}")
             raise
-        state, done = self.state, Reloaded(servers=servers, settings=tuple(live), needs_restart=needs_restart)
+        state = self.state
         self.state = ConfigState(files=settings.files, loaded_at=self._clock.now(), needs_restart=needs_restart)
         if state.problem or state.needs_restart != needs_restart or live or servers != ServerDiff():
             about = {**asdict(servers), "settings": live, "needs_restart": needs_restart}
             log.info("configuration reloaded", **about)
             self._events.reloaded(about)
-        return done
+        return Reloaded(servers=servers, settings=tuple(live), needs_restart=needs_restart)
 
-    def _noted(self, principal: str, target: str) -> AbstractContextManager[None]:
+    def _audited(self, principal: str, target: str) -> AbstractContextManager[None]:
+        """Return a block that is in the audit log as a reload."""
         return self._audit.change(Attempt(principal=principal, action=RELOAD, target=target))
 
     def _reject(self, exc: ConfigError) -> FailedPrecondition:
+        """Report that the files are wrong, and return the error for who has requested the reload."""
         problem = REDACTION.text(str(exc))
         self._note_problem(problem)
         log.error("configuration rejected; the previous one stays in force", problem=problem)
@@ -204,11 +205,12 @@ class Configuration:
 
 
 def _stamps_of(files: tuple[Path, ...]) -> FileStamps:
-    def about(path: Path) -> tuple[int, ...] | None:
+    stamps: dict[Path, tuple[int, ...] | None] = {}
+    for path in files:
         try:
             found = path.expanduser().stat()
         except OSError:
-            return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
-
-    return {path: about(path) for path in files}
+            stamps[path] = None
+        else:
+            stamps[path] = found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+    return stamps

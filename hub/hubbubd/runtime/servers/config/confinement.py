@@ -21,7 +21,7 @@ class ConfinementCheck:
         """`me` is this member's name; empty without a fleet."""
         self.settings = settings
         self._me = me
-        self._now = Confinement.of(settings, os.environ)
+        self._confinement = Confinement.of(settings, os.environ)
 
     def of(self, record: ServerRecord) -> Confinement | None:
         """Return what a server may do; None is everything, as for those of files."""
@@ -37,7 +37,7 @@ class ConfinementCheck:
 
     def trusting(self, trusted: bool) -> Confinement:
         """Return what a server of the API may do."""
-        return self._now.trusting(trusted)
+        return self._confinement.trusting(trusted)
 
     def admits(self, record: ServerRecord) -> bool:
         """Return whether a server of the API may be connected here; its record need not have its secrets."""
@@ -51,21 +51,24 @@ class ConfinementCheck:
         before, self.settings = self.settings, settings
         changed = frozenset(name for name in CONFINING if getattr(before, name) != getattr(settings, name))
         if changed and changed <= {PROFILES}:  # only names: what was found of commands stays
-            self._now = replace(self._now, hub=settings)
+            self._confinement = replace(self._confinement, hub=settings)
         elif changed:
-            self._now = Confinement.of(settings, os.environ)
+            self._confinement = Confinement.of(settings, os.environ)
         if changed:
             self.warn()
         return changed
 
     def concerns(self, record: ServerRecord, before: Confinement | None, changed: Collection[str]) -> bool:
         """Return whether a server that was confined like `before` may reach or run something else now."""
-        config, now = record.config, self.trusting(trusted := self.trusts(record))
-        rules = {"allow_hosts", "deny_hosts", *(("trust_local",) if trusted else ())}
-        moved = config.url is not None and bool(rules & {*changed})
-        return before is None or moved or before.refusal(config, os.environ) != now.refusal(config, os.environ)
+        config, is_trusted = record.config, self.trusts(record)
+        host_rules = {"allow_hosts", "deny_hosts"}
+        if is_trusted:
+            host_rules.add("trust_local")
+        if before is None or (config.url is not None and not host_rules.isdisjoint(changed)):
+            return True
+        return before.refusal(config, os.environ) != self.trusting(is_trusted).refusal(config, os.environ)
 
     def warn(self) -> None:
         """Warn of allowed commands that cannot be run."""
-        for command in self._now.commands.missing_commands:
+        for command in self._confinement.commands.missing_commands:
             log.warning("allowed command not found or not executable", command=command)
