@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
-SHORTEST: Final = 8
+MIN_CHARS: Final = 8
 """Shorter secrets are not redacted: they would match in ordinary words."""
 
-PIECES: Final = 256
+MAX_WORDS: Final = 256
 """How many words of one value are redacted by themselves, as the pattern must stay small."""
 
 LONG: Final = 4096
@@ -27,21 +27,21 @@ class Redaction:
     def learn(self, owner: str, values: Iterable[str], *, whole: bool = False) -> None:
         """Replace the secrets of an owner. Each word of a value is one too, unless they are `whole`.
 
-        Values that a stranger chose must be `whole`: otherwise strangers could have common words redacted.
+        Values that an unauthenticated caller chose must be `whole`, else it could have common words redacted.
         """
-        found = frozenset(
-            part
-            for value in values
-            for part in (value, *(() if whole else value.split(maxsplit=PIECES)[:PIECES]))
-            if len(part) >= SHORTEST
-        )
-        if found == self._known.get(owner, frozenset()):
+        secrets: set[str] = set()
+        for value in values:
+            secrets.add(value)
+            if not whole:
+                secrets.update(value.split(maxsplit=MAX_WORDS)[:MAX_WORDS])
+        learnt = frozenset(secret for secret in secrets if len(secret) >= MIN_CHARS)
+        if learnt == self._known.get(owner, frozenset()):
             return
-        self._known[owner] = found
-        if not found:
+        self._known[owner] = learnt
+        if not learnt:
             del self._known[owner]
         # Longest first, so that a shorter secret within a longer one does not leave its rest.
-        known = sorted({secret for secrets in self._known.values() for secret in secrets}, key=len, reverse=True)
+        known = sorted(frozenset[str]().union(*self._known.values()), key=len, reverse=True)
         self._long = [secret for secret in known if len(secret) > LONG]
         short = known[len(self._long) :]
         self._pattern = re.compile("|".join(map(re.escape, short))) if short else None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hubbubd.config import ServerConfig
 from hubbubd.config.servers import secrecy
 from hubbubd.errors import Category, Fault, PermissionDenied
-from hubbubd.redaction import MARK, PIECES, REDACTION, Redaction
+from hubbubd.redaction import MARK, MAX_WORDS, REDACTION, Redaction
 
 SECRET = {"name": "x", "url": "https://x.example/mcp?key=canary-q&v=2", "headers": {"A": "Bearer canary-h"}}
 
@@ -84,8 +84,8 @@ def test_a_secret_of_any_length_is_taken_out_whole_and_of_its_words_a_bounded_nu
     long, redaction = " ".join(words), Redaction()
     redaction.learn("a", [long])
     assert redaction.text(f"x {long} y") == f"x {MARK} y"
-    assert redaction.text(f"{words[0]} {words[PIECES - 1]}") == f"{MARK} {MARK}"
-    assert redaction.text(words[PIECES]) == words[PIECES]  # with all of them a pattern takes seconds to make
+    assert redaction.text(f"{words[0]} {words[MAX_WORDS - 1]}") == f"{MARK} {MARK}"
+    assert redaction.text(words[MAX_WORDS]) == words[MAX_WORDS]  # with all of them a pattern takes seconds to make
     assert redaction.value({"a": [long]}) == {"a": [MARK]}
     redaction.learn("a", [])
     assert redaction.text(long) == long

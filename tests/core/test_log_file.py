@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd.process.log_file import KEPT, RotatedLog
+from hubbubd.process.log_file import MAX_FILES, RotatedLog
 
 STDERR_GOES_THERE = """
 import os, sys
@@ -27,7 +27,7 @@ def test_it_never_takes_more_than_its_share_and_keeps_the_newest(tmp_path: Path)
     for number in range(500):
         log.write(f"line {number:06}\n")
     kept = sorted((tmp_path / "made").iterdir())
-    assert len(kept) == 1 + KEPT
+    assert len(kept) == 1 + MAX_FILES
     assert all(each.stat().st_size <= 1000 for each in kept)
     assert (tmp_path / "made/hub.log").read_text().endswith("line 000499\n")
     log.close()

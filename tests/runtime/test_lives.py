@@ -7,7 +7,7 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from hubbubd.program.app import lives
+from hubbubd.program.app import run_terms
 from hubbubd.store import StoreUnavailable
 
 Outcome = bool | Exception
@@ -49,7 +49,7 @@ BUSY = OSError("cannot listen on 127.0.0.1:1: Address already in use")
 async def test_a_member_that_was_given_up_waits_for_its_database_and_starts_anew() -> None:
     live, told = script(True, ExceptionGroup("tasks", [AWAY]), AWAY, True, False)
     with capture_logs() as logs:
-        await lives(live, Signals(come=False))
+        await run_terms(live, Signals(come=False))
     assert told == [True, False, False, False, False]
     again, anew = "this member cannot start anew yet; it tries again", "this member of the fleet starts anew"
     assert [each["event"] for each in logs] == [anew, again, again, anew]  # why, the life itself has said
@@ -57,13 +57,13 @@ async def test_a_member_that_was_given_up_waits_for_its_database_and_starts_anew
 
 async def test_so_it_does_for_a_port_that_somebody_has_taken_in_between() -> None:
     live, told = script(True, BUSY, ExceptionGroup("tasks", [BUSY]), False)
-    await lives(live, Signals(come=False))
+    await run_terms(live, Signals(come=False))
     assert told == [True, False, False, False]
 
 
 async def test_it_ends_by_a_signal_while_it_waits() -> None:
     live, told = script(True, AWAY)
-    await lives(live, Signals(come=True))
+    await run_terms(live, Signals(come=True))
     assert told == [True, False]
 
 
@@ -71,10 +71,10 @@ async def test_it_ends_by_a_signal_while_it_waits() -> None:
 async def test_the_first_life_does_not_wait(wrong: Exception) -> None:
     live, _ = script(wrong)
     with pytest.raises(type(wrong)):
-        await lives(live, Signals(come=False))
+        await run_terms(live, Signals(come=False))
 
 
 async def test_a_bug_is_raised() -> None:
     live, _ = script(True, ValueError("a bug"))
     with pytest.raises(ValueError, match="a bug"):
-        await lives(live, Signals(come=False))
+        await run_terms(live, Signals(come=False))

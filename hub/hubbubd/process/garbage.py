@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-REST: Final = 5000
+REST_FACTOR: Final = 5000
 """After everything was looked at, or counted, only what is new is, for so many times as much processor time."""
 
 GROWTH: Final = 1.25
 """Cycles among the permanent objects are looked for once there are so many times as many as after the last time."""
 
-MOST: Final = 1_000_000
+MAX_PERMANENT: Final = 1_000_000
 """Cycles among more permanent objects are left alone: to look for them would stop the hub for longer than a second.
 
 They take memory until the hub ends. A hub with so many objects has some 300,000 records, or 2,000 servers. Records have
@@ -36,7 +36,7 @@ Calls under way have some thousand objects that end with them. By CPython's own 
 as often, and what stays of a call some 25 times before it is permanent: a fifth of the hub's processor time.
 """
 
-OLDEST: Final = 2
+FULL_COLLECTION: Final = 2
 """The generation of a full collection."""
 
 
@@ -63,44 +63,45 @@ class Garbage:
     def __init__(self, collector: Collector = gc, now: Callable[[], float] = time.process_time) -> None:
         self._collector = collector
         self._now = now
-        self._began = 0.0
-        self._whole = False
-        self._rests_until = -math.inf
-        self._permanent = self._kept = collector.get_freeze_count()
+        self._started_at = 0.0
+        self._looks_at_all = False
+        """Whether the collection under way looks at the permanent objects, too."""
+        self._next_look_at = -math.inf
+        self._permanent = self._permanent_after_look = collector.get_freeze_count()
 
-    def follow(self, phase: str, info: dict[str, int]) -> None:
+    def on_collection(self, phase: str, info: dict[str, int]) -> None:
         """Act at the start and the stop of a collection, as one of `gc.callbacks`."""
-        if info["generation"] != OLDEST:
+        if info["generation"] != FULL_COLLECTION:
             return
         if phase == "start":
-            self._began = self._now()
-            self._whole = self._began >= self._rests_until and self._is_worthwhile()
-            if self._whole:
+            self._started_at = self._now()
+            self._looks_at_all = self._started_at >= self._next_look_at and self._is_worthwhile()
+            if self._looks_at_all:
                 self._collector.unfreeze()
             return
-        thawed = self._whole and self._permanent > 0
-        if self._now() - self._began < SHORT_S and not thawed:
+        thawed = self._looks_at_all and self._permanent > 0
+        if self._now() - self._started_at < SHORT_S and not thawed:
             return  # so it is in a small hub, which need not keep what may become garbage
         self._collector.freeze()
-        if self._whole:
-            self._kept = self._collector.get_freeze_count()
-            self._rest()
+        if self._looks_at_all:
+            self._permanent_after_look = self._collector.get_freeze_count()
+            self._postpone_next_look()
 
     def _is_worthwhile(self) -> bool:
         self._permanent = self._collector.get_freeze_count()
-        worthwhile = self._kept * GROWTH <= self._permanent <= MOST
+        worthwhile = self._permanent_after_look * GROWTH <= self._permanent <= MAX_PERMANENT
         if not worthwhile:
-            self._rest()  # counting goes through all of them as well
+            self._postpone_next_look()  # counting goes through all of them as well
         return worthwhile
 
-    def _rest(self) -> None:
-        ended = self._now()
-        self._rests_until = ended + (ended - self._began) * REST
+    def _postpone_next_look(self) -> None:
+        now = self._now()
+        self._next_look_at = now + (now - self._started_at) * REST_FACTOR
 
 
-def settle() -> None:
+def configure_collection() -> None:
     """Collect what imports have left, take the rest for permanent, and follow the collections from now on."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
-    gc.callbacks.append(Garbage().follow)
+    gc.callbacks.append(Garbage().on_collection)

@@ -25,15 +25,20 @@ def command_to_add(packages: Sequence[str], environment: Path) -> str:
     """Return the command that adds packages to an environment, by what has made it: pipx, uv, or venv."""
     python = str(environment / "bin" / "python")
     if (environment / "pipx_metadata.json").exists():
-        words = ["pipx", "inject", environment.name]
+        command = ["pipx", "inject", environment.name]
     elif (environment / "uv-receipt.toml").exists() or find_spec("pip") is None:
-        words = ["uv", "pip", "install", "--python", python]
+        command = ["uv", "pip", "install", "--python", python]
     else:
-        words = [python, "-m", "pip", "install"]
-    return shlex.join([*words, *packages])
+        command = [python, "-m", "pip", "install"]
+    return shlex.join([*command, *packages])
 
 
 def _packages(listed: Sequence[str], extra: str) -> list[str]:
     """Return the requirements of an extra, without their markers (core metadata, Requires-Dist)."""
-    split = ((name.strip(), marker) for name, _, marker in (each.partition(";") for each in listed))
-    return [name for name, marker in split if re.search(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]", marker)]
+    of_extra = re.compile(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]")
+    found: list[str] = []
+    for requirement in listed:
+        package, _, marker = requirement.partition(";")
+        if of_extra.search(marker):
+            found.append(package.strip())
+    return found

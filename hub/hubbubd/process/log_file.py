@@ -7,11 +7,11 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-MOST_BYTES: Final = 5 * 1024 * 1024
+MAX_BYTES: Final = 5 * 1024 * 1024
 """Bytes of the file before it is renamed to FILE.1."""
 
-KEPT: Final = 3
-"""How many renamed files are kept."""
+MAX_FILES: Final = 3
+"""How many renamed files stay."""
 
 STDERR: Final = 2
 """The descriptor of standard error."""
@@ -25,10 +25,10 @@ class RotatedLog(RotatingFileHandler):
 
     terminator = ""
 
-    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._has_stderr = False
-        super().__init__(path, maxBytes=most_bytes, backupCount=KEPT, encoding="utf-8", errors="replace")
+        super().__init__(path, maxBytes=max_bytes, backupCount=MAX_FILES, encoding="utf-8", errors="replace")
 
     def write(self, text: str, /) -> None:
         """Write a line with its end."""

@@ -49,7 +49,8 @@ log = structlog.get_logger(__name__)
 
 LOCAL_SOCKET = "hub.sock"
 
-ANEW_S = 1.0  # seconds until a member that cannot start anew tries it again
+RESTART_PAUSE_S = 1.0
+"""Seconds until a member of a fleet that could not start again tries it once more."""
 
 DONE, FAILED, USAGE = 0, 1, 2
 """Exit statuses; 2 for wrong usage and configuration, as shells and argparse have it."""
@@ -69,8 +70,8 @@ def run(argv: Sequence[str]) -> int:
         if os.environ.get(DEBUG):
             raise
         first = first_cause(exc)
-        words = f"{type(first).__name__}: {first}".rstrip(": ")
-        return _complain(f"the hub has ended by a fault of its own: {words}; {DEBUG}=1 shows where", FAILED)
+        problem = f"{type(first).__name__}: {first}".rstrip(": ")
+        return _complain(f"the hub has ended by a fault of its own: {problem}; {DEBUG}=1 shows where", FAILED)
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -83,26 +84,26 @@ def _run(argv: Sequence[str]) -> int:
     if settings.check_config == "settings":
         return DONE
     if settings.check_config:
-        return anyio.run(_check, settings)
+        return anyio.run(_print_checks, settings)
     if settings.copy_store:
-        return _copy(settings.copy_store, settings.hub)
+        return _copy_store(settings.copy_store, settings.hub)
     if settings.release:
-        return _release(settings.hub)
+        return _release_member(settings.hub)
     sink = setup.log_sink(os.environ)
     console.log_to(settings.hub.log_file, sink)
-    _adopt(settings.hub)
+    _apply_process_settings(settings.hub)
     listeners.import_all(settings.hub)
-    garbage.settle()
+    garbage.configure_collection()
     try:
         anyio.run(_serve, settings, load, backend="asyncio", backend_options={"use_uvloop": True})
     except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
-        return _explain(exc)
+        return _complain_if_expected(exc)
     finally:
         sink.close()
     return DONE
 
 
-def _explain(exc: Exception) -> int:
+def _complain_if_expected(exc: Exception) -> int:
     """Say in one line why this has failed and return the exit status. Raises what was not expected."""
     first = first_cause(exc)
     if isinstance(first, ConfigError):
@@ -112,30 +113,30 @@ def _explain(exc: Exception) -> int:
     raise exc
 
 
-def _copy(order: StoreCopy, settings: HubSettings) -> int:
+def _copy_store(order: StoreCopy, settings: HubSettings) -> int:
     """Make the copy of `--copy-store` and print a line of JSON; return FAILED also if the stores differ."""
     from hubbubd.program import store_copy  # lazy: hubs do without
 
     try:
         done = store_copy.make(order, settings)
     except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
-        return _explain(exc)
+        return _complain_if_expected(exc)
     if done is None:
         return _complain("the copy was given up; its target has all of it, or is as it was", FAILED)
     console.ready(done.to_json())
     return FAILED if done.compared and done.compared.differing else DONE
 
 
-def _release(settings: HubSettings) -> int:
+def _release_member(settings: HubSettings) -> int:
     """Say to the fleet that this member has ended, and how that went."""
     try:
         console.say(anyio.run(engines.released, settings.store, settings.data_dir, settings.fleet))
     except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
-        return _explain(exc)
+        return _complain_if_expected(exc)
     return DONE
 
 
-async def _check(settings: LoadedSettings) -> int:
+async def _print_checks(settings: LoadedSettings) -> int:
     """Print the preflight diagnostics of `--check-config`; return FAILED if a hub would not start."""
     found = await checks.before_start(settings, os.environ)
     for each in found:
@@ -155,22 +156,25 @@ async def _serve(settings: LoadedSettings, load: Callable[[], LoadedSettings]) -
         meter = setup.meter(os.environ, scraped=hub_settings.metrics_listen is not None)
         try:
             async with listeners.metrics(hub_settings, meter) as metrics:
-                surroundings = ProcessState(
+                process = ProcessState(
                     local=local, clock=clock, tracer=tracer, meter=meter, metrics=metrics, signals=signals
                 )
-                await lives(lambda first: _live(settings if first else load(), load, surroundings), signals)
+                await run_terms(lambda first: _run_term(settings if first else load(), load, process), signals)
         finally:
             async with anyio.create_task_group() as closing:
                 for close in (tracer.close, meter.close):
                     closing.start_soon(to_thread.run_sync, close)
 
 
-async def lives(live: Callable[[bool], Awaitable[bool]], signals: AsyncIterator[signal.Signals]) -> None:
-    """Live until `live`, told if it is the first life, says it is over; a later one waits for database and ports."""
+async def run_terms(run_term: Callable[[bool], Awaitable[bool]], signals: AsyncIterator[signal.Signals]) -> None:
+    """Run terms one after another until `run_term` returns that it was the last; it gets whether it is the first.
+
+    A later term waits for the database and ports.
+    """
     first = True
     while True:
         try:
-            if not await live(first):
+            if not await run_term(first):
                 return
             log.warning("this member of the fleet starts anew")
         except Exception as exc:
@@ -178,7 +182,7 @@ async def lives(live: Callable[[bool], Awaitable[bool]], signals: AsyncIterator[
             if first or not isinstance(cause, StoreUnavailable | OSError):
                 raise
             log.warning("this member cannot start anew yet; it tries again", error=str(cause))
-            with anyio.move_on_after(ANEW_S):
+            with anyio.move_on_after(RESTART_PAUSE_S):
                 await anext(signals)
                 return
         first = False
@@ -186,7 +190,7 @@ async def lives(live: Callable[[bool], Awaitable[bool]], signals: AsyncIterator[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """What outlives a life of a member of a fleet; a hub without one has a single life."""
+    """What outlives a term of a member of a fleet; a hub without one has a single term."""
 
     local: Path | None
     clock: Clock
@@ -197,42 +201,42 @@ class ProcessState:
     losses: list[HistoryLost] = field(default_factory=list[HistoryLost])
 
 
-async def _live(settings: LoadedSettings, load: Callable[[], LoadedSettings], around: ProcessState) -> bool:
-    """Be a hub until a signal; return True if it is to start anew, as its fleet has declared it gone."""
+async def _run_term(settings: LoadedSettings, load: Callable[[], LoadedSettings], process: ProcessState) -> bool:
+    """Be a hub until a signal; return True if it is to start again, as its fleet has declared it gone."""
     hub_settings = settings.hub
     async with engines.opened(hub_settings.store, hub_settings.data_dir, hub_settings.fleet) as (store, membership):
-        joining = _joining(hub_settings, membership, around.losses)
+        joining = _joining(hub_settings, membership, process.losses)
         permit = joining.fleet.wait_until_may_act if joining is not None else None
         async with (
             joining.living() if joining is not None else nullcontext(),
             _vault(hub_settings, joining) as vault,
             Hub.open(
                 store,
-                connector := _connector(settings, vault, around, permit),
+                connector := _new_connector(settings, vault, process, permit),
                 {server.name: server for server in settings.servers},
                 hub_settings,
-                clock=joining.clock() if joining is not None else around.clock,
-                tracer=around.tracer,
-                meter=around.meter,
+                clock=joining.clock() if joining is not None else process.clock,
+                tracer=process.tracer,
+                meter=process.meter,
                 files=settings.files,
-                load=_noting_origins(connector, load),
+                load=_with_origins(connector, load),
                 telemetry_endpoint=setup.destination(os.environ),
                 fleet=joining.fleet if joining is not None else None,
             ) as hub,
             anyio.create_task_group() as listening,
         ):
-            hub.configuration.on_adopted(_adopt)
+            hub.configuration.on_adopted(_apply_process_settings)
             listening.start_soon(_reload_on_hangup, hub.configuration)
-            await _serve_api(hub, hub_settings, around, joining, vault)
+            await _serve_api(hub, hub_settings, process, joining, vault)
             listening.cancel_scope.cancel()
             return joining is not None and joining.fleet.lost.is_set()
     raise AssertionError
 
 
-def _connector(
-    settings: LoadedSettings, vault: SecretsVault, around: ProcessState, permit: Permit | None
+def _new_connector(
+    settings: LoadedSettings, vault: SecretsVault, process: ProcessState, permit: Permit | None
 ) -> McpConnector:
-    connector = McpConnector(vault, around.tracer, around.meter, permit=permit)
+    connector = McpConnector(vault, process.tracer, process.meter, permit=permit)
     connector.origins |= settings.origins
     connector.variables = settings.hub.server_variables
     return connector
@@ -256,7 +260,7 @@ def _joining(settings: HubSettings, membership: Membership | None, losses: list[
     return Joining.of(settings.fleet, membership, settings.max_message_bytes, losses)
 
 
-def _noting_origins(connector: McpConnector, load: Callable[[], LoadedSettings]) -> Callable[[], LoadedSettings]:
+def _with_origins(connector: McpConnector, load: Callable[[], LoadedSettings]) -> Callable[[], LoadedSettings]:
     """Return `load` that also tells the connector in which file each server is."""
 
     def load_again() -> LoadedSettings:
@@ -268,16 +272,16 @@ def _noting_origins(connector: McpConnector, load: Callable[[], LoadedSettings])
 
 
 async def _serve_api(
-    hub: Hub, settings: HubSettings, around: ProcessState, joining: "Joining | None", vault: SecretsVault
+    hub: Hub, settings: HubSettings, process: ProcessState, joining: "Joining | None", vault: SecretsVault
 ) -> None:
     """Serve the API until a signal, then drain the hub; a second signal cuts the grace period short.
 
     A member of a fleet that was declared gone is not drained: its servers are with others.
     """
-    local = around.local
+    local = process.local
     token = client_file.token(settings.data_dir)
     REDACTION.learn("the local token", [token])
-    gate = _gate(hub, settings, token)
+    gate = _new_gate(hub, settings, token)
     if joining is None:
         keys = await to_thread.run_sync(StateKeyRing.open, settings.data_dir, hub.clock)
     else:
@@ -309,15 +313,15 @@ async def _serve_api(
             )
             if joining is not None:
                 await joining.publish(address)
-            _say_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": around.metrics}, hub, path)
-            if await _over(around.signals, hub):
-                ending.start_soon(_hear, around.signals, hub.hurry)
+            _print_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": process.metrics}, hub, path)
+            if await _wait_for_signal(process.signals, hub):
+                ending.start_soon(_hurry_on_second_signal, process.signals, hub.hurry)
             else:
                 hub.hurry.set()
         ending.cancel_scope.cancel()
 
 
-async def _over(signals: AsyncIterator[signal.Signals], hub: Hub) -> bool:
+async def _wait_for_signal(signals: AsyncIterator[signal.Signals], hub: Hub) -> bool:
     """Wait for a signal; return False if this member of a fleet was declared gone before one came."""
     if hub.fleet is None:
         await anext(signals)
@@ -355,7 +359,7 @@ def _make_private(data_dir: Path) -> None:
         log.warning("data directory restricted to its owner", data_dir=str(data_dir))
 
 
-def _gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
+def _new_gate(hub: Hub, settings: HubSettings, token: str) -> Gate:
     grants = Grants(settings.grants)
     gate = Gate(
         token,
@@ -393,7 +397,7 @@ def _local_socket(settings: HubSettings) -> Path | None:
     return path
 
 
-def _adopt(settings: HubSettings) -> None:
+def _apply_process_settings(settings: HubSettings) -> None:
     """Apply the settings that are global to the process."""
     console.Level.set(settings.log_level)
     HelpLinks.serve_at(settings.help_base_url)
@@ -411,13 +415,13 @@ async def _reload_on_hangup(configuration: Configuration) -> None:
                 log.warning("reload on SIGHUP failed", error=exc.message)
 
 
-async def _hear(signals: AsyncIterator[signal.Signals], hurry: anyio.Event) -> None:
+async def _hurry_on_second_signal(signals: AsyncIterator[signal.Signals], hurry: anyio.Event) -> None:
     """Skip the grace period on a second SIGTERM or SIGINT."""
     await anext(signals)
     hurry.set()
 
 
-def _say_ready(served: Mapping[str, str | None], hub: Hub, client: Path) -> None:
+def _print_ready(served: Mapping[str, str | None], hub: Hub, client: Path) -> None:
     line = {
         "event": "ready",
         **{name: where for name, where in served.items() if where is not None},
@@ -427,7 +431,7 @@ def _say_ready(served: Mapping[str, str | None], hub: Hub, client: Path) -> None
         "client_file": str(client),
     }
     console.keep_stderr()
-    if console.by_hand():
+    if console.is_at_terminal():
         console.welcome(served, hub.configuration.settings, hub.configuration.state.files, empty=not hub.servers.all())
     else:
         console.ready(line)

@@ -27,14 +27,14 @@ EventDict = structlog.typing.EventDict
 INDENT = "    "
 
 
-LONGEST = 1500
-"""Longest line in characters; the rest is cut off."""
+MAX_LINE_CHARS = 1500
+"""Characters of a line; the rest is cut off."""
 
 _LONG_WORD = re.compile(r"(\S{200})\S{200,}(\S{50})")
 """A very long word, of which the beginning and the end are printed."""
 
 
-NOT_THERE = " (not there yet; read as soon as it is)"
+MISSING_FILE = " (not there yet; read as soon as it is)"
 
 
 def say(line: str) -> None:
@@ -48,7 +48,7 @@ def ready(line: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def by_hand() -> bool:
+def is_at_terminal() -> bool:
     """Return whether a person has started the hub and reads what it prints, and no program does."""
     return sys.stdout.isatty() and sys.stderr.isatty()
 
@@ -61,7 +61,7 @@ def welcome(served: Mapping[str, str | None], settings: HubSettings, files: Sequ
     at = shlex.join(["hubbub", "--data-dir", str(settings.data_dir)])
     places = [
         *((name, where) for name, where in served.items() if where is not None and name != "grpc"),
-        *(("configuration", f"{each}{'' if each.exists() else NOT_THERE}") for each in files),
+        *(("configuration", f"{each}{'' if each.exists() else MISSING_FILE}") for each in files),
         ("data", settings.data_dir),
         *([("log", settings.log_file)] if settings.log_file is not None else []),
     ]
@@ -88,7 +88,7 @@ def complain(problem: str) -> None:
 
 def _readable(line: str) -> str:
     short = _LONG_WORD.sub(r"\1…\2", line)
-    return clean(short if len(short) <= LONGEST else f"{short[:LONGEST]}…")
+    return clean(short if len(short) <= MAX_LINE_CHARS else f"{short[:MAX_LINE_CHARS]}…")
 
 
 LEVELS = {name.lower(): level for name, level in logging.getLevelNamesMapping().items()}
@@ -113,7 +113,7 @@ class Level:
         return event
 
 
-class Told(Protocol):
+class LineWriter(Protocol):
     """Where lines of the log are written."""
 
     def write(self, text: str, /) -> object:
@@ -132,27 +132,27 @@ def log_to(file: Path | None, sink: LogSink) -> None:
     """
     rendered: list[structlog.typing.Processor] = [_legible, structlog.dev.ConsoleRenderer(repr_native_str=True)]
     if file is not None:
-        also = [_Also(rendered)] if sys.stderr.isatty() else []
-        _File.log = RotatedLog(file)
-        _configure(_File.log, [*also, structlog.processors.JSONRenderer()], sink)
+        also = [_WarningPrinter(rendered)] if sys.stderr.isatty() else []
+        _LogFile.log = RotatedLog(file)
+        _configure_logging(_LogFile.log, [*also, structlog.processors.JSONRenderer()], sink)
     elif sys.stderr.isatty():
         # repr() quotes strings, so that a value cannot pass for a key or an event.
-        _configure(sys.stderr, rendered, sink)
+        _configure_logging(sys.stderr, rendered, sink)
     else:
-        _configure(sys.stderr, [structlog.processors.JSONRenderer()], sink)
+        _configure_logging(sys.stderr, [structlog.processors.JSONRenderer()], sink)
 
 
 def keep_stderr() -> None:
     """Once the hub serves, keep in the log file what it writes to a stderr that nobody may read any more."""
-    if _File.log is not None and not sys.stderr.isatty():
-        _File.log.take_over_stderr()
+    if _LogFile.log is not None and not sys.stderr.isatty():
+        _LogFile.log.take_over_stderr()
 
 
-class _File:
+class _LogFile:
     log: RotatedLog | None = None
 
 
-class _Also:
+class _WarningPrinter:
     """Structlog processor: print warnings and errors on stderr, too."""
 
     def __init__(self, rendered: list[structlog.typing.Processor]) -> None:
@@ -167,7 +167,7 @@ class _Also:
         return event
 
 
-def _configure(told: Told, last: list[structlog.typing.Processor], sink: LogSink) -> None:
+def _configure_logging(writer: LineWriter, renderers: list[structlog.typing.Processor], sink: LogSink) -> None:
     steps: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -175,15 +175,15 @@ def _configure(told: Told, last: list[structlog.typing.Processor], sink: LogSink
         placed,
     ]
     structlog.configure(
-        processors=[Level.pass_on, structlog.contextvars.merge_contextvars, *steps, _redact, sink, *last],
+        processors=[Level.pass_on, structlog.contextvars.merge_contextvars, *steps, _redact, sink, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         # WriteLogger writes line and newline in one call: other threads write through the bridge below.
-        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", told)),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", writer)),
         cache_logger_on_first_use=True,
     )
     # Libraries log through the standard library; their warnings get the same destination and form.
-    bridge = logging.StreamHandler(told)
-    one_form = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _redact, sink, *last]
+    bridge = logging.StreamHandler(writer)
+    one_form = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _redact, sink, *renderers]
     bridge.setFormatter(structlog.stdlib.ProcessorFormatter(processors=one_form, foreign_pre_chain=steps))
     logging.basicConfig(level=logging.WARNING, handlers=[bridge], force=True)
     # The MCP SDK logs a traceback, payload included, for each message it cannot parse, as often as a server likes.
@@ -207,14 +207,14 @@ def _legible(_: object, __: str, event: EventDict) -> EventDict:
     return found
 
 
-def _word(key: object) -> str:
+def _clean_key(key: object) -> str:
     return " ".join(clean(str(key)).splitlines())
 
 
 def _clean(value: Any) -> Any:
     match value:
         case Mapping():
-            return {_word(key): _clean(each) for key, each in cast("Mapping[Any, Any]", value).items()}
+            return {_clean_key(key): _clean(each) for key, each in cast("Mapping[Any, Any]", value).items()}
         case list() | tuple() | set() | frozenset():
             return [_clean(each) for each in cast("list[Any]", value)]
         case bool() | int() | float() | None:

@@ -88,7 +88,7 @@ class Clock:
         self._offset = (self._wall() if self._wall else epoch or 0.0) - monotonic()
         self.set_by_s = 0.0
         """Sum of the steps by which the system's clock was set."""
-        self._told_offset, self._told_slept = self._offset, slept()
+        self._seen_offset, self._seen_slept = self._offset, slept()
         self._followers: list[Callable[[float], object]] = []
 
     def now(self) -> float:
@@ -97,7 +97,7 @@ class Clock:
         if self._wall is not None and abs(off := self._wall() - now) >= STEP_S:
             self._offset += off
             now += off
-            with suppress(RuntimeError):  # outside the loop nobody follows
+            with suppress(RuntimeError):  # there are no followers outside of an event loop
                 asyncio.get_running_loop().call_soon(self.look)
         return now
 
@@ -115,11 +115,11 @@ class Clock:
     def look(self) -> None:
         """Detect a jump since the last look and notify the followers."""
         self.now()
-        jumped, slept = self._offset - self._told_offset, self._slept() - self._told_slept
+        jumped, slept = self._offset - self._seen_offset, self._slept() - self._seen_slept
         if not jumped:
             return
-        self._told_offset += jumped
-        self._told_slept += slept
+        self._seen_offset += jumped
+        self._seen_slept += slept
         was_set = jumped - slept if abs(jumped - slept) >= STEP_S else 0.0
         self.set_by_s += was_set
         log.warning("clock jumped", by_s=round(jumped, 3), set_by_s=round(was_set, 3))

@@ -30,7 +30,7 @@ class Deadline:
         """Set the time, in seconds of the event loop's clock; infinite for none. One that has come ends the work."""
         self._at = at
         if self._scope is not None and (self._timer is None or at < self._timer.when()):
-            self._look()
+            self._update_timer()
 
     def end(self) -> None:
         """End the work, also if it has not begun."""
@@ -48,23 +48,24 @@ class Deadline:
         """Do the work and return its result; None if it was ended. What is over already ends at its first wait."""
         try:
             with anyio.CancelScope() as self._scope:
-                self._look()
+                self._update_timer()
                 if self.over:
                     self._scope.cancel()
                 return await work()
             return None
         finally:
             self._scope = None
-            self._unset()
+            self._cancel_timer()
 
-    def _look(self) -> None:
-        self._unset()
+    def _update_timer(self) -> None:
+        """End the work if its time has come, else have the loop call this again when it does."""
+        self._cancel_timer()
         if asyncio.get_running_loop().time() >= self._at:
             self.end()
         elif self._at < math.inf:
-            self._timer = asyncio.get_running_loop().call_at(self._at, self._look)
+            self._timer = asyncio.get_running_loop().call_at(self._at, self._update_timer)
 
-    def _unset(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Slots:
-    """So many slots. A slot is given back after `hold_s` seconds at the latest.
+    """`count` slots, each given back after `hold_s` seconds at the latest.
 
     So those that only wait hold nobody up: what bounds them is `count` in each `hold_s`.
     """
@@ -22,12 +22,12 @@ class Slots:
         if self._free:
             self._free -= 1
         else:
-            turn = loop.create_future()
-            self._waiting.append(turn)
+            slot = loop.create_future()
+            self._waiting.append(slot)
             try:
-                await turn
+                await slot
             except asyncio.CancelledError:
-                if not turn.cancelled():  # it was this one's turn already
+                if not slot.cancelled():  # it has a slot already
                     self._give_back()
                 raise
         taken = True
@@ -44,8 +44,8 @@ class Slots:
 
     def _give_back(self) -> None:
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
                 return
         self._free += 1

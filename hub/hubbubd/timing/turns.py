@@ -41,7 +41,8 @@ class _Turns:
 
     def __init__(self) -> None:
         self._lock = anyio.Lock()
-        self._begun = self._taken_s = self._busy_until = 0.0
+        self._piece_started = self._piece_s = self._busy_until = 0.0
+        """When the last piece began and how long it took, both of the processor's time; and the end of being busy."""
 
     async def wait(self) -> None:
         async with self._lock:
@@ -51,13 +52,13 @@ class _Turns:
             if took_s > IDLE_S:
                 self._busy_until = max(self._busy_until, now + min(BUSY * took_s, BUSY_S))
             if now < self._busy_until:
-                await anyio.sleep(min(max(SHARE * self._taken_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S))
-        self._begun = thread_time()
-        asyncio.get_running_loop().call_soon(self._ended)
+                await anyio.sleep(min(max(SHARE * self._piece_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S))
+        self._piece_started = thread_time()
+        asyncio.get_running_loop().call_soon(self._measure_piece)
 
-    def _ended(self) -> None:
+    def _measure_piece(self) -> None:
         # Other work of this round is measured too, which errs towards longer pauses.
-        self._taken_s = thread_time() - self._begun
+        self._piece_s = thread_time() - self._piece_started
 
 
 FIRST_S: Final = 0.02
@@ -67,17 +68,17 @@ PIECE_S: Final = 0.005
 
 async def in_turns(steps: Generator[object, None, T]) -> T:
     """Do the steps of long work, of which each is short, and return what they return. Few of them are done at once."""
-    most, begun, looked = FIRST_S, thread_time(), perf_counter()
+    limit_s, started, looked_at = FIRST_S, thread_time(), perf_counter()
     while True:
         try:
             next(steps)
         except StopIteration as end:
             return end.value
-        if perf_counter() - looked > PIECE_S:  # which costs less to ask than the processor's time
-            looked = perf_counter()
-            if thread_time() - begun > most:
+        if perf_counter() - looked_at > PIECE_S:  # which costs less to ask than the processor's time
+            looked_at = perf_counter()
+            if thread_time() - started > limit_s:
                 await turn()
-                most, begun, looked = PIECE_S, thread_time(), perf_counter()
+                limit_s, started, looked_at = PIECE_S, thread_time(), perf_counter()
 
 
 def at_once(steps: Generator[object, None, T]) -> T:

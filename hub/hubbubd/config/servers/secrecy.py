@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
-from hubbubd.redaction import PIECES
+from hubbubd.redaction import MAX_WORDS
 
 _SECRET_NAME: Final = re.compile(
     r"auth|bearer|cookie|cred|key|pass|phrase|pin|pwd|salt|secret|session|sign|token"
@@ -49,7 +49,7 @@ def spellings(name: str, value: str) -> set[str]:
     """
     if not is_secret(name, value):
         return set()
-    plain = {value, *(word for word in value.split(maxsplit=PIECES)[:PIECES] if is_secret(name, word))}
+    plain = {value, *(word for word in value.split(maxsplit=MAX_WORDS)[:MAX_WORDS] if is_secret(name, word))}
     plain |= {read(each) for each in plain for read in (unquote, unquote_plus)}
     return (
         plain | {quote(each, safe=safe) for each in plain for safe in ("", "/")} | {quote_plus(each) for each in plain}
