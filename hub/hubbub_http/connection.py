@@ -107,7 +107,7 @@ class HttpConnection(HttpToolsProtocol):
         self._in_head, self._beside_body, self._fields, self._chunks, self._drained = True, 0, 0, 0, 0
         self._own = transport
         self._served: RequestResponseCycle | None = None
-        super().connection_made(cast("asyncio.Transport", Gathered(transport, self._lingers)))
+        super().connection_made(cast("asyncio.Transport", Gathered(transport, self._linger)))
         self.timeout_keep_alive = KEEP_ALIVE_S
         self.flow = _Flow(transport, lambda: len(self._held) > 0)
         secured = transport.get_extra_info("ssl_object")
@@ -118,7 +118,7 @@ class HttpConnection(HttpToolsProtocol):
             await app(extended, receive, partial(_send_unbuffered, send))
 
         self.app = call
-        self._watch()
+        self._start_timeout()
         idle = [each for each in self.strangers if not each.answering]
         if len(self.strangers) > MAX_STRANGERS and idle:
             idle[0].cut()
@@ -150,12 +150,12 @@ class HttpConnection(HttpToolsProtocol):
     @property
     def answering(self) -> bool:
         """Whether a complete request is being answered."""
-        cycle = self._latest
+        cycle = self._last_request
         return cycle is not None and not cycle.more_body and not cycle.response_complete
 
     @property
-    def _latest(self) -> RequestResponseCycle | None:
-        """The request that was read last."""
+    def _last_request(self) -> RequestResponseCycle | None:
+        """The request that was read last; None before the first (uvicorn's type does not say so)."""
         return self.cycle
 
     @property
@@ -168,10 +168,10 @@ class HttpConnection(HttpToolsProtocol):
         timer = self.strangers.pop(self, None)
         if timer is not None:
             timer.cancel()
-            self._go_on()
+            self._parse_soon()
 
     def cut(self) -> None:
-        """Close the connection."""
+        """Close the connection at once: nothing more is read, and it counts among the strangers no longer."""
         self._lingering = True
         self.let_in()
         self.transport.abort()
@@ -181,16 +181,18 @@ class HttpConnection(HttpToolsProtocol):
     def _parse(self) -> None:
         """Parse what is held, as much as one turn of the loop has time for."""
         self._scheduled = False
-        left = TURN_BYTES
-        while self._held and left > 0 and self._may_parse():
-            piece = self._held[: min(left, STRANGER_BYTES if self.stranger else TURN_BYTES)]
+        budget = TURN_BYTES
+        while self._held and budget > 0 and self._may_parse():
+            piece = self._held[: min(budget, STRANGER_BYTES if self.stranger else TURN_BYTES)]
             self._held = self._held[len(piece) :]
-            left -= len(piece)
+            budget -= len(piece)
             self._feed(piece)
         if self._held:
             self.flow.pause_reading()
-            self._go_on()
-        elif not (self.pipeline or ((cycle := self._latest) is not None and len(cycle.body) > HIGH_WATER_LIMIT)):
+            self._parse_soon()
+            return
+        last = self._last_request
+        if not self.pipeline and (last is None or len(last.body) <= HIGH_WATER_LIMIT):
             self.flow.resume_reading()
 
     def _may_parse(self) -> bool:
@@ -199,7 +201,7 @@ class HttpConnection(HttpToolsProtocol):
             self._lingering or self._broken or self.pipeline or (self._chunks >= MAX_STRANGER_CHUNKS and self.stranger)
         )
 
-    def _go_on(self) -> None:
+    def _parse_soon(self) -> None:
         """Parse the rest in the next turn of the loop, if there is one and it may be parsed."""
         if self._held and not self._scheduled and self._may_parse():
             self._scheduled = True
@@ -207,7 +209,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _feed(self, piece: memoryview) -> None:
         try:
-            self._count(len(piece))
+            self._check_size(len(piece))
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
             self._held = memoryview(self._without_upgrade() + bytes(piece[upgrade.args[0] :]) + bytes(self._held))
@@ -217,7 +219,7 @@ class HttpConnection(HttpToolsProtocol):
             cause = error.__context__
             self._refuse(cause if isinstance(cause, RequestRefused) else RequestRefused(400, "this is not HTTP/1.1"))
 
-    def _count(self, size: int) -> None:
+    def _check_size(self, size: int) -> None:
         """Raises RequestRefused. The parser keeps a field until it is whole, and copies it with each piece."""
         self._beside_body += size
         if self._beside_body > MAX_HEAD_BYTES + TURN_BYTES:
@@ -279,13 +281,13 @@ class HttpConnection(HttpToolsProtocol):
         super().on_response_complete()
         if self._held:
             self._unset_keepalive_if_required()
-        self._go_on()
+        self._parse_soon()
 
     # The end
 
     def _refuse(self, refused: RequestRefused) -> None:
         """End the connection, and say why. What is being answered is answered first, without a word about the rest."""
-        self._broken, cycle = True, self._latest
+        self._broken, cycle = True, self._last_request
         if cycle is not None and not (cycle.response_complete or cycle.more_body):
             cycle.keep_alive = False
             return
@@ -303,10 +305,10 @@ class HttpConnection(HttpToolsProtocol):
         )
         self.transport.close()
 
-    def _lingers(self) -> bool:
+    def _linger(self) -> bool:
         """Keep a connection open for what its caller still sends: closed at once, it would be reset, and the response
         lost on its way (RFC 9112, section 9.6)."""
-        unread = self._broken or self._held or ((cycle := self._latest) is not None and cycle.more_body)
+        unread = self._broken or self._held or ((cycle := self._last_request) is not None and cycle.more_body)
         if self._lingering or not unread:
             return False
         self._lingering, self._held = True, memoryview(b"")
@@ -317,13 +319,13 @@ class HttpConnection(HttpToolsProtocol):
         self.loop.call_later(LINGER_S, self._own.close)
         return True
 
-    def _watch(self) -> None:
-        self.strangers[self] = asyncio.get_running_loop().call_later(STRANGER_S, self._late)
+    def _start_timeout(self) -> None:
+        self.strangers[self] = asyncio.get_running_loop().call_later(STRANGER_S, self._on_timeout)
 
-    def _late(self) -> None:
-        rests = self.timeout_keep_alive_task is not None  # answered, and nothing of a next request has come
-        if self.answering or (self.open_to_all and rests):
-            self._watch()
+    def _on_timeout(self) -> None:
+        is_idle = self.timeout_keep_alive_task is not None  # answered, and nothing of a next request has come
+        if self.answering or (self.open_to_all and is_idle):
+            self._start_timeout()
         else:
             self.cut()
 

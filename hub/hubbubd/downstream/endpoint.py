@@ -19,7 +19,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream.calls import call_results, tickets
-from hubbubd.downstream.host_calls import HostCalls, lost
+from hubbubd.downstream.host_calls import HostCalls, refuse_lost
 from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, WITH_TASKS, HostRequest, McpHost
 from hubbubd.downstream.instrumentation import RequestInstrumentation
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications, TellSession
@@ -176,9 +176,9 @@ class McpEndpoint:
                 call_ids = self.call_ids(principal, request.call_key)
                 call = await self._calls.find_earlier(principal, call_ids)
             except HubError as exc:
-                return messages.error(request.id, call_results.of_error(exc))
+                return messages.error(request.id, call_results.refusal_of_error(exc))
         if call is None:
-            return messages.error(request.id, lost())
+            return messages.error(request.id, refuse_lost())
         earlier = call
 
         async def handler(request: HostRequest) -> bytes:
@@ -203,7 +203,7 @@ class McpEndpoint:
             try:
                 handler = handler or self._methods[host.revision].get(request.method)
                 if handler is None:
-                    raise messages.unknown_method(request.method)
+                    raise messages.refuse_method(request.method)
                 result = await self._serve_until_removed(request, handler)
                 outcome.error = TOOL_ERROR if request.method == "tools/call" and b'"isError":true' in result else ""
                 return messages.result(request.id, result)
@@ -212,11 +212,11 @@ class McpEndpoint:
                 return messages.error(request.id, refusal)
             except HubError as exc:
                 outcome.error = exc.reason
-                return messages.error(request.id, call_results.of_error(exc))
+                return messages.error(request.id, call_results.refusal_of_error(exc))
             except Exception as exc:
                 outcome.error = type(exc).__name__
                 log.exception("request of a host failed: internal error", method=request.method[:100])
-                return messages.error(request.id, messages.internal(type(exc).__name__))
+                return messages.error(request.id, messages.refuse_by_fault(type(exc).__name__))
 
     async def _initialize(self, request: HostRequest) -> bytes:
         introduction = self.view.introduction(request.host.principal)

@@ -103,13 +103,13 @@ class HostCalls:
     async def resume(self, request: HostRequest, call: Call) -> bytes:
         """Return what such a call comes to, as its server says it. Raises Refusal (HUB_RESTARTED) and HubError."""
         request.note_call(call.id)
-        if call.detached and self.tasks.known(request.host, call.id) is not None:
+        if call.detached and self.tasks.find_known(request.host, call.id) is not None:
             return self.session_tasks.render_created(request.host, call)
         if not call.state.ended:
             host_call = HostCall(self._questions, self._attendance, request, spec_of(call))
             return await self._serve(host_call, None, may_become_task=False)
         if call.fault is not None and call.fault.code in _RESTARTS:
-            raise lost()
+            raise refuse_lost()
         return result_of(call)
 
     async def _find_own(self, call_id: str, principal: Principal) -> Call:
@@ -120,10 +120,10 @@ class HostCalls:
         try:
             call = await self._hub.find_call(call_id)
         except NotFound:
-            raise tickets.unknown(call_id) from None
+            raise tickets.refuse_unknown(call_id) from None
         own = call.principal == principal.name and call.method == "tools/call"
         if not own or call.server not in self._view.servers(principal):
-            raise tickets.unknown(call_id)
+            raise tickets.refuse_unknown(call_id)
         return call
 
     async def _serve(self, host_call: HostCall, token: StateToken | None, *, may_become_task: bool) -> bytes:
@@ -146,8 +146,8 @@ class HostCalls:
             was_known = outcome is None or token is not None or host_call.outlives_host
             return _render_end(request, call, was_known=was_known)
         if request.method != "tools/call" or self._questions.policy.on_hold_end != "ticket":
-            raise tickets.late(call, host_call.asked_ids)
-        ticket = tickets.ticket(call, host_call.asked_ids, as_error=self._has_output_schema(request, call))
+            raise tickets.refuse_late(call, host_call.asked_ids)
+        ticket = tickets.render_ticket(call, host_call.asked_ids, as_error=self._has_output_schema(request, call))
         return _render_own(request, ticket)
 
     async def _ask_by_requests(self, host_call: HostCall) -> Call | None:
@@ -183,7 +183,7 @@ class HostCalls:
         policy = self._view.policy
         if not policy.join_s or method != "tools/call" or mode is not TaskMode.NONE:
             return self._make_spec(request, server, method, params, mode, policy)
-        call_id = self._repeats.of(request, server, params, policy.join_s)
+        call_id = self._repeats.find(request, server, params, policy.join_s)
         call = self._hub.calls.find(call_id) if call_id is not None else None
         if call is not None and not call.state.ended:
             return spec_of(call)
@@ -233,7 +233,7 @@ def _render_end(request: HostRequest, call: Call, *, was_known: bool) -> bytes:
     return result_of(call)
 
 
-def lost() -> Refusal:
+def refuse_lost() -> Refusal:
     """Return the error for a request that was under way when the hub was restarted."""
     return Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
 
@@ -241,7 +241,7 @@ def lost() -> Refusal:
 def _render_lost(request: HostRequest) -> bytes:
     """Return what a tool says when its call is gone. Raises Refusal for other methods, which have no such result."""
     if request.method != "tools/call":
-        raise lost()
+        raise refuse_lost()
     return _render_own(request, payload.dumps({"content": [{"type": "text", "text": LOST}], "isError": True}))
 
 

@@ -47,7 +47,7 @@ async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, request: Ho
         hub, view, get_principal, lambda uri: tell("notifications/resources/updated", {"uri": uri})
     )
     try:
-        async with tasks.told(request, lambda task: tell("notifications/tasks", task)) as ids:
+        async with tasks.tell_of_tasks(request, lambda task: tell("notifications/tasks", task)) as ids:
             honoured: dict[str, Any] = dict.fromkeys(sorted(flags), True)
             if accepted := await _subscribe(resources, uris):
                 honoured["resourceSubscriptions"] = accepted

@@ -13,7 +13,7 @@ from hubbubd.downstream.calls import call_results
 from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.notifications.session_notifications import LEVEL_S, SessionNotifications
 from hubbubd.downstream.protocol import revisions
-from hubbubd.downstream.protocol.messages import Refusal, check_length, unknown_method
+from hubbubd.downstream.protocol.messages import Refusal, check_length, refuse_method
 from hubbubd.downstream.views.view import EndpointView, ServerTarget
 from hubbubd.errors import FailedPrecondition, PeerError
 from hubbubd.runtime.hub import Hub
@@ -68,7 +68,7 @@ class Utilities:
     async def set_level(self, request: HostRequest) -> bytes:
         """Set the level of log messages of a session. Raises Refusal."""
         if "logging" not in self._view.introduction(request.host.principal).capabilities:
-            raise unknown_method(request.method)
+            raise refuse_method(request.method)
         level = request.params.get("level")
         if level not in LEVELS:
             raise Refusal(INVALID_PARAMS, f"params.level must be one of {', '.join(LEVELS)}")
@@ -112,5 +112,5 @@ def _parse_uri(request: HostRequest) -> str:
 
 def _require_session(request: HostRequest) -> SessionNotifications:
     if request.notifications is None:
-        raise unknown_method(request.method)
+        raise refuse_method(request.method)
     return request.notifications

@@ -47,11 +47,11 @@ def without_own_meta(params: Mapping[str, Any]) -> dict[str, Any]:
 def result_of(ended: Call) -> bytes:
     """Return the result of a call that has ended. Raises Refusal for a fault."""
     if ended.fault is not None:
-        raise of_fault(ended.fault)
+        raise refusal_of_fault(ended.fault)
     return ended.result or b"{}"
 
 
-def of_fault(fault: Fault) -> Refusal:
+def refusal_of_fault(fault: Fault) -> Refusal:
     """Return a call's fault as an error for the host: the server's own error as it was."""
     code = fault.details.get("jsonrpc_code")
     if fault.code == "SERVER_ERROR" and isinstance(code, int):
@@ -60,9 +60,9 @@ def of_fault(fault: Fault) -> Refusal:
     return Refusal(HUB_FAILED, fault.message, data)
 
 
-def of_error(exc: HubError) -> Refusal:
+def refusal_of_error(exc: HubError) -> Refusal:
     """Return a refusal of the hub as an error for the host."""
     if isinstance(exc, UpstreamError):
-        return of_fault(exc.fault)
+        return refusal_of_fault(exc.fault)
     code = INVALID_PARAMS if isinstance(exc, NotFound | InvalidArgument) else HUB_FAILED
     return Refusal(code, exc.message, {"reason": exc.reason, **exc.metadata})

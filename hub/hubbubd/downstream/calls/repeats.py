@@ -7,7 +7,7 @@ from typing import Any, Final
 from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.questions.state_tokens import digest
 
-MOST: Final = 1000
+MAX_REMEMBERED: Final = 1000
 """Calls that are remembered: the latest."""
 
 Key = tuple[str, str, str, str]
@@ -18,21 +18,21 @@ class RepeatedCalls:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._made: OrderedDict[Key, tuple[str, float]] = OrderedDict()
+        self._calls: OrderedDict[Key, tuple[str, float]] = OrderedDict()
 
-    def of(self, request: HostRequest, server: str, params: Mapping[str, Any], within_s: float) -> str | None:
+    def find(self, request: HostRequest, server: str, params: Mapping[str, Any], within_s: float) -> str | None:
         """Return the id of an identical call of the same principal that was made within so many seconds."""
-        call_id, at = self._made.get(_key(request, server, params), ("", 0.0))
+        call_id, at = self._calls.get(_key_of(request, server, params), ("", 0.0))
         return call_id if call_id and self._clock() - at <= within_s else None
 
     def note(self, request: HostRequest, server: str, params: Mapping[str, Any], call_id: str) -> None:
         """Note a call that is made now."""
-        key = _key(request, server, params)
-        self._made[key] = call_id, self._clock()
-        self._made.move_to_end(key)
-        if len(self._made) > MOST:
-            self._made.popitem(last=False)
+        key = _key_of(request, server, params)
+        self._calls[key] = call_id, self._clock()
+        self._calls.move_to_end(key)
+        if len(self._calls) > MAX_REMEMBERED:
+            self._calls.popitem(last=False)
 
 
-def _key(request: HostRequest, server: str, params: Mapping[str, Any]) -> Key:
+def _key_of(request: HostRequest, server: str, params: Mapping[str, Any]) -> Key:
     return request.host.principal.name, server, request.method, digest(params)

@@ -18,7 +18,7 @@ CALL_ID: Final = "hubbub/callId"
 LONGEST_WAIT_S: Final = 86_400.0
 """The longest wait that is taken from a host, in seconds."""
 
-MOST_NAMED: Final = 5
+MAX_NAMED: Final = 5
 """Pending requests that are named."""
 
 ENTRY: Final = payload.dumps(
@@ -58,8 +58,8 @@ class ResultQuery:
 def parse_query(params: Mapping[str, Any]) -> ResultQuery:
     """Return what a call of RESULT asks for. Raises Refusal."""
     arguments: object = params.get("arguments")
-    given = cast("Mapping[str, Any]", arguments if isinstance(arguments, Mapping) else {})
-    call_id, wait_s = given.get("call_id"), given.get("wait_s")
+    members = cast("Mapping[str, Any]", arguments if isinstance(arguments, Mapping) else {})
+    call_id, wait_s = members.get("call_id"), members.get("wait_s")
     if not isinstance(call_id, str):
         raise Refusal(INVALID_PARAMS, f"{RESULT}: call_id must be a string")
     bounded = bounds.seconds(wait_s, high=LONGEST_WAIT_S)
@@ -68,43 +68,45 @@ def parse_query(params: Mapping[str, Any]) -> ResultQuery:
     return ResultQuery(call_id, bounded)
 
 
-def unknown(call_id: str) -> Refusal:
+def refuse_unknown(call_id: str) -> Refusal:
     """Return the error for a call that there is not, or not for this host."""
     reason = "CALL_NOT_FOUND"
     data = {"reason": reason, "help": help_url(reason)}
     return Refusal(INVALID_PARAMS, f"there is no call {call_id[:100]!r} of yours here, or it has been deleted", data)
 
 
-def ticket(call: Call, asked: Sequence[str] | None, *, as_error: bool) -> bytes:
+def render_ticket(call: Call, asked: Sequence[str] | None, *, as_error: bool) -> bytes:
     """Return the result that says how to get the real one.
 
     `asked` are the ids of what the call waits for: empty if that is not certain, None if it waits for no answer.
     """
     if asked is None:
-        text = f"{_waits(call, asked)} Call {RESULT} with call_id {call.id} again for the result."
+        text = f"{_describe_wait(call, asked)} Call {RESULT} with call_id {call.id} again for the result."
     else:
         where = f"hubbub inbox show {asked[0]}" if asked else "hubbub inbox list"
         text = (
-            f"{_waits(call, asked)} Ask the user to answer it ({where}), then call {RESULT} with call_id {call.id} "
-            "for the result."
+            f"{_describe_wait(call, asked)} Ask the user to answer it ({where}), then call {RESULT} with call_id "
+            f"{call.id} for the result."
         )
-    said: dict[str, Any] = {"content": [{"type": "text", "text": text}], "_meta": {CALL_ID: call.id}}
-    return payload.dumps({**said, "isError": True} if as_error else said)
+    result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "_meta": {CALL_ID: call.id}}
+    return payload.dumps({**result, "isError": True} if as_error else result)
 
 
-def late(call: Call, asked: Sequence[str] | None) -> Refusal:
-    """Return the error where there are no tickets. `asked` as in `ticket`."""
+def refuse_late(call: Call, asked: Sequence[str] | None) -> Refusal:
+    """Return the error where there are no tickets. `asked` as in `render_ticket`."""
     reason = "ANSWER_AWAITED"
-    text = f"{_waits(call, asked)} The call goes on: hubbub calls show {call.id} has its result once there is one."
-    named = list((asked or ())[:MOST_NAMED])
+    text = (
+        f"{_describe_wait(call, asked)} The call goes on: hubbub calls show {call.id} has its result once there is one."
+    )
+    named = list((asked or ())[:MAX_NAMED])
     return Refusal(HUB_FAILED, text, {"reason": reason, "help": help_url(reason), "call": call.id, "requests": named})
 
 
-def _waits(call: Call, asked: Sequence[str] | None) -> str:
+def _describe_wait(call: Call, asked: Sequence[str] | None) -> str:
     if asked is None:
         return f"{call.server} is still at work."
     if not asked:
         return f"{call.server} waits for an answer."
-    named = ", ".join(asked[:MOST_NAMED])
-    more = len(asked) - MOST_NAMED
+    named = ", ".join(asked[:MAX_NAMED])
+    more = len(asked) - MAX_NAMED
     return f"{call.server} waits for an answer ({named}{f' and {more} more' if more > 0 else ''})."

@@ -8,7 +8,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
 from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, MAX_WORD, STATELESS_REVISIONS, McpHost
 from hubbubd.downstream.protocol.messages import PROTOCOL_VERSION, Refusal, RequestMessage
-from hubbubd.downstream.views.question_policy import known
+from hubbubd.downstream.views.question_policy import keep_what_is_read as keep_capabilities
 
 INFO: Final = "io.modelcontextprotocol/clientInfo"
 CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
@@ -36,7 +36,7 @@ def host_of_handshake(request: RequestMessage, caller: Principal, via: str) -> M
 def keep_what_is_read(info: dict[str, Any], capabilities: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return of what a host said of itself, and can do, what the hub reads: less than 1 KiB for each session."""
     words = {key: info[key][:MAX_WORD] for key in ("name", "version") if isinstance(info.get(key), str)}
-    return words, known(capabilities)
+    return words, keep_capabilities(capabilities)
 
 
 def parse_revision(request: RequestMessage) -> str:

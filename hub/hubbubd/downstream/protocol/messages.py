@@ -95,7 +95,7 @@ def read(body: bytes) -> Message:
     if message.get("jsonrpc") != "2.0":
         raise Refusal(INVALID_REQUEST, 'a message has "jsonrpc": "2.0"')
     if "method" not in message:
-        return _response(message)
+        return _parse_response(message)
     method, given = message["method"], message.get("params", {})
     if not isinstance(method, str):
         raise Refusal(INVALID_REQUEST, "method must be a string")
@@ -106,19 +106,19 @@ def read(body: bytes) -> Message:
         raise Refusal(INVALID_PARAMS, "params._meta must be an object")
     if "id" not in message:
         return NotificationMessage(method, params)
-    return RequestMessage(_id(message), method, params)
+    return RequestMessage(_parse_id(message), method, params)
 
 
-def _response(message: dict[str, Any]) -> ResponseMessage:
+def _parse_response(message: dict[str, Any]) -> ResponseMessage:
     result, error = message.get("result"), message.get("error")
     if isinstance(error, dict):
-        return ResponseMessage(_id(message), None, cast("dict[str, Any]", error))
+        return ResponseMessage(_parse_id(message), None, cast("dict[str, Any]", error))
     if isinstance(result, dict):
-        return ResponseMessage(_id(message), cast("dict[str, Any]", result))
+        return ResponseMessage(_parse_id(message), cast("dict[str, Any]", result))
     raise Refusal(INVALID_REQUEST, "a message has a method, a result or an error")
 
 
-def _id(message: Mapping[str, Any]) -> Id:
+def _parse_id(message: Mapping[str, Any]) -> Id:
     id_ = message.get("id")
     infinite = isinstance(id_, float) and not math.isfinite(id_)
     if infinite or isinstance(id_, bool) or not isinstance(id_, str | int | float) or len(str(id_)) > MAX_ID:
@@ -126,14 +126,14 @@ def _id(message: Mapping[str, Any]) -> Id:
     return id_
 
 
-def asked_id(body: bytes) -> Id | None:
+def id_of_refused(body: bytes) -> Id | None:
     """Return the id of a request that could not be served, if it has a valid one. Never raises.
 
     A message that is refused, since it is nested too deeply or has a number that is none, may have one.
     """
     try:
         message: object = json.loads(body.decode())
-        return _id(cast("dict[str, Any]", message)) if isinstance(message, dict) and "method" in message else None
+        return _parse_id(cast("dict[str, Any]", message)) if isinstance(message, dict) and "method" in message else None
     except (ValueError, RecursionError, Refusal):
         return None
 
@@ -145,10 +145,10 @@ def result(id_: Id, raw: bytes) -> bytes:
 
 def error(id_: Id | None, refusal: Refusal) -> bytes:
     """Return the response with an error."""
-    said: dict[str, Any] = {"code": refusal.code, "message": refusal.message}
+    members: dict[str, Any] = {"code": refusal.code, "message": refusal.message}
     if refusal.data is not None:
-        said["data"] = refusal.data
-    return payload.dumps({"jsonrpc": "2.0", "id": id_, "error": said})
+        members["data"] = refusal.data
+    return payload.dumps({"jsonrpc": "2.0", "id": id_, "error": members})
 
 
 def error_code(response: bytes) -> int | None:
@@ -158,7 +158,7 @@ def error_code(response: bytes) -> int | None:
     return payload.loads(response)["error"]["code"] if b',"error":' in before else None
 
 
-def answered_id(message: bytes) -> Id | None:
+def id_of_response(message: bytes) -> Id | None:
     """Return the id of a response with a result that was made here, which is not parsed; None for anything else."""
     before, is_there, _ = message[:_HEAD].partition(b',"result":')
     try:
@@ -170,8 +170,8 @@ def answered_id(message: bytes) -> Id | None:
 
 def notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
     """Return a notification of the hub."""
-    said: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
-    return payload.dumps(said if params is None else {**said, "params": params})
+    members: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    return payload.dumps(members if params is None else {**members, "params": params})
 
 
 def request(id_: Id, method: str, params: Mapping[str, Any]) -> bytes:
@@ -193,11 +193,11 @@ def check_length(named: str, where: str) -> None:
         raise Refusal(INVALID_PARAMS, f"{where} may have {LONGEST_URI} characters")
 
 
-def unknown_method(method: str) -> Refusal:
+def refuse_method(method: str) -> Refusal:
     """Return the error for a method that this endpoint does not have."""
     return Refusal(METHOD_NOT_FOUND, f"there is no method {method[:100]!r} here")
 
 
-def internal(what: str) -> Refusal:
+def refuse_by_fault(what: str) -> Refusal:
     """Return the error for a fault of the hub's own."""
     return Refusal(INTERNAL_ERROR, f"the hub failed: {what}")

@@ -39,13 +39,13 @@ from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.inbox import WaitingHost
 
-SILENT_S: Final = 1800.0
+UNATTENDED_S: Final = 1800.0
 """Seconds for which it is remembered that nobody is at a host: somebody may have come back."""
 
-MAX_LEFT: Final = 10_000
+MAX_LEFT_QUESTIONS: Final = 10_000
 """Questions of which it is remembered that their host has left them to others: the latest."""
 
-_OF_ONE_CONNECTION: Final = ("task", "_meta")
+_HUB_MEMBERS: Final = ("task", "_meta")
 """Members of a question that are between the server and the hub."""
 
 
@@ -87,7 +87,7 @@ class HostQuestions:
             return f'the profile has questions.{name} = "inbox"'
         if not serves(host.capabilities, kind, params):
             return f"it did not declare that it can answer this ({name})"
-        if self._is_silent(host, kind):
+        if self._is_unattended(host, kind):
             return f"nobody was there when it was asked before ({name})"
         return ""
 
@@ -110,8 +110,8 @@ class HostQuestions:
         """Note what is decided about a host that waits for a call only since its question was opened."""
         open_ = question.state is RequestState.OPEN
         if open_ and len(question.hosts) < HOSTS and all(each.host != host.name for each in question.hosts):
-            decided = AskedHost(host=host.name, at=self.hub.clock.now(), why_not=self.why_not(host, question))
-            self.hub.inbox.change_later(question.id, lambda there: host_noted(there, decided))
+            decision = AskedHost(host=host.name, at=self.hub.clock.now(), why_not=self.why_not(host, question))
+            self.hub.inbox.change_later(question.id, lambda there: host_noted(there, decision))
 
     def note_asked(self, host: McpHost, question_id: str) -> None:
         """Note that a host is asked now that was not before."""
@@ -148,7 +148,7 @@ class HostQuestions:
     def render(self, host: McpHost, question: PendingRequest) -> dict[str, Any]:
         """Return the params with which a host is asked."""
         params: dict[str, Any] = payload.loads(question.request)
-        shown = {name: value for name, value in params.items() if name not in _OF_ONE_CONNECTION}
+        shown = {name: value for name, value in params.items() if name not in _HUB_MEMBERS}
         if self.policy.named and question.kind in ELICITATIONS:
             shown["message"] = f"{question.server} asks: {params.get('message', '')}"
         if question.kind is RequestKind.SAMPLING:
@@ -177,7 +177,7 @@ class HostQuestions:
 
         None for the answer that the host has given before.
         """
-        if (question.answer_id, question.answered_by) == (own_id(question.id), host.principal.name):
+        if (question.answer_id, question.answered_by) == (answer_id_of(question.id), host.principal.name):
             return None
         closed = f"{question.answered_by} had answered" if question.answered_by else f"it was {question.state}"
         did = str(result.get("action", "a result"))[:20]
@@ -189,7 +189,7 @@ class HostQuestions:
     async def leave(self, host: McpHost, question_id: str, what: str | None = None) -> None:
         """Leave a question to others, with a note of what the host did."""
         self._left[question_id] = None
-        if len(self._left) > MAX_LEFT:
+        if len(self._left) > MAX_LEFT_QUESTIONS:
             self._left.popitem(last=False)
         with suppress(HubError):
             if what is not None:
@@ -215,7 +215,7 @@ class HostQuestions:
                         question_id,
                         given,
                         host.principal.name,
-                        answer_id=own_id(question_id),
+                        answer_id=answer_id_of(question_id),
                         claim_id=claim_id,
                         via=host.name,
                     )
@@ -227,12 +227,12 @@ class HostQuestions:
                         return False
                 await changed.wait()
 
-    def _is_silent(self, host: McpHost, kind: RequestKind) -> bool:
+    def _is_unattended(self, host: McpHost, kind: RequestKind) -> bool:
         """Return whether nobody is at the process of a host, as it has shown a while ago."""
         since = host.silent.get(kind)
-        return since is not None and self.hub.clock.steady() - since < SILENT_S
+        return since is not None and self.hub.clock.steady() - since < UNATTENDED_S
 
 
-def own_id(question_id: str) -> str:
+def answer_id_of(question_id: str) -> str:
     """Return the idempotency key of a host's answer to a question."""
     return f"host_{question_id}"

@@ -59,7 +59,7 @@ class InputRounds:
         state = request.params.get("requestState")
         if state is None:
             return None, None
-        await self._tokens.ready()
+        await self._tokens.import_cipher()
         token = self._tokens.open(state, self._bind(request))
         try:
             call = await self._hub.find_call(token.call_id)
@@ -129,7 +129,7 @@ class InputRounds:
             for key, question in _key_questions(call, asked).items()
         }
         question_ids = [question.id for question in asked]
-        await self._tokens.ready()
+        await self._tokens.import_cipher()
         state = self._tokens.seal(call.id, round_number, self._bind(request), ttl_s=STATE_S, asked=question_ids)
         return payload.dumps({"resultType": "input_required", "inputRequests": input_requests, "requestState": state})
 

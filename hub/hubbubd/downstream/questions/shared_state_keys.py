@@ -48,41 +48,41 @@ class SharedStateKeyRing(StateKeyRing):
         """Read the keys, or make the first. Raises OSError, and StoreError for damaged ones."""
         ring = cls(vault, clock)
         for _ in range(2):  # another member may make the first at the same time
-            await ring._look()
+            await ring._read_vault()
             if ring.secrets:
                 return ring
-            await ring._make()
+            await ring._add_key()
         return ring
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
         """The keys that open states; the first one seals."""
-        new, *old = self._keys.keys or (None,)
-        if new is not None and old and abs(self._clock.now() - new.made_at) < SETTLED_S:
-            return (*(key.secret for key in old), new.secret)
+        newest, *older = self._keys.keys or (None,)
+        if newest is not None and older and abs(self._clock.now() - newest.made_at) < SETTLED_S:
+            return (*(key.secret for key in older), newest.secret)
         return self._keys.secrets
 
-    async def _look(self) -> None:
+    async def _read_vault(self) -> None:
         await self._vault.refresh(SHARED)
-        kept = self._vault.get(SHARED)
+        stored = self._vault.get(SHARED)
         try:
-            self._keys = StateKeys.model_validate(kept or {})
+            self._keys = StateKeys.model_validate(stored or {})
         except ValidationError:
             raise StoreError("the fleet's vault has damaged keys of request states") from None
 
-    async def _make(self) -> None:
+    async def _add_key(self) -> None:
         keys = self._keys.rotated(self._clock.now())
         with suppress(Overtaken):
             await self._vault.put(SHARED, payload.loads(keys.model_dump_json()))
-        await self._look()
+        await self._read_vault()
 
     async def follow(self) -> None:
         """Look for new keys, and replace them as they get old, until cancelled."""
         while True:
             await anyio.sleep(SHARED_LOOK_S)
             try:
-                await self._look()
+                await self._read_vault()
                 if self._keys.due(self._clock.now()):
-                    await self._make()
+                    await self._add_key()
             except (OSError, StoreError) as exc:
                 log.warning("the fleet's request state keys were not read; retried", error=str(exc))

@@ -87,9 +87,9 @@ class StateTokens:
 
         `asked` are the ids of the round's pending requests.
         """
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # lazy: see `ready`
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # lazy: see `import_cipher`
 
-        handle = StateToken(
+        token = StateToken(
             call_id=call_id,
             round=round_,
             expires_at=self._clock.now() + min(ttl_s, ROTATE_S),
@@ -98,7 +98,7 @@ class StateTokens:
             run=self._run,
         )
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        sealed = AESGCM(self._keys.secrets[0]).encrypt(nonce, handle.model_dump_json().encode(), bound.seal())
+        sealed = AESGCM(self._keys.secrets[0]).encrypt(nonce, token.model_dump_json().encode(), bound.seal())
         return base64.urlsafe_b64encode(_VERSION + nonce + sealed).decode()
 
     def open(self, state: object, bound: BoundRequest) -> StateToken:
@@ -106,23 +106,23 @@ class StateTokens:
 
         Raises Refusal (INVALID_PARAMS), the same for one that is forged, changed, expired, or of another request.
         """
-        handle = self._opened(state, bound)
-        if handle is None or handle.expires_at <= self._clock.now():
+        token = self._decrypt(state, bound)
+        if token is None or token.expires_at <= self._clock.now():
             raise Refusal(INVALID_PARAMS, "requestState is not of this request, or has expired: send it without one")
-        return handle
+        return token
 
     @staticmethod
-    async def ready() -> None:
+    async def import_cipher() -> None:
         """Import what seals, beside the loop: that takes about 100 ms, and the first second does not need it."""
         if _SEALING not in sys.modules:
             await to_thread.run_sync(importlib.import_module, _SEALING)
 
-    def age_s(self, handle: StateToken) -> float:
+    def age_s(self, token: StateToken) -> float:
         """Return the seconds since a state was sealed, however the clock was set; infinity if not by this process."""
-        return self._clock.steady() - handle.sealed_at if handle.run == self._run else math.inf
+        return self._clock.steady() - token.sealed_at if token.run == self._run else math.inf
 
-    def _opened(self, state: object, bound: BoundRequest) -> StateToken | None:
-        from cryptography.exceptions import InvalidTag  # lazy: see `ready`
+    def _decrypt(self, state: object, bound: BoundRequest) -> StateToken | None:
+        from cryptography.exceptions import InvalidTag  # lazy: see `import_cipher`
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         if not isinstance(state, str) or len(state) > MAX_STATE:

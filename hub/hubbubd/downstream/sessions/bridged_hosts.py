@@ -17,7 +17,7 @@ from typing import Final
 from hubbubd import payload
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_REQUEST
-from hubbubd.downstream.calls.call_results import of_error
+from hubbubd.downstream.calls.call_results import refusal_of_error
 from hubbubd.downstream.endpoint import McpEndpoint
 from hubbubd.downstream.hosts import introductions
 from hubbubd.downstream.hosts.host import HostOutbox, HostRequest
@@ -128,7 +128,7 @@ class BridgedHost:
         try:
             message = messages.read(raw)
         except Refusal as refusal:
-            self.outlet.tell(messages.error(messages.asked_id(raw), refusal))
+            self.outlet.tell(messages.error(messages.id_of_refused(raw), refusal))
             return
         if isinstance(message, RequestMessage):
             try:
@@ -139,7 +139,7 @@ class BridgedHost:
             except Refusal as refusal:
                 self.outlet.tell(messages.error(message.id, refusal))
             except HubError as exc:
-                self.outlet.tell(messages.error(message.id, of_error(exc)))
+                self.outlet.tell(messages.error(message.id, refusal_of_error(exc)))
         elif isinstance(message, NotificationMessage) and message.method == "notifications/cancelled":
             self._cancelled(message)
         elif self._session is not None:

@@ -45,17 +45,17 @@ LONGEST_ID: Final = 256
 
 
 @dataclass(slots=True, kw_only=True)
-class _FollowedTask:
-    """What is remembered of a task whose host is there: who asks about it, and since when it knows which questions.
-
-    `waiting` counts the host's requests that wait for news of the task. `changed_at` is when its call last changed.
-    """
+class _PresentHost:
+    """The host of one task, while it is there. Times are of the steady clock, but for `changed_at`."""
 
     host: McpHost
     seen_at: float
     changed_at: float = 0.0
+    """When the call of the task last changed, in epoch seconds."""
     waiting: int = 0
+    """How many requests of the host wait for news of the task."""
     shown_at: dict[str, float] = field(default_factory=dict[str, float])
+    """When the host was first shown each question, by id."""
     timer: asyncio.TimerHandle | None = None
     stack: ExitStack = field(default_factory=ExitStack)
     watching: ExitStack = field(default_factory=ExitStack)
@@ -69,7 +69,7 @@ class HostTasks:
         self.hub = questions.hub
         self._view = view
         self._prefix = f"task_{hashlib.sha256(view.name.encode()).hexdigest()[:8]}_"
-        self._kept: dict[str, _FollowedTask] = {}
+        self._present_hosts: dict[str, _PresentHost] = {}
         self._giving_back: set[asyncio.Task[None]] = set()
 
     def new_id(self, request: HostRequest) -> str:
@@ -91,98 +91,100 @@ class HostTasks:
         named: object = request.params.get("taskId")
         if not isinstance(named, str) or len(named) > LONGEST_ID:
             raise Refusal(INVALID_PARAMS, f"params.taskId must be a string of at most {LONGEST_ID} characters")
-        await self.hear_of([named])
-        if (call := self.known(request.host, named)) is not None:
+        await self.learn_of([named])
+        if (call := self.find_known(request.host, named)) is not None:
             request.note_call(call.id)
             return call
         raise Refusal(INVALID_PARAMS, "there is no such task: it has ended long ago, or it is not of this endpoint")
 
-    async def hear_of(self, task_ids: Iterable[str]) -> None:
+    async def learn_of(self, task_ids: Iterable[str]) -> None:
         """Hear of these tasks, also of those that another member has just made. Raises Unavailable."""
         if not all(map(self.hub.calls.knows, (each for each in task_ids if each.startswith(self._prefix)))):
             await self.hub.catch_up()
 
-    def known(self, host: McpHost, task_id: str) -> Call | None:
+    def find_known(self, host: McpHost, task_id: str) -> Call | None:
         """Return the call of a host's task; None if the host has no such task."""
         call = self.hub.calls.find(task_id)
-        return call if call is not None and self._is_of(host, call) else None
+        return call if call is not None and self._has_task(host, call) else None
 
-    def of(self, host: McpHost, after: tuple[float, str] | None = None) -> Iterator[Call]:
+    def list_calls(self, host: McpHost, after: tuple[float, str] | None = None) -> Iterator[Call]:
         """Yield the calls that are tasks of a host's principal at this endpoint, oldest first, those after a place."""
         for call in self.hub.calls.newest(CallFilter(), after, oldest_first=True):
-            if call.detached and self._is_of(host, call):
+            if call.detached and self._has_task(host, call):
                 yield call
 
-    def _is_of(self, host: McpHost, call: Call) -> bool:
+    def _has_task(self, host: McpHost, call: Call) -> bool:
         mine = call.id.startswith(self._prefix) and call.principal == host.principal.name
         return mine and call.server in self._view.servers(host.principal)
 
     # Questions
 
-    def heard(self, host: McpHost, call: Call) -> None:
+    def note_interest(self, host: McpHost, call: Call) -> None:
         """Note that a host asks about a task: it is there, and wants to know no less than if it asked the server."""
         if not call.state.ended:
-            self.keep(host, call.id)
+            self.note_present(host, call.id)
             self.hub.calls.poll_task_soon(call)
 
-    def keep(self, host: McpHost, call_id: str) -> None:
+    def note_present(self, host: McpHost, call_id: str) -> None:
         """Note that the host of a call that has not ended is there, so that its questions are kept for this host."""
         now = self.hub.clock.steady()
-        kept = self._kept.get(call_id)
-        if kept is not None:
-            kept.host, kept.seen_at = host, now
-            self._look_after(call_id, kept)
+        present = self._present_hosts.get(call_id)
+        if present is not None:
+            present.host, present.seen_at = host, now
+            self._start_timer(call_id, present)
             return
-        kept = self._kept[call_id] = _FollowedTask(host=host, seen_at=now)
-        self._look_after(call_id, kept)
+        present = self._present_hosts[call_id] = _PresentHost(host=host, seen_at=now)
+        self._start_timer(call_id, present)
 
         def changed(call: Call, live: object) -> None:
             if live is None:
-                kept.changed_at = self.hub.clock.now()
+                present.changed_at = self.hub.clock.now()
             if call.state.ended:  # not at once: others are still to be told of the end
                 asyncio.get_running_loop().call_soon(self.drop, call_id)
 
         waiting = WaitingHost(
             by=host.principal.name,
             host=host.name,
-            why_not=lambda question: self.questions.why_not(kept.host, question),
-            first=lambda question: self.questions.policy.reserves(question.kind) and self._present_s(kept) > 0,
+            why_not=lambda question: self.questions.why_not(present.host, question),
+            first=lambda question: self.questions.policy.reserves(question.kind) and self._remaining_s(present) > 0,
             for_s=GONE_S if host.stateless else MAX_CLAIM_S,
         )
-        kept.stack.enter_context(self.hub.inbox.reserved.for_host(call_id, waiting))
-        kept.stack.enter_context(self.hub.calls.listen(call_id, changed))
+        present.stack.enter_context(self.hub.inbox.reserved.for_host(call_id, waiting))
+        present.stack.enter_context(self.hub.calls.listen(call_id, changed))
 
-    def _present_s(self, kept: _FollowedTask) -> float:
+    def _remaining_s(self, present: _PresentHost) -> float:
         """Return the seconds for which a host still counts as there, if it makes no request about the task."""
-        return AWAY_S if kept.waiting else kept.seen_at + AWAY_S - self.hub.clock.steady()
+        return AWAY_S if present.waiting else present.seen_at + AWAY_S - self.hub.clock.steady()
 
-    def _look_after(self, call_id: str, kept: _FollowedTask) -> None:
+    def _start_timer(self, call_id: str, present: _PresentHost) -> None:
         """Give the questions of a task back once its host is away."""
-        if kept.timer is None:
-            kept.timer = asyncio.get_running_loop().call_later(self._present_s(kept), self._look, call_id, kept)
+        if present.timer is None:
+            present.timer = asyncio.get_running_loop().call_later(
+                self._remaining_s(present), self._give_back_if_away, call_id, present
+            )
 
-    def _look(self, call_id: str, kept: _FollowedTask) -> None:
-        kept.timer = None
-        if self._present_s(kept) > 0:
-            self._look_after(call_id, kept)
+    def _give_back_if_away(self, call_id: str, present: _PresentHost) -> None:
+        present.timer = None
+        if self._remaining_s(present) > 0:
+            self._start_timer(call_id, present)
             return
         call = self.hub.calls.find(call_id)
-        for request in self._open(call) if call is not None else ():
-            giving = asyncio.get_running_loop().create_task(self.questions.give_back(request.id))
+        for question in self._open_questions(call) if call is not None else ():
+            giving = asyncio.get_running_loop().create_task(self.questions.give_back(question.id))
             self._giving_back.add(giving)
             giving.add_done_callback(self._giving_back.discard)
 
     @contextmanager
-    def present(self, host: McpHost, call_id: str) -> Generator[None]:
+    def keep_present(self, host: McpHost, call_id: str) -> Generator[None]:
         """Keep the questions of a call for its host during the block, however long that is."""
-        self.keep(host, call_id)
-        kept = self._kept[call_id]
-        kept.waiting += 1
+        self.note_present(host, call_id)
+        present = self._present_hosts[call_id]
+        present.waiting += 1
         try:
             yield
         finally:
-            kept.waiting -= 1
-            kept.seen_at = self.hub.clock.steady()
+            present.waiting -= 1
+            present.seen_at = self.hub.clock.steady()
 
     @contextmanager
     def watched(
@@ -208,25 +210,25 @@ class HostTasks:
             look()
             yield
 
-    def watch_kept(self, task: Task, tell: Callable[[Task], None], also: AbstractContextManager[None]) -> None:
-        """Do the same until the task has ended, if it is kept for a host, and enter `also` meanwhile.
+    def watch_until_ended(self, task: Task, tell: Callable[[Task], None], also: AbstractContextManager[None]) -> None:
+        """Do the same until the task has ended, if its host is there, and enter `also` meanwhile.
 
         It ends what was told before, over an earlier stream.
         """
-        if (kept := self._kept.get(task.id)) is not None:
-            kept.watching.close()
-            kept.watching.enter_context(also)
-            kept.watching.enter_context(self.watched(kept.host, task.id, tell, task))
+        if (present := self._present_hosts.get(task.id)) is not None:
+            present.watching.close()
+            present.watching.enter_context(also)
+            present.watching.enter_context(self.watched(present.host, task.id, tell, task))
 
     def drop(self, call_id: str) -> None:
         """Keep nothing more of a call, unless it goes on: others may have joined it."""
         if self._goes_on(call_id):
             return
-        if (kept := self._kept.pop(call_id, None)) is not None:
-            if kept.timer is not None:
-                kept.timer.cancel()
-            kept.watching.close()
-            kept.stack.close()
+        if (present := self._present_hosts.pop(call_id, None)) is not None:
+            if present.timer is not None:
+                present.timer.cancel()
+            present.watching.close()
+            present.stack.close()
 
     def _goes_on(self, call_id: str) -> bool:
         call = self.hub.calls.find(call_id)
@@ -234,7 +236,7 @@ class HostTasks:
 
     def asked(self, host: McpHost, call: Call) -> list[PendingRequest]:
         """Return the questions of a task that its host is asked, oldest first."""
-        return [request for request in self._open(call) if self.questions.asks(host, request)]
+        return [question for question in self._open_questions(call) if self.questions.asks(host, question)]
 
     async def answerable(self, host: McpHost, call: Call, request_ids: Collection[str]) -> list[PendingRequest]:
         """Return the questions of a task among these that its host may answer. Raises Unavailable.
@@ -244,37 +246,37 @@ class HostTasks:
         found = await self.questions.find(request_ids) if not call.state.ended else []
         return [each for each in found if each.call_id == call.id and self.questions.asks(host, each)]
 
-    def shown(self, host: McpHost, call: Call) -> dict[str, Any]:
+    def render_questions(self, host: McpHost, call: Call) -> dict[str, Any]:
         """Return the questions of a task as its host is asked them from now on, by id."""
         asked = self.asked(host, call)
-        if (kept := self._kept.get(call.id)) is not None:
-            for request in asked:
-                kept.shown_at.setdefault(request.id, self.hub.clock.steady())
+        if (present := self._present_hosts.get(call.id)) is not None:
+            for question in asked:
+                present.shown_at.setdefault(question.id, self.hub.clock.steady())
         return {
-            request.id: {"method": METHODS[request.kind], "params": self.questions.render(host, request)}
-            for request in asked
+            question.id: {"method": METHODS[question.kind], "params": self.questions.render(host, question)}
+            for question in asked
         }
 
-    def took_s(self, call: Call, request: PendingRequest) -> float:
+    def took_s(self, call: Call, question: PendingRequest) -> float:
         """Return the seconds since a host was first shown a question; infinity if that was before a restart."""
-        kept = self._kept.get(call.id)
-        since = kept.shown_at.get(request.id) if kept is not None else None
+        present = self._present_hosts.get(call.id)
+        since = present.shown_at.get(question.id) if present is not None else None
         return math.inf if since is None else self.hub.clock.steady() - since
 
-    def _open(self, call: Call) -> list[PendingRequest]:
+    def _open_questions(self, call: Call) -> list[PendingRequest]:
         found = map(self.hub.inbox.find, call.pending_ids if not call.state.ended else ())
-        return [request for request in found if request is not None and request.state is RequestState.OPEN]
+        return [question for question in found if question is not None and question.state is RequestState.OPEN]
 
     # How far they are
 
     def as_task(self, host: McpHost, call: Call) -> Task:
         """Return a call as the task that its host sees."""
-        own, waiting, asked = self._of_server(call), self._open(call), self.asked(host, call)
-        at = [call.created_at, call.started_at or 0.0, *(request.created_at for request in waiting)]
+        own, waiting, asked = self._find_server_task(call), self._open_questions(call), self.asked(host, call)
+        at = [call.created_at, call.started_at or 0.0, *(question.created_at for question in waiting)]
         if own is not None:
             at.append(own.last_updated_at)
-        if (kept := self._kept.get(call.id)) is not None:
-            at.append(kept.changed_at)
+        if (present := self._present_hosts.get(call.id)) is not None:
+            at.append(present.changed_at)
         return Task(
             id=call.id,
             server=call.server,
@@ -284,10 +286,10 @@ class HostTasks:
             created_at=call.created_at,
             last_updated_at=max(at) if call.completed_at is None else call.completed_at,
             status=_status(host, call, asked),
-            status_message=_message(call, [request for request in waiting if request not in asked], own),
+            status_message=_status_message(call, [question for question in waiting if question not in asked], own),
         )
 
-    def _of_server(self, call: Call) -> Task | None:
+    def _find_server_task(self, call: Call) -> Task | None:
         """Return the task that the server has made of the call, if it has."""
         try:
             return self.hub.tasks.get(call.task_id) if call.task_id is not None else None
@@ -324,13 +326,13 @@ def _status(host: McpHost, call: Call, asked: list[PendingRequest]) -> TaskStatu
             return TaskStatus.INPUT_REQUIRED if asked else TaskStatus.WORKING
 
 
-def _message(call: Call, others: list[PendingRequest], own: Task | None) -> str | None:
+def _status_message(call: Call, others: list[PendingRequest], own: Task | None) -> str | None:
     if call.fault is not None:
         return call.fault.message
     if call.state.ended:
         return None
     if others:
-        certain = next((request for request in others if request.certain), None)
+        certain = next((question for question in others if question.certain), None)
         where = f"hubbub inbox show {certain.id}" if certain is not None else "hubbub inbox list"
         return f"waiting for an answer: {where}"
     return own.status_message if own is not None else None

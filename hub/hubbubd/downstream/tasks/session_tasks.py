@@ -34,10 +34,10 @@ PAGE: Final = 100
 class SessionTasks:
     """The calls that hosts request as tasks, and the methods with which they follow them."""
 
-    def __init__(self, tasks: HostTasks, shown: ResultRenderer) -> None:
+    def __init__(self, tasks: HostTasks, render: ResultRenderer) -> None:
         self._tasks = tasks
         self._hub = tasks.hub
-        self._shown = shown
+        self._render = render
         self.methods: dict[str, Callable[[HostRequest], Awaitable[bytes]]] = {
             "tasks/get": self._get,
             "tasks/result": self._result,
@@ -53,7 +53,7 @@ class SessionTasks:
         assert spec.call_id is not None, "a host's call has an id"
         host, session = request.host, request.notifications
         request.note_call(spec.call_id)
-        self._tasks.keep(host, spec.call_id)
+        self._tasks.note_present(host, spec.call_id)
         try:
             call = await self._hub.calls.start(spec, host.principal.name)
         finally:
@@ -64,8 +64,8 @@ class SessionTasks:
             def changed(task: Task) -> None:
                 session.tell(notification("notifications/tasks/status", on_the_wire(task)))
 
-            own = replace(request, tell=partial(_tell_of, call.id, session))
-            self._tasks.watch_kept(task, changed, self._hub.calls.listen(call.id, CallReporter(own).on_event))
+            own = replace(request, tell=partial(_tell_about_task, call.id, session))
+            self._tasks.watch_until_ended(task, changed, self._hub.calls.listen(call.id, CallReporter(own).on_event))
         return self.render_created(host, call)
 
     def render_created(self, host: McpHost, call: Call) -> bytes:
@@ -74,20 +74,20 @@ class SessionTasks:
 
     async def _get(self, request: HostRequest) -> bytes:
         call = await self._tasks.find(request)
-        self._tasks.heard(request.host, call)
+        self._tasks.note_interest(request.host, call)
         return payload.dumps(on_the_wire(self._tasks.as_task(request.host, call)))
 
     async def _result(self, request: HostRequest) -> bytes:
         call = await self._tasks.find(request)
-        ended = call if call.state.ended else await self._end_of(request, call)
+        ended = call if call.state.ended else await self._wait_for_end(request, call)
         if ended.state is CallState.CANCELLED:
             raise Refusal(REQUEST_CANCELLED, ended.fault.message if ended.fault is not None else "it was cancelled")
-        return _related(self._shown(request, ended.server, call_results.result_of(ended), "tools/call"), call.id)
+        return _add_task_name(self._render(request, ended.server, call_results.result_of(ended), "tools/call"), call.id)
 
-    async def _end_of(self, request: HostRequest, call: Call) -> Call:
+    async def _wait_for_end(self, request: HostRequest, call: Call) -> Call:
         """Wait for the end of a task, and ask the host meanwhile what the server asks. The task outlives this."""
         host = request.host
-        ask = request.ask and _with_task(request.ask, call.id)
+        ask = request.ask and _naming_task(request.ask, call.id)
         requests = QuestionRequests(self._tasks.questions, replace(request, ask=ask), again=True)
         observer = CallObserver(
             self._hub,
@@ -95,7 +95,7 @@ class SessionTasks:
             on_question=requests.update,
             on_candidate=partial(self._tasks.questions.note, host),
         )
-        with self._tasks.present(host, call.id), observer.following(call):
+        with self._tasks.keep_present(host, call.id), observer.following(call):
             try:
                 return await self._hub.calls.call(spec_of(call), host.principal.name)
             finally:
@@ -107,11 +107,11 @@ class SessionTasks:
             after = None if cursor is None else place_of(cursor)
         except ValueError:
             raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's; begin again without it") from None
-        found = list(islice(self._tasks.of(host, after), PAGE + 1))
-        said: dict[str, Any] = {"tasks": [on_the_wire(self._tasks.as_task(host, call)) for call in found[:PAGE]]}
+        found = list(islice(self._tasks.list_calls(host, after), PAGE + 1))
+        members: dict[str, Any] = {"tasks": [on_the_wire(self._tasks.as_task(host, call)) for call in found[:PAGE]]}
         if len(found) > PAGE:
-            said["nextCursor"] = cursor_of(found[PAGE - 1])
-        return payload.dumps(said)
+            members["nextCursor"] = cursor_of(found[PAGE - 1])
+        return payload.dumps(members)
 
     async def _cancel(self, request: HostRequest) -> bytes:
         call = await self._tasks.find(request)
@@ -122,7 +122,7 @@ class SessionTasks:
         return payload.dumps(on_the_wire(self._tasks.as_task(request.host, call)))
 
 
-def _with_task(ask: RequestSender, task_id: str) -> RequestSender:
+def _naming_task(ask: RequestSender, task_id: str) -> RequestSender:
     """Return `ask` with the task named in what is asked."""
 
     async def ask_it(
@@ -134,14 +134,14 @@ def _with_task(ask: RequestSender, task_id: str) -> RequestSender:
     return ask_it
 
 
-def _tell_of(task_id: str, session: SessionNotifications, message: bytes) -> None:
+def _tell_about_task(task_id: str, session: SessionNotifications, message: bytes) -> None:
     """Tell a session a notification, with the task named in it."""
-    said = cast("dict[str, Any]", payload.loads(message))
-    meta: dict[str, Any] = {**(said["params"].get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}
-    session.tell(notification(said["method"], {**said["params"], "_meta": meta}))
+    members = cast("dict[str, Any]", payload.loads(message))
+    meta: dict[str, Any] = {**(members["params"].get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}
+    session.tell(notification(members["method"], {**members["params"], "_meta": meta}))
 
 
-def _related(raw: bytes, task_id: str) -> bytes:
+def _add_task_name(raw: bytes, task_id: str) -> bytes:
     """Return a result with its task named. It is not parsed if it has no `_meta`."""
     related = {RELATED_TASK: {"taskId": task_id}}
     if b'"_meta"' not in raw:

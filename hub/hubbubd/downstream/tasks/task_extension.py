@@ -25,7 +25,7 @@ from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer
 from hubbubd.downstream.views.question_policy import judge
 from hubbubd.errors import FailedPrecondition, InvalidArgument
 
-MAX_TOLD: Final = 1000
+MAX_TASKS: Final = 1000
 """The most tasks that a host is told of in one stream."""
 
 _ACKNOWLEDGED: Final = b'{"resultType":"complete"}'
@@ -34,10 +34,10 @@ _ACKNOWLEDGED: Final = b'{"resultType":"complete"}'
 class TaskExtension:
     """The calls of hosts that declare the extension, and the methods with which they follow them."""
 
-    def __init__(self, tasks: HostTasks, shown: ResultRenderer) -> None:
+    def __init__(self, tasks: HostTasks, render: ResultRenderer) -> None:
         self._tasks = tasks
         self._hub = tasks.hub
-        self._shown = shown
+        self._render = render
         self.methods: dict[str, Callable[[HostRequest], Awaitable[bytes]]] = {
             "tasks/get": self._get,
             "tasks/update": self._update,
@@ -50,7 +50,7 @@ class TaskExtension:
         principal = request.host.principal.name
         observer.on_candidate = None  # a task is not held, and only its own questions are its host's
         try:
-            with self._tasks.present(request.host, host_call.call_id), host_call.followed():
+            with self._tasks.keep_present(request.host, host_call.call_id), host_call.followed():
                 running = asyncio.get_running_loop().create_task(self._hub.calls.call(spec, principal))
                 try:
                     while True:
@@ -73,10 +73,12 @@ class TaskExtension:
 
     def _render_created(self, host: McpHost, call: Call) -> bytes:
         task = self._tasks.as_task(host, call)
-        return payload.dumps({"resultType": "task", **_wire(task)})
+        return payload.dumps({"resultType": "task", **_render_task(task)})
 
     @asynccontextmanager
-    async def told(self, request: HostRequest, tell: Callable[[Mapping[str, Any]], None]) -> AsyncGenerator[list[str]]:
+    async def tell_of_tasks(
+        self, request: HostRequest, tell: Callable[[Mapping[str, Any]], None]
+    ) -> AsyncGenerator[list[str]]:
         """Tell a host that listens how far the tasks are that it names; yield the ids of those.
 
         Raises Refusal and Unavailable.
@@ -84,49 +86,49 @@ class TaskExtension:
         host, wanted = request.host, request.params["notifications"].get("taskIds")
         with ExitStack() as stack:
             honoured: list[str] = []
-            task_ids = _ids(wanted) if host.follows_tasks else []
-            await self._tasks.hear_of(task_ids)
+            task_ids = _parse_ids(wanted) if host.follows_tasks else []
+            await self._tasks.learn_of(task_ids)
             for task_id in task_ids:
-                call = self._tasks.known(host, task_id)
+                call = self._tasks.find_known(host, task_id)
                 if call is None:
                     continue
                 honoured.append(task_id)
                 if not call.state.ended:
-                    stack.enter_context(self._tasks.present(host, task_id))
+                    stack.enter_context(self._tasks.keep_present(host, task_id))
 
                 def changed(task: Task) -> None:
                     call = self._hub.calls.get(task.id)
-                    tell(cast("dict[str, Any]", payload.loads(self._detailed(request, call, {}))))
+                    tell(cast("dict[str, Any]", payload.loads(self._render_detailed(request, call, {}))))
 
                 stack.enter_context(self._tasks.watched(host, task_id, changed))
             yield honoured
 
     async def _get(self, request: HostRequest) -> bytes:
-        return self._detailed(request, await self._found(request), {"resultType": "complete"})
+        return self._render_detailed(request, await self._find_call(request), {"resultType": "complete"})
 
-    def _detailed(self, request: HostRequest, call: Call, said: dict[str, Any]) -> bytes:
+    def _render_detailed(self, request: HostRequest, call: Call, members: dict[str, Any]) -> bytes:
         """Return the extension's DetailedTask, after other members."""
         host = request.host
         task = self._tasks.as_task(host, call)
-        said |= _wire(task)
+        members |= _render_task(task)
         match task.status:
             case TaskStatus.INPUT_REQUIRED:
-                said["inputRequests"] = self._tasks.shown(host, call)
+                members["inputRequests"] = self._tasks.render_questions(host, call)
             case TaskStatus.FAILED:
                 assert call.fault is not None, "a call that has failed has a fault"
-                refusal = call_results.of_fault(call.fault)
-                said["error"] = {"code": refusal.code, "message": refusal.message}
+                refusal = call_results.refusal_of_fault(call.fault)
+                members["error"] = {"code": refusal.code, "message": refusal.message}
                 if refusal.data is not None:
-                    said["error"]["data"] = refusal.data
+                    members["error"]["data"] = refusal.data
             case TaskStatus.COMPLETED:
-                result = self._shown(request, call.server, call.result or b"{}", "tools/call")
-                return payload.dumps(said)[:-1] + b',"result":' + result + b"}"
+                result = self._render(request, call.server, call.result or b"{}", "tools/call")
+                return payload.dumps(members)[:-1] + b',"result":' + result + b"}"
             case _:
                 pass
-        return payload.dumps(said)
+        return payload.dumps(members)
 
     async def _update(self, request: HostRequest) -> bytes:
-        host, call = request.host, await self._found(request)
+        host, call = request.host, await self._find_call(request)
         answers, questions = parse_answers(request), self._tasks.questions
         for question in await questions.find(answers):
             if question.call_id == call.id and question.state is not RequestState.OPEN:
@@ -142,32 +144,32 @@ class TaskExtension:
         return _ACKNOWLEDGED
 
     async def _cancel(self, request: HostRequest) -> bytes:
-        call = await self._found(request)
+        call = await self._find_call(request)
         with suppress(FailedPrecondition):  # it has ended: that is no error here
             await self._hub.calls.cancel(call.id, abort=True)
         return _ACKNOWLEDGED
 
-    async def _found(self, request: HostRequest) -> Call:
+    async def _find_call(self, request: HostRequest) -> Call:
         if not request.host.follows_tasks:
             needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             raise Refusal(MISSING_CAPABILITY, f"the request must declare the extension {EXTENSION}", needed)
         call = await self._tasks.find(request)
-        self._tasks.heard(request.host, call)
+        self._tasks.note_interest(request.host, call)
         return call
 
 
-def _ids(wanted: object) -> list[str]:
+def _parse_ids(wanted: object) -> list[str]:
     """Return the ids of the tasks that a host wants to be told of, each once. Raises Refusal."""
     given = cast("list[object]", wanted) if isinstance(wanted, list) else [] if wanted is None else [None]
     ids = [each for each in given if isinstance(each, str)]
-    if len(ids) < len(given) or len(ids) > MAX_TOLD:
-        raise Refusal(INVALID_PARAMS, f"params.notifications.taskIds must be a list of at most {MAX_TOLD} ids")
+    if len(ids) < len(given) or len(ids) > MAX_TASKS:
+        raise Refusal(INVALID_PARAMS, f"params.notifications.taskIds must be a list of at most {MAX_TASKS} ids")
     return list(dict.fromkeys(ids))
 
 
-def _wire(task: Task) -> dict[str, Any]:
+def _render_task(task: Task) -> dict[str, Any]:
     """Return the extension's Task object."""
-    said = on_the_wire(task)
-    said["ttlMs"] = said.pop("ttl")
-    said["pollIntervalMs"] = said.pop("pollInterval")
-    return said
+    members = on_the_wire(task)
+    members["ttlMs"] = members.pop("ttl")
+    members["pollIntervalMs"] = members.pop("pollInterval")
+    return members

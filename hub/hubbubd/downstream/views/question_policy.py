@@ -93,24 +93,24 @@ class QuestionPolicy:
         """Return the capabilities of a call: the host's own where only it is asked. None for the hub's."""
         if not self.asks_host_alone:
             return None
-        able: dict[str, Any] = {}
+        capabilities: dict[str, Any] = {}
         modes: dict[str, Any] = {
             mode: {}
             for mode, kind in (("form", RequestKind.ELICITATION_FORM), ("url", RequestKind.ELICITATION_URL))
             if self.of(kind) != "host" or serves(host, kind, {})
         }
         if modes:
-            able["elicitation"] = modes
+            capabilities["elicitation"] = modes
         if self.sampling != "host":
-            able["sampling"] = {"tools": {}}
+            capabilities["sampling"] = {"tools": {}}
         elif "sampling" in host:
-            able["sampling"] = host["sampling"]
+            capabilities["sampling"] = host["sampling"]
         if self.roots != "host" or "roots" in host:
-            able["roots"] = {}
+            capabilities["roots"] = {}
         alone = {self.form, self.url, self.sampling, self.roots} == {"host"}
         if not alone or declares_tasks(host):  # else the hub waits for the end of a task in its host's place
-            able["extensions"] = {EXTENSION: {}}
-        return able
+            capabilities["extensions"] = {EXTENSION: {}}
+        return capabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,19 +135,19 @@ def declares_tasks(host: Mapping[str, Any]) -> bool:
     return EXTENSION in _object(host.get("extensions"))
 
 
-def known(host: Mapping[str, Any]) -> dict[str, Any]:
+def keep_what_is_read(host: Mapping[str, Any]) -> dict[str, Any]:
     """Return of a host's capabilities what the hub reads: of bounded size, whatever the host said."""
-    able: dict[str, Any] = {}
+    capabilities: dict[str, Any] = {}
     modes = _object(host.get("elicitation"))
     if "elicitation" in host and (not modes or "form" in modes or "url" in modes):
-        able["elicitation"] = {mode: {} for mode in ("form", "url") if mode in modes}
+        capabilities["elicitation"] = {mode: {} for mode in ("form", "url") if mode in modes}
     if "sampling" in host:
-        able["sampling"] = {part: {} for part in ("context", "tools") if part in _object(host["sampling"])}
+        capabilities["sampling"] = {part: {} for part in ("context", "tools") if part in _object(host["sampling"])}
     if "roots" in host:
-        able["roots"] = {}
+        capabilities["roots"] = {}
     if declares_tasks(host):
-        able["extensions"] = {EXTENSION: {}}
-    return able
+        capabilities["extensions"] = {EXTENSION: {}}
+    return capabilities
 
 
 def judge(
@@ -162,7 +162,7 @@ def judge(
     if kind not in ELICITATIONS:
         return Result(dict(result))
     action = result.get("action")
-    if took_s < policy.unattended_s and (action in ("decline", "cancel") or _needs_nobody(params, result)):
+    if took_s < policy.unattended_s and (action in ("decline", "cancel") or _can_come_without_person(params, result)):
         return Unattended(f"{action} after {round(took_s * 1000)} ms")
     if action == "cancel":
         return LeftToOthers("cancel")
@@ -177,7 +177,7 @@ def judge_error(policy: QuestionPolicy, kind: RequestKind, error: Mapping[str, A
     return LeftToOthers(f"error {code}: {message}"[:200])
 
 
-def _needs_nobody(params: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+def _can_come_without_person(params: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
     """Return whether an acceptance has nothing in it but the form's defaults."""
     content = result.get("content")
     if result.get("action") != "accept" or not content:
@@ -185,9 +185,9 @@ def _needs_nobody(params: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
     if not isinstance(content, Mapping):
         return False
     properties = _object(_object(params.get("requestedSchema")).get("properties"))
-    given = cast("Mapping[str, Any]", content)
+    values = cast("Mapping[str, Any]", content)
     missing = object()
-    return all(_object(properties.get(name)).get("default", missing) == value for name, value in given.items())
+    return all(_object(properties.get(name)).get("default", missing) == value for name, value in values.items())
 
 
 def _object(value: object) -> Mapping[str, Any]:

@@ -24,7 +24,7 @@ from hubbubd.core.jsonrpc import (
     UNSUPPORTED_VERSION,
 )
 from hubbubd.downstream import HostOutbox, ReplayStream
-from hubbubd.downstream.calls.call_results import of_error
+from hubbubd.downstream.calls.call_results import refusal_of_error
 from hubbubd.downstream.hosts.unread_bytes import SMALL
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Id, Message, MessageTooLarge, Refusal
@@ -220,7 +220,7 @@ async def read_message(request: HostHttpRequest, max_bytes: int, reading: anyio.
     try:
         return messages.read(body) if short else await to_thread.run_sync(messages.read, body, limiter=reading)
     except Refusal as refusal:
-        id_ = messages.asked_id(body) if short else None
+        id_ = messages.id_of_refused(body) if short else None
         await request.answer(413 if isinstance(refusal, MessageTooLarge) else 400, messages.error(id_, refusal))
         return None
 
@@ -337,7 +337,7 @@ def _get_response(task: asyncio.Task[bytes], error_id: Id | None = None) -> byte
         return None
     error = task.exception()
     if isinstance(error, HubError) and error_id is not None:
-        return messages.error(error_id, of_error(error))
+        return messages.error(error_id, refusal_of_error(error))
     return task.result()
 
 
@@ -392,9 +392,9 @@ class HostEventStream:
             await self._send(self._event(message))
         except ResourceExhausted as exc:
             log.warning("no room for a message to a host", reason=exc.reason, bytes=len(message), **exc.metadata)
-            if (id_ := messages.answered_id(message)) is not None:
+            if (id_ := messages.id_of_response(message)) is not None:
                 self._count = number
-                await self._send(self._event(messages.error(id_, of_error(exc))))
+                await self._send(self._event(messages.error(id_, refusal_of_error(exc))))
 
     def _event(self, message: bytes) -> bytes:
         named = b"" if self._event_id is None else f"id: {self._event_id(self._count)}\n".encode()
