@@ -1,7 +1,6 @@
 """The hub as an MCP server: what hosts ask, whatever carries their messages."""
 
-from hubbubd.downstream.endpoint import McpEndpoint
-from hubbubd.downstream.endpoints import McpEndpoints
+from hubbubd.downstream.endpoint import McpEndpoint, McpEndpoints
 from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, HostOutbox, HostRequest, McpHost
 from hubbubd.downstream.hosts.limits import HostLimits
 from hubbubd.downstream.hosts.processes import HostProcesses

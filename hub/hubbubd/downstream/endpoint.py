@@ -1,4 +1,4 @@
-"""One endpoint for hosts: which method is served by what.
+"""The endpoints for hosts, one for each profile and server, and which method is served by what.
 
 message ──> McpEndpoint.serve: table of methods ──> lists (catalog) | calls (runtime) | the endpoint's own answers
 """
@@ -15,6 +15,8 @@ import anyio
 import structlog
 
 from hubbubd import bounds, payload
+from hubbubd.config import HubSettings
+from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.catalog import CatalogKind
@@ -31,7 +33,9 @@ from hubbubd.downstream.tasks.host_tasks import refuse_task, with_tasks
 from hubbubd.downstream.utilities import Utilities
 from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.first_lists import FirstLists
-from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, member_of
+from hubbubd.downstream.views.list_groups import ListGroups
+from hubbubd.downstream.views.profile_view import ProfileView
+from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerView, member_of
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost
@@ -316,6 +320,52 @@ class McpEndpoint:
         lists = [self._hub.catalog.record(server, kind) for server in self.view.servers(request.host.principal)]
         least_s = min((each.ttl_s or 0.0 for each in lists if each is not None), default=0.0)
         return bounds.whole(1000 * least_s, high=bounds.LONGEST_MS) or 0
+
+
+class McpEndpoints:
+    """Endpoints, made when they are first asked for. What a caller may not use is not there."""
+
+    def __init__(self, hub: Hub, tokens: StateTokens) -> None:
+        self._hub = hub
+        self._tokens = tokens
+        self._lists = ListGroups()
+        self._made: dict[str, McpEndpoint] = {}
+        hub.configuration.on_adopted(self._adopt)
+
+    def profile(self, name: str) -> McpEndpoint:
+        """Return the endpoint of a profile. Raises NotFound."""
+        if name != DEFAULT and name not in self._hub.configuration.settings.profiles:
+            raise NotFound("profile", name)
+        return self._made.get(f"p/{name}") or self._keep(
+            ProfileView(self._hub, name, lambda: self._settings(name), self._lists)
+        )
+
+    def server(self, name: str, caller: Principal) -> McpEndpoint:
+        """Return the endpoint of one server. Raises NotFound."""
+        endpoint = self._made.get(f"s/{name}")
+        view = ServerView(self._hub, name) if endpoint is None else endpoint.view
+        if not view.servers(caller):
+            raise NotFound("server", name)
+        self._hub.servers.config(name)  # raises
+        return endpoint or self._keep(view)
+
+    def questions(self, endpoint: McpEndpoint) -> dict[str, str]:
+        """Return who is asked what servers ask, by kind."""
+        policy = endpoint.view.policy
+        return {name: getattr(policy, name) for name in QuestionSettings.model_fields}
+
+    def _keep(self, view: EndpointView) -> McpEndpoint:
+        made = self._made[view.name] = McpEndpoint(self._hub, view, self._tokens)
+        return made
+
+    def _adopt(self, settings: HubSettings) -> None:
+        """Remove the endpoints of profiles that are no more."""
+        there = {f"p/{name}" for name in (DEFAULT, *settings.profiles)}
+        for name in [each for each in self._made if each.startswith("p/") and each not in there]:
+            self._made.pop(name).remove()
+
+    def _settings(self, name: str) -> ProfileSettings:
+        return self._hub.configuration.settings.profiles.get(name, DEFAULT_PROFILE)
 
 
 def _cache_members(request: HostRequest, ttl_ms: int) -> dict[str, Any]:
