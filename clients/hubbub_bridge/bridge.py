@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hubbub_bridge.conversation import Conversation
 from hubbub_bridge.options import BridgeOptions
-from hubbub_bridge.stdio import LineTooLong, LineWriter, has_hung_up, read_lines
+from hubbub_bridge.stdio import LineTooLong, HostLineWriter, has_hung_up, read_lines
 
 if TYPE_CHECKING:
     from hubbub_bridge.uplink import Uplink
@@ -39,7 +39,7 @@ class _Bridge:
         self._stdin = stdin
         self._host_has_written = asyncio.Event()
         self._host_has_left = asyncio.Event()
-        self._writer = LineWriter(stdout, self._host_has_left.set)
+        self._writer = HostLineWriter(stdout, self._host_has_left.set)
         self._conversation = Conversation(
             self._writer.queue_line, endpoint.open_cache(), endpoint.version, self._on_request
         )

@@ -88,7 +88,7 @@ def _set_ready(ready: "asyncio.Future[None]") -> None:
         ready.set_result(None)
 
 
-class LineWriter:
+class HostLineWriter:
     """Lines for the host, in order. `on_left` is called once if the host reads no more."""
 
     def __init__(self, descriptor: int, on_left: Callable[[], None]) -> None:

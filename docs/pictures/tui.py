@@ -53,7 +53,7 @@ async def screen(client: hubbub_client.Hub, size: tuple[int, int], theme: str) -
     async with app.run_test(size=size) as pilot:
         app.theme = theme
         yield app, pilot
-    await app.release_all()
+    await app.release_claims()
 
 
 async def shows(app: HubbubApp, pilot: Any, text: str) -> str:
