@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hubbub_bridge.conversation import Conversation
 from hubbub_bridge.options import BridgeOptions
-from hubbub_bridge.stdio import LineTooLong, HostLineWriter, has_hung_up, read_lines
+from hubbub_bridge.stdio import HostLineWriter, LineTooLong, has_hung_up, read_lines
 
 if TYPE_CHECKING:
     from hubbub_bridge.uplink import Uplink

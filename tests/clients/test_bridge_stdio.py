@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_bridge.stdio import MAX_UNREAD_BYTES, LineTooLong, HostLineWriter, has_hung_up, read_lines
+from hubbub_bridge.stdio import MAX_UNREAD_BYTES, HostLineWriter, LineTooLong, has_hung_up, read_lines
 
 LIMIT_S = 60
 
