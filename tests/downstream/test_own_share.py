@@ -53,7 +53,7 @@ async def test_a_host_of_one_server_is_not_told_of_lists_of_others(hub: Hub, wor
     told: list[bytes] = []
     endpoint = McpEndpoint(hub, ServerView(hub, "one"), handles(hub))
     standing = endpoint.make_notifications(
-        McpHost(principal=ADA, revision=OLD), lambda message, once: told.append(message)
+        McpHost(principal=ADA, revision=OLD), lambda message, unless_queued: told.append(message)
     )
     world.peers["two"].link.tell(TOOLS)
     await settle(2)
@@ -68,7 +68,7 @@ async def test_a_host_that_has_left_is_told_nothing_and_wants_nothing(hub: Hub, 
     told: list[bytes] = []
     endpoint, peer = McpEndpoint(hub, ProfileView(hub, "p", ProfileSettings), handles(hub)), world.peers["three"]
     standing = endpoint.make_notifications(
-        McpHost(principal=ADA, revision=OLD), lambda message, once: told.append(message)
+        McpHost(principal=ADA, revision=OLD), lambda message, unless_queued: told.append(message)
     )
     await standing.set_level("debug")
     peer.capabilities, peer.listing = ALL, lists(tools=[{"name": "c"}])

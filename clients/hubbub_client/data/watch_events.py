@@ -117,7 +117,7 @@ def read(kind: type[R], message: Any) -> WatchEvent[R] | None:
 
 
 def read_call(message: call_pb2.WatchCallsResponse) -> CallEvent | None:
-    """As `read`, with progress and log messages of calls."""
+    """Do as `read`, and also read progress and log messages of calls; None for an event that is newer than this."""
     match message.WhichOneof("event"):
         case "progress":
             return Progressed(message.resume_token, conversion.read(Progress, message.progress))

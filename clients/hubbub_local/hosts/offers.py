@@ -140,7 +140,10 @@ def _are_same_specs(there: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def _are_alike(one: object, other: object) -> bool:
-    """Return whether two values are the same, where a text that refers to something is like any other text."""
+    """Return whether two values may be the same.
+
+    A text with a reference (`${...}`) counts as the same as every text: what it refers to is not known here.
+    """
     if isinstance(one, str) and isinstance(other, str):
         return one == other or "${" in one or "${" in other
     if isinstance(one, list) and isinstance(other, list):

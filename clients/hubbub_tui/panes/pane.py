@@ -72,7 +72,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         self._drawn_summary = ""
         # The key of the row whose detail is shown, and the version of that detail.
         self._detailed: tuple[str, object] = ("", "")
-        self.table = RecordTable(self.COLUMNS, follows=self.FOLLOWS)
+        self.table = RecordTable(self.COLUMNS, follows_newest=self.FOLLOWS)
         self._summary = Static(classes="summary", markup=False)
         self._filter = PaneFilter()
         self._text = Static(markup=False)

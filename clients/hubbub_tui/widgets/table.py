@@ -30,17 +30,17 @@ class Column:
 
 
 class RecordTable(DataTable[Text]):
-    """Rows of a board. With `follows`, a cursor at the top stays at the top."""
+    """Rows of a board. With `follows_newest`, a cursor at the top stays at the top."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select_cursor", "Open"),
         *UP_DOWN,
     ]
 
-    def __init__(self, columns: Sequence[Column], *, follows: bool = False) -> None:
+    def __init__(self, columns: Sequence[Column], *, follows_newest: bool = False) -> None:
         super().__init__(cursor_type="row", zebra_stripes=False, cell_padding=1)
         self._all_columns = columns
-        self._follows = follows
+        self._follows_newest = follows_newest
         self._shown_columns: tuple[Column, ...] = ()
         self._widths: tuple[int, ...] = ()
         self._shown_rows: list[BoardRow[Any]] = []
@@ -110,7 +110,7 @@ class RecordTable(DataTable[Text]):
         index = min(old_index, len(rows) - 1)
         if old_row is not None:
             index = next((new_index for new_index, row in enumerate(rows) if row.key == old_row.key), index)
-        if at_top or (self._follows and old_index == 0):
+        if at_top or (self._follows_newest and old_index == 0):
             index = 0
         self.scroll_to(y=old_scroll + (index - old_index if old_scroll else 0), animate=False, immediate=True)
         self.move_cursor(row=index)

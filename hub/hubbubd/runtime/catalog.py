@@ -318,7 +318,7 @@ class ServerCatalog:
         self._waiting = [each for each in self._waiting if each[0] is not kind]
         self._due[kind] = math.inf
         self._mark_outdated([kind])
-        self._outdated.discard(kind)
+        self._outdated.discard(kind)  # what is outdated from now on changed while the list was read
         announced = kind in self._changed_kinds
         self._changed_kinds.discard(kind)
         started, config = self._clock.steady(), self._config

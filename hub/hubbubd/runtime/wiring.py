@@ -102,6 +102,7 @@ def build_tokens(env: HubEnvironment) -> Tokens:
 
 
 def build_work(env: HubEnvironment, inbox: Inbox) -> Work:
+    """Return what hands the open requests of the inbox to workers."""
     return Work(
         inbox=inbox,
         table=env.tables.requests,

@@ -213,14 +213,14 @@ class Attendance:
 class HoldTerms:
     """When a hold ends: at `until` of the steady clock, or with `dialogs` once the host's own dialog is closed.
 
-    With `even_unasked` it ends even if nobody is asked. A host that is asked by a result has `return_s` seconds to come
-    back: it may have gone, and nothing tells of that.
+    With `without_question` it ends even if no person is asked. A host that is asked by a result has `return_s` seconds
+    to come back: it may have gone, and nothing tells of that.
     """
 
     until: float
     return_s: float
     dialogs: bool = False
-    even_unasked: bool = False
+    without_question: bool = False
 
     @classmethod
     def of(cls, policy: QuestionPolicy, request: HostRequest, now: float, *, progress: bool) -> "HoldTerms":
@@ -285,7 +285,7 @@ class HostCall:
     def end_within(self, wait_s: float | None) -> None:
         """End the hold after so many seconds at the latest, even if nobody is asked; None for as the host waits."""
         until = self.terms.until if wait_s is None else min(self.terms.until, self._began_at + wait_s)
-        self._terms = replace(self.terms, until=until, even_unasked=True)
+        self._terms = replace(self.terms, until=until, without_question=True)
 
     @property
     def asked_ids(self) -> list[str] | None:
@@ -297,8 +297,8 @@ class HostCall:
 
     @property
     def outlives_host(self) -> bool:
-        """Whether the call goes on though its host leaves."""
-        return self.state is HostCallState.TICKETED or (self._terms is not None and self._terms.even_unasked)
+        """Whether the call goes on though its host leaves: the host was promised that it can fetch the result later."""
+        return self.state is HostCallState.TICKETED or (self._terms is not None and self._terms.without_question)
 
     @contextmanager
     def followed(self) -> Generator[None]:
@@ -320,7 +320,7 @@ class HostCall:
 
     async def result_in_time(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Return what the work for the request returns; None if the hold ended before. Raises as the work does."""
-        if self._terms is not None and self._terms.even_unasked:
+        if self._terms is not None and self._terms.without_question:
             self._start_timer()
         try:
             async with self._limit:
@@ -415,7 +415,7 @@ class HostCall:
     async def _wait_for_end(self) -> None:
         """Wait until the hold is to end, and say each EVERY_S what is waited for."""
         while (end := self._find_end()) > (now := self._hub.clock.steady()):
-            has_something_to_say = bool(self._waiting) or self.terms.even_unasked
+            has_something_to_say = bool(self._waiting) or self.terms.without_question
             if has_something_to_say and now >= self._say_at:
                 self.reporter.say(self._describe_wait())
                 self._say_at = now + EVERY_S
@@ -430,7 +430,7 @@ class HostCall:
     def _find_end(self) -> float:
         """Return when the hold ends (steady clock), as far as is known now; infinity while nobody is asked."""
         waits_for_dialog = self.terms.dialogs and self._open_dialogs > 0
-        if waits_for_dialog or not (self._waiting or self.terms.even_unasked):
+        if waits_for_dialog or not (self._waiting or self.terms.without_question):
             return math.inf
         return max(self.terms.until, self._asked_at + SOON_S)
 

@@ -23,9 +23,9 @@ LEVEL_S: Final = 2.0
 
 
 class TellSession(Protocol):
-    """Sends a message to the host of a session; with `once` not while the same one waits to be read."""
+    """Sends a message to the host of a session; with `unless_queued` not while the same one waits to be read."""
 
-    def __call__(self, message: bytes, *, once: bool) -> None: ...
+    def __call__(self, message: bytes, *, unless_queued: bool) -> None: ...
 
 
 Keep = Callable[[Step[HostSession]], Awaitable[None]]
@@ -103,7 +103,7 @@ class SessionNotifications:
 
     def tell(self, message: bytes) -> None:
         """Tell the host what belongs to none of its requests."""
-        self._tell(message, once=False)
+        self._tell(message, unless_queued=False)
 
     def close(self) -> None:
         """Tell nothing more, and want nothing."""
@@ -134,10 +134,10 @@ class SessionNotifications:
             self._want(self.level)
 
     def _tell_list_changed(self, method: str) -> None:
-        self._tell(messages.notification(method), once=True)
+        self._tell(messages.notification(method), unless_queued=True)
 
     def _tell_updated(self, uri: str) -> None:
-        self._tell(messages.notification("notifications/resources/updated", {"uri": uri}), once=True)
+        self._tell(messages.notification("notifications/resources/updated", {"uri": uri}), unless_queued=True)
 
     def _on_log(self, event: ServerEvent) -> None:
         """Pass on a log message that belongs to no call."""
@@ -145,7 +145,7 @@ class SessionNotifications:
             return
         params = cast("dict[str, Any]", payload.loads(event.params))
         if self.wants(event.server, params.get("level")):
-            self._tell(messages.notification(event.method, params), once=False)
+            self._tell(messages.notification(event.method, params), unless_queued=False)
 
 
 def _find_announced(capabilities: dict[str, Any]) -> set[str]:

@@ -121,7 +121,7 @@ class BridgedHost:
     @property
     def running(self) -> frozenset[str]:
         """The ids of the calls that its requests are, as far as they are calls."""
-        return frozenset(call_id for id_ in self._serving for call_id in self._call_ids(id_))
+        return frozenset(call_id for id_ in self._serving for call_id in self._ids_of_call(id_))
 
     def receive(self, raw: bytes, *, again: bool = False) -> None:
         """Take a message of the host; what is wrong with it, the host is told. `again`: it may have come before."""
@@ -133,7 +133,7 @@ class BridgedHost:
         if isinstance(message, RequestMessage):
             try:
                 self.hosts.charge(self.principal)
-                if again and message.method == "tools/call" and not self.hosts.knows(self._call_ids(message.id)):
+                if again and message.method == "tools/call" and not self.hosts.knows(self._ids_of_call(message.id)):
                     raise Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
                 self._begin(message)
             except Refusal as refusal:
@@ -219,11 +219,12 @@ class BridgedHost:
             return
         if (task := self._serving.pop(id_, None)) is not None:
             task.cancel()
-            self.hosts.cancel(self._call_ids(id_))
+            self.hosts.cancel(self._ids_of_call(id_))
         else:  # made over an earlier stream; a task is not cancelled with the request that made it
             self.hosts.cancel_attached(self._call_id(id_))
 
-    def _call_ids(self, id_: Id) -> tuple[str, str]:
+    def _ids_of_call(self, id_: Id) -> tuple[str, str]:
+        """Return the ids that the call of a request may have: as a call alone, and as a task."""
         return self.endpoint.call_ids(self.principal, self._call_id(id_))
 
     def _call_id(self, id_: Id) -> str:

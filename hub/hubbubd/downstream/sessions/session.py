@@ -198,8 +198,8 @@ class EndpointSession:
             task.cancel()
         self.replays.clear()
 
-    def _tell(self, message: bytes, *, once: bool) -> None:
-        (self.outlet.tell_once if once else self.outlet.tell)(message)
+    def _tell(self, message: bytes, *, unless_queued: bool) -> None:
+        (self.outlet.tell_once if unless_queued else self.outlet.tell)(message)
 
     def _on_done(self, id_: Id) -> None:
         del self._running[id_]

@@ -120,7 +120,7 @@ class HostTasks:
     # Questions
 
     def note_interest(self, host: McpHost, call: Call) -> None:
-        """Note that a host asks about a task: it is there, and wants to know no less than if it asked the server."""
+        """Note that a host asks about a task: the host is there, and the hub soon asks the server how far it is."""
         if not call.state.ended:
             self.note_present(host, call.id)
             self.hub.calls.poll_task_soon(call)

@@ -34,7 +34,8 @@ class At(Enum):
     OWNERS = "all that have servers, and the one that it reaches merges what they say"
 
 
-_NEEDS_CALL = frozenset({RpcReach.OWN, RpcReach.SHOWN_OWN})
+_OPEN_TO_CALLERS = frozenset({RpcReach.OWN, RpcReach.SHOWN_OWN})
+"""The permission to call is enough for these, as callers reach the records of their own calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class RpcRule:
             case RpcReach.HUB:
                 return all(map(principal.may_everywhere, self.any_of))
             case _:
-                wanted = (*self.any_of, Permission.CALL) if self.reach in _NEEDS_CALL else self.any_of
+                wanted = (*self.any_of, Permission.CALL) if self.reach in _OPEN_TO_CALLERS else self.any_of
                 return any(map(principal.servers, wanted))
 
     def __str__(self) -> str:
@@ -66,7 +67,7 @@ class RpcRule:
         """The roles that may use the RPC when granted on all servers; none where no role is needed."""
         if self.reach in (RpcReach.OPEN, RpcReach.KNOWN):
             return ()
-        wanted = {*self.any_of, Permission.CALL} if self.reach in _NEEDS_CALL else {*self.any_of}
+        wanted = {*self.any_of, Permission.CALL} if self.reach in _OPEN_TO_CALLERS else {*self.any_of}
         return tuple(role for role, permissions in ROLES.items() if permissions & wanted)
 
 

@@ -240,13 +240,14 @@ class McpApplication:
                 raise HttpRefusal(405, Refusal(INVALID_REQUEST, "this method is not served"), [(b"allow", allowed)])
 
     async def _post(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
+        """Serve one message of a host, by the revision that it was sent with."""
         request.require_accept("application/json", "text/event-stream")
         if (message := await read_message(request, self._max_message_bytes, self._reading)) is None:
-            return
+            return  # it was no message, and has been refused
         id_ = message.id if isinstance(message, RequestMessage) else None
         try:
             if isinstance(message, RequestMessage):
-                self._require_open(message.params)
+                self._require_not_shutting_down(message.params)
             of_request = isinstance(message, RequestMessage) and message.is_stateless
             if request.headers.get(VERSION) in STATELESS_REVISIONS or of_request:
                 await self._serve_stateless(request, message, caller, endpoint)
@@ -269,7 +270,7 @@ class McpApplication:
             return await serve(host_request)
         raise AssertionError("it raises when the credential has ended")
 
-    def _require_open(self, params: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def _require_not_shutting_down(self, params: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Raise Unavailable once the hub shuts down, but for what a request under way waits for."""
         if self._leaving.is_set() and "inputResponses" not in params:
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", retry_after_s=1)
@@ -332,7 +333,7 @@ class McpApplication:
             if last is not None:
                 await self._resume_stream(request, session, caller, last)
                 return
-            self._require_open()
+            self._require_not_shutting_down()
             stream, outlet = HostEventStream(request), session.listen()
             gone = asyncio.create_task(request.wait_until_gone())
             removed = asyncio.create_task(session.endpoint.wait_until_removed())

@@ -77,7 +77,7 @@ class Reservations:
         return claim.id if claim is not None and claim.id.startswith(PREFIX) else None
 
     def reserve(self, requests: Sequence[PendingRequest]) -> list[PendingRequest]:
-        """Return new requests with the hosts that they concern, claimed where they are a host's first."""
+        """Return new requests with the hosts that they concern, claimed for a host that is asked before all others."""
         return [self._reserve_one(request) for request in requests]
 
     def _reserve_one(self, request: PendingRequest) -> PendingRequest:

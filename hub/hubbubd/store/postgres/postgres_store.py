@@ -63,8 +63,8 @@ class PostgresStore(GroupedStore):
         self._moved = asyncio.Event()
         self._newest = place.seen[1]
         self._group: asyncio.Task[Applied] | None = None
-        self._hearing = NoticeListener(place, lambda: self._revision, self._found) if place.entrant else None
-        self._hears: asyncio.Task[None] | None = None
+        self._listener = NoticeListener(place, lambda: self._revision, self._found) if place.entrant else None
+        self._listening: asyncio.Task[None] | None = None
         place.on_end(self._pulse)
 
     @classmethod
@@ -215,9 +215,9 @@ class PostgresStore(GroupedStore):
         super()._conclude(group, applied)
         if applied.exception() is None:
             self.place.seen = self._revision, self._newest
-        if self._hearing is not None and self._revision != before:
-            self._hearing.committed()
-            self._hear()
+        if self._listener is not None and self._revision != before:
+            self._listener.committed()
+            self._start_listening()
         self._pulse()
 
     async def _found(self, cut: RevisionDelta) -> None:
@@ -247,17 +247,18 @@ class PostgresStore(GroupedStore):
         Others' commits come as well, without `ref`, as `Store.listen` says. The listener must not block or raise.
         Returns a function that unsubscribes.
         """
-        self._hear()
+        self._start_listening()
         return super().listen(listener)
 
-    def _hear(self) -> None:
-        if self._hearing is not None and self._hears is None and not self._closing:
-            self._hears = self._loop.create_task(self._hearing.run(), context=self._context)
-            self._hears.add_done_callback(self._heard_enough)
+    def _start_listening(self) -> None:
+        """Follow the commits of other members from now on, in the context of no caller."""
+        if self._listener is not None and self._listening is None and not self._closing:
+            self._listening = self._loop.create_task(self._listener.run(), context=self._context)
+            self._listening.add_done_callback(self._check_listening_end)
 
-    def _heard_enough(self, hears: "asyncio.Task[None]") -> None:
-        """End this life if hearing has failed: it would go on with what is old."""
-        if not hears.cancelled() and (fault := hears.exception()):
+    def _check_listening_end(self, listening: "asyncio.Task[None]") -> None:
+        """End this term if listening has failed: the member would go on with old records."""
+        if not listening.cancelled() and (fault := listening.exception()):
             self._loop.call_exception_handler({"message": "Hearing of other members failed", "exception": fault})
             self.place.end(Expelled(f"this hub cannot hear of other members' changes any more: {fault!r}"))
 
@@ -303,8 +304,8 @@ class PostgresStore(GroupedStore):
                     if not self._listeners and self._idle.is_set():
                         self._reach(revision, op)  # nobody listens yet
                         return
-                    if self._hearing is not None:
-                        self._hearing.want(revision)
+                    if self._listener is not None:
+                        self._listener.want(revision)
                     await self._moved.wait()
         except TimeoutError:
             raise StoreUnavailable(f"the store {self.name} has not answered for {self._patience_s:g} s") from None
@@ -372,9 +373,9 @@ class PostgresStore(GroupedStore):
             raise self.place.expelled()
 
     async def _release(self) -> None:
-        if self._hears is not None:
-            self._hears.cancel()
-            await asyncio.wait([self._hears])
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
         for link in (self._link, self._reader):
             if link is not None:
                 with suppress(*ERRORS):

@@ -301,7 +301,7 @@ class ServerLink:
 
     @property
     def _has_session(self) -> bool:
-        """Whether the server may forget what it knows of this connection, and say so in its responses."""
+        """Whether the server has a session to forget, and answer 404 then: a handshake over HTTP (`receipts`)."""
         handshake = self._revision is not None and self._revision.era is Era.HANDSHAKE
         return handshake and self._streams is not None and self._streams.receipts and self._hello is not None
 

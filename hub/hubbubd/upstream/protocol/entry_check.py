@@ -136,9 +136,9 @@ def check_content(
 def check_frame(
     version: str, adapter: TypeAdapter[Any], result: dict[str, Any], found: ResultFindings, *, members: bool = True
 ) -> Iterator[None]:
-    """Validate a result whose long member is empty, if it has one, and repair it. Raises Mismatch.
+    """Validate a result without its long list, whose entries are checked elsewhere, and repair it. Raises Mismatch.
 
-    `members` as in `Repairer`.
+    Yields between pieces of work, so that others get their turn. With `members`, members that are invalid are left out.
     """
 
     def validate(piece: Any) -> object:

@@ -59,7 +59,8 @@ def libc(function: str, *arguments: int | bytes | None) -> None:
 def launch(starts: _socket.socket) -> None:
     """Fork a reaper for each start, until the other end of `starts` closes; then wait for the reapers."""
     gc.disable()  # a collection would write to all objects, and so copy them into each reaper
-    # A signal to the whole service must not end a reaper before it has cleaned up; the sockets end all.
+    # A signal to the whole service must not end a reaper before it has cleaned up; the sockets end all. The module
+    # `signal` would cost memory, as `ctypes` would.
     for number in (SIGHUP, SIGINT, SIGTERM):
         libc("signal", number, SIG_IGN)
     libc("signal", SIGCHLD, SIG_IGN)  # the kernel collects the reapers

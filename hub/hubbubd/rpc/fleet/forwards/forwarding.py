@@ -10,7 +10,7 @@ import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import anyio
 import grpc
@@ -114,7 +114,11 @@ class Forwarding:
         self._underway = OpenForwards(hub.ownership, peers.answers)
 
     def over(self, method: MethodDescriptor, serve: Serve) -> Serve:
-        """Return the RPC as a member serves it."""
+        """Return the RPC as a member serves it.
+
+        A member may hear late of a record that another one has made. So NOT_FOUND of a single record is looked up in
+        the database; a stream shows the record when it comes.
+        """
         path = f"/{method.containing_service.full_name}/{method.name}"
         match RULES[path].at:
             case At.HERE if method.client_streaming or method.server_streaming:
@@ -207,21 +211,22 @@ class Forwarding:
     async def send(self, asked: ForwardedRpc) -> bytes:
         """Have the owner of a server carry out a unary RPC, and return the response. Raises HubError."""
 
-        async def here() -> bytes:
-            raise owner_changing_error(asked.server)  # it has just come to this member
+        async def refuse_here() -> NoReturn:
+            # The server has just come to this member. The caller tries again, and the RPC is then served here.
+            raise owner_changing_error(asked.server)
 
         with self._delay_drain(asked.path):
             return await self._at_owner(
-                asked.server, lambda owner: self._send_to_owner(asked, owner), here, asked.own_s
+                asked.server, lambda owner: self._send_to_owner(asked, owner), refuse_here, asked.own_s
             )
 
     async def stream(self, asked: ForwardedRpc) -> AsyncGenerator[bytes, None]:
         """Return the responses of an RPC at the owner of a server; the first one is there. Raises HubError."""
 
-        async def here() -> AsyncGenerator[bytes, None]:
+        async def refuse_here() -> NoReturn:
             raise owner_changing_error(asked.server)
 
-        return await self._open_stream(asked, here)
+        return await self._open_stream(asked, refuse_here)
 
     async def _send_to_owner(self, asked: ForwardedRpc, owner: Owner) -> bytes:
         """Have the owner carry out a unary RPC, and return the response. Raises HubError and Unreached."""
