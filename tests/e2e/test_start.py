@@ -91,7 +91,7 @@ async def main():
     sys.meta_path.insert(0, Watched())
     clock = Clock(anyio.current_time)
     tokens = StateTokens(StateKeyRing.in_memory(clock), clock)
-    await tokens.ready()
+    await tokens.import_cipher()
     bound = BoundRequest(principal="p", profile="d", method="m", name="n", params="")
     assert tokens.open(tokens.seal("call", 1, bound, ttl_s=60), bound).call_id == "call"
     print(bool(Watched.threads), threading.main_thread() in Watched.threads)

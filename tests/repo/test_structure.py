@@ -93,7 +93,7 @@ def test_a_class_name_means_one_thing() -> None:
     assert {name: modules for name, modules in shared.items() if name not in pairs} == {}
 
 
-OPENING = "from hubbubd.upstream import connector; connector._opening()"
+OPENING = "from hubbubd.upstream import connector; connector._import_link_opener()"
 LEFT_OUT = {
     "what opens links, without a server over HTTP": (OPENING, ["aiohttp", "yarl", "hubbubd.upstream.http.transports"]),
     "what connects over HTTP": (
