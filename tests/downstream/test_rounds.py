@@ -267,7 +267,8 @@ async def test_a_call_that_waits_for_a_person_outlives_its_host(world: World) ->
         await until(lambda: hub.calls.get(call.id).state is CallState.COMPLETED)
 
 
-async def test_a_call_whose_answer_was_given_ends_with_its_host(world: World) -> None:
+@pytest.mark.parametrize("what", ["host", "endpoint"])
+async def test_a_call_whose_answer_was_given_ends_with_its_host_or_endpoint(world: World, what: str) -> None:
     async def behaviour(sent: Sent) -> Outcome:
         await sent.ask(*ASKED).answered()
         await asyncio.sleep(10_000)
@@ -280,7 +281,10 @@ async def test_a_call_whose_answer_was_given_ends_with_its_host(world: World) ->
         call = asyncio.create_task(host.send("tools/call", again))
         await until(lambda: not open_requests(hub))
         await settle(1)
-        call.cancel()
+        if what == "host":
+            call.cancel()
+        else:
+            host.endpoint.remove()
         await settle(0.1)
         assert world.peer.sent[0].cancelled
 

@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+import anyio
+
 from hubbubd import payload
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.inbox.request_states import PendingRequest, RequestState
@@ -193,8 +195,9 @@ def _key_questions(call: Call, asked: list[PendingRequest]) -> dict[str, Pending
 
 
 async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait for their end."""
+    """Cancel tasks, and wait for their end, though the endpoint or the credential of the host has ended meanwhile."""
     for task in tasks:
         task.cancel()
     if tasks:
-        await asyncio.wait(tasks)
+        with anyio.CancelScope(shield=True):  # else each wait in a cancelled scope is cancelled at once
+            await asyncio.wait(tasks)
