@@ -106,13 +106,14 @@ class PeerLink:
         self.log_level: str | None = None
         self.lost: Fault | None = None
         self._era = era
+        self._hello: Hello | None = None
         self._tasks = tasks
         self._gone = anyio.Event()
         self._open: set[anyio.CancelScope] = set()
 
     @property
     def hello(self) -> Hello:
-        return Hello(
+        hello = Hello(
             protocol_version="2026-07-28" if self._era is Era.STATELESS else "2025-11-25",
             era=self._era,
             server_info=dict(self.peer.info),
@@ -120,6 +121,10 @@ class PeerLink:
             instructions=self.peer.instructions,
             pid=7,
         )
+        # One object for a connection, as a link has, unless a test has changed the peer.
+        if self._hello is None or hello != self._hello:
+            self._hello = hello
+        return self._hello
 
     async def request(
         self,

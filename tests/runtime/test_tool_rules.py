@@ -4,11 +4,13 @@ import anyio
 import pytest
 
 from hubbubd.core.calls.call_states import CallState
+from hubbubd.core.tasks import EXTENSION
 from hubbubd.errors import PermissionDenied
+from hubbubd.upstream.ports import Era
 
-from .conftest import World, open_requests, server, spec, until
+from .conftest import World, open_requests, server, spec, until, update
 from .mortal import DONE, ELICIT, answer, asked, ended, needs, script
-from .peer import Outcome, Sent
+from .peer import Outcome, Sent, never
 from .test_catalog import Shelf, fresh, names, tools
 
 
@@ -36,6 +38,39 @@ async def test_a_call_of_a_tool_that_the_next_hub_denies_is_not_sent_again(world
         assert call.fault is not None
         assert (call.state, call.fault.code) == (CallState.FAILED, "TOOL_DENIED")
     assert len(world.peer.sent) == 1
+
+
+async def test_a_tool_that_is_denied_while_its_call_is_queued_is_not_called(world: World) -> None:
+    world.peer.behaviour = never
+    async with world.hub() as hub:
+        await hub.servers.add(server(max_in_flight=1))
+        await until(lambda: world.peer.links)
+        first, second = [await hub.calls.start(spec(tool), "alice") for tool in ("u", "t")]
+        await until(lambda: world.peer.sent)
+        await update(hub, server(max_in_flight=1, deny_tools=("t",)))
+        await hub.calls.cancel(first.id, abort=True)
+        await until(lambda: hub.calls.get(second.id).state.ended)
+        fault = hub.calls.get(second.id).fault
+        assert fault is not None
+        assert fault.code == "TOOL_DENIED"
+    assert [sent.params["name"] for sent in world.peer.sent] == ["u"]
+
+
+async def test_a_call_that_waits_is_looked_at_anew_if_its_server_comes_back_as_another_one(world: World) -> None:
+    world.peer.behaviour = never
+    world.peer.era, world.peer.capabilities = Era.STATELESS, {"extensions": {EXTENSION: {}}}
+    async with world.hub(server(max_in_flight=1)) as hub:
+        await until(lambda: world.peer.links)
+        await hub.calls.start(spec("u"), "alice")
+        waiting = await hub.calls.start(spec("t", as_task=True), "alice")
+        await until(lambda: world.peer.sent)
+        world.peer.capabilities = {}
+        world.peer.link.lose()
+        await until(lambda: hub.calls.get(waiting.id).state.ended)
+        fault = hub.calls.get(waiting.id).fault
+        assert fault is not None
+        assert fault.code == "TASK_NOT_SUPPORTED"
+    assert [sent.params["name"] for sent in world.peer.sent] == ["u"]
 
 
 async def test_a_tool_that_is_denied_is_not_in_the_catalog_even_before_its_server_is_there(world: World) -> None:
