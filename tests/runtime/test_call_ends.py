@@ -256,3 +256,15 @@ async def test_those_who_watch_a_call_see_no_secret_of_its_server(
         assert progress.message == "with [redacted]"
         assert payload.loads(line.params) == {"data": "[redacted]"}
     REDACTION.learn("one", ())
+
+
+async def test_a_call_that_has_just_ended_is_durable_for_whoever_makes_it_again(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await settle()
+        ended = await hub.calls.call(spec(call_id="again"), "me")
+        world.store.failures = 1
+        with pytest.raises(Unavailable):
+            await hub.calls.start(spec(call_id="again"), "me")
+        assert (await hub.calls.start(spec(call_id="again"), "me")).state is ended.state is CallState.COMPLETED
+        stored = (await world.store.snapshot("call/")).entries
+        assert [entry.key for entry in stored] == ["call/again"]

@@ -1,6 +1,6 @@
 """Calls: their turns and their clocks."""
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import anyio
@@ -8,10 +8,12 @@ import pytest
 
 from hubbubd import payload
 from hubbubd.core.calls.call_states import CallState
+from hubbubd.core.filters import ServerFilter
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import CauseSource
+from hubbubd.runtime.records import WatchEvent
 
-from .conftest import FORM, World, question, server, spec, until
+from .conftest import FORM, Watching, World, question, server, settle, spec, until
 from .peer import Outcome, Sent, at_once, never
 
 YES = Accept({"name": "x"})
@@ -113,3 +115,14 @@ async def test_a_call_that_times_out_says_what_its_server_did_instead(world: Wor
         call = await hub.calls.call(spec(), "me")
     assert call.fault is not None
     assert call.fault.message.endswith("waiting for the server: it answered id 0, which nobody asked")
+
+
+async def test_who_watches_a_server_is_told_each_change_of_its_counts(
+    world: World, watching: Callable[[AsyncGenerator[WatchEvent[Any]]], Watching]
+) -> None:
+    async with world.hub(server()) as hub:
+        seen = watching(hub.servers.watch(ServerFilter()))
+        for number in (1, 2, 3):
+            await hub.calls.call(spec(), "me")
+            await settle(2)
+            assert seen.events[-1].record.counts.completed == number

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import Delivery, Origin, PendingRequest, RequestState
@@ -194,6 +195,25 @@ async def answer_late(hub: Hub, request: PendingRequest, asking: Asking) -> None
         assert record.delivery is Delivery.LATE
     else:  # the task's result waits for the server to fetch it
         assert record.delivery is Delivery.PENDING
+
+
+async def test_a_call_goes_on_once_all_that_it_waits_for_is_answered(world: World) -> None:
+    async def behave(sent: Sent) -> Outcome:
+        for asked in [sent.ask("elicitation/create", FORM, on_wire=True) for _ in range(2)]:
+            await asked.answered()
+        return await never(sent)
+
+    world.peer.behaviour = behave
+    async with world.hub(server(**OPTIONS)) as hub:
+        call = await hub.calls.start(spec(), "alice")
+        await until(lambda: len(open_requests(hub)) == 2)
+        for parked in (1, 0):
+            await hub.inbox.answer(open_requests(hub)[0].id, YES, "alice", answer_id=None, claim_id=None)
+            await settle()
+            counts = hub.calls.counts("one")
+            assert (counts.waiting_input, counts.in_progress) == (parked, 1 - parked)
+            state = CallState.WAITING_INPUT if parked else CallState.IN_PROGRESS
+            assert hub.calls.get(call.id).state is state
 
 
 async def test_an_answer_that_the_call_did_not_wait_for_is_late(world: World) -> None:
