@@ -8,10 +8,12 @@ import pytest
 from hubbubd import payload
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.core.hosts.host_names import NameRule
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream import McpEndpoint, ProfileView, endpoint
 from hubbubd.downstream.views import profile_view
 from hubbubd.downstream.views.list_groups import ListGroups
+from hubbubd.downstream.views.view import ServerTarget
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing import turns
 
@@ -96,6 +98,21 @@ async def test_a_server_that_is_added_without_prefixes_has_no_other_list_read_ag
         after = {each: id(each) for each in view.entries(CatalogKind.TOOL, ADA)}
         assert before.items() < after.items()
         assert set(read) == {*hub.catalog.entries("two/tool")}
+
+
+async def test_without_prefixes_a_server_that_is_added_renames_what_another_one_has_too(world: World) -> None:
+    offers(world, one=2, two=1)
+    async with world.hub(server("one")) as hub:
+        await listed(hub, one=2)
+        view = ProfileView(hub, "p", lambda: ProfileSettings(prefix="never"))
+        assert {"t0", "t1"} <= {json.loads(each)["name"] for each in view.entries(CatalogKind.TOOL, ADA)}
+        await hub.servers.add(server("two"))
+        await listed(hub, two=1)
+        names = {json.loads(each)["name"] for each in view.entries(CatalogKind.TOOL, ADA)}
+        expected = NameRule(prefixed=False).names([("one", "t0"), ("one", "t1"), ("two", "t0")]).origins
+        assert {name for name in names if name.startswith("t")} == {*expected}
+        for name, (of, own) in expected.items():
+            assert view.target(CatalogKind.TOOL, name, ADA) == ServerTarget(of, own)
 
 
 @pytest.mark.parametrize("tools", ["all", "search"])
