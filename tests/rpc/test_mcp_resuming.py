@@ -2,11 +2,16 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from hubbubd.downstream import ReplayStream
+from hubbubd.downstream.hosts.limits import DEFAULTS
+from hubbubd.downstream.sessions.replay import ReplayStreams
 from hubbubd.rpc.mcp import transport
+from hubbubd.rpc.mcp.transport import HostHttpRequest
 
 from ..runtime.peer import Outcome, Sent
 from .conftest import LIMIT_S
@@ -158,3 +163,37 @@ async def test_a_quick_response_is_plain_json_and_nothing_of_it_is_kept(
     response = await host.post(tool(1))
     assert response.headers["content-type"] == "application/json"
     assert (await host.send("GET", last_event_id="2_0")).status_code == 400
+
+
+class Connection:
+    """A connection to a host that reads nothing, until it is closed."""
+
+    def __init__(self, replay: ReplayStream) -> None:
+        self.closed = anyio.Event()
+        self._request = HostHttpRequest.of({"headers": []}, self._receive, self._send)
+        self._replay = replay
+
+    async def resume(self) -> None:
+        """Begins to resume the stream from its start."""
+        await transport.resume(self._request, self._replay, 0)
+
+    async def _receive(self) -> dict[str, Any]:
+        await self.closed.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, _message: Any) -> None:
+        await anyio.sleep_forever()
+
+
+async def test_a_host_is_there_for_as_long_as_its_newest_connection() -> None:
+    replay = ReplayStreams(DEFAULTS).open(1)
+    old, new = Connection(replay), Connection(replay)
+    async with anyio.create_task_group() as tasks:
+        for connection in (old, new):
+            tasks.start_soon(connection.resume)
+            await anyio.wait_all_tasks_blocked()
+        for connection, here in ((old, True), (new, False)):
+            connection.closed.set()
+            await anyio.sleep(0.01)
+            assert replay.presence.here is here
+        tasks.cancel_scope.cancel()
