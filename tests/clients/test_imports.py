@@ -26,7 +26,10 @@ def test_importing_the_library_loads_neither_the_daemon_nor_what_only_a_terminal
     ("statement", "unneeded"),
     [
         ("import hubbub_client", ("asyncio", "google", "grpc", "hubbub", "hubbub_client.data.records")),
-        ("from hubbub_client import PendingRequest; from hubbub_shared import legible", ("asyncio", "google", "grpc", "hubbub")),
+        (
+            "from hubbub_client import PendingRequest; from hubbub_shared import legible",
+            ("asyncio", "google", "grpc", "hubbub"),
+        ),
         (
             "import hubbub_client; hubbub_client.errors.NotFound",
             ("hubbub_client.hub", "hubbub_client.transport.connection"),

@@ -320,7 +320,8 @@ async def test_what_comes_over_the_page_is_fit_for_everybody_too(
     await page.keyboard.press("Escape")
     await page.get_by_role("button", name="Done").click()
     await page.get_by_role("button", name="Yes: Sure?").click()
-    await expect(page.get_by_text("“Sure?”: Yes.")).to_be_visible()  # the rows have moved by then
+    await expect(page.get_by_text("“Sure?”: Yes.")).to_be_visible()
+    await expect(page.locator("a.card")).to_have_count(1)  # else the row may move while it is clicked
     main = await person.open("Lunch?")
     await main.get_by_role("button", name="Send answer").click()
     await expect(main.locator(".returned")).to_contain_text("ask returned")
