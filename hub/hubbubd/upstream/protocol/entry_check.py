@@ -99,13 +99,7 @@ def check_list(
     entries: Any = result.get(shape.member)
     if shape.member in result and entries in (None, {}):  # Go writes null for no entries, Lua an empty object
         entries = []
-    if not isinstance(entries, list):
-        raise Mismatch(f"{shape.member}: Input should be a valid list")
-    result[shape.member] = []
-    yield from check_frame(version, shape.whole, result, found)
-    checker = _EntryChecker(shape, method, None, found)
-    yield from checker.check_entries(cast("list[Any]", entries))
-    result[shape.member] = checker.accepted
+    yield from _check_apart(version, shape, result, entries, _EntryChecker(shape, method, None, found), found)
 
 
 def check_content(
@@ -124,12 +118,23 @@ def check_content(
     if isinstance(content, dict):  # an empty one stands for an empty list, as in lists
         content = [cast("dict[str, Any]", content)] if content else []
         found.repaired.add(shape.member)
-    if not isinstance(content, list):
+    yield from _check_apart(version, shape, result, content, _EntryChecker(shape, method, params, found), found)
+
+
+def _check_apart(
+    version: str,
+    shape: ResultShape,
+    result: dict[str, Any],
+    entries: object,
+    checker: "_EntryChecker",
+    found: ResultFindings,
+) -> Iterator[None]:
+    """Check a result without its long list, then each of its entries, and put those that are accepted in place."""
+    if not isinstance(entries, list):
         raise Mismatch(f"{shape.member}: Input should be a valid list")
     result[shape.member] = []
     yield from check_frame(version, shape.whole, result, found)
-    checker = _EntryChecker(shape, method, params, found)
-    yield from checker.check_entries(cast("list[Any]", content))
+    yield from checker.check_entries(cast("list[Any]", entries))
     result[shape.member] = checker.accepted
 
 
