@@ -153,6 +153,16 @@ async def test_an_answer_waits_for_the_claim_that_is_on_its_way_and_has_its_id(h
     assert answer_.claim_id == claim.claim_id != ""
 
 
+async def leave_while_claiming(ann: Any, begun: anyio.Event) -> None:
+    """Opens the question, and leaves its form once the claim has begun."""
+    await ann.sees("Soup or pie?")
+    await ann.press("enter")
+    with anyio.fail_after(60):
+        await begun.wait()
+    await ann.press("escape")
+    await ann.sees("1 Inbox (1)")
+
+
 async def test_a_claim_that_was_on_its_way_when_its_form_was_left_is_released_once_it_is_made(
     hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,12 +183,7 @@ async def test_a_claim_that_was_on_its_way_when_its_form_was_left_is_released_on
 
     hub.replies |= {"ClaimPendingRequest": slow, "ReleasePendingRequest": released}
     async with at_terminal(hub) as ann:
-        await ann.sees("Soup or pie?")
-        await ann.press("enter")
-        with anyio.fail_after(60):
-            await begun.wait()
-        await ann.press("escape")
-        await ann.sees("1 Inbox (1)")
+        await leave_while_claiming(ann, begun)
         let_go.set()
     # Once more at the end of the program, if the first response had not come by then: to repeat it is harmless.
     assert done[:2] == ["claimed", "released"]
@@ -198,12 +203,7 @@ async def test_a_claim_that_is_refused_after_its_form_was_left_is_no_error_of_th
 
     hub.replies["ClaimPendingRequest"] = slow
     async with at_terminal(hub) as ann:
-        await ann.sees("Soup or pie?")
-        await ann.press("enter")
-        with anyio.fail_after(60):
-            await begun.wait()
-        await ann.press("escape")
-        await ann.sees("1 Inbox (1)")
+        await leave_while_claiming(ann, begun)
         let_go.set()
         with anyio.fail_after(60):
             await refused.wait()
