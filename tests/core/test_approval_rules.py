@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.core.approvals.conditions import CallFacts, Condition, ConditionProblem
+from hubbubd.conditions import CallFacts, Condition, ConditionProblem
 from hubbubd.core.approvals.rules import WRITES, Action, ApprovalRule, Rules, Verdict, stricter
 
 pytestmark = pytest.mark.quick

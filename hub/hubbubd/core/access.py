@@ -1,12 +1,13 @@
 """Role-based access control: a role is a set of permissions, a grant binds a role to servers, a principal has grants.
 
-    permission   viewer  responder  caller  operator  admin
-    browse         x         x        x        x        x      which servers there are, and what they offer
-    see            x         x                 x        x      everybody's requests, calls, tasks, events and logs
-    answer                   x                          x      claim and answer everybody's requests
-    call                              x                 x      make calls; see, answer and cancel one's own
-    operate                                    x        x      connect, disconnect, roots, queues, others' calls
-    administer                                          x      servers, tokens, the audit log, the store
+    permission  viewer responder approver caller operator admin
+    browse        x        x        x       x       x       x    which servers there are, and what they offer
+    see           x        x        x               x       x    everybody's requests, calls, tasks, events and logs
+    answer                 x                                x    claim and answer everybody's requests
+    approve                         x               x       x    approve and deny calls
+    call                                    x               x    make calls; see, answer and cancel one's own
+    operate                                         x       x    connect, disconnect, roots, queues, others' calls
+    administer                                              x    servers, tokens, the audit log, the store
 
 A principal's own records are the calls it made, the tasks these became, and the pending requests whose cause the wire
 names (`CauseSource.WIRE`). An inferred cause gives no right. `rpc/auth/permissions.py` has the permission that each RPC
@@ -33,6 +34,7 @@ class Permission(StrEnum):
     BROWSE = "browse"
     SEE = "see"
     ANSWER = "answer"
+    APPROVE = "approve"
     CALL = "call"
     OPERATE = "operate"
     ADMINISTER = "administer"
@@ -43,6 +45,7 @@ class Role(StrEnum):
 
     VIEWER = "viewer"
     RESPONDER = "responder"
+    APPROVER = "approver"
     CALLER = "caller"
     OPERATOR = "operator"
     ADMIN = "admin"
@@ -51,8 +54,9 @@ class Role(StrEnum):
 ROLES: dict[Role, frozenset[Permission]] = {
     Role.VIEWER: frozenset({Permission.BROWSE, Permission.SEE}),
     Role.RESPONDER: frozenset({Permission.BROWSE, Permission.SEE, Permission.ANSWER}),
+    Role.APPROVER: frozenset({Permission.BROWSE, Permission.SEE, Permission.APPROVE}),
     Role.CALLER: frozenset({Permission.BROWSE, Permission.CALL}),
-    Role.OPERATOR: frozenset({Permission.BROWSE, Permission.SEE, Permission.OPERATE}),
+    Role.OPERATOR: frozenset({Permission.BROWSE, Permission.SEE, Permission.APPROVE, Permission.OPERATE}),
     Role.ADMIN: frozenset(Permission),
 }
 

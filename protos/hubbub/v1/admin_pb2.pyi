@@ -41,9 +41,11 @@ class _AccessRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AccessRole
     ACCESS_ROLE_CALLER: _AccessRole.ValueType  # 3
     """Makes calls; sees and answers what these cause."""
     ACCESS_ROLE_OPERATOR: _AccessRole.ValueType  # 4
-    """A viewer who connects and disconnects servers, sets roots, clears queues, and cancels calls."""
+    """A viewer who connects and disconnects servers, sets roots, clears queues, cancels and approves calls."""
     ACCESS_ROLE_ADMIN: _AccessRole.ValueType  # 5
     """Everything."""
+    ACCESS_ROLE_APPROVER: _AccessRole.ValueType  # 6
+    """A viewer who approves calls."""
 
 class AccessRole(_AccessRole, metaclass=_AccessRoleEnumTypeWrapper):
     """A role: a set of permissions (docs/access.md)."""
@@ -57,9 +59,11 @@ ACCESS_ROLE_RESPONDER: AccessRole.ValueType  # 2
 ACCESS_ROLE_CALLER: AccessRole.ValueType  # 3
 """Makes calls; sees and answers what these cause."""
 ACCESS_ROLE_OPERATOR: AccessRole.ValueType  # 4
-"""A viewer who connects and disconnects servers, sets roots, clears queues, and cancels calls."""
+"""A viewer who connects and disconnects servers, sets roots, clears queues, cancels and approves calls."""
 ACCESS_ROLE_ADMIN: AccessRole.ValueType  # 5
 """Everything."""
+ACCESS_ROLE_APPROVER: AccessRole.ValueType  # 6
+"""A viewer who approves calls."""
 Global___AccessRole: _TypeAlias = AccessRole  # noqa: Y015
 
 class _AuditKind:

@@ -85,6 +85,8 @@ class Call(_message.Message):
     TRACE_ID_FIELD_NUMBER: _builtins.int
     PERHAPS_PENDING_REQUEST_IDS_FIELD_NUMBER: _builtins.int
     DEFECT_FIELD_NUMBER: _builtins.int
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Chosen by the caller, or by the hub."""
     server: _builtins.str
@@ -127,6 +129,14 @@ class Call(_message.Message):
     def perhaps_pending_request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Open pending requests that one of several calls has caused, this one perhaps: it may be waiting for a person."""
 
+    @_builtins.property
+    def approval(self) -> Global___CallApproval:
+        """The approval that it needed, or needs; unset if it needs none."""
+
+    @_builtins.property
+    def origin(self) -> Global___CallOrigin:
+        """Where it came from, as far as that is known."""
+
     def __init__(
         self,
         *,
@@ -145,14 +155,92 @@ class Call(_message.Message):
         trace_id: _builtins.str = ...,
         perhaps_pending_request_ids: _abc.Iterable[_builtins.str] | None = ...,
         defect: _builtins.str = ...,
+        approval: Global___CallApproval | None = ...,
+        origin: Global___CallOrigin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["completed_at", b"completed_at", "created_at", b"created_at", "error", b"error", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed_at", b"completed_at", "created_at", b"created_at", "error", b"error", "origin", b"origin", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed_at", b"completed_at", "created_at", b"created_at", "defect", b"defect", "error", b"error", "id", b"id", "method", b"method", "params", b"params", "pending_request_ids", b"pending_request_ids", "perhaps_pending_request_ids", b"perhaps_pending_request_ids", "result", b"result", "server", b"server", "started_at", b"started_at", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed_at", b"completed_at", "created_at", b"created_at", "defect", b"defect", "error", b"error", "id", b"id", "method", b"method", "origin", b"origin", "params", b"params", "pending_request_ids", b"pending_request_ids", "perhaps_pending_request_ids", b"perhaps_pending_request_ids", "result", b"result", "server", b"server", "started_at", b"started_at", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Call: _TypeAlias = Call  # noqa: Y015
+
+@_typing.final
+class CallOrigin(_message.Message):
+    """Where a call came from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    host: _builtins.str
+    """The program of the MCP host that made it, as that calls itself; empty if no host did."""
+    profile: _builtins.str
+    """The profile of the endpoint that it came through; empty if no host made it."""
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The roles of its principal on the server."""
+
+    def __init__(
+        self,
+        *,
+        host: _builtins.str = ...,
+        profile: _builtins.str = ...,
+        roles: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "profile", b"profile", "roles", b"roles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallOrigin: _TypeAlias = CallOrigin  # noqa: Y015
+
+@_typing.final
+class CallApproval(_message.Message):
+    """The approval of a call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULE_FIELD_NUMBER: _builtins.int
+    PENDING_REQUEST_ID_FIELD_NUMBER: _builtins.int
+    REMEMBERED_ID_FIELD_NUMBER: _builtins.int
+    APPROVED_BY_FIELD_NUMBER: _builtins.int
+    GRANTED_FIELD_NUMBER: _builtins.int
+    CHANGED_ARGUMENTS_FIELD_NUMBER: _builtins.int
+    rule: _builtins.str
+    """The name of the rule that asked for it."""
+    pending_request_id: _builtins.str
+    """The pending request in which people were asked; empty if an approval was remembered."""
+    remembered_id: _builtins.str
+    """The remembered approval that was used; empty if people were asked."""
+    granted: _builtins.bool
+    """Whether the call may be sent."""
+    changed_arguments: _builtins.bytes
+    """The arguments that are sent, a JSON object, if those who approved have changed them; empty if not."""
+    @_builtins.property
+    def approved_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those who approved."""
+
+    def __init__(
+        self,
+        *,
+        rule: _builtins.str = ...,
+        pending_request_id: _builtins.str = ...,
+        remembered_id: _builtins.str = ...,
+        approved_by: _abc.Iterable[_builtins.str] | None = ...,
+        granted: _builtins.bool = ...,
+        changed_arguments: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approved_by", b"approved_by", "changed_arguments", b"changed_arguments", "granted", b"granted", "pending_request_id", b"pending_request_id", "remembered_id", b"remembered_id", "rule", b"rule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallApproval: _TypeAlias = CallApproval  # noqa: Y015
 
 @_typing.final
 class CallSpec(_message.Message):

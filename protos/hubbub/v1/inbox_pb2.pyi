@@ -38,6 +38,8 @@ class _PendingRequestKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pe
     """A message to write as a model would."""
     PENDING_REQUEST_KIND_ROOTS: _PendingRequestKind.ValueType  # 4
     """The directories that the server may use."""
+    PENDING_REQUEST_KIND_APPROVAL: _PendingRequestKind.ValueType  # 5
+    """A call to approve before it is sent. `request` is a document of the hub (docs/approvals.md)."""
 
 class PendingRequestKind(_PendingRequestKind, metaclass=_PendingRequestKindEnumTypeWrapper):
     """The kind of a pending request."""
@@ -52,6 +54,8 @@ PENDING_REQUEST_KIND_SAMPLING: PendingRequestKind.ValueType  # 3
 """A message to write as a model would."""
 PENDING_REQUEST_KIND_ROOTS: PendingRequestKind.ValueType  # 4
 """The directories that the server may use."""
+PENDING_REQUEST_KIND_APPROVAL: PendingRequestKind.ValueType  # 5
+"""A call to approve before it is sent. `request` is a document of the hub (docs/approvals.md)."""
 Global___PendingRequestKind: _TypeAlias = PendingRequestKind  # noqa: Y015
 
 class _PendingRequestState:
@@ -180,6 +184,8 @@ class PendingRequest(_message.Message):
         """The answer could not be handed over."""
         EVENT_TYPE_NOT_COUNTED: PendingRequest._EventType.ValueType  # 10
         """An MCP host answered where no person did. It is still open."""
+        EVENT_TYPE_APPROVED: PendingRequest._EventType.ValueType  # 11
+        """Somebody approved it, and more have to. It is still open."""
 
     class EventType(_EventType, metaclass=_EventTypeEnumTypeWrapper):
         """The type of an event."""
@@ -206,6 +212,8 @@ class PendingRequest(_message.Message):
     """The answer could not be handed over."""
     EVENT_TYPE_NOT_COUNTED: PendingRequest.EventType.ValueType  # 10
     """An MCP host answered where no person did. It is still open."""
+    EVENT_TYPE_APPROVED: PendingRequest.EventType.ValueType  # 11
+    """Somebody approved it, and more have to. It is still open."""
 
     @_typing.final
     class Claim(_message.Message):
@@ -311,6 +319,36 @@ class PendingRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Approval(_message.Message):
+        """One of several approvals that a call needs."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        BY_FIELD_NUMBER: _builtins.int
+        APPROVED_AT_FIELD_NUMBER: _builtins.int
+        COMMENT_FIELD_NUMBER: _builtins.int
+        by: _builtins.str
+        """The principal that approved."""
+        comment: _builtins.str
+        """What it had to say."""
+        @_builtins.property
+        def approved_at(self) -> _timestamp_pb2.Timestamp:
+            """When."""
+
+        def __init__(
+            self,
+            *,
+            by: _builtins.str = ...,
+            approved_at: _timestamp_pb2.Timestamp | None = ...,
+            comment: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["approved_at", b"approved_at"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["approved_at", b"approved_at", "by", b"by", "comment", b"comment"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ID_FIELD_NUMBER: _builtins.int
     SERVER_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
@@ -335,6 +373,9 @@ class PendingRequest(_message.Message):
     DEFECT_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     CALLER_LEFT_AT_FIELD_NUMBER: _builtins.int
+    APPROVALS_FIELD_NUMBER: _builtins.int
+    CHANGED_ARGUMENTS_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_DIGEST_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The hub's id."""
     server: _builtins.str
@@ -369,6 +410,10 @@ class PendingRequest(_message.Message):
     """
     defect: _builtins.str
     """What of the record is damaged and left out here; empty if it is whole."""
+    changed_arguments: _builtins.bytes
+    """The arguments as the last of them has changed them, a JSON object; empty if nobody has."""
+    arguments_digest: _builtins.str
+    """The digest of the arguments that are to be approved now, for the answer; empty unless it is an open approval."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When the server asked."""
@@ -407,6 +452,10 @@ class PendingRequest(_message.Message):
         goes on, but perhaps nobody hears of its result.
         """
 
+    @_builtins.property
+    def approvals(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingRequest.Approval]:
+        """Who has approved so far, oldest first; of a pending request of kind approval alone."""
+
     def __init__(
         self,
         *,
@@ -434,10 +483,13 @@ class PendingRequest(_message.Message):
         defect: _builtins.str = ...,
         hosts: _abc.Iterable[Global___PendingRequest.AskedHost] | None = ...,
         caller_left_at: _timestamp_pb2.Timestamp | None = ...,
+        approvals: _abc.Iterable[Global___PendingRequest.Approval] | None = ...,
+        changed_arguments: _builtins.bytes = ...,
+        arguments_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answered_at", b"answered_at", "caller_left_at", b"caller_left_at", "claim", b"claim", "created_at", b"created_at", "expires_at", b"expires_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "answered_at", b"answered_at", "answered_by", b"answered_by", "call_id", b"call_id", "caller", b"caller", "caller_left_at", b"caller_left_at", "candidate_call_ids", b"candidate_call_ids", "cause_ended", b"cause_ended", "cause_source", b"cause_source", "claim", b"claim", "created_at", b"created_at", "defect", b"defect", "delivery", b"delivery", "events", b"events", "expires_at", b"expires_at", "hosts", b"hosts", "id", b"id", "kind", b"kind", "reason", b"reason", "request", b"request", "server", b"server", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "answered_at", b"answered_at", "answered_by", b"answered_by", "approvals", b"approvals", "arguments_digest", b"arguments_digest", "call_id", b"call_id", "caller", b"caller", "caller_left_at", b"caller_left_at", "candidate_call_ids", b"candidate_call_ids", "cause_ended", b"cause_ended", "cause_source", b"cause_source", "changed_arguments", b"changed_arguments", "claim", b"claim", "created_at", b"created_at", "defect", b"defect", "delivery", b"delivery", "events", b"events", "expires_at", b"expires_at", "hosts", b"hosts", "id", b"id", "kind", b"kind", "reason", b"reason", "request", b"request", "server", b"server", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -929,6 +981,64 @@ class AnswerPendingRequestRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Approve(_message.Message):
+        """Approval of a call, as it is shown."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ARGUMENTS_FIELD_NUMBER: _builtins.int
+        REMEMBER_FIELD_NUMBER: _builtins.int
+        SAME_ARGUMENTS_FIELD_NUMBER: _builtins.int
+        COMMENT_FIELD_NUMBER: _builtins.int
+        DIGEST_FIELD_NUMBER: _builtins.int
+        arguments: _builtins.bytes
+        """The arguments to send in place of those shown, a JSON object; empty leaves them. Earlier approvals no longer count."""
+        same_arguments: _builtins.bool
+        """Whether what is remembered holds for the same arguments only."""
+        comment: _builtins.str
+        """What there is to say, for the record."""
+        digest: _builtins.str
+        """`arguments_digest` of the pending request as it was shown; empty if the arguments were those of `request`."""
+        @_builtins.property
+        def remember(self) -> _duration_pb2.Duration:
+            """For how long the same tool may be called again by the same caller; unset: for this call only."""
+
+        def __init__(
+            self,
+            *,
+            arguments: _builtins.bytes = ...,
+            remember: _duration_pb2.Duration | None = ...,
+            same_arguments: _builtins.bool = ...,
+            comment: _builtins.str = ...,
+            digest: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["remember", b"remember"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "comment", b"comment", "digest", b"digest", "remember", b"remember", "same_arguments", b"same_arguments"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Deny(_message.Message):
+        """Denial of a call."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        REASON_FIELD_NUMBER: _builtins.int
+        reason: _builtins.str
+        """Why, for the caller."""
+        def __init__(
+            self,
+            *,
+            reason: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ID_FIELD_NUMBER: _builtins.int
     CLAIM_ID_FIELD_NUMBER: _builtins.int
     ANSWER_ID_FIELD_NUMBER: _builtins.int
@@ -938,6 +1048,8 @@ class AnswerPendingRequestRequest(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     REJECT_FIELD_NUMBER: _builtins.int
+    APPROVE_FIELD_NUMBER: _builtins.int
+    DENY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The pending request's id."""
     claim_id: _builtins.str
@@ -964,6 +1076,14 @@ class AnswerPendingRequestRequest(_message.Message):
     def reject(self) -> Global___AnswerPendingRequestRequest.Reject:
         """Sampling and roots: refused."""
 
+    @_builtins.property
+    def approve(self) -> Global___AnswerPendingRequestRequest.Approve:
+        """Approval: yes."""
+
+    @_builtins.property
+    def deny(self) -> Global___AnswerPendingRequestRequest.Deny:
+        """Approval: no."""
+
     def __init__(
         self,
         *,
@@ -976,12 +1096,14 @@ class AnswerPendingRequestRequest(_message.Message):
         text: _builtins.str = ...,
         result: _builtins.bytes = ...,
         reject: Global___AnswerPendingRequestRequest.Reject | None = ...,
+        approve: Global___AnswerPendingRequestRequest.Approve | None = ...,
+        deny: Global___AnswerPendingRequestRequest.Deny | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "answer", b"answer", "cancel", b"cancel", "decline", b"decline", "reject", b"reject", "result", b"result", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "answer", b"answer", "approve", b"approve", "cancel", b"cancel", "decline", b"decline", "deny", b"deny", "reject", b"reject", "result", b"result", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "answer", b"answer", "answer_id", b"answer_id", "cancel", b"cancel", "claim_id", b"claim_id", "decline", b"decline", "id", b"id", "reject", b"reject", "result", b"result", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept", b"accept", "answer", b"answer", "answer_id", b"answer_id", "approve", b"approve", "cancel", b"cancel", "claim_id", b"claim_id", "decline", b"decline", "deny", b"deny", "id", b"id", "reject", b"reject", "result", b"result", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["accept", "decline", "cancel", "text", "result", "reject"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["accept", "decline", "cancel", "text", "result", "reject", "approve", "deny"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 

@@ -128,7 +128,8 @@ class InboxServiceServicer:
         """Answers an open pending request; OK means that the answer is durable and the only one. NOT_FOUND;
         INVALID_ARGUMENT with field violations (it stays open); FAILED_PRECONDITION:
         ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
-        REQUEST_WITHDRAWN, REQUEST_EXPIRED. The same `answer_id` again gives the same OK.
+        REQUEST_WITHDRAWN, REQUEST_EXPIRED; for an approval also ARGUMENTS_CHANGED, ALREADY_APPROVED, and PERMISSION_DENIED:
+        NOT_AN_APPROVER. The same `answer_id` again gives the same OK.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

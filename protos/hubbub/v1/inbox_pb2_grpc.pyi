@@ -51,7 +51,8 @@ class InboxServiceStub:
     """Answers an open pending request; OK means that the answer is durable and the only one. NOT_FOUND;
     INVALID_ARGUMENT with field violations (it stays open); FAILED_PRECONDITION:
     ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
-    REQUEST_WITHDRAWN, REQUEST_EXPIRED. The same `answer_id` again gives the same OK.
+    REQUEST_WITHDRAWN, REQUEST_EXPIRED; for an approval also ARGUMENTS_CHANGED, ALREADY_APPROVED, and PERMISSION_DENIED:
+    NOT_AN_APPROVER. The same `answer_id` again gives the same OK.
     """
     Work: _grpc.StreamStreamMultiCallable[_inbox_pb2.WorkRequest, _inbox_pb2.WorkResponse]
     """Assigns each matching open pending request to exactly one ready worker, and claims it in the worker's name while
@@ -83,7 +84,8 @@ class InboxServiceAsyncStub(InboxServiceStub):
     """Answers an open pending request; OK means that the answer is durable and the only one. NOT_FOUND;
     INVALID_ARGUMENT with field violations (it stays open); FAILED_PRECONDITION:
     ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
-    REQUEST_WITHDRAWN, REQUEST_EXPIRED. The same `answer_id` again gives the same OK.
+    REQUEST_WITHDRAWN, REQUEST_EXPIRED; for an approval also ARGUMENTS_CHANGED, ALREADY_APPROVED, and PERMISSION_DENIED:
+    NOT_AN_APPROVER. The same `answer_id` again gives the same OK.
     """
     Work: _aio.StreamStreamMultiCallable[_inbox_pb2.WorkRequest, _inbox_pb2.WorkResponse]  # type: ignore[assignment]
     """Assigns each matching open pending request to exactly one ready worker, and claims it in the worker's name while
@@ -154,7 +156,8 @@ class InboxServiceServicer(metaclass=_abc_1.ABCMeta):
         """Answers an open pending request; OK means that the answer is durable and the only one. NOT_FOUND;
         INVALID_ARGUMENT with field violations (it stays open); FAILED_PRECONDITION:
         ALREADY_ANSWERED (metadata: answered_by, answered_at), ALREADY_CLAIMED, CLAIM_LOST,
-        REQUEST_WITHDRAWN, REQUEST_EXPIRED. The same `answer_id` again gives the same OK.
+        REQUEST_WITHDRAWN, REQUEST_EXPIRED; for an approval also ARGUMENTS_CHANGED, ALREADY_APPROVED, and PERMISSION_DENIED:
+        NOT_AN_APPROVER. The same `answer_id` again gives the same OK.
         """
 
     @_abc_1.abstractmethod

@@ -11,7 +11,7 @@ from enum import IntEnum
 from fnmatch import fnmatchcase
 from typing import Final
 
-from hubbubd.core.approvals.conditions import CallFacts, Condition, ConditionProblem, EvaluationContext
+from hubbubd.conditions import CallFacts, Condition, ConditionProblem, EvaluationContext
 
 ANY: Final = ("*",)
 

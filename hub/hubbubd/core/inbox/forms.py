@@ -85,7 +85,30 @@ class Refuse:
     message: str
 
 
-Given = Accept | Decline | Dismiss | Text | Result | Unchecked | Reject | Refuse
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approve:
+    """Approve a call as it was shown, or with other `arguments`; `digest` is that of the arguments that were shown.
+
+    `remember_s` lets the same tool be called again for so many seconds, with `same_arguments` only as now. `groups` are
+    the identity provider's names of the approver's roles.
+    """
+
+    arguments: dict[str, Any] | None = None
+    remember_s: float = 0.0
+    same_arguments: bool = False
+    comment: str = ""
+    digest: str = ""
+    groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deny:
+    """Deny a call, with the reason that its caller gets."""
+
+    reason: str = ""
+
+
+Given = Accept | Decline | Dismiss | Text | Result | Unchecked | Reject | Refuse | Approve | Deny
 
 _ELICITATIONS = frozenset({RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL})
 

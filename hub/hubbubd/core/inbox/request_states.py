@@ -33,6 +33,8 @@ class RequestKind(StrEnum):
     ELICITATION_URL = "elicitation_url"
     SAMPLING = "sampling"
     ROOTS = "roots"
+    APPROVAL = "approval"
+    """The hub asks, by a rule: whether a call may be sent."""
 
 
 class RequestState(StrEnum):
@@ -79,6 +81,8 @@ class Origin(StrEnum):
     """The inputRequests of a task that the server holds (2026-07-28, tasks extension), answered by `tasks/update`, over
     a later connection if need be.
     """
+    HUB = "hub"
+    """The hub itself asks whether a call may be sent; the answer is delivered to the call, which waits for it."""
 
 
 class RequestEventType(StrEnum):
@@ -95,6 +99,8 @@ class RequestEventType(StrEnum):
     FAILED = "failed"
     NOT_COUNTED = "not_counted"
     """A host answered, and no person did."""
+    APPROVED = "approved"
+    """Somebody approved, and more have to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
