@@ -37,6 +37,8 @@ class Category(StrEnum):
     PROTOCOL = "protocol"
     SERVER = "server"
     CANCELLED = "cancelled"
+    APPROVAL = "approval"
+    """No part has failed: people did not approve it."""
 
 
 class FaultCode(StrEnum):

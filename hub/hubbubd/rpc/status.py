@@ -55,6 +55,7 @@ FAULT_CODES: Mapping[Category, grpc.StatusCode] = MappingProxyType(
         Category.PROTOCOL: grpc.StatusCode.FAILED_PRECONDITION,
         Category.SERVER: grpc.StatusCode.UNKNOWN,
         Category.CANCELLED: grpc.StatusCode.CANCELLED,
+        Category.APPROVAL: grpc.StatusCode.PERMISSION_DENIED,
     }
 )
 

@@ -17,7 +17,7 @@ from hubbubd.core.hosts.host_sessions import HostSession
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import Calls, ClientTasks, Consents, MultiRound
+from hubbubd.runtime.calls import ApprovalGate, Calls, ClientTasks, Consents, MultiRound
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Tasks, Work
 from hubbubd.runtime.oversight import Audit, ConnectedHosts, HostSessions, Quotas, Retention, Tokens
@@ -28,6 +28,7 @@ from hubbubd.runtime.wiring import (
     build_calls,
     build_catalog,
     build_configuration,
+    build_gate,
     build_inbox,
     build_retention,
     build_servers,
@@ -68,6 +69,7 @@ class Hub:
     inbox: Inbox
     work: Work
     calls: Calls
+    approvals: ApprovalGate
     tasks: Tasks
     events: EventFeed
     subscriptions: Subscriptions
@@ -175,8 +177,10 @@ class Hub:
         catalog = build_catalog(env, lambda: servers.elsewhere())
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         consents = Consents(rounds := MultiRound(inbox, tables.calls, clock), clock)
+        gate = build_gate(env, inbox, catalog)
         calls = build_calls(
             env,
+            gate=gate,
             quotas=quotas,
             catalog=catalog,
             inbox=inbox,
@@ -208,6 +212,7 @@ class Hub:
             inbox=inbox,
             work=build_work(env, inbox),
             calls=calls,
+            approvals=gate,
             tasks=tasks,
             events=events,
             subscriptions=subscriptions,
@@ -364,6 +369,7 @@ class Hub:
         self._ledger.watcher_limit.limit = settings.max_watchers
         self.inbox.max_open_per_server = settings.open_requests_per_server
         self.tasks.max_per_server = settings.receiver_tasks_per_server
+        self.approvals.adopt(settings.approvals)
         self.tokens.max_tokens = settings.max_tokens
         self.quotas.adopt(settings)
         self.tracer.content = self.tracer.on and settings.trace_content

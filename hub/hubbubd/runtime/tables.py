@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from hubbubd.core.approvals.remembered import RememberedApproval
 from hubbubd.core.audit import AuditEntry
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.hosts.host_sessions import HostSession
@@ -19,6 +20,9 @@ REQUEST_STAND_INS = {"created_at": 0.0, "deadline": None, "state": "withdrawn", 
 
 SESSION_VITAL = frozenset({"id", "principal", "credential", "endpoint", "revision"})
 """Fields of a host's session that are never guessed: whose it is."""
+
+APPROVAL_VITAL = frozenset(RememberedApproval.__dataclass_fields__) - {"approved_by", "request_id", "created_at"}
+"""Fields of a remembered approval that are never guessed: what it allows."""
 
 TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "expires_at"})
 """Fields of a token that are never guessed; without one of them the token is not loaded."""
@@ -69,6 +73,7 @@ class Tables:
         self.host_sessions = Table(
             stored, "host_session", HostSession, RepairRule({"begun_at": 0.0, "used_at": 0.0}, SESSION_VITAL)
         )
+        self.approvals = Table(stored, "approval", RememberedApproval, RepairRule(vital=APPROVAL_VITAL))
         self.audit = Table(stored, "audit", AuditEntry)
         self.leases = Table(stored, "lease", Lease, RepairRule(vital=frozenset({"server", "member", "life"})))
 

@@ -8,6 +8,7 @@ from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import (
+    ApprovalGate,
     CallExchange,
     Calls,
     Causes,
@@ -16,6 +17,7 @@ from hubbubd.runtime.calls import (
     LiveCalls,
     MultiRound,
     Orphans,
+    RememberedApprovals,
     Resumption,
     SpanRecorder,
     TaskSupport,
@@ -192,9 +194,22 @@ def build_inbox(env: HubEnvironment, quotas: Quotas, config: Callable[[str], Ser
     )
 
 
+def build_gate(env: HubEnvironment, inbox: Inbox, catalog: Catalog) -> ApprovalGate:
+    remembered = RememberedApprovals(env.ledger, env.tables.approvals, env.clock)
+    return ApprovalGate(
+        settings=env.settings.approvals,
+        inbox=inbox,
+        calls=env.tables.calls,
+        catalog=catalog,
+        remembered=remembered,
+        clock=env.clock,
+    )
+
+
 def build_calls(
     env: HubEnvironment,
     *,
+    gate: ApprovalGate,
     quotas: Quotas,
     catalog: Catalog,
     inbox: Inbox,
@@ -208,7 +223,7 @@ def build_calls(
         known = tables.servers.record(server) is not None
         return owner_changing_error(server) if known and env.ownership.me else NotFound("server", server)
 
-    resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
+    resumption, support = Resumption(gate, rounds, consents, client_tasks), TaskSupport(catalog)
     spans = SpanRecorder(env.tracer, ledger, tables.calls, tables.requests, tables.tasks)
     live = LiveCalls(tables.calls)
     exchange = CallExchange(
@@ -216,6 +231,7 @@ def build_calls(
         table=tables.calls,
         live=live,
         clock=clock,
+        gate=gate,
         rounds=rounds,
         consents=consents,
         client_tasks=client_tasks,
@@ -241,6 +257,7 @@ def build_calls(
         exchange=exchange,
         resumption=resumption,
         support=support,
+        gate=gate,
         quota=quotas.calls,
         spans=spans,
         missing_queue_error=missing_queue_error,

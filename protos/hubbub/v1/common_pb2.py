@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from hubbub.v1 import options_pb2 as hubbub_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16hubbub/v1/common.proto\x12\thubbub.v1\x1a\x17hubbub/v1/options.proto\"\x8e\x01\n\x05\x46\x61ult\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12*\n\x08\x63\x61tegory\x18\x02 \x01(\x0e\x32\x18.hubbub.v1.FaultCategory\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x11\n\tretryable\x18\x04 \x01(\x08\x12\x10\n\x08help_url\x18\x05 \x01(\t\x12\x15\n\x07\x64\x65tails\x18\x06 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\"\x1a\n\x0cWatchRemoved\x12\n\n\x02id\x18\x01 \x01(\t\"\r\n\x0bWatchSynced\"4\n\nWatchReset\x12&\n\x06reason\x18\x01 \x01(\x0e\x32\x16.hubbub.v1.ResetReason\"\x0f\n\rWatchBookmark*\xde\x01\n\rFaultCategory\x12\x1e\n\x1a\x46\x41ULT_CATEGORY_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x46\x41ULT_CATEGORY_CONNECTION\x10\x01\x12\x1c\n\x18\x46\x41ULT_CATEGORY_TRANSPORT\x10\x02\x12\x1a\n\x16\x46\x41ULT_CATEGORY_TIMEOUT\x10\x03\x12\x1b\n\x17\x46\x41ULT_CATEGORY_PROTOCOL\x10\x04\x12\x19\n\x15\x46\x41ULT_CATEGORY_SERVER\x10\x05\x12\x1c\n\x18\x46\x41ULT_CATEGORY_CANCELLED\x10\x06*I\n\x05Order\x12\x15\n\x11ORDER_UNSPECIFIED\x10\x00\x12\x13\n\x0fORDER_ASCENDING\x10\x01\x12\x14\n\x10ORDER_DESCENDING\x10\x02*\xa0\x01\n\x0bResetReason\x12\x1c\n\x18RESET_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16RESET_REASON_COMPACTED\x10\x01\x12\x1c\n\x18RESET_REASON_OTHER_STORE\x10\x02\x12\x1d\n\x19RESET_REASON_OTHER_FILTER\x10\x03\x12\x1a\n\x16RESET_REASON_MALFORMED\x10\x04\x42@\n\thubbub.v1B\x0b\x43ommonProtoP\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16hubbub/v1/common.proto\x12\thubbub.v1\x1a\x17hubbub/v1/options.proto\"\x8e\x01\n\x05\x46\x61ult\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12*\n\x08\x63\x61tegory\x18\x02 \x01(\x0e\x32\x18.hubbub.v1.FaultCategory\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x11\n\tretryable\x18\x04 \x01(\x08\x12\x10\n\x08help_url\x18\x05 \x01(\t\x12\x15\n\x07\x64\x65tails\x18\x06 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\"\x1a\n\x0cWatchRemoved\x12\n\n\x02id\x18\x01 \x01(\t\"\r\n\x0bWatchSynced\"4\n\nWatchReset\x12&\n\x06reason\x18\x01 \x01(\x0e\x32\x16.hubbub.v1.ResetReason\"\x0f\n\rWatchBookmark*\xfb\x01\n\rFaultCategory\x12\x1e\n\x1a\x46\x41ULT_CATEGORY_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x46\x41ULT_CATEGORY_CONNECTION\x10\x01\x12\x1c\n\x18\x46\x41ULT_CATEGORY_TRANSPORT\x10\x02\x12\x1a\n\x16\x46\x41ULT_CATEGORY_TIMEOUT\x10\x03\x12\x1b\n\x17\x46\x41ULT_CATEGORY_PROTOCOL\x10\x04\x12\x19\n\x15\x46\x41ULT_CATEGORY_SERVER\x10\x05\x12\x1c\n\x18\x46\x41ULT_CATEGORY_CANCELLED\x10\x06\x12\x1b\n\x17\x46\x41ULT_CATEGORY_APPROVAL\x10\x07*I\n\x05Order\x12\x15\n\x11ORDER_UNSPECIFIED\x10\x00\x12\x13\n\x0fORDER_ASCENDING\x10\x01\x12\x14\n\x10ORDER_DESCENDING\x10\x02*\xa0\x01\n\x0bResetReason\x12\x1c\n\x18RESET_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16RESET_REASON_COMPACTED\x10\x01\x12\x1c\n\x18RESET_REASON_OTHER_STORE\x10\x02\x12\x1d\n\x19RESET_REASON_OTHER_FILTER\x10\x03\x12\x1a\n\x16RESET_REASON_MALFORMED\x10\x04\x42@\n\thubbub.v1B\x0b\x43ommonProtoP\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,11 +36,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FAULT'].fields_by_name['details']._loaded_options = None
   _globals['_FAULT'].fields_by_name['details']._serialized_options = b'\250\273\030\001'
   _globals['_FAULTCATEGORY']._serialized_start=322
-  _globals['_FAULTCATEGORY']._serialized_end=544
-  _globals['_ORDER']._serialized_start=546
-  _globals['_ORDER']._serialized_end=619
-  _globals['_RESETREASON']._serialized_start=622
-  _globals['_RESETREASON']._serialized_end=782
+  _globals['_FAULTCATEGORY']._serialized_end=573
+  _globals['_ORDER']._serialized_start=575
+  _globals['_ORDER']._serialized_end=648
+  _globals['_RESETREASON']._serialized_start=651
+  _globals['_RESETREASON']._serialized_end=811
   _globals['_FAULT']._serialized_start=63
   _globals['_FAULT']._serialized_end=205
   _globals['_WATCHREMOVED']._serialized_start=207

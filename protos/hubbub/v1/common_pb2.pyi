@@ -56,6 +56,8 @@ class _FaultCategoryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FaultCa
     """The server answered with an error."""
     FAULT_CATEGORY_CANCELLED: _FaultCategory.ValueType  # 6
     """It was cancelled."""
+    FAULT_CATEGORY_APPROVAL: _FaultCategory.ValueType  # 7
+    """Nothing failed: people did not approve it."""
 
 class FaultCategory(_FaultCategory, metaclass=_FaultCategoryEnumTypeWrapper):
     """The category of a fault."""
@@ -74,6 +76,8 @@ FAULT_CATEGORY_SERVER: FaultCategory.ValueType  # 5
 """The server answered with an error."""
 FAULT_CATEGORY_CANCELLED: FaultCategory.ValueType  # 6
 """It was cancelled."""
+FAULT_CATEGORY_APPROVAL: FaultCategory.ValueType  # 7
+"""Nothing failed: people did not approve it."""
 Global___FaultCategory: _TypeAlias = FaultCategory  # noqa: Y015
 
 class _Order:

@@ -4,7 +4,7 @@
       ^  ^         │   ^
       │  └─────────┘   │          session lost: sent once more
       │            v   │
-      └───── waiting_input        parked: no slot, no clock
+      └───── waiting_input        parked: no slot, no clock; a call that is to be approved begins here
 
 A parked call returns to in_progress when the server was waiting on the wire, and to the head of the queue when
 the request must be sent again (multi-round requests, MRTR). Parked and queued calls can end without having been sent.
@@ -18,6 +18,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from hubbubd import bounds
+from hubbubd.core.approvals.vote import Vote
 from hubbubd.core.servers.connection_states import IllegalTransition
 from hubbubd.errors import Category, Fault
 from hubbubd.frozen import carried_over, replaced
@@ -73,6 +74,37 @@ class RoundProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallOrigin:
+    """Where a call came from: the program and profile of its host, and its principal's roles on the server."""
+
+    host: str = ""
+    profile: str = ""
+    roles: tuple[str, ...] = ()
+
+
+NO_ORIGIN = CallOrigin()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallApproval:
+    """The approval that a rule wants for a call, and what it was of.
+
+    People were asked in the pending request `request_id`, or an approval was remembered. `definition` is the digest of
+    the tool's definition, and `arguments` what those who approved have changed the arguments to, as JSON. `asked` is
+    how often people were asked.
+    """
+
+    rule: str
+    definition: str
+    request_id: str = ""
+    remembered_id: str = ""
+    votes: tuple[Vote, ...] = ()
+    granted: bool = False
+    arguments: bytes | None = None
+    asked: bounds.Count = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One MCP request and its outcome. Times are seconds since the epoch, payloads JSON bytes.
 
@@ -105,6 +137,8 @@ class Call:
     trace: Trace | None = None
     under_way: tuple[Span, ...] = ()
     defect: str = ""
+    origin: CallOrigin = NO_ORIGIN
+    approval: CallApproval | None = None
 
     def same_request(self, other: "Call") -> bool:
         """Return whether a repeated `call_id` names the same request: same server, method, params and `as_task`."""
@@ -176,10 +210,12 @@ def obstacle(
     server that holds the call as a task. `resume` says whether a call may be sent to the server a second time
     (at-least-once).
     """
-    if never_sent(call):
+    if never_sent(call) or is_held(call):
         if server is None:
             return "it was never sent, and its server is not configured any more"
-        return None if call.fingerprint == server else "it was never sent, and its server is another one now"
+        if call.fingerprint != server:
+            return "it was never sent, and its server is another one now"
+        return None if answers_kept or never_sent(call) else "the question whether it may be sent has been deleted"
     if server is None:
         return "its server is not configured any more"
     if call.task_id is None and call.rounds is None:
@@ -198,12 +234,24 @@ def obstacle(
 def never_sent(call: Call) -> bool:
     """Return whether it is certain that the server never received an unfinished call.
 
-    Only for detached calls: their IN_PROGRESS state is durable before they are sent. Records of older versions have no
-    fingerprint and do not have that guarantee.
+    Only for detached calls and those that were approved: their IN_PROGRESS state is durable before they are sent.
+    Records of older versions have no fingerprint and do not have that guarantee.
     """
     if call.state is not CallState.QUEUED or call.started_at is not None or call.rounds or call.task_id:
         return False
-    return call.detached and bool(call.fingerprint)
+    return (call.detached or call.approval is not None) and bool(call.fingerprint)
+
+
+def hold(call: Call, approval: CallApproval) -> Call:
+    """Return a new call as one that waits for its approval before it is queued."""
+    pending_ids = (*call.pending_ids, approval.request_id)
+    return replaced(call, state=CallState.WAITING_INPUT, approval=approval, pending_ids=pending_ids)
+
+
+def is_held(call: Call) -> bool:
+    """Return whether a call waits for its approval, and its server has not received it."""
+    parked = call.state is CallState.WAITING_INPUT and call.started_at is None
+    return parked and call.approval is not None and not call.rounds and not call.task_id
 
 
 def resumed(call: Call) -> Call:

@@ -106,9 +106,13 @@ class Deny:
     """Deny a call, with the reason that its caller gets."""
 
     reason: str = ""
+    groups: frozenset[str] = frozenset()
 
 
 Given = Accept | Decline | Dismiss | Text | Result | Unchecked | Reject | Refuse | Approve | Deny
+
+MCP_KINDS = frozenset(RequestKind) - {RequestKind.APPROVAL}
+"""What servers ask; the hub itself asks for approvals."""
 
 _ELICITATIONS = frozenset({RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL})
 
@@ -136,11 +140,19 @@ def build_answer(kind: RequestKind, request: Mapping[str, Any], given: Given) ->
             _only_for(kind, {RequestKind.SAMPLING, RequestKind.ROOTS}, "reject")
             return _sized(refusal(message))
         case Refuse(code, message):
+            _only_for(kind, MCP_KINDS, "refusal")
             error = {"code": code, "message": message}
             return _sized(Answer(payload=payload.dumps({"error": error}), refused=True))
+        case Deny():
+            _only_for(kind, {RequestKind.APPROVAL}, "deny")
+            answer = {"action": "deny", "reason": given.reason}
+        case Approve():
+            raise TypeError("votes.approve counts approvals")
         case Result(result):
+            _only_for(kind, MCP_KINDS, "result")
             answer = _checked_result(kind, request, result)
         case Unchecked(result):
+            _only_for(kind, MCP_KINDS, "result")
             answer = result
     try:
         return _sized(Answer(payload=payload.dumps(answer)))
@@ -200,6 +212,26 @@ def _elicit(result: dict[str, Any], kind: RequestKind, request: Mapping[str, Any
 
 def _schema_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
     return _object(request.get("requestedSchema"))
+
+
+def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument, with a violation per problem, for arguments that a tool's input schema does not allow.
+
+    The schema is a server's: it may refer to nothing outside itself. One that is no schema allows everything, as the
+    server checks its arguments anyway.
+    """
+    import jsonschema_rs
+
+    try:
+        checker = jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference)
+        found = list(islice(checker.iter_errors(dict(arguments)), MAX_VIOLATIONS))
+    except (ValueError, jsonschema_rs.ReferencingError):
+        return
+    _refuse_if([(".".join(["approve.arguments", *map(str, each.instance_path)]), each.message) for each in found])
+
+
+def _refuse_reference(uri: str) -> Any:
+    raise ValueError(f"the schema refers to {uri}")
 
 
 _STRING = ("minLength", "maxLength", "format", "enum")

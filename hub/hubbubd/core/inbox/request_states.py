@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hubbubd import bounds
+from hubbubd.core.approvals.vote import Vote
 from hubbubd.core.inbox.asked_hosts import AskedHost, with_host
 from hubbubd.core.inbox.claims import Claim, already_claimed, must_hold
 from hubbubd.errors import FailedPrecondition
@@ -175,6 +176,10 @@ class PendingRequest:
     """The hosts that it concerns: those that were asked, and why others were not."""
     caller_left_at: bounds.Moment | None = None
     """When the host that made the causing call hung up, so that perhaps nobody hears of the result."""
+    votes: tuple[Vote, ...] = ()
+    """Who has approved so far, of a call that more have to approve."""
+    changed: bytes | None = None
+    """The call's arguments as the first of these has changed them."""
 
     @property
     def certain(self) -> bool:
@@ -252,12 +257,36 @@ def answer(
     again = answer_id and (request.answer_id, request.answered_by) == (answer_id, by)
     if again and request.state is RequestState.ANSWERED:
         return request
+    holder = require_answerable(request, by, claim_id, now)
+    return answered(request, given, by, now, holder, answer_id=answer_id, trace=trace, via=via)
+
+
+def require_answerable(request: PendingRequest, by: str, claim_id: str | None, now: float) -> Claim | None:
+    """Return the claim under which the request may be answered now; None without one.
+
+    Raises FailedPrecondition as `answer`.
+    """
     _must_be_open(request, now)
     holder = request.holder(now)
     if claim_id:
-        must_hold(request.holder(now), claim_id)
+        must_hold(holder, claim_id)
     elif holder is not None:
         raise already_claimed(request.id, holder, by)
+    return holder
+
+
+def answered(
+    request: PendingRequest,
+    given: Answer,
+    by: str,
+    now: float,
+    holder: Claim | None,
+    *,
+    answer_id: str | None,
+    trace: Trace | None,
+    via: str | None,
+) -> PendingRequest:
+    """Return the request with its answer, which `require_answerable` has allowed under the claim of `holder`."""
     agent = holder is not None and holder.worker
     return replaced(
         noted(request, RequestEventType.ANSWERED, now, by, agent=agent, trace=trace, via=via),
@@ -322,7 +351,7 @@ def call_over(request: PendingRequest, call_id: str, why: str, now: float) -> Pe
     return request if request.cause_ended else replaced(request, cause_ended=why)
 
 
-_SENT_WITH_THE_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT})
+_SENT_WITH_THE_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT, Origin.HUB})
 
 
 def delivered(request: PendingRequest, now: float, *, late: bool = False) -> PendingRequest:

@@ -1,5 +1,7 @@
 """Calls: queues, exchanges with servers, multi-round requests, client tasks, resumption after a restart, spans."""
 
+from hubbubd.runtime.calls.approvals.gate import ApprovalGate
+from hubbubd.runtime.calls.approvals.remembered import RememberedApprovals
 from hubbubd.runtime.calls.causes import Causes
 from hubbubd.runtime.calls.exchange import CallExchange
 from hubbubd.runtime.calls.progress import LiveCalls, LiveEvent
@@ -16,6 +18,7 @@ from hubbubd.runtime.calls.tasks.support import TaskSupport
 
 __all__ = [
     "ActiveCall",
+    "ApprovalGate",
     "CallExchange",
     "CallSpec",
     "Calls",
@@ -29,6 +32,7 @@ __all__ = [
     "MultiRound",
     "Orphans",
     "ProgressEvent",
+    "RememberedApprovals",
     "RemoteCalls",
     "Resumption",
     "ServerQueue",

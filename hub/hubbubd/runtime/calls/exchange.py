@@ -16,6 +16,7 @@ from hubbubd.core.calls.tool_policy import denied, shown
 from hubbubd.core.tasks import created
 from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, UnknownOutcome, UpstreamError
 from hubbubd.redaction import REDACTION
+from hubbubd.runtime.calls.approvals.gate import ApprovalGate
 from hubbubd.runtime.calls.causes import Causes
 from hubbubd.runtime.calls.progress import LiveCalls
 from hubbubd.runtime.calls.queue import ActiveCall, ServerQueue
@@ -44,6 +45,7 @@ class CallExchange:
     table: Table[Call]
     live: LiveCalls
     clock: Clock
+    gate: ApprovalGate
     rounds: MultiRound
     consents: Consents
     client_tasks: ClientTasks
@@ -55,6 +57,7 @@ class CallExchange:
 
     async def end_unresumed(self, takeover: Takeover, under_way: Sequence[Call]) -> None:
         """End what belonged to calls of these servers that were not resumed; those under way were."""
+        await self.gate.withdraw_unresumed(takeover, under_way)
         await self.rounds.withdraw_unresumed(takeover, under_way)
         await self.client_tasks.cancel_unresumed(takeover)
         await self.causes.take_over(takeover)
@@ -66,18 +69,29 @@ class CallExchange:
     async def execute(self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any]) -> None:
         """Execute a new call, from admission to its end."""
         if await self._admit(queue, active):
-            await self._run(queue, active, partial(self._exchange, queue, active, params))
+            if active.question is not None:
+                await self._run(queue, active, partial(self.exchange_approved, queue, active))
+            else:
+                await self._run(queue, active, partial(self._exchange, queue, active, params))
 
     def prepare_resumption(self, queue: ServerQueue, active: ActiveCall) -> Callable[[], Awaitable[None]]:
         """Return the execution of a call from before a restart. Reads what it needs from the store now."""
+        if core.is_held(active.call):
+            return partial(self._run, queue, active, partial(self.exchange_approved, queue, active))
         send_again = partial(self._exchange, queue, active)
         return partial(self._run, queue, active, self.resumption.prepare(queue, active, send_again))
 
     async def _admit(self, queue: ServerQueue, active: ActiveCall) -> bool:
-        """Commit a call whose record must be durable before it is sent; return False if the store refused it."""
+        """Commit a call whose record must be durable before it is sent, with what people are asked about it.
+
+        Return False if the store refused it, or the inbox the question.
+        """
         if active.call.detached or active.is_durable_first:
             try:
-                await self.ledger.transact(lambda: (None, [self._new_record(active.call)]))
+                if active.question is not None:
+                    await self.gate.open_question(active.question, lambda: [self._new_record(active.call)])
+                else:
+                    await self.ledger.transact(lambda: (None, [self._new_record(active.call)]))
             except HubError as exc:
                 active.refusal = exc
         if active.refusal is not None:
@@ -128,6 +142,10 @@ class CallExchange:
             ended = core.fail(active.call, fault, self.clock.now())
         await self._end(queue, active, ended)
 
+    async def exchange_approved(self, queue: ServerQueue, active: ActiveCall) -> dict[str, Any]:
+        """Wait until a held call is approved, and do the same as `_exchange` with what was approved."""
+        return await self._exchange(queue, active, await self.gate.wait_for_approval(queue, active))
+
     async def _exchange(
         self,
         queue: ServerQueue,
@@ -150,6 +168,12 @@ class CallExchange:
                 require_rounds(link.hello, active.call)
             await self._check(queue, link, active, params_to_send)
             await active.deadline.check()
+            if self.gate.is_on or queue.config.confirm:
+                objection = self.gate.find_objection(queue, active.call, params)
+                if objection is not None:
+                    params = await self.gate.ask_again(queue, active, params, objection)
+                    params_to_send = {**params_to_send, **params}
+                    continue
             params_to_send = with_task(link.hello, queue.config, active.call, params_to_send)
             try:
                 result = await self._send(queue, link, active, params_to_send)
@@ -179,7 +203,12 @@ class CallExchange:
             params_to_send = await self.rounds.ask(queue, active, params, result)
 
     async def _check(self, queue: ServerQueue, link: McpLink, active: ActiveCall, params: dict[str, Any]) -> None:
-        """Raise what forbids the call, unless that was looked at with this configuration and this server."""
+        """Raise what forbids the call, unless that was looked at with this configuration and this server.
+
+        Where rules may ask people, have the tool as it is now.
+        """
+        if self.gate.is_on or queue.config.confirm:
+            await self.gate.require_current_tool(queue, active.call)
         if active.checked_with is not None:
             config, hello = active.checked_with
             if config is queue.config and hello is link.hello:
@@ -189,12 +218,12 @@ class CallExchange:
         await self.support.check(link.hello, active.call, params)
 
     async def _record_as_sent(self, queue: ServerQueue, link: McpLink, active: ActiveCall) -> bool:
-        """Record durably that a detached call is being sent; return False when it must wait for another turn.
+        """Record durably that a detached or approved call is being sent; return False when it needs another turn.
 
         After a crash the record decides whether the call may have been executed. Raises Unavailable; then it is not
         sent.
         """
-        if active.call.detached and not active.is_recorded_as_sent:
+        if not active.is_recorded_as_sent and (active.call.detached or active.call.approval is not None):
             await self.ledger.transact(lambda: (None, self.table.waiting_changes(active.call.id)))
             active.is_recorded_as_sent = True
             if queue.link is not link:
@@ -212,6 +241,7 @@ class CallExchange:
                 event = ProgressEvent(active.call.id, update.progress, update.total, message)
                 self.live.publish(active.call, event)
 
+        active.was_sent = True
         orphan_search = self.orphans.search_if_cancelled(queue, link, active.call, params)
         with orphan_search, self.spans.exchange_span(active, params) as span:
             return await link.request(

@@ -7,7 +7,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -16,7 +16,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.core.calls import call_states as core
 from hubbubd.core.calls.call_states import Call, CallClock, CallState
 from hubbubd.core.calls.queue import CallQueue, Slot
-from hubbubd.core.inbox.request_states import CauseSource
+from hubbubd.core.inbox.request_states import CauseSource, PendingRequest
 from hubbubd.core.servers.server_record import QueueCounts
 from hubbubd.errors import Category, Fault, HubError
 from hubbubd.frozen import replaced
@@ -79,10 +79,14 @@ class ActiveCall:
     is_durable_first: bool = False
     """Whether its record is durable before it is sent, as that of each detached call."""
     was_resent: bool = False
+    was_sent: bool = False
+    """Whether the server may have received it."""
     is_recorded_as_sent: bool = False
     """Whether the next hub, after a restart, knows that it was sent."""
     last_span: Trace | None = None
     """The span of what was sent last."""
+    question: PendingRequest | None = None
+    """What people are asked before it is queued; it is to be opened together with the call's record."""
     checked_with: tuple[ServerConfig, Hello] | None = None
     """The configuration and the server with which it was found that the call may be made; None: look again."""
 
@@ -192,7 +196,7 @@ class ServerQueue:
         """
         active = self._activate(call)
         active.admitted.set()
-        active.is_recorded_as_sent = not core.never_sent(call)
+        active.was_sent = active.is_recorded_as_sent = not (core.never_sent(call) or core.is_held(call))
         if core.never_sent(call):
             self._queue.add_resumed(call.id, len(call.params))
             self.set_deadline(active)
@@ -201,6 +205,17 @@ class ServerQueue:
                 self._move(active, CallState.IN_PROGRESS)
             self.set_aside(active)
         return active
+
+    def add_held(self, call: Call) -> ActiveCall:
+        """Take in a new call that waits for approval before it is queued."""
+        return self._activate(call)
+
+    def enter(self, active: ActiveCall) -> None:
+        """Queue a call that has been approved. No limit applies, as people have waited for it."""
+        self._queue.add_resumed(active.call.id, len(active.call.params))
+        self.set_deadline(active)
+        self._move(active, CallState.QUEUED)
+        self._give_turns()
 
     def _activate(self, call: Call) -> ActiveCall:
         """Take in a call, which is in no slot yet."""
@@ -355,14 +370,14 @@ class ServerQueue:
         """Record on each of the calls, for the block, that it may be the cause."""
         for active in calls:
             ids = (*active.call.perhaps_pending_ids, *pending_ids)[-PENDING_IDS:]
-            self._change(active, replaced(active.call, perhaps_pending_ids=ids))
+            self.change(active, replaced(active.call, perhaps_pending_ids=ids))
         try:
             yield
         finally:
             for active in calls:
                 if active.call.id in self.calls:
                     ids = tuple(each for each in active.call.perhaps_pending_ids if each not in pending_ids)
-                    self._change(active, replaced(active.call, perhaps_pending_ids=ids))
+                    self.change(active, replaced(active.call, perhaps_pending_ids=ids))
 
     @contextmanager
     def park(self, active: ActiveCall, *pending_ids: str) -> Generator[None]:
@@ -370,9 +385,13 @@ class ServerQueue:
         call = replaced(active.call, pending_ids=(*active.call.pending_ids, *pending_ids)[-PENDING_IDS:])
         if call.state is CallState.IN_PROGRESS:
             call = core.move(call, CallState.WAITING_INPUT, self._clock.now())
-        self._change(active, call)
+        self.change(active, call)
         with self._hold([active]):
             yield
+
+    def hold(self, active: ActiveCall) -> AbstractContextManager[None]:
+        """Hold the clock of a call during the block."""
+        return self._hold([active])
 
     @contextmanager
     def _hold(self, calls: list[ActiveCall]) -> Generator[None]:
@@ -393,9 +412,9 @@ class ServerQueue:
                 self.set_deadline(active)
 
     def _move(self, active: ActiveCall, state: CallState) -> None:
-        self._change(active, core.move(active.call, state, self._clock.now()))
+        self.change(active, core.move(active.call, state, self._clock.now()))
 
-    def _change(self, active: ActiveCall, call: Call) -> None:
+    def change(self, active: ActiveCall, call: Call) -> None:
         """Set the newest state of a call, and record it."""
         before, active.call = active.call, call
         self._record(before, call)

@@ -20,6 +20,7 @@ from hubbubd.core.calls.tool_policy import denied
 from hubbubd.core.servers.server_record import QueueCounts
 from hubbubd.errors import FailedPrecondition, Fault, HubError, Unavailable
 from hubbubd.runtime.background import Background
+from hubbubd.runtime.calls.approvals.gate import ApprovalGate, HeldQuestion
 from hubbubd.runtime.calls.drain_delays import DrainDelays
 from hubbubd.runtime.calls.exchange import CallExchange
 from hubbubd.runtime.calls.progress import LiveCalls
@@ -56,6 +57,7 @@ class Calls(RecordReader[Call]):
         exchange: CallExchange,
         resumption: Resumption,
         support: TaskSupport,
+        gate: ApprovalGate,
         quota: Quota,
         spans: SpanRecorder,
         missing_queue_error: Callable[[str], HubError],
@@ -74,6 +76,7 @@ class Calls(RecordReader[Call]):
         self._exchange = exchange
         self._resumption = resumption
         self._support = support
+        self._gate = gate
         self._quota = quota
         self._spans = spans
         self._missing_queue_error = missing_queue_error
@@ -339,7 +342,10 @@ class Calls(RecordReader[Call]):
             as_task=spec.as_task,
             fingerprint=queue.fingerprint,
             created_at=self._clock.now(),
+            origin=spec.origin,
         )
+        if self._gate.is_on or queue.config.confirm:
+            await self._gate.prepare(queue, spec.method, spec.message)
         known = await self._find_durable(call.id) if spec.call_id else None
         if known is not None:
             if known.principal != principal or not known.same_request(call):
@@ -373,9 +379,9 @@ class Calls(RecordReader[Call]):
         if refusal is not None:
             raise FailedPrecondition(refusal.message, reason=refusal.code)
         self._quota.require(call.principal)
-        active = queue.add(self._spans.with_trace(call, params))
+        active = self._take_in(queue, self._spans.with_trace(call, params), params)
         self._quota.take(call.principal)
-        active.is_durable_first = bool(spec.call_id) and self._durable_if_named
+        active.is_durable_first = active.question is not None or (bool(spec.call_id) and self._durable_if_named)
         if hello is not None and not self._support.needs_catalog(hello, call):
             active.checked_with = queue.config, hello
         if not call.detached and not active.is_durable_first:
@@ -383,6 +389,17 @@ class Calls(RecordReader[Call]):
         # Runs in the background, not in the caller's task: a cancelled caller must not break the call off anywhere.
         execute = partial(self._exchange.execute, queue, active, params)
         self._background.start_brief(self._quota.until_ended, call.principal, execute)
+        return active
+
+    def _take_in(self, queue: ServerQueue, call: Call, params: dict[str, Any]) -> ActiveCall:
+        """Queue a new call, or hold it if a rule wants it approved. Raises PermissionDenied and ResourceExhausted."""
+        if not (self._gate.is_on or queue.config.confirm):
+            return queue.add(call)
+        judged = self._gate.judge_new(queue, call, params)
+        if not isinstance(judged, HeldQuestion):
+            return queue.add(judged)
+        active = queue.add_held(judged.call)
+        active.question = judged.request
         return active
 
     def _record(self, before: Call | None, after: Call) -> None:

@@ -6,13 +6,14 @@ from typing import Any
 
 import structlog
 
-from hubbubd import payload
 from hubbubd.config import ServerConfig
+from hubbubd.core.approvals.requests import approved_params
 from hubbubd.core.calls import call_states as core
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.core.jsonrpc import INVALID_PARAMS, INVALID_REQUEST
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
+from hubbubd.runtime.calls.approvals.gate import ApprovalGate
 from hubbubd.runtime.calls.queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.rounds.multi_round import MultiRound
 from hubbubd.runtime.calls.rounds.url_elicitation import Consents
@@ -29,7 +30,8 @@ SendAgain = Callable[[dict[str, Any], dict[str, Any]], Awaitable[dict[str, Any]]
 class Resumption:
     """Decides about the calls that a process leaves unfinished."""
 
-    def __init__(self, rounds: MultiRound, consents: Consents, client_tasks: ClientTasks) -> None:
+    def __init__(self, gate: ApprovalGate, rounds: MultiRound, consents: Consents, client_tasks: ClientTasks) -> None:
+        self._gate = gate
         self._rounds = rounds
         self._consents = consents
         self._client_tasks = client_tasks
@@ -42,11 +44,15 @@ class Resumption:
                 config.fingerprint if config else None,
                 resume=config is not None and config.resume,
                 task_of=self._client_tasks.fingerprint(call),
-                answers_kept=self._rounds.stored_requests(call) is not None,
+                answers_kept=self._has_answers(call),
             )
         except Exception:
             log.exception("call not resumed: internal error", call=call.id)
             return "its record does not fit"
+
+    def _has_answers(self, call: Call) -> bool:
+        """Return whether the questions that a call waits for are there, and the answers that it is to be sent with."""
+        return self._gate.has_question(call) if core.is_held(call) else self._rounds.stored_requests(call) is not None
 
     def outlives(self, queue: ServerQueue, active: ActiveCall, fault: Fault | None) -> bool:
         """Return whether a call broken off by shutdown, not by a `fault`, is left for the next process to resume."""
@@ -69,7 +75,7 @@ class Resumption:
     async def _go_on_with_round(
         self, queue: ServerQueue, active: ActiveCall, requests: dict[str, PendingRequest], send_again: SendAgain
     ) -> dict[str, Any]:
-        params = payload.loads_message(active.call.params, "params")
+        params = approved_params(active.call)
         refusal = active.call.rounds.refusal if active.call.rounds else None
         if refusal is not None:
             await self._consents.resume(queue, active, refusal, requests)
@@ -78,7 +84,7 @@ class Resumption:
 
 
 async def _send_first(active: ActiveCall, send_again: SendAgain) -> dict[str, Any]:
-    params = payload.loads_message(active.call.params, "params")
+    params = approved_params(active.call)
     return await send_again(params, params)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import anyio
 
 from hubbubd import payload
-from hubbubd.core.calls.call_states import Call
+from hubbubd.core.calls.call_states import NO_ORIGIN, Call, CallOrigin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class CallSpec:
     They are parsed here, unless the `message` is given that they were made from.
 
     Times are in seconds, None for the server's own. `call_id` is the idempotency key. `as_task` requests a task at the
-    server; then `timeout_s` only limits its creation.
+    server; then `timeout_s` only limits its creation. `origin` is what rules of approvals ask for, too.
     """
 
     server: str
@@ -28,6 +28,7 @@ class CallSpec:
     timeout_s: float | None = None
     max_s: float | None = None
     as_task: bool = False
+    origin: CallOrigin = NO_ORIGIN
     message: dict[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
     """The parsed params."""
 

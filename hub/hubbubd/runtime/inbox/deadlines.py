@@ -7,9 +7,10 @@ computer included.
 from collections.abc import Awaitable, Callable
 
 from hubbubd import bounds
+from hubbubd.core.approvals.votes import silence
 from hubbubd.core.inbox import forms
 from hubbubd.core.inbox import request_states as core
-from hubbubd.core.inbox.request_states import PendingRequest, RequestState
+from hubbubd.core.inbox.request_states import PendingRequest, RequestKind, RequestState
 from hubbubd.frozen import replaced
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.ownership import Ownership
@@ -72,8 +73,11 @@ class Deadlines:
         if request is None:
             return
         if core.overdue(request, now):
-            message = self._timeout_message(request.server)
-            given = forms.on_behalf(request.kind, message)
+            if request.kind is RequestKind.APPROVAL:
+                given, message = silence(request)
+            else:
+                message = self._timeout_message(request.server)
+                given = forms.on_behalf(request.kind, message)
             await self._change(request_id, lambda r: core.expire(r, given, message, now) if core.overdue(r, now) else r)
         else:
             await self._change(request_id, lambda r: core.lapse(r, now))

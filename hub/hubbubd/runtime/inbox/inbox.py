@@ -15,11 +15,19 @@ from typing import Any
 import anyio
 
 from hubbubd import payload
+from hubbubd.core.approvals import votes
 from hubbubd.core.inbox import forms
 from hubbubd.core.inbox import request_states as core
-from hubbubd.core.inbox.request_states import Answer, Origin, PendingRequest, RequestEventType, RequestState
+from hubbubd.core.inbox.request_states import (
+    Answer,
+    Origin,
+    PendingRequest,
+    RequestEventType,
+    RequestKind,
+    RequestState,
+)
 from hubbubd.core.tally import Tally
-from hubbubd.errors import HubError
+from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.commits import commit_requests, is_final, retry_until_final, too_many_open
 from hubbubd.runtime.inbox.deadlines import Deadlines
@@ -198,16 +206,21 @@ class Inbox(RecordReader[PendingRequest]):
         request stays open), and FailedPrecondition.
         """
         request = self.get(request_id)
-        if request.state is RequestState.OPEN:
+        if isinstance(given, forms.Approve) and request.kind is not RequestKind.APPROVAL:
+            raise InvalidArgument.field("approve", f"does not answer a request of kind {request.kind}")
+        if isinstance(given, forms.Deny) and request.kind is RequestKind.APPROVAL:
+            votes.require_denier(request, by, given.groups)
+        answer = Answer(payload=b"{}")
+        if request.state is RequestState.OPEN and not isinstance(given, forms.Approve):
             # Only for an open request: a closed one is reported as closed even if the answer is invalid.
             if (answer_filter := self._answer_filters.get(request.origin)) is not None:
                 given = answer_filter(request, given, by)
             answer = forms.build_answer(request.kind, payload.loads(request.request), given)
-        else:
-            answer = Answer(payload=b"{}")
 
         def settle(r: PendingRequest) -> PendingRequest:
             now, keys = self._clock.now(), {"answer_id": answer_id, "claim_id": claim_id}
+            if isinstance(given, forms.Approve):
+                return votes.approve(r, given, by, now, **keys, trace=trace, via=via)
             return core.answer(r, answer, by, now, **keys, trace=trace, via=via)
 
         serving = CURRENT_RPC.get()
@@ -345,14 +358,19 @@ class Inbox(RecordReader[PendingRequest]):
         """Mark an answer as delivered, write-behind; `late` if it was `too_late`."""
         self.change_later(request_id, lambda r: core.delivered(self.mark_ended_calls(r), self._clock.now(), late=late))
 
-    async def mark_all_delivered(self, request_ids: Iterable[str]) -> None:
-        """Mark answers as delivered; durable on return, or once a failed store recovers."""
+    async def mark_all_delivered(
+        self, request_ids: Iterable[str], also: Callable[[], Sequence[Change[Any]]] = tuple
+    ) -> None:
+        """Mark answers as delivered, in one commit with what is `also` planned.
+
+        Durable on return, or once a failed store recovers.
+        """
         ids, now = list(request_ids), self._clock.now()
         for request_id in ids:
             self.change_later(request_id, lambda request: core.delivered(request, now))
         with suppress(HubError):
             await self._ledger.transact(
-                lambda: (None, [change for id_ in ids for change in self._table.waiting_changes(id_)])
+                lambda: (None, [*also(), *(change for id_ in ids for change in self._table.waiting_changes(id_))])
             )
 
     def mark_not_delivered(self, request_id: str, reason: str) -> None:

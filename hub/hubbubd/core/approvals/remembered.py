@@ -1,0 +1,39 @@
+"""An approval that also holds for later calls of the same tool by the same caller."""
+
+from dataclasses import dataclass
+
+from hubbubd.bounds import Moment
+from hubbubd.config.sections.approvals import ApprovalRule
+from hubbubd.core.approvals.requests import terms_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberedApproval:
+    """What was approved, by whom, and until when it holds (seconds since the epoch).
+
+    It holds while the tool's `definition` (a digest) and what the rule asks for (`terms`) stay as they were; with
+    `arguments`, a JSON object whose digest is `arguments_digest`, for these only.
+    """
+
+    id: str
+    server: str
+    tool: str
+    caller: str
+    rule: str
+    terms: str
+    definition: str
+    approved_by: tuple[str, ...]
+    created_at: Moment
+    expires_at: Moment
+    request_id: str
+    arguments: bytes | None = None
+    arguments_digest: str = ""
+
+    def covers(self, tool: str, caller: str, rule: ApprovalRule, definition: str, digest: str, now: float) -> bool:
+        """Return whether a call of its server needs no other approval by a rule."""
+        return (
+            now < self.expires_at
+            and (self.tool, self.caller, self.definition) == (tool, caller, definition)
+            and self.arguments_digest in ("", digest)
+            and self.terms == terms_of(rule)
+        )

@@ -1,0 +1,150 @@
+"""What people are asked of a call: the document of its pending request, and digests of what it is about."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import rfc8785
+
+from hubbubd import payload
+from hubbubd.config.sections.approvals import ApprovalRule
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.request_states import PendingRequest
+from hubbubd.errors import FailedPrecondition
+from hubbubd.redaction import REDACTION
+
+MAX_SHOWN_BYTES: Final = 1024 * 1024
+"""Bytes of arguments that a person can be asked about; nobody reads more."""
+
+MAX_SCHEMA_BYTES: Final = 64 * 1024
+"""Bytes of a tool's input schema that are shown with its arguments."""
+
+MAX_CALLS_BEFORE: Final = 5
+"""How many of the caller's calls before are named."""
+
+_SHOWN_OF_TOOL: Final = ("name", "title", "description", "annotations", "inputSchema")
+_LEFT_OUT_OF_DIGEST: Final = frozenset({"_meta", "icons"})
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as its server lists it. `digest` is "" for one that the server is not known to have."""
+
+    entry: Mapping[str, Any]
+    digest: str = ""
+
+    @property
+    def hints(self) -> Mapping[str, Any]:
+        """The annotations; claims of the server."""
+        annotations = self.entry.get("annotations")
+        return cast("Mapping[str, Any]", annotations) if isinstance(annotations, Mapping) else {}
+
+    @property
+    def input_schema(self) -> Mapping[str, Any] | None:
+        """The schema of the arguments, if there is one."""
+        schema = self.entry.get("inputSchema")
+        return cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else None
+
+
+UNKNOWN_TOOL: Final = ToolDefinition({})
+
+
+def define_tool(entry: bytes) -> ToolDefinition:
+    """Return a tool of a server's list, with the digest of what a person would judge it by."""
+    tool = cast("dict[str, Any]", payload.loads(entry))
+    judged = {key: value for key, value in tool.items() if key not in _LEFT_OUT_OF_DIGEST}
+    return ToolDefinition(tool, digest_of(judged))
+
+
+def digest_of(value: object) -> str:
+    """Return the SHA-256 of a JSON value in its canonical form (RFC 8785).
+
+    Integers beyond 53 bits have none there; such a value is serialized with its members in order.
+    """
+    try:
+        canonical = rfc8785.dumps(cast("Any", value))
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError):
+        canonical = payload.canonical(value)
+    return f"sha256:{hashlib.sha256(canonical).hexdigest()}"
+
+
+def arguments_of(params: Mapping[str, Any]) -> object:
+    """Return the arguments of a tools/call; an empty object if there are none."""
+    return params.get("arguments", {})
+
+
+def approved_params(call: Call) -> dict[str, Any]:
+    """Return the params of a call as they are sent: with the arguments that those who approved have changed."""
+    params = payload.loads_message(call.params, "params")
+    approval = call.approval
+    if approval is None or approval.arguments is None:
+        return params
+    return {**params, "arguments": payload.loads(approval.arguments)}
+
+
+def terms_of(rule: ApprovalRule) -> str:
+    """Return the digest of what a rule asks for, whatever its patterns and its condition are."""
+    return digest_of([rule.name, rule.needed, rule.not_by_caller, sorted(rule.approvers)])
+
+
+def make_document(
+    call: Call,
+    rule: ApprovalRule,
+    tool: ToolDefinition,
+    params: Mapping[str, Any],
+    *,
+    reason: str,
+    before: Iterable[str],
+) -> bytes:
+    """Return what a pending request of kind approval asks, as JSON; docs/approvals.md describes it.
+
+    Raises FailedPrecondition (APPROVAL_TOO_LARGE) for arguments that nobody could read.
+    """
+    arguments = arguments_of(params)
+    size = len(payload.dumps(arguments))
+    if size > MAX_SHOWN_BYTES:
+        raise FailedPrecondition(
+            f"the rule {rule.name!r} wants this call approved, and nobody can read arguments of {size} bytes; "
+            f"at most {MAX_SHOWN_BYTES} are shown",
+            reason="APPROVAL_TOO_LARGE",
+            metadata={"rule": rule.name, "server": call.server},
+        )
+    shown_tool = {key: tool.entry[key] for key in _SHOWN_OF_TOOL if key in tool.entry}
+    if len(payload.dumps(shown_tool.get("inputSchema"))) > MAX_SCHEMA_BYTES:
+        del shown_tool["inputSchema"]
+    document: dict[str, Any] = {
+        "message": rule.message,
+        "reason": reason,
+        "rule": {
+            "name": rule.name,
+            "needed": rule.needed,
+            "not_by_caller": rule.not_by_caller,
+            "approvers": list(rule.approvers),
+            "edit": rule.edit,
+            "remember_s": list(rule.remember),
+            "terms": terms_of(rule),
+        },
+        "tool": {"name": str(params.get("name")), **shown_tool},
+        "arguments": arguments,
+        "digest": digest_of(arguments),
+        "definition": tool.digest,
+        "caller": {
+            "name": call.principal,
+            "host": call.origin.host,
+            "profile": call.origin.profile,
+            "roles": list(call.origin.roles),
+        },
+        "before": list(before)[:MAX_CALLS_BEFORE],
+    }
+    shown = REDACTION.value(document, within=False)
+    if shown["arguments"] != arguments:  # a person cannot change what is hidden without losing it
+        shown["rule"]["edit"] = False
+    return payload.dumps({**shown, "digest": document["digest"], "definition": document["definition"]})
+
+
+def arguments_digest(request: PendingRequest) -> str:
+    """Return the digest of the arguments that are to be approved now; "" for other kinds of requests."""
+    if request.votes:
+        return request.votes[-1].digest
+    return str(payload.loads(request.request).get("digest", ""))

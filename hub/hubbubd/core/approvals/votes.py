@@ -1,0 +1,168 @@
+"""Who approves a call, and when it has been approved by enough: on pending requests of kind approval.
+
+open ──approve──> open, one more vote ──approve──> answered     changed arguments: earlier votes no longer count
+  └───deny──> answered
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.core.approvals.requests import arguments_digest, digest_of
+from hubbubd.core.approvals.vote import Vote
+from hubbubd.core.inbox import request_states as core
+from hubbubd.core.inbox.forms import Approve, check_arguments
+from hubbubd.core.inbox.request_states import Answer, PendingRequest, RequestEventType
+from hubbubd.errors import FailedPrecondition, InvalidArgument, PermissionDenied
+from hubbubd.frozen import replaced
+from hubbubd.telemetry.trace import Trace
+
+GROUP: Final = "oidc-role:"
+"""What an approver begins with that stands for all with a role at the identity provider."""
+
+
+def is_approver(approvers: Collection[str], by: str, groups: Collection[str]) -> bool:
+    """Return whether a principal is among the approvers of a rule; all are where the rule names none."""
+    names = {by, *(f"{GROUP}{group}" for group in groups)}
+    return not approvers or any(_stands_for(approver, name) for approver in approvers for name in names)
+
+
+def _stands_for(approver: str, name: str) -> bool:
+    """Return whether an approver of a rule is a principal or role; only names with a source may be patterns."""
+    return approver == name or (":" in approver and fnmatchcase(name, approver))
+
+
+def count_votes(
+    votes: Sequence[Vote], *, caller: str, approvers: Collection[str], not_by_caller: bool, digest: str
+) -> int:
+    """Return how many different people have approved these arguments, of those whom a rule counts."""
+    return len(
+        {
+            vote.by
+            for vote in votes
+            if vote.digest == digest
+            and is_approver(approvers, vote.by, vote.groups)
+            and not (not_by_caller and vote.by == caller)
+        }
+    )
+
+
+def approve(
+    request: PendingRequest,
+    given: Approve,
+    by: str,
+    now: float,
+    *,
+    answer_id: str | None,
+    claim_id: str | None,
+    trace: Trace | None = None,
+    via: str | None = None,
+) -> PendingRequest:
+    """Return the request with one more vote, answered if these are enough. Idempotent by `answer_id`.
+
+    Raises FailedPrecondition (ALREADY_APPROVED, ARGUMENTS_CHANGED, and as `request_states.answer`), PermissionDenied
+    (NOT_AN_APPROVER), and InvalidArgument for arguments or a time to remember that the rule or the tool does not allow.
+    """
+    if answer_id and any((vote.answer_id, vote.by) == (answer_id, by) for vote in request.votes):
+        return request
+    holder = core.require_answerable(request, by, claim_id, now)
+    document = payload.loads(request.request)
+    rule: Mapping[str, Any] = document["rule"]
+    _require_approver(request, rule, by, given.groups)
+    if (given.digest or document["digest"]) != arguments_digest(request):
+        raise FailedPrecondition(
+            f"{request.votes[-1].by} has changed the arguments meanwhile; look at them again",
+            reason="ARGUMENTS_CHANGED",
+            metadata={"changed_by": request.votes[-1].by},
+        )
+    changed = _changed_arguments(request, document, given)
+    if changed is None and any(vote.by == by for vote in request.votes):
+        raise FailedPrecondition(
+            "you have approved this already; others have to approve it, too", reason="ALREADY_APPROVED"
+        )
+    vote = Vote(
+        by=by,
+        at=now,
+        digest=arguments_digest(request) if changed is None else digest_of(payload.loads(changed)),
+        groups=tuple(sorted(given.groups)),
+        comment=given.comment,
+        remember_s=_checked_remember_s(rule, given.remember_s),
+        same_arguments=given.same_arguments,
+        answer_id=answer_id,
+    )
+    votes = (vote,) if changed is not None else (*request.votes, vote)
+    voted = replaced(request, votes=votes, changed=request.changed if changed is None else changed)
+    if len(votes) >= rule["needed"]:
+        answer = Answer(payload=payload.dumps(_approval(voted)))
+        return core.answered(voted, answer, by, now, holder, answer_id=answer_id, trace=trace, via=via)
+    agent = holder is not None and holder.worker
+    noted = core.noted(voted, RequestEventType.APPROVED, now, by, agent=agent, trace=trace, via=via)
+    return replaced(noted, claim=None)
+
+
+def require_denier(request: PendingRequest, by: str, groups: Collection[str]) -> None:
+    """Raise PermissionDenied (NOT_AN_APPROVER) unless a principal may deny the call: as approve it, or its caller."""
+    approvers = payload.loads(request.request)["rule"]["approvers"]
+    if by != request.principal and not is_approver(approvers, by, groups):
+        raise _not_an_approver(request, f"only {', '.join(approvers)} may approve or deny this call")
+
+
+def silence(request: PendingRequest) -> tuple[Answer, str]:
+    """Return the denial of a call that nobody approved in time, and why."""
+    seconds = round((request.deadline or request.created_at) - request.created_at)
+    reason = f"nobody approved it within {seconds} s"
+    return Answer(payload=payload.dumps({"action": "deny", "reason": reason})), reason
+
+
+def is_approval(answer: Answer | None) -> bool:
+    """Return whether an answer of an approval says yes."""
+    return answer is not None and payload.loads(answer.payload).get("action") == "approve"
+
+
+def _approval(request: PendingRequest) -> dict[str, Any]:
+    """Return the answer of a request with enough votes. It is remembered for as long as all of them say."""
+    answer: dict[str, Any] = {"action": "approve", "by": [vote.by for vote in request.votes]}
+    if request.changed is not None:
+        answer["arguments"] = payload.loads(request.changed)
+    remember_s = min(vote.remember_s for vote in request.votes)
+    if remember_s:
+        answer["remember_s"] = remember_s
+        answer["same_arguments"] = any(vote.same_arguments for vote in request.votes)
+    comments = [vote.comment for vote in request.votes if vote.comment]
+    if comments:
+        answer["comment"] = "\n".join(comments)
+    return answer
+
+
+def _require_approver(request: PendingRequest, rule: Mapping[str, Any], by: str, groups: Collection[str]) -> None:
+    if not is_approver(rule["approvers"], by, groups):
+        names = ", ".join(rule["approvers"])
+        raise _not_an_approver(request, f"the rule {rule['name']!r} lets only {names} approve this call")
+    if rule["not_by_caller"] and by == request.principal:
+        raise _not_an_approver(request, f"the rule {rule['name']!r} wants somebody else than its caller to approve it")
+
+
+def _not_an_approver(request: PendingRequest, message: str) -> PermissionDenied:
+    return PermissionDenied(message, reason="NOT_AN_APPROVER", metadata={"server": request.server})
+
+
+def _changed_arguments(request: PendingRequest, document: Mapping[str, Any], given: Approve) -> bytes | None:
+    """Return the arguments that an approval gives, validated; None if they are those that are there."""
+    if given.arguments is None or digest_of(given.arguments) == arguments_digest(request):
+        return None
+    if not document["rule"]["edit"]:
+        raise InvalidArgument.field("approve.arguments", "may not be changed; approve them as they are, or deny")
+    schema = document["tool"].get("inputSchema")
+    if isinstance(schema, Mapping):
+        check_arguments(cast("Mapping[str, Any]", schema), given.arguments)
+    return payload.dumps(given.arguments)
+
+
+def _checked_remember_s(rule: Mapping[str, Any], remember_s: float) -> float:
+    choices: list[float] = rule["remember_s"]
+    if remember_s and remember_s not in choices:
+        allowed = ", ".join(f"{choice:g} s" for choice in choices)
+        hint = f"must be one of {allowed}" if choices else "is not allowed by the rule; approve this call only"
+        raise InvalidArgument.field("approve.remember", hint)
+    return remember_s

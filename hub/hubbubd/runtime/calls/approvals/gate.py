@@ -1,0 +1,392 @@
+"""The gate that calls pass which a rule wants approved: before they are queued, and once more when they are sent.
+
+new call ──> judged ──allow──> queue ──> its turn ──> judged again ──allow──> sent
+               │ ask                                      │ ask: the rule or the tool's definition has changed
+               v                                          v
+             held, with its question durable        parked, with its question durable
+               └──approved──> queue                       └──approved──> head of the queue
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from secrets import token_hex
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.conditions import CallFacts
+from hubbubd.config import ServerConfig
+from hubbubd.config.sections.approvals import Action, ApprovalRule, ApprovalSettings
+from hubbubd.core.approvals.requests import (
+    UNKNOWN_TOOL,
+    ToolDefinition,
+    approved_params,
+    arguments_of,
+    define_tool,
+    digest_of,
+    make_document,
+)
+from hubbubd.core.approvals.rules import Rules, Verdict
+from hubbubd.core.approvals.votes import count_votes, is_approval
+from hubbubd.core.calls import call_states as core
+from hubbubd.core.calls.call_states import Call, CallApproval
+from hubbubd.core.calls.tool_policy import CALL
+from hubbubd.core.filters import CallFilter
+from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.servers.catalog import CatalogKind, Freshness, list_id
+from hubbubd.errors import Category, Fault, HubError, NotFound, PermissionDenied, UpstreamError
+from hubbubd.frozen import replaced
+from hubbubd.runtime.calls.approvals.remembered import RememberedApprovals
+from hubbubd.runtime.calls.queue import ActiveCall, ServerQueue
+from hubbubd.runtime.catalog import Catalog
+from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.ownership import Takeover
+from hubbubd.runtime.records import Change, Table
+from hubbubd.timing.clock import Clock
+
+DEFAULT_RULE: Final = ApprovalRule(name="default")
+"""What is asked of people where no rule matches and the default is to ask."""
+
+MAX_ASKED: Final = 10
+"""How often people are asked about one call, whose tool keeps changing meanwhile."""
+
+CALLS_LOOKED_AT: Final = 200
+"""How many of a server's latest calls are searched for those of the caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldQuestion:
+    """A call that is to be held, with what people are asked about it; neither is stored yet."""
+
+    call: Call
+    request: PendingRequest
+
+
+class ToolDefinitions:
+    """The tools of all servers as their rules and people judge them, parsed once per list."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._parsed: dict[str, tuple[tuple[bytes, ...], dict[str, ToolDefinition]]] = {}
+
+    def find(self, server: str, tool: str) -> ToolDefinition:
+        """Return a tool as its server lists it; UNKNOWN_TOOL if it does not."""
+        entries = self._catalog.entries(list_id(server, CatalogKind.TOOL))
+        known = self._parsed.get(server)
+        if known is None or known[0] is not entries:
+            tools = [define_tool(entry) for entry in entries]
+            known = self._parsed[server] = entries, {str(each.entry.get("name")): each for each in tools}
+        return known[1].get(tool, UNKNOWN_TOOL)
+
+    async def refresh(self, server: str) -> None:
+        """Have the list of a connected server read again, unless it is as the server has it."""
+        tools = self._catalog.record(server, CatalogKind.TOOL)
+        if tools is None or tools.freshness not in (Freshness.FRESH, Freshness.EMPTY):
+            try:
+                await self._catalog.refresh(server)
+            except HubError:
+                return  # what is known counts
+
+
+class ApprovalGate:
+    """Judges calls by the rules, asks people, and lets pass what they have approved."""
+
+    def __init__(
+        self,
+        *,
+        settings: ApprovalSettings,
+        inbox: Inbox,
+        calls: Table[Call],
+        catalog: Catalog,
+        remembered: RememberedApprovals,
+        clock: Clock,
+    ) -> None:
+        self.remembered = remembered
+        self.tools = ToolDefinitions(catalog)
+        self._inbox = inbox
+        self._calls = calls
+        self._clock = clock
+        self._rules: dict[str, tuple[ServerConfig, Rules]] = {}
+        self.adopt(settings)
+        inbox.set_settler(Origin.HUB, remembered.changes_by_answer)
+
+    def adopt(self, settings: ApprovalSettings) -> None:
+        """Apply changed settings: calls that are not sent yet are judged by them."""
+        self.settings = settings
+        self.is_on = Rules.of(settings, {}).active
+        """Whether the settings of the hub ask about anything; a server's own may as well."""
+        self._rules.clear()
+
+    def rules_of(self, config: ServerConfig) -> Rules:
+        """Return the rules that there are for a server."""
+        known = self._rules.get(config.name)
+        if known is None or known[0] is not config:
+            known = self._rules[config.name] = config, Rules.of(self.settings, {config.name: config})
+        return known[1]
+
+    # New calls
+
+    async def prepare(self, queue: ServerQueue, method: str, params: Mapping[str, Any]) -> None:
+        """Have the definition of a tool read that is not known, if its server is there."""
+        if _is_tool_call(method) and queue.link is not None:
+            if self.tools.find(queue.config.name, str(params.get("name"))) is UNKNOWN_TOOL:
+                await self.tools.refresh(queue.config.name)
+
+    def judge_new(self, queue: ServerQueue, call: Call, params: Mapping[str, Any]) -> HeldQuestion | Call:
+        """Return a new call as it may be queued, or with its question if it is to be held.
+
+        Raises PermissionDenied (APPROVAL_RULE_DENIED) and FailedPrecondition (APPROVAL_TOO_LARGE).
+        """
+        verdict, tool = self._decide(queue.config, call, params)
+        if verdict.action is Action.ALLOW:
+            return call
+        if verdict.action is Action.DENY:
+            raise _rule_denied(call, verdict)
+        approval = self._remembered_approval(call, verdict, tool, params)
+        if approval is not None:
+            return replaced(call, approval=approval)
+        request = self._make_request(queue, call, verdict, tool, params)
+        held = core.hold(call, CallApproval(rule=_rule(verdict).name, definition=tool.digest, request_id=request.id))
+        return HeldQuestion(held, request)
+
+    async def open_question(self, request: PendingRequest, also: Callable[[], Sequence[Change[Any]]]) -> None:
+        """Open the question about a held call in one commit with the call. Raises HubError."""
+        await self._inbox.open([request], also)
+
+    async def wait_for_approval(self, queue: ServerQueue, active: ActiveCall) -> dict[str, Any]:
+        """Wait until people have approved a held call, queue it, and return the params to send.
+
+        Raises UpstreamError: APPROVAL_DENIED, APPROVAL_EXPIRED, APPROVAL_WITHDRAWN.
+        """
+        with queue.hold(active):
+            await self._wait_until_granted(queue, active)
+        queue.enter(active)
+        return approved_params(active.call)
+
+    # At sending
+
+    async def require_current_tool(self, queue: ServerQueue, call: Call) -> None:
+        """Have the definition of the tool of a call that is about to be sent read again, unless it is current."""
+        if _is_tool_call(call.method) and self.rules_of(queue.config).active:
+            await self.tools.refresh(queue.config.name)
+
+    def find_objection(self, queue: ServerQueue, call: Call, params: Mapping[str, Any]) -> Verdict | None:
+        """Return the verdict by which people are to be asked before a call is sent; None if it may be sent.
+
+        Raises PermissionDenied (APPROVAL_RULE_DENIED).
+        """
+        verdict, tool = self._decide(queue.config, call, params)
+        if verdict.action is Action.ALLOW:
+            return None
+        if verdict.action is Action.DENY:
+            raise _rule_denied(call, verdict)
+        return None if self._is_approved(call, _rule(verdict), tool, params) else verdict
+
+    async def ask_again(
+        self, queue: ServerQueue, active: ActiveCall, params: Mapping[str, Any], verdict: Verdict
+    ) -> dict[str, Any]:
+        """Ask people about a call that was about to be sent; return the params to send, with the call queued first.
+
+        Raises UpstreamError as `wait_for_approval`, and HubError if people cannot be asked.
+        """
+        call, tool = active.call, self.tools.find(queue.config.name, str(params.get("name")))
+        asked = call.approval.asked + 1 if call.approval is not None else 1
+        if asked > MAX_ASKED:
+            raise _denial(
+                "APPROVAL_DENIED", call, f"people were asked {MAX_ASKED} times, and the tool changed each time"
+            )
+        reason = verdict.problem or _changed_since(call, tool)
+        request = self._make_request(queue, call, verdict, tool, params, reason=reason)
+        approval = CallApproval(
+            rule=_rule(verdict).name,
+            definition=tool.digest,
+            request_id=request.id,
+            asked=asked,
+            arguments=_changed(call),
+        )
+        with queue.park(active, request.id):
+            await self._open(active, approval, request)
+            await self._wait_until_granted(queue, active)
+        queue.requeue(active)
+        return approved_params(active.call)
+
+    async def withdraw_unresumed(self, takeover: Takeover, under_way: list[Call]) -> None:
+        """Withdraw the questions about calls of these servers, except about those under way."""
+        wanted = {call.approval.request_id for call in under_way if call.approval is not None}
+        why = f"{takeover.happened}, and its call has ended"
+        await self._inbox.abandon_all({Origin.HUB}, why, takeover.requests, but=wanted)
+
+    def has_question(self, call: Call) -> bool:
+        """Return whether the pending request of a held call is there."""
+        return call.approval is not None and self._inbox.find(call.approval.request_id) is not None
+
+    # Deciding
+
+    def _decide(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> tuple[Verdict, ToolDefinition]:
+        """Return what the rules say of a call, and its tool as the server lists it."""
+        rules = self.rules_of(config)
+        if not rules.active or not _is_tool_call(call.method):
+            return Verdict(Action.ALLOW), UNKNOWN_TOOL
+        tool_name = str(params.get("name"))
+        tool = self.tools.find(config.name, tool_name)
+        facts = CallFacts(
+            server=config.name,
+            tool=tool_name,
+            args=arguments_of(params),
+            argument_bytes=len(call.params),
+            hints=tool.hints,
+            caller=call.principal,
+            roles=call.origin.roles,
+            host=call.origin.host,
+            profile=call.origin.profile,
+            now=datetime.fromtimestamp(self._clock.now(), UTC),
+        )
+        return rules.decide(facts), tool
+
+    def _is_approved(self, call: Call, rule: ApprovalRule, tool: ToolDefinition, params: Mapping[str, Any]) -> bool:
+        """Return whether a call has the approvals that a rule asks for now."""
+        approval = call.approval
+        if approval is None or not approval.granted or approval.definition != tool.digest:
+            return False
+        digest = digest_of(arguments_of(params))
+        if approval.remembered_id:
+            return (
+                self.remembered.find_for(
+                    call.server, str(params.get("name")), call.principal, rule, tool.digest, digest
+                )
+                is not None
+            )
+        counted = count_votes(
+            approval.votes,
+            caller=call.principal,
+            approvers=rule.approvers,
+            not_by_caller=rule.not_by_caller,
+            digest=digest,
+        )
+        return counted >= rule.needed
+
+    def _remembered_approval(
+        self, call: Call, verdict: Verdict, tool: ToolDefinition, params: Mapping[str, Any]
+    ) -> CallApproval | None:
+        rule, name = _rule(verdict), str(params.get("name"))
+        digest = digest_of(arguments_of(params))
+        found = self.remembered.find_for(call.server, name, call.principal, rule, tool.digest, digest)
+        if found is None or verdict.problem:
+            return None
+        return CallApproval(rule=rule.name, definition=tool.digest, remembered_id=found.id, granted=True, asked=0)
+
+    # Asking
+
+    def _make_request(
+        self,
+        queue: ServerQueue,
+        call: Call,
+        verdict: Verdict,
+        tool: ToolDefinition,
+        params: Mapping[str, Any],
+        *,
+        reason: str = "",
+    ) -> PendingRequest:
+        now = self._clock.now()
+        document = make_document(
+            call, _rule(verdict), tool, params, reason=reason or verdict.problem, before=self._calls_before(call)
+        )
+        return PendingRequest(
+            id=f"req_{token_hex(8)}",
+            server=call.server,
+            kind=RequestKind.APPROVAL,
+            origin=Origin.HUB,
+            request=document,
+            created_at=now,
+            deadline=now + self.settings.expires_after_s,
+            call_id=call.id,
+            cause_source=CauseSource.WIRE,
+            principal=call.principal,
+            trace=queue.tracer.begin(call.trace, "ask approval"),
+        )
+
+    def _calls_before(self, call: Call) -> list[str]:
+        """Return the ids of the caller's latest calls of the server, newest first."""
+        latest = islice(self._calls.newest(CallFilter(server=call.server).matches), CALLS_LOOKED_AT)
+        return [each.id for each in latest if each.principal == call.principal and each.id != call.id]
+
+    async def _open(self, active: ActiveCall, approval: CallApproval, request: PendingRequest) -> None:
+        """Commit a question together with the call, which is not sent as long as it is open."""
+        before = active.call
+        held = replaced(before, approval=approval, started_at=before.started_at if active.was_sent else None)
+
+        def plan_call() -> list[Change[Any]]:
+            return self._calls.step(before.id, partial(core.merge_change, before, held))
+
+        active.call = held
+        active.is_recorded_as_sent = active.was_sent
+        await self._inbox.open([request], plan_call)
+
+    async def _wait_until_granted(self, queue: ServerQueue, active: ActiveCall) -> None:
+        """Wait for the answer of a call's question, and note it in the call in one commit. Raises UpstreamError."""
+        approval = active.call.approval
+        assert approval is not None, "it is held"
+        try:
+            settled = await self._inbox.wait(approval.request_id)
+        except NotFound:
+            raise _denial("APPROVAL_WITHDRAWN", active.call, "its question has been deleted") from None
+        granted = settled.state is RequestState.ANSWERED and is_approval(settled.answer)
+        if granted:
+            arguments = approval.arguments if settled.changed is None else settled.changed
+            approval = replaced(approval, granted=True, votes=settled.votes, arguments=arguments)
+            queue.change(active, replaced(active.call, approval=approval))
+        await self._inbox.mark_all_delivered([settled.id], lambda: self._calls.waiting_changes(active.call.id))
+        if not granted:
+            raise _refusal(active.call, settled)
+
+
+def _is_tool_call(method: str) -> bool:
+    """Return whether a method calls a tool, also for a server that reads it carelessly."""
+    return method.strip().casefold() == CALL
+
+
+def _rule(verdict: Verdict) -> ApprovalRule:
+    return verdict.rule or DEFAULT_RULE
+
+
+def _changed(call: Call) -> bytes | None:
+    return call.approval.arguments if call.approval is not None else None
+
+
+def _changed_since(call: Call, tool: ToolDefinition) -> str:
+    """Return why people are asked about a call that was about to be sent."""
+    if call.approval is not None and call.approval.definition != tool.digest:
+        return "the server has changed the definition of this tool since it was approved"
+    return "the rules have changed since this call was made" if call.approval is None else "the rule asks for more now"
+
+
+def _rule_denied(call: Call, verdict: Verdict) -> PermissionDenied:
+    rule = _rule(verdict)
+    words = f": {rule.message}" if rule.message else ""
+    return PermissionDenied(
+        f"the rule {rule.name!r} does not allow this call of {call.server}{words}",
+        reason="APPROVAL_RULE_DENIED",
+        metadata={"rule": rule.name, "server": call.server},
+    )
+
+
+def _refusal(call: Call, settled: PendingRequest) -> UpstreamError:
+    """Return the error of a call whose question was settled without an approval."""
+    match settled.state:
+        case RequestState.ANSWERED:
+            assert settled.answer is not None
+            reason = cast("str", payload.loads(settled.answer.payload).get("reason", ""))
+            words = f"{settled.answered_by} said no to this call{f': {reason}' if reason else ''}"
+            return _denial("APPROVAL_DENIED", call, words, denied_by=settled.answered_by or "", reason=reason)
+        case RequestState.EXPIRED:
+            return _denial("APPROVAL_EXPIRED", call, f"this call was not made: {settled.reason}")
+        case _:
+            return _denial("APPROVAL_WITHDRAWN", call, f"this call was not made: {settled.reason}")
+
+
+def _denial(code: str, call: Call, message: str, **details: str) -> UpstreamError:
+    rule = call.approval.rule if call.approval is not None else ""
+    fault = Fault(code=code, category=Category.APPROVAL, message=message, details={"rule": rule, **details})
+    return UpstreamError(fault)

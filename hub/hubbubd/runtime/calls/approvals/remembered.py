@@ -1,0 +1,98 @@
+"""The remembered approvals: made with the answer of a pending request, in its commit; listed and revoked."""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final
+
+from hubbubd import payload
+from hubbubd.config.sections.approvals import ApprovalRule
+from hubbubd.core.approvals.remembered import RememberedApproval
+from hubbubd.core.approvals.requests import digest_of
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState
+from hubbubd.runtime.records import Change, Ledger, RecordReader, Table
+from hubbubd.timing.clock import Clock
+
+MAX_PER_SERVER: Final = 1000
+"""Remembered approvals of one server; one more takes the place of the oldest."""
+
+
+class RememberedApprovals(RecordReader[RememberedApproval]):
+    """The remembered approvals of all servers. Those that are over are deleted when another one is made."""
+
+    def __init__(self, ledger: Ledger, table: Table[RememberedApproval], clock: Clock) -> None:
+        super().__init__(table)
+        self._ledger = ledger
+        self._clock = clock
+        self._by_server: dict[str, dict[str, RememberedApproval]] = {}
+        table.follow(self._follow)
+        table.each(lambda approval: self._follow(None, approval))
+
+    def list_valid(self) -> list[RememberedApproval]:
+        """Return those that still hold, newest first."""
+        now = self._clock.now()
+        valid = [approval for approval in self._table if now < approval.expires_at]
+        return sorted(valid, key=lambda approval: (approval.created_at, approval.id), reverse=True)
+
+    def find_for(
+        self, server: str, tool: str, caller: str, rule: ApprovalRule, definition: str, digest: str
+    ) -> RememberedApproval | None:
+        """Return one with which a call needs no other approval by a rule."""
+        now = self._clock.now()
+        for approval in self._by_server.get(server, {}).values():
+            if approval.covers(tool, caller, rule, definition, digest, now):
+                return approval
+        return None
+
+    async def revoke(self, approval_id: str) -> RememberedApproval:
+        """Forget one, durably, and return it. Raises NotFound and Unavailable."""
+
+        def plan() -> tuple[RememberedApproval, Sequence[Change[Any]]]:
+            return self.get(approval_id), [self._table.change(approval_id, None)]
+
+        return await self._ledger.transact(plan)
+
+    def changes_by_answer(self, request: PendingRequest) -> list[Change[Any]]:
+        """Return what an approval that is to be remembered changes, for the commit of the answer."""
+        if request.state is not RequestState.ANSWERED or request.answer is None:
+            return []
+        answer = payload.loads(request.answer.payload)
+        remember_s = answer.get("remember_s", 0.0)
+        if not remember_s:
+            return []
+        document, now = payload.loads(request.request), self._clock.now()
+        arguments = answer.get("arguments", document["arguments"]) if answer["same_arguments"] else None
+        approval = RememberedApproval(
+            id=f"apv_{secrets.token_hex(8)}",
+            server=request.server,
+            tool=document["tool"]["name"],
+            caller=request.principal or "",
+            rule=document["rule"]["name"],
+            terms=document["rule"]["terms"],
+            definition=document["definition"],
+            approved_by=tuple(vote.by for vote in request.votes),
+            created_at=now,
+            expires_at=now + remember_s,
+            request_id=request.id,
+            arguments=None if arguments is None else payload.dumps(arguments),
+            arguments_digest="" if arguments is None else digest_of(arguments),
+        )
+        return [
+            *(self._table.change(old.id, None) for old in self._find_superfluous(request.server, now)),
+            self._table.new(approval.id, approval),
+        ]
+
+    def _find_superfluous(self, server: str, now: float) -> list[RememberedApproval]:
+        """Return those of a server that are over, and the oldest ones beyond the limit."""
+        known = sorted(self._by_server.get(server, {}).values(), key=lambda approval: approval.created_at)
+        valid = [approval for approval in known if now < approval.expires_at]
+        over = [approval for approval in known if now >= approval.expires_at]
+        return [*over, *valid[: max(0, len(valid) + 1 - MAX_PER_SERVER)]]
+
+    def _follow(self, before: RememberedApproval | None, after: RememberedApproval | None) -> None:
+        if before is not None:
+            of_server = self._by_server.get(before.server, {})
+            of_server.pop(before.id, None)
+            if not of_server:
+                self._by_server.pop(before.server, None)
+        if after is not None:
+            self._by_server.setdefault(after.server, {})[after.id] = after
