@@ -7,7 +7,7 @@ new call ──> judged ──allow──> queue ──> its turn ──> judged
                └──approved──> queue                       └──approved──> head of the queue
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -212,7 +212,7 @@ class ApprovalGate:
         queue.requeue(active)
         return approved_params(active.call)
 
-    async def withdraw_unresumed(self, takeover: Takeover, under_way: list[Call]) -> None:
+    async def withdraw_unresumed(self, takeover: Takeover, under_way: Iterable[Call]) -> None:
         """Withdraw the questions about calls of these servers, except about those under way."""
         wanted = {call.approval.request_id for call in under_way if call.approval is not None}
         why = f"{takeover.happened}, and its call has ended"
