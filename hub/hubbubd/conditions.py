@@ -18,6 +18,10 @@ MAX_ARGUMENT_BYTES: Final = 1024 * 1024
 """Larger arguments are not evaluated: to convert them would keep the event loop too long."""
 
 
+WRITES: Final = "!has(hints.readOnlyHint) || hints.readOnlyHint != true"
+"""The condition of `confirm = "writes"`. A tool without the hint counts as one that writes."""
+
+
 class ConditionProblem(Exception):
     """Why a condition cannot be compiled, or why its evaluation has no result."""
 
@@ -39,11 +43,14 @@ class CallFacts:
 
 
 class Condition:
-    """One compiled condition."""
+    """One compiled condition. Two with the same text are equal."""
 
     def __init__(self, text: str) -> None:
         """Compile the condition. Raises ConditionProblem, which says where it is wrong."""
         self.text = text
+        self._expression: cel.Expression | None = None
+        if text == WRITES:
+            return  # what most hubs have, and all that they have: not worth the library's 20 MiB
         if len(text) > MAX_CONDITION_CHARS:
             raise ConditionProblem(f"is longer than {MAX_CONDITION_CHARS} characters")
         try:
@@ -57,8 +64,16 @@ class Condition:
     def __repr__(self) -> str:
         return f"Condition({self.text!r})"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Condition) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
     def holds(self, values: "EvaluationContext") -> bool:
         """Return whether the condition is true of a call. Raises ConditionProblem where it has no result."""
+        if self._expression is None:
+            return values.facts.hints.get("readOnlyHint") is not True
         try:
             result = self._expression.eval(values.activation).value()
         except RuntimeError as exc:
@@ -72,13 +87,13 @@ class EvaluationContext:
     """The facts of one call as the library reads them, made once for all the conditions of the rules."""
 
     def __init__(self, facts: CallFacts) -> None:
-        self._facts = facts
+        self.facts = facts
         self._activation: cel.Activation | None = None
 
     @property
     def activation(self) -> "cel.Activation":
         """The variables. Raises ConditionProblem for arguments larger than MAX_ARGUMENT_BYTES."""
-        facts = self._facts
+        facts = self.facts
         if facts.argument_bytes > MAX_ARGUMENT_BYTES:
             raise ConditionProblem(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
         if self._activation is None:

@@ -50,6 +50,7 @@ class ServerSpec(Record):
     retryable_errors: Sequence[str] | None = None
     allow_tools: Sequence[str] | None = None
     deny_tools: Sequence[str] | None = None
+    confirm: Sequence[str] | None = None
     roots: Roots | None = None
     call_history_count: int | None = None
     call_history_age_s: float | None = None

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from hubbubd import payload
 from hubbubd.config.hub import HubSettings
+from hubbubd.config.sections.approvals import APPROVALS, ApprovalSettings, read_approvals
 from hubbubd.config.sections.fleet import FLEET, FleetSettings
 from hubbubd.config.sections.mcp import PROFILE_NAME, PROFILES, ProfileSettings
 from hubbubd.config.sections.store import STORE, StoreSettings
@@ -34,7 +35,7 @@ FOREIGN_TRANSPORTS = {
 }
 
 
-OWN_TABLES: Final = {STORE: StoreSettings, FLEET: FleetSettings}
+OWN_TABLES: Final = {STORE: StoreSettings, FLEET: FleetSettings, APPROVALS: ApprovalSettings}
 """Settings of the hub that are tables beside `[hub]` in a TOML file."""
 
 MAX_VARIABLES_BYTES: Final = 1024 * 1024
@@ -59,8 +60,8 @@ class FileContent:
 def read_file(path: Path) -> FileContent:
     """Parse a configuration file by its suffix (`.toml`, `.json`). Raises ConfigError.
 
-    TOML has `[hub]`, `[store]`, `[fleet]`, `[mcp.profiles.NAME]`, `[servers.NAME]`, and a `[notify]` that only
-    `hubbub notify` reads. JSON has `mcpServers` or `servers`, and may have `hub` and an `mcp` with `profiles`; other
+    TOML has `[hub]`, `[store]`, `[fleet]`, `[approvals]`, `[mcp.profiles.NAME]`, `[servers.NAME]`, and a `[notify]` that
+    only `hubbub notify` reads. JSON has `mcpServers` or `servers`, and may have `hub` and an `mcp` with `profiles`; other
     top-level keys belong to the program that the file was written for and are ignored.
     """
     where = str(path)
@@ -98,20 +99,20 @@ def read_file(path: Path) -> FileContent:
     for name in OWN_TABLES.keys() & hub.keys():
         raise ConfigError(f"{where}: hub.{name}", f"in a file, this is the table [{name}]")
     if path.suffix.lower() == ".toml":
-        hub |= _read_own_tables(root, where)
+        hub |= _read_own_tables(root, where, raw)
     for name in hub.keys() - HubSettings.model_fields.keys():
         raise unknown_key(f"{where}: hub.{name}", name, HubSettings.model_fields)
     profiles = dict(_read_profiles(mcp, f"{where}: mcp"))
     return FileContent(path, hub, tuple(_read_servers(servers, f"{where}: {section}")), profiles)
 
 
-def _read_own_tables(root: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _read_own_tables(root: Mapping[str, Any], where: str, text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, settings in OWN_TABLES.items():
         if table := _table(root, name, f"{where}: {name}"):
             for key in table.keys() - settings.model_fields.keys():
                 raise unknown_key(f"{where}: {name}.{key}", key, settings.model_fields)
-            found[name] = table
+            found[name] = read_approvals(table, f"{where}: {name}", text) if name == APPROVALS else table
     return found
 
 

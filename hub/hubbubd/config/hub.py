@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from hubbubd.config.policy.commands import AllowedCommand
 from hubbubd.config.policy.hosts import PUBLIC, check_rule
+from hubbubd.config.sections.approvals import APPROVALS, ApprovalSettings
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, PROFILES, Profiles, ProfileSettings
 from hubbubd.config.sections.network import (
@@ -34,6 +35,7 @@ CONFINING = ("allow_commands", "allow_hosts", "deny_hosts", "allow_variables", "
 LIVE = frozenset(
     {
         *CONFINING,
+        APPROVALS,
         *("connect_hosts", "connect_origins", "grants", "help_base_url", "log_level", "trace_content", "watch_config"),
         *("mcp_hosts", "mcp_origins", "mcp_sessions_per_principal", "mcp_requests_per_session"),
         *("mcp_streams_per_principal", "mcp_events_per_session", "mcp_event_bytes_per_session", "mcp_session_idle_s"),
@@ -74,6 +76,9 @@ class HubSettings(BaseSettings):
 
     fleet: FleetSettings | None = None
     """This hub as a member of a fleet; in a file this is the table `[fleet]`. It needs `store.url`."""
+
+    approvals: ApprovalSettings = ApprovalSettings()
+    """Which calls a person has to approve; in a file this is the table `[approvals]`."""
 
     listen: Listen = "127.0.0.1:7878"
     """Where the API is served: HOST:PORT (port 0 picks a free one; off loopback only with TLS), or unix:PATH."""

@@ -17,6 +17,7 @@ from hubbub_shared.directories import default_config_file, default_data_dir
 from hubbubd.config.cross_checks import check
 from hubbubd.config.files import OWN_TABLES, FileContent, read_file
 from hubbubd.config.hub import ENV_PREFIX, HubSettings
+from hubbubd.config.sections.approvals import APPROVALS
 from hubbubd.config.sections.fleet import FLEET
 from hubbubd.config.sections.mcp import PROFILES, ProfileSettings
 from hubbubd.config.sections.store import STORE
@@ -107,6 +108,7 @@ COMMAND_LINE = ("listen", "data_dir", "log_file")
 TABLES = {
     STORE: f"[{STORE}] in a file, {ENV_PREFIX}STORE__URL and others in the environment",
     FLEET: f"[{FLEET}] in a file, {ENV_PREFIX}FLEET__NAME and others in the environment",
+    APPROVALS: f"[{APPROVALS}] in a file, {ENV_PREFIX}APPROVALS__DEFAULT and others in the environment",
     PROFILES: "[mcp.profiles.NAME] in a file, JSON in the environment",
 }
 """How settings that are tables are written."""

@@ -20,7 +20,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from hubbubd.core.calls.call_states import Call
+from hubbubd.core.calls.call_states import Call, CallOrigin
 from hubbubd.core.inbox.request_states import CauseSource, PendingRequest
 from hubbubd.core.tasks import Task
 
@@ -87,6 +87,8 @@ class Principal:
     groups: frozenset[str] = frozenset()
     hold_s: float | None = None
     """For how many seconds requests of its hosts are held while people are asked; None for what the profile says."""
+    origin: CallOrigin | None = None
+    """Where its calls come from, if another member of the fleet has found that out."""
 
     def servers(self, permission: Permission) -> frozenset[str]:
         """Return the patterns of the servers on which this is permitted; exactly `{"*"}` when it is on all."""
@@ -95,6 +97,10 @@ class Principal:
     def may(self, permission: Permission, server: str) -> bool:
         """Return whether this is permitted on the server."""
         return _is_permitted(self.grants, permission, server)
+
+    def call_origin(self, server: str) -> CallOrigin:
+        """Return where its calls of a server come from, unless an MCP host makes them."""
+        return self.origin or call_origin(self.grants, self.groups, server)
 
     def may_everywhere(self, permission: Permission) -> bool:
         """Return whether this is permitted on the whole hub: on all servers, later ones included."""
@@ -158,6 +164,20 @@ def servers_scope(principal: Principal, permission: Permission) -> Scope:
 def matches(patterns: Collection[str], name: str) -> bool:
     """Return whether a name matches one of the patterns."""
     return ANY in patterns or any(_match(pattern, name) for pattern in patterns)
+
+
+@lru_cache(maxsize=4096)
+def call_origin(
+    grants: tuple[Grant, ...], groups: frozenset[str], server: str, host: str = "", profile: str = ""
+) -> CallOrigin:
+    """Return where the calls come from that one with these grants makes of a server, through a host or without one.
+
+    The roles are those on the server, and those at the identity provider.
+    """
+    roles = {grant.role.value for grant in grants if matches(grant.servers, server)}
+    return CallOrigin(
+        host=host, profile=profile, roles=(*sorted(roles), *sorted(f"oidc-role:{group}" for group in groups))
+    )
 
 
 @lru_cache(maxsize=1024)

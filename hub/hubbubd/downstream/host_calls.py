@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from hubbubd import payload
-from hubbubd.core.access import Principal
-from hubbubd.core.calls.call_states import Call
+from hubbubd.core.access import Principal, call_origin
+from hubbubd.core.calls.call_states import Call, CallOrigin
 from hubbubd.core.calls.capabilities import KEY as CAPABILITIES
 from hubbubd.core.jsonrpc import HUB_FAILED
 from hubbubd.core.servers.catalog import CatalogKind, list_id
@@ -215,8 +215,14 @@ class HostCalls:
             params=payload.dumps(message),
             message=message,
             call_id=call_id,
+            origin=self._find_origin(request.host, server),
             as_task=method == "tools/call" and self._as_task(call_id, server, str(params.get("name")), mode),
         )
+
+    def _find_origin(self, host: McpHost, server: str) -> CallOrigin:
+        """Return where a host's calls of a server come from."""
+        caller = host.principal
+        return call_origin(caller.grants, caller.groups, server, host.name, self._view.name.removeprefix("p/"))
 
     def _as_task(self, call_id: str, server: str, tool: str, mode: TaskMode) -> bool:
         """Return whether the hub asks for a task at the server: where the server insists, or the host asks for one."""

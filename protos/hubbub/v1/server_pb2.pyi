@@ -610,6 +610,7 @@ class ToolPolicy(_message.Message):
 
     ALLOW_FIELD_NUMBER: _builtins.int
     DENY_FIELD_NUMBER: _builtins.int
+    CONFIRM_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def allow(self) -> Global___StringList:
         """Patterns (`*`, `?`, `[...]`) of tools that may be called; unset means all."""
@@ -618,15 +619,20 @@ class ToolPolicy(_message.Message):
     def deny(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Patterns of tools that may not be called; overrides `allow`."""
 
+    @_builtins.property
+    def confirm(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns of tools whose calls a person has to approve; `writes` stands for each one that is not marked read-only."""
+
     def __init__(
         self,
         *,
         allow: Global___StringList | None = ...,
         deny: _abc.Iterable[_builtins.str] | None = ...,
+        confirm: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allow", b"allow"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow", b"allow", "deny", b"deny"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow", b"allow", "confirm", b"confirm", "deny", b"deny"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

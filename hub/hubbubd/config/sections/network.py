@@ -45,7 +45,9 @@ class GrantSettings(BaseModel):
     who: Annotated[str, AfterValidator(_check_who)]
     """`cert:NAME` or `oidc:NAME`, where NAME may have `*`, `?` and `[...]`; or `oidc-role:VALUE`, compared exactly."""
 
-    roles: Annotated[tuple[Literal["viewer", "responder", "caller", "operator", "admin"], ...], Field(min_length=1)]
+    roles: Annotated[
+        tuple[Literal["viewer", "responder", "approver", "caller", "operator", "admin"], ...], Field(min_length=1)
+    ]
     """The roles granted."""
 
     servers: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)] = ("*",)

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from hubbubd.config.servers.confirmed import Confirm
 from hubbubd.config.servers.options import (
     ANY_VALUE,
     FILES_ONLY,
@@ -151,6 +152,10 @@ class ServerConfig(BaseModel):
 
     deny_tools: Annotated[tuple[str, ...], Option(ANY_VALUE)] = ()
     """Patterns of the tools that may not, whatever `allow_tools` says."""
+
+    confirm: Annotated[Confirm, Option(ANY_VALUE)] = ()
+    """Which calls a person has to [approve](#approvals): `"writes"` for tools that are not marked read-only, and
+    patterns of others: `["writes", "read_secret*"]`."""
 
     connect_timeout_s: Annotated[Seconds, Option(SecondsFrom(0))] = 30
     """From the start to the end of the handshake."""

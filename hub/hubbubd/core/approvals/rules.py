@@ -4,55 +4,25 @@ A rule that asks or denies also matches names that a careless server would treat
 One that allows matches the exact name only. A condition that fails to evaluate never allows a call: see `Rules.decide`.
 """
 
+import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from fnmatch import fnmatchcase
-from typing import Final
+from fnmatch import fnmatchcase, translate
+from functools import lru_cache
+from typing import Final, Self
 
-from hubbubd.conditions import CallFacts, Condition, ConditionProblem, EvaluationContext
+from hubbubd.conditions import WRITES, CallFacts, Condition, ConditionProblem, EvaluationContext
+from hubbubd.config import ServerConfig
+from hubbubd.config.sections.approvals import CONFIRM, Action, ApprovalRule, ApprovalSettings
+from hubbubd.config.servers import confirmed
 
-ANY: Final = ("*",)
+ANY: Final = "*"
+LONGEST_TOOL: Final = 1000
+"""A longer name of a tool is not compared: each rule that asks or denies matches it, and none that allows."""
 
-WRITES: Final = "!has(hints.readOnlyHint) || hints.readOnlyHint != true"
-"""The condition of `confirm = "writes"`. A tool without the hint counts as one that writes."""
-
-
-class Action(IntEnum):
-    """What becomes of a call; of two actions the greater is the stricter."""
-
-    ALLOW = 0
-    ASK = 1
-    DENY = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalRule:
-    """A rule. `remember_s` are the seconds for which an approval may be remembered, besides for this call only.
-
-    Without `approvers`, each principal counts that has the permission to approve calls of the server.
-    """
-
-    name: str
-    action: Action
-    servers: tuple[str, ...] = ANY
-    tools: tuple[str, ...] = ANY
-    condition: Condition | None = None
-    needed: int = 1
-    not_by_caller: bool = False
-    approvers: tuple[str, ...] = ()
-    edit: bool = True
-    remember_s: tuple[float, ...] = ()
-    message: str = ""
-
-    def has_tool(self, server: str, tool: str) -> bool:
-        """Return whether the patterns match a tool of a server."""
-        if not _matches(self.servers, server):
-            return False
-        if _matches(self.tools, tool):
-            return True
-        return self.action is not Action.ALLOW and _matches(map(_plain, self.tools), _plain(tool))
+REMEMBERED_NAMES: Final = 4096
+"""Tools of which it is remembered which rules match their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +40,28 @@ class Rules:
     def __init__(self, rules: Sequence[ApprovalRule], default: Action = Action.ALLOW) -> None:
         self.rules = tuple(rules)
         self.default = default
+        self._patterns = [_Patterns(rule) for rule in self.rules]
+        self._of_server = lru_cache(REMEMBERED_NAMES)(self._find_of_server)
+        self._of_tool = lru_cache(REMEMBERED_NAMES)(self._find_of_tool)
+
+    @classmethod
+    def of(cls, settings: ApprovalSettings, servers: Mapping[str, ServerConfig]) -> Self:
+        """Return the rules of the file, then those that `confirm` of each server makes, then those of the hub's."""
+        presets = (
+            rule
+            for name, config in servers.items()
+            for rule in _confirming(config.confirm, f"{CONFIRM} of {name}", name)
+        )
+        return cls((*settings.rules, *presets, *_confirming(settings.confirm, CONFIRM, ANY)), settings.default)
+
+    @property
+    def active(self) -> bool:
+        """Whether any call can be asked about or denied."""
+        return self.default is not Action.ALLOW or any(map(_may_hold, self.rules))
+
+    def concerns(self, server: str) -> bool:
+        """Return whether any call of a server can be asked about or denied."""
+        return self.default is not Action.ALLOW or any(_may_hold(each.rule) for each in self._of_server(server))
 
     def decide(self, facts: CallFacts) -> Verdict:
         """Return what becomes of a call.
@@ -77,13 +69,12 @@ class Rules:
         A rule whose condition fails to evaluate counts as one that asks, and the rules after it are looked at as well:
         the stricter of the two verdicts counts, and of two that ask the first.
         """
+        find = self._of_tool if len(facts.tool) <= LONGEST_TOOL else self._find_of_tool
         context = EvaluationContext(facts)
         failed: Verdict | None = None
-        for rule in self.rules:
-            if not rule.has_tool(facts.server, facts.tool):
-                continue
+        for rule in find(facts.server, facts.tool):
             try:
-                if rule.condition is not None and not rule.condition.holds(context):
+                if rule.when is not None and not rule.when.holds(context):
                     continue
             except ConditionProblem as exc:
                 failed = failed or Verdict(Action.ASK, rule, f"the condition of {rule.name!r} failed: {exc}")
@@ -91,10 +82,31 @@ class Rules:
             return stricter(failed, Verdict(rule.action, rule))
         return stricter(failed, Verdict(self.default))
 
-    def unmatched(self, servers: Iterable[str]) -> list[str]:
-        """Return the names of the rules whose patterns match none of these servers."""
+    def find_unmatched(self, servers: Iterable[str], tools: Mapping[str, Iterable[str]]) -> Iterator[str]:
+        """Yield a warning for each rule with patterns that match nothing.
+
+        `tools` has the names of the tools of the servers whose lists are known.
+        """
         names = list(servers)
-        return [rule.name for rule in self.rules if not any(_matches(rule.servers, name) for name in names)]
+        for each in self._patterns:
+            rule = each.rule
+            if unknown := [
+                pattern for pattern in rule.servers if not any(fnmatchcase(name, pattern) for name in names)
+            ]:
+                yield f"rule {rule.name!r}: no server matches {_listed(unknown)}"
+            matching = [name for name in names if each.has_server(name)]
+            if not matching or not all(name in tools for name in matching):
+                continue
+            offered = [tool for name in matching for tool in tools[name]]
+            if unknown := [pattern for pattern in rule.tools if not _Patterns(rule, (pattern,)).has_any(offered)]:
+                yield f"rule {rule.name!r}: no tool of {_listed(matching)} matches {_listed(unknown)}"
+
+    def _find_of_server(self, server: str) -> "tuple[_Patterns, ...]":
+        return tuple(each for each in self._patterns if each.has_server(server))
+
+    def _find_of_tool(self, server: str, tool: str) -> tuple[ApprovalRule, ...]:
+        plain = _plain(tool) if len(tool) <= LONGEST_TOOL else ""
+        return tuple(each.rule for each in self._of_server(server) if each.has_tool(tool, plain))
 
 
 def stricter(first: Verdict | None, second: Verdict) -> Verdict:
@@ -102,8 +114,79 @@ def stricter(first: Verdict | None, second: Verdict) -> Verdict:
     return second if first is None or second.action > first.action else first
 
 
-def _matches(patterns: Iterable[str], name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+def describe(verdict: Verdict) -> str:
+    """Return in words what becomes of a call, and why."""
+    what = {Action.ALLOW: "is sent", Action.ASK: "waits for approval", Action.DENY: "is refused"}[verdict.action]
+    rule = verdict.rule
+    if rule is None:
+        return f"The call {what}: no rule matches it, and the default is {verdict.action.name.lower()!r}."
+    if verdict.problem:
+        return f"The call {what}: {verdict.problem}."
+    why = f"the rule {rule.name!r} is the first that matches"
+    if rule.when is not None:
+        why += f", and its condition holds ({rule.when.text})"
+    return f"The call {what}: {why}.{_describe_approvers(rule) if verdict.action is Action.ASK else ''}"
+
+
+def _describe_approvers(rule: ApprovalRule) -> str:
+    who = f" of {_listed(rule.approvers)}" if rule.approvers else ""
+    people = (
+        f"One person{who} has to approve it" if rule.needed == 1 else f"{rule.needed} people{who} have to approve it"
+    )
+    return f" {people}{', and not who makes it' if rule.not_by_caller else ''}."
+
+
+class _Patterns:
+    """The patterns of a rule, compiled. `tools` are others than the rule's."""
+
+    def __init__(self, rule: ApprovalRule, tools: Sequence[str] | None = None) -> None:
+        self.rule = rule
+        patterns = rule.tools if tools is None else tools
+        self._servers = _compile(rule.servers)
+        self._tools = _compile(patterns)
+        self._plain_tools = None if rule.action is Action.ALLOW else _compile([_plain(each) for each in patterns])
+
+    def has_server(self, name: str) -> bool:
+        return self._servers.match(name) is not None
+
+    def has_tool(self, tool: str, plain: str) -> bool:
+        if len(tool) > LONGEST_TOOL:
+            return self._plain_tools is not None
+        if self._tools.match(tool) is not None:
+            return True
+        return self._plain_tools is not None and self._plain_tools.match(plain) is not None
+
+    def has_any(self, tools: Iterable[str]) -> bool:
+        return any(self.has_tool(tool, _plain(tool)) for tool in tools)
+
+
+@lru_cache(4 * REMEMBERED_NAMES)
+def _compile_all(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, patterns)))
+
+
+def _compile(patterns: Iterable[str]) -> re.Pattern[str]:
+    return _compile_all(tuple(patterns))
+
+
+def _confirming(confirm: Sequence[str], name: str, server: str) -> Iterator[ApprovalRule]:
+    """Yield the rules that an option `confirm` stands for."""
+    if confirmed.WRITES in confirm:
+        yield ApprovalRule.model_construct(name=name, servers=(server,), when=_WRITES)
+    if tools := tuple(each for each in confirm if each != confirmed.WRITES):
+        yield ApprovalRule.model_construct(name=name, servers=(server,), tools=tools)
+
+
+_WRITES: Final = Condition(WRITES)
+
+
+def _may_hold(rule: ApprovalRule) -> bool:
+    """Return whether a rule can ask or deny; one that allows asks where its condition fails."""
+    return rule.action is not Action.ALLOW or rule.when is not None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def _plain(text: str) -> str:

@@ -24,7 +24,7 @@ def declared(params: bytes) -> Mapping[str, Any] | None:
 def serves(capabilities: Mapping[str, Any], kind: RequestKind, params: Mapping[str, Any]) -> bool:
     """Return whether a client with these capabilities answers such a request. `params` is the MCP params."""
     match kind:
-        case RequestKind.ELICITATION_FORM:
+        case RequestKind.ELICITATION_FORM | RequestKind.APPROVAL:
             return "form" in _elicitation(capabilities)
         case RequestKind.ELICITATION_URL:
             return "url" in _elicitation(capabilities)
@@ -39,7 +39,7 @@ def serves(capabilities: Mapping[str, Any], kind: RequestKind, params: Mapping[s
 def needed(kind: RequestKind) -> dict[str, Any]:
     """Return the capabilities that a client needs for a request (2026-07-28, basic, error -32021)."""
     match kind:
-        case RequestKind.ELICITATION_FORM:
+        case RequestKind.ELICITATION_FORM | RequestKind.APPROVAL:
             return {"elicitation": {"form": {}}}
         case RequestKind.ELICITATION_URL:
             return {"elicitation": {"url": {}}}

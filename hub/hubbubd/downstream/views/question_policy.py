@@ -30,6 +30,7 @@ NAMES: Final[Mapping[RequestKind, str]] = {
     RequestKind.ELICITATION_URL: "url",
     RequestKind.SAMPLING: "sampling",
     RequestKind.ROOTS: "roots",
+    RequestKind.APPROVAL: "approval",
 }
 """What the settings call each kind."""
 
@@ -84,6 +85,8 @@ class QuestionPolicy:
                 return self.sampling
             case RequestKind.ROOTS:
                 return self.roots
+            case RequestKind.APPROVAL:
+                return "inbox"
 
     def reserves(self, kind: RequestKind) -> bool:
         """Return whether the host is asked before all others."""

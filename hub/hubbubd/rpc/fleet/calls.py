@@ -13,7 +13,7 @@ from hubbub.v1 import event_pb2
 from hubbub_shared.durations import duration_of
 from hubbubd import bounds
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.core.calls.call_states import Call, CallState
+from hubbubd.core.calls.call_states import Call, CallOrigin, CallState
 from hubbubd.core.tally import Tally
 from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFound, UpstreamError
 from hubbubd.rpc import status
@@ -53,7 +53,9 @@ class CallsElsewhere:
         request = pb.CallMethodRequest(spec=_render_spec(spec), detached=detached)
         self._waiting.add(spec.call_id or "")
         try:
-            response = await self._forward("CallMethod", spec.server, principal, request, pb.CallMethodResponse)
+            response = await self._forward(
+                "CallMethod", spec.server, principal, request, pb.CallMethodResponse, spec.origin
+            )
         except HubError as exc:
             if self._is_owned_now(exc, spec.server):
                 return await self._hub.calls.call(spec, principal, detached=detached)
@@ -70,7 +72,9 @@ class CallsElsewhere:
     async def start(self, spec: CallSpec, principal: str) -> Call:
         request = pb.StartCallRequest(spec=_render_spec(spec))
         try:
-            response = await self._forward("StartCall", spec.server, principal, request, pb.StartCallResponse)
+            response = await self._forward(
+                "StartCall", spec.server, principal, request, pb.StartCallResponse, spec.origin
+            )
         except HubError as exc:
             if not self._is_owned_now(exc, spec.server):
                 raise
@@ -80,7 +84,7 @@ class CallsElsewhere:
 
     async def cancel(self, call: Call, *, abort: bool) -> Call:
         request = pb.CancelCallRequest(id=call.id, abort=abort)
-        await self._forward("CancelCall", call.server, call.principal, request, pb.CancelCallResponse)
+        await self._forward("CancelCall", call, call.principal, request, pb.CancelCallResponse)
         return await self._wait_for_record(call.id, lambda call: call.state.ended) or call
 
     def _is_owned_now(self, error: HubError, server: str) -> bool:
@@ -145,11 +149,11 @@ class CallsElsewhere:
                 if status.code_of(exc) is not grpc.StatusCode.UNAVAILABLE:
                     raise
 
-    async def _forward(self, name: str, server: str, principal: str, request: Any, response: Any) -> Any:
+    async def _forward(self, name: str, about: CallSpec | Call, principal: str, request: Any, response: Any) -> Any:
         asked = ForwardedRpc(
             f"{SERVICE}{name}",
-            server,
-            _forwarding_principal(principal, server),
+            about.server,
+            _forwarding_principal(principal, about.server, about.origin),
             request.SerializeToString(),
             own_s(request),
         )
@@ -183,10 +187,10 @@ async def _await_update(updates: AsyncGenerator[bytes, None]) -> bool:
     return False
 
 
-def _forwarding_principal(name: str, server: str) -> Principal:
+def _forwarding_principal(name: str, server: str, origin: CallOrigin | None = None) -> Principal:
     """Return a principal that may do what calls need. Whether it may, was decided before."""
     grants = Grant(Role.CALLER, (server,)), Grant(Role.OPERATOR, (server,))
-    return Principal(name=name, grants=grants, credential="")
+    return Principal(name=name, grants=grants, credential="", origin=origin)
 
 
 def _runtime_error(exc: status.Passed) -> Exception:

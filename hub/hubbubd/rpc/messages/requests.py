@@ -15,6 +15,7 @@ from hubbubd import bounds, payload
 from hubbubd.config.sections.mcp import LONGEST_HOLD_S
 from hubbubd.core.access import ANY, Grant, Scope
 from hubbubd.core.audit import AuditFilter
+from hubbubd.core.calls.call_states import CallOrigin
 from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
 from hubbubd.core.inbox import forms
 from hubbubd.errors import InvalidArgument
@@ -87,8 +88,8 @@ def worker_capacity(value: int) -> int:
     return value or 1
 
 
-def parse_call_spec(spec: call_pb2.CallSpec) -> CallSpec:
-    """Return the spec of a call, with its params parsed."""
+def parse_call_spec(spec: call_pb2.CallSpec, origin: CallOrigin) -> CallSpec:
+    """Return the spec of a call that comes from somewhere, with its params parsed."""
     server = identifier(spec.server, "spec.server")
     method = identifier(spec.method, "spec.method", longest=MAX_METHOD)
     call_id = optional_identifier(spec.call_id, "spec.call_id")
@@ -103,6 +104,7 @@ def parse_call_spec(spec: call_pb2.CallSpec) -> CallSpec:
             timeout_s=timeout_s,
             max_s=max_s,
             as_task=spec.as_task,
+            origin=origin,
         )
     except InvalidArgument as exc:  # CallSpec names its fields without the API's prefix
         raise InvalidArgument.fields(tuple((f"spec.{path}", wrong) for path, wrong in exc.violations)) from None

@@ -107,7 +107,7 @@ def _shown(record: Call) -> pb.Call:
 
 
 def _spec(given: pb.CallSpec) -> CallSpec:
-    spec = requests.parse_call_spec(given)
+    spec = requests.parse_call_spec(given, principal().call_origin(given.server))
     access.check_server(spec.server, permission_to_send(spec.method))
     return spec
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from hubbubd import payload
+from hubbubd.core.approvals.votes import is_approval
 from hubbubd.core.calls import call_states as core_calls
 from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.inbox import request_states as core_inbox
@@ -173,7 +174,7 @@ class SpanRecorder:
         last = request.moments[-1].at if request.moments else request.created_at
         kind = SpanKind.SERVER if request.origin is Origin.PLAIN else SpanKind.INTERNAL
         self._export(
-            f"ask {request.kind}",
+            "approval" if request.kind is RequestKind.APPROVAL else f"ask {request.kind}",
             request.trace,
             request.created_at,
             last,
@@ -186,13 +187,16 @@ class SpanRecorder:
 
     def _request_attributes(self, request: PendingRequest) -> Attributes:
         attributes: Attributes = {
-            "mcp.method.name": METHODS[request.kind],
             "hubbub.server": request.server,
             "hubbub.request.id": request.id,
             "hubbub.request.kind": request.kind.value,
             "hubbub.request.state": request.state.value,
             "hubbub.request.delivery": request.delivery.value,
         }
+        if request.kind is RequestKind.APPROVAL:
+            attributes |= _approval_attributes(request)
+        else:
+            attributes["mcp.method.name"] = METHODS[request.kind]
         if request.call_id:
             attributes["hubbub.call.id"] = request.call_id
         if request.cause_source:
@@ -291,6 +295,18 @@ def _call_error_type(call: Call) -> str | None:
     if call.state is CallState.COMPLETED and b'"isError":true' in (call.result or b""):
         return mcp.TOOL_ERROR if payload.loads(call.result or b"{}").get("isError") is True else None
     return None
+
+
+def _approval_attributes(request: PendingRequest) -> Attributes:
+    """Return the rule of an approval, how it ended, and after how many seconds."""
+    attributes: Attributes = {"hubbub.approval.rule": mcp.text(payload.loads(request.request)["rule"]["name"])}
+    if request.closed_at is not None:
+        attributes["hubbub.approval.wait_s"] = round(request.closed_at - request.created_at, 3)
+    if request.state is RequestState.ANSWERED:
+        attributes["hubbub.approval.outcome"] = "approved" if is_approval(request.answer) else "denied"
+    else:
+        attributes["hubbub.approval.outcome"] = request.state.value
+    return attributes
 
 
 def _request_error_type(request: PendingRequest) -> str | None:

@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from hubbub.v1 import call_pb2 as hubbub_dot_v1_dot_call__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bhubbub/fleet/v1/fleet.proto\x12\x0fhubbub.fleet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14hubbub/v1/call.proto\"&\n\x05Grant\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07servers\x18\x02 \x03(\t\"\x8d\x01\n\tPrincipal\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x06grants\x18\x02 \x03(\x0b\x32\x16.hubbub.fleet.v1.Grant\x12\x12\n\ncredential\x18\x03 \x01(\t\x12\x17\n\nexpires_at\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x0e\n\x06groups\x18\x05 \x03(\tB\r\n\x0b_expires_at\"e\n\x07Opening\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12\x11\n\tprincipal\x18\x03 \x01(\x0c\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x12\n\ntracestate\x18\x05 \x01(\t\"L\n\x0e\x46orwardRequest\x12)\n\x07opening\x18\x01 \x01(\x0b\x32\x18.hubbub.fleet.v1.Opening\x12\x0f\n\x07request\x18\x02 \x01(\x0c\"B\n\x0f\x46orwardResponse\x12\x12\n\x08response\x18\x01 \x01(\x0cH\x00\x12\x10\n\x06\x66\x61iled\x18\x02 \x01(\x0cH\x00\x42\t\n\x07outcome\"R\n\x14\x46orwardStreamRequest\x12)\n\x07opening\x18\x01 \x01(\x0b\x32\x18.hubbub.fleet.v1.Opening\x12\x0f\n\x07request\x18\x02 \x01(\x0c\"E\n\x15\x46orwardStreamResponse\x12\x12\n\x08response\x18\x01 \x01(\x0cH\x00\x12\x10\n\x06\x66\x61iled\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04step\"\r\n\x0bLiveRequest\"b\n\x0cLiveResponse\x12\'\n\x08progress\x18\x01 \x01(\x0b\x32\x13.hubbub.v1.ProgressH\x00\x12!\n\x03log\x18\x02 \x01(\x0b\x32\x12.hubbub.v1.CallLogH\x00\x42\x06\n\x04told\"\x0e\n\x0cHelloRequest\"o\n\rHelloResponse\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0c\n\x04life\x18\x02 \x01(\x03\x12\x0f\n\x07version\x18\x03 \x01(\t\x12/\n\x0c\x63lock_offset\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration2\xcd\x02\n\x0c\x46leetService\x12L\n\x07\x46orward\x12\x1f.hubbub.fleet.v1.ForwardRequest\x1a .hubbub.fleet.v1.ForwardResponse\x12`\n\rForwardStream\x12%.hubbub.fleet.v1.ForwardStreamRequest\x1a&.hubbub.fleet.v1.ForwardStreamResponse0\x01\x12\x45\n\x04Live\x12\x1c.hubbub.fleet.v1.LiveRequest\x1a\x1d.hubbub.fleet.v1.LiveResponse0\x01\x12\x46\n\x05Hello\x12\x1d.hubbub.fleet.v1.HelloRequest\x1a\x1e.hubbub.fleet.v1.HelloResponseBP\n\x0fhubbub.fleet.v1B\nFleetProtoP\x01Z\x17hubbub/fleet/v1;fleetv1\xa2\x02\x03HUF\xaa\x02\x0fHubbub.Fleet.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bhubbub/fleet/v1/fleet.proto\x12\x0fhubbub.fleet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14hubbub/v1/call.proto\"&\n\x05Grant\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07servers\x18\x02 \x03(\t\"\xc4\x01\n\tPrincipal\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x06grants\x18\x02 \x03(\x0b\x32\x16.hubbub.fleet.v1.Grant\x12\x12\n\ncredential\x18\x03 \x01(\t\x12\x17\n\nexpires_at\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x0e\n\x06groups\x18\x05 \x03(\t\x12*\n\x06origin\x18\x06 \x01(\x0b\x32\x15.hubbub.v1.CallOriginH\x01\x88\x01\x01\x42\r\n\x0b_expires_atB\t\n\x07_origin\"e\n\x07Opening\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12\x11\n\tprincipal\x18\x03 \x01(\x0c\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x12\n\ntracestate\x18\x05 \x01(\t\"L\n\x0e\x46orwardRequest\x12)\n\x07opening\x18\x01 \x01(\x0b\x32\x18.hubbub.fleet.v1.Opening\x12\x0f\n\x07request\x18\x02 \x01(\x0c\"B\n\x0f\x46orwardResponse\x12\x12\n\x08response\x18\x01 \x01(\x0cH\x00\x12\x10\n\x06\x66\x61iled\x18\x02 \x01(\x0cH\x00\x42\t\n\x07outcome\"R\n\x14\x46orwardStreamRequest\x12)\n\x07opening\x18\x01 \x01(\x0b\x32\x18.hubbub.fleet.v1.Opening\x12\x0f\n\x07request\x18\x02 \x01(\x0c\"E\n\x15\x46orwardStreamResponse\x12\x12\n\x08response\x18\x01 \x01(\x0cH\x00\x12\x10\n\x06\x66\x61iled\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04step\"\r\n\x0bLiveRequest\"b\n\x0cLiveResponse\x12\'\n\x08progress\x18\x01 \x01(\x0b\x32\x13.hubbub.v1.ProgressH\x00\x12!\n\x03log\x18\x02 \x01(\x0b\x32\x12.hubbub.v1.CallLogH\x00\x42\x06\n\x04told\"\x0e\n\x0cHelloRequest\"o\n\rHelloResponse\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0c\n\x04life\x18\x02 \x01(\x03\x12\x0f\n\x07version\x18\x03 \x01(\t\x12/\n\x0c\x63lock_offset\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration2\xcd\x02\n\x0c\x46leetService\x12L\n\x07\x46orward\x12\x1f.hubbub.fleet.v1.ForwardRequest\x1a .hubbub.fleet.v1.ForwardResponse\x12`\n\rForwardStream\x12%.hubbub.fleet.v1.ForwardStreamRequest\x1a&.hubbub.fleet.v1.ForwardStreamResponse0\x01\x12\x45\n\x04Live\x12\x1c.hubbub.fleet.v1.LiveRequest\x1a\x1d.hubbub.fleet.v1.LiveResponse0\x01\x12\x46\n\x05Hello\x12\x1d.hubbub.fleet.v1.HelloRequest\x1a\x1e.hubbub.fleet.v1.HelloResponseBP\n\x0fhubbub.fleet.v1B\nFleetProtoP\x01Z\x17hubbub/fleet/v1;fleetv1\xa2\x02\x03HUF\xaa\x02\x0fHubbub.Fleet.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,25 +37,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GRANT']._serialized_start=102
   _globals['_GRANT']._serialized_end=140
   _globals['_PRINCIPAL']._serialized_start=143
-  _globals['_PRINCIPAL']._serialized_end=284
-  _globals['_OPENING']._serialized_start=286
-  _globals['_OPENING']._serialized_end=387
-  _globals['_FORWARDREQUEST']._serialized_start=389
-  _globals['_FORWARDREQUEST']._serialized_end=465
-  _globals['_FORWARDRESPONSE']._serialized_start=467
-  _globals['_FORWARDRESPONSE']._serialized_end=533
-  _globals['_FORWARDSTREAMREQUEST']._serialized_start=535
-  _globals['_FORWARDSTREAMREQUEST']._serialized_end=617
-  _globals['_FORWARDSTREAMRESPONSE']._serialized_start=619
-  _globals['_FORWARDSTREAMRESPONSE']._serialized_end=688
-  _globals['_LIVEREQUEST']._serialized_start=690
-  _globals['_LIVEREQUEST']._serialized_end=703
-  _globals['_LIVERESPONSE']._serialized_start=705
-  _globals['_LIVERESPONSE']._serialized_end=803
-  _globals['_HELLOREQUEST']._serialized_start=805
-  _globals['_HELLOREQUEST']._serialized_end=819
-  _globals['_HELLORESPONSE']._serialized_start=821
-  _globals['_HELLORESPONSE']._serialized_end=932
-  _globals['_FLEETSERVICE']._serialized_start=935
-  _globals['_FLEETSERVICE']._serialized_end=1268
+  _globals['_PRINCIPAL']._serialized_end=339
+  _globals['_OPENING']._serialized_start=341
+  _globals['_OPENING']._serialized_end=442
+  _globals['_FORWARDREQUEST']._serialized_start=444
+  _globals['_FORWARDREQUEST']._serialized_end=520
+  _globals['_FORWARDRESPONSE']._serialized_start=522
+  _globals['_FORWARDRESPONSE']._serialized_end=588
+  _globals['_FORWARDSTREAMREQUEST']._serialized_start=590
+  _globals['_FORWARDSTREAMREQUEST']._serialized_end=672
+  _globals['_FORWARDSTREAMRESPONSE']._serialized_start=674
+  _globals['_FORWARDSTREAMRESPONSE']._serialized_end=743
+  _globals['_LIVEREQUEST']._serialized_start=745
+  _globals['_LIVEREQUEST']._serialized_end=758
+  _globals['_LIVERESPONSE']._serialized_start=760
+  _globals['_LIVERESPONSE']._serialized_end=858
+  _globals['_HELLOREQUEST']._serialized_start=860
+  _globals['_HELLOREQUEST']._serialized_end=874
+  _globals['_HELLORESPONSE']._serialized_start=876
+  _globals['_HELLORESPONSE']._serialized_end=987
+  _globals['_FLEETSERVICE']._serialized_start=990
+  _globals['_FLEETSERVICE']._serialized_end=1323
 # @@protoc_insertion_point(module_scope)

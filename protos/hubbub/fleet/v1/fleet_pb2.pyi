@@ -59,6 +59,7 @@ class Principal(_message.Message):
     CREDENTIAL_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name."""
     credential: _builtins.str
@@ -73,6 +74,10 @@ class Principal(_message.Message):
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The identity provider's names of its roles."""
 
+    @_builtins.property
+    def origin(self) -> _call_pb2.CallOrigin:
+        """Where the call comes from that is forwarded; absent if the grants say that."""
+
     def __init__(
         self,
         *,
@@ -81,14 +86,20 @@ class Principal(_message.Message):
         credential: _builtins.str = ...,
         expires_at: _builtins.float | None = ...,
         groups: _abc.Iterable[_builtins.str] | None = ...,
+        origin: _call_pb2.CallOrigin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "expires_at", b"expires_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "_origin", b"_origin", "expires_at", b"expires_at", "origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "credential", b"credential", "expires_at", b"expires_at", "grants", b"grants", "groups", b"groups", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at", "_origin", b"_origin", "credential", b"credential", "expires_at", b"expires_at", "grants", b"grants", "groups", b"groups", "name", b"name", "origin", b"origin"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_at: _TypeAlias = _typing.Literal["expires_at"]  # noqa: Y015
     _WhichOneofArgType__expires_at: _TypeAlias = _typing.Literal["_expires_at", b"_expires_at"]  # noqa: Y015
+    _WhichOneofReturnType__origin: _TypeAlias = _typing.Literal["origin"]  # noqa: Y015
+    _WhichOneofArgType__origin: _TypeAlias = _typing.Literal["_origin", b"_origin"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at) -> _WhichOneofReturnType__expires_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__origin) -> _WhichOneofReturnType__origin | None: ...
 
 Global___Principal: _TypeAlias = Principal  # noqa: Y015
 

@@ -5,7 +5,9 @@ from functools import lru_cache
 from google.protobuf.message import DecodeError
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
+from hubbub.v1 import call_pb2
 from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.core.calls.call_states import CallOrigin
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc.context import amend
 from hubbubd.telemetry.trace import CURRENT_TRACE, Trace, parsed
@@ -40,6 +42,7 @@ def _packed(caller: Principal) -> bytes:
         credential=caller.credential,
         expires_at=caller.expires_at,
         groups=sorted(caller.groups),
+        origin=_packed_origin(caller.origin),
     )
     return packed.SerializeToString()
 
@@ -57,4 +60,13 @@ def _unpacked(packed: bytes) -> Principal:
         credential=caller.credential,
         expires_at=caller.expires_at if caller.HasField("expires_at") else None,
         groups=frozenset(caller.groups),
+        origin=_unpacked_origin(caller.origin) if caller.HasField("origin") else None,
     )
+
+
+def _packed_origin(origin: CallOrigin | None) -> call_pb2.CallOrigin | None:
+    return call_pb2.CallOrigin(host=origin.host, profile=origin.profile, roles=origin.roles) if origin else None
+
+
+def _unpacked_origin(origin: call_pb2.CallOrigin) -> CallOrigin:
+    return CallOrigin(host=origin.host, profile=origin.profile, roles=tuple(origin.roles))

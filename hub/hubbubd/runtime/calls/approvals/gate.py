@@ -130,9 +130,10 @@ class ApprovalGate:
 
     async def prepare(self, queue: ServerQueue, method: str, params: Mapping[str, Any]) -> None:
         """Have the definition of a tool read that is not known, if its server is there."""
-        if _is_tool_call(method) and queue.link is not None:
-            if self.tools.find(queue.config.name, str(params.get("name"))) is UNKNOWN_TOOL:
-                await self.tools.refresh(queue.config.name)
+        if queue.link is None or not _is_tool_call(method):
+            return
+        if self.tools.find(queue.config.name, str(params.get("name"))) is UNKNOWN_TOOL:
+            await self.tools.refresh(queue.config.name)
 
     def judge_new(self, queue: ServerQueue, call: Call, params: Mapping[str, Any]) -> HeldQuestion | Call:
         """Return a new call as it may be queued, or with its question if it is to be held.
@@ -234,7 +235,7 @@ class ApprovalGate:
         facts = CallFacts(
             server=config.name,
             tool=tool_name,
-            args=arguments_of(params),
+            args=cast("Mapping[str, Any]", arguments_of(params)),
             argument_bytes=len(call.params),
             hints=tool.hints,
             caller=call.principal,

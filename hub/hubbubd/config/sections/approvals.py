@@ -1,0 +1,214 @@
+"""Settings of approvals: `[approvals]` and `[[approvals.rules]]`, which say what calls a person has to approve."""
+
+import re
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Annotated, Any, Final, Self, cast
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from hubbubd.conditions import Condition, ConditionProblem
+from hubbubd.config.sections.mcp import Patterns
+from hubbubd.config.sections.network import CERT, OIDC, OIDC_ROLE
+from hubbubd.config.servers.confirmed import Confirm
+from hubbubd.config.servers.server import Seconds
+from hubbubd.config.validation import config_error
+from hubbubd.errors import ConfigError
+
+APPROVALS: Final = "approvals"
+"""The setting that has them."""
+
+MAX_RULES: Final = 1000
+MAX_NEEDED: Final = 20
+LONGEST_REMEMBERED_S: Final = 30 * 86_400.0
+
+CONFIRM: Final = "confirm"
+"""The name of the rule that the hub's preset makes; those of servers are called `confirm of SERVER`."""
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION: Final = re.compile(r"([0-9]{1,9}) ?([smhd])")
+_HEADER: Final = re.compile(r"\s*\[\[\s*approvals\s*\.\s*rules\s*\]\]")
+
+
+class Action(IntEnum):
+    """What becomes of a call; of two actions the greater is the stricter."""
+
+    ALLOW = 0
+    ASK = 1
+    DENY = 2
+
+
+def _read_action(value: object) -> object:
+    if isinstance(value, Action):
+        return value
+    if isinstance(value, str) and value in (words := {each.name.lower(): each for each in Action}):
+        return words[value]
+    raise ValueError('must be "allow", "ask" or "deny"')
+
+
+def _read_condition(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return Condition(value)
+    except ConditionProblem as exc:
+        raise ValueError(str(exc)) from None
+
+
+def _read_duration(value: object) -> float:
+    if isinstance(value, str) and (found := _DURATION.fullmatch(value)):
+        value = int(found[1]) * _UNITS[found[2]]
+    if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= LONGEST_REMEMBERED_S:
+        return float(value)
+    raise ValueError('must be a time such as "90s", "30m", "1h" or "1d", or seconds, at most 30 days')
+
+
+def _check_name(name: str) -> str:
+    if not name.isprintable() or name.strip() != name:
+        raise ValueError("has characters that are not printed, or spaces around it")
+    if name.partition(" of ")[0] == CONFIRM:
+        raise ValueError(f"{name!r} is the name of a rule that `confirm` makes")
+    return name
+
+
+def _check_approver(who: str) -> str:
+    source, colon, name = who.partition(":")
+    if colon and (source not in (CERT, OIDC, OIDC_ROLE) or not name):
+        raise ValueError(f"must be NAME, {CERT}:NAME, {OIDC}:NAME or {OIDC_ROLE}:VALUE, not {who!r}")
+    return who
+
+
+Approver = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_approver)]
+Remembered = Annotated[float, BeforeValidator(_read_duration)]
+
+
+class ApprovalRule(BaseModel):
+    """A rule. The first one that matches a call counts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, arbitrary_types_allowed=True)
+
+    name: Annotated[str, Field(max_length=64), AfterValidator(_check_name)] = ""
+    """Its name, unique; without one it is `rule N`, by its number."""
+
+    servers: Annotated[Patterns, Field(min_length=1)] = ("*",)
+    """Patterns of the servers."""
+
+    tools: Annotated[Patterns, Field(min_length=1)] = ("*",)
+    """Patterns of the tools, by the names that their server gives them."""
+
+    when: Annotated[Condition | None, BeforeValidator(_read_condition)] = None
+    """A condition in CEL. One that fails to evaluate asks."""
+
+    action: Annotated[Action, BeforeValidator(_read_action)] = Action.ASK
+    """`allow`, `ask` or `deny`."""
+
+    needed: Annotated[int, Field(ge=1, le=MAX_NEEDED)] = 1
+    """How many different people have to approve, at most 20."""
+
+    not_by_caller: bool = False
+    """Whether the caller does not count."""
+
+    approvers: Annotated[tuple[Approver, ...], Field(max_length=1000)] = ()
+    """Who counts, of those with the permission `approve` for the server: names, or as `who` of a grant."""
+
+    edit: bool = True
+    """Whether the arguments may be changed."""
+
+    remember: Annotated[tuple[Remembered, ...], Field(max_length=10)] = ()
+    """For how long an approval may be extended to later calls, besides this one: `1h`, `1d`, seconds; 30 days at
+    most."""
+
+    message: Annotated[str, Field(max_length=2000)] = ""
+    """What it says to people."""
+
+    @model_validator(mode="after")
+    def _check_approvers_suffice(self) -> Self:
+        if self.approvers and not any(map(_may_be_several, self.approvers)):
+            count = len(set(self.approvers))
+            if self.needed > count:
+                raise ValueError(f"needed = {self.needed}, but approvers has {count}: more people could never say yes")
+        return self
+
+
+def _may_be_several(approver: str) -> bool:
+    """Return whether an approver stands for more than one principal."""
+    source, colon, name = approver.partition(":")
+    return bool(colon) and (source == OIDC_ROLE or any(each in name for each in "*?["))
+
+
+def _name_rules(rules: tuple[ApprovalRule, ...]) -> tuple[ApprovalRule, ...]:
+    """Return the rules with a name each. Raises ValueError where two have the same."""
+    numbers: dict[str, int] = {}
+    named: list[ApprovalRule] = []
+    for number, rule in enumerate(rules, start=1):
+        name = rule.name or f"rule {number}"
+        if name in numbers:
+            raise ValueError(f"rule {number} has the name {name!r} of rule {numbers[name]}; give it another")
+        numbers[name] = number
+        named.append(rule if rule.name else rule.model_copy(update={"name": name}))
+    return tuple(named)
+
+
+class ApprovalSettings(BaseModel):
+    """Which calls a person has to approve."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    default: Annotated[Action, BeforeValidator(_read_action)] = Action.ALLOW
+    """What becomes of a call that no rule matches: `allow`, `ask` or `deny`."""
+
+    confirm: Confirm = ()
+    """As `confirm` of a server, for all servers."""
+
+    expires_after_s: Seconds = 86_400.0
+    """How long approval is waited for. Then the call is denied."""
+
+    rules: Annotated[tuple[ApprovalRule, ...], Field(max_length=MAX_RULES), AfterValidator(_name_rules)] = ()
+    """The rules: the tables `[[approvals.rules]]`. The first one that matches a call counts."""
+
+
+def read_approvals(table: Mapping[str, Any], where: str, text: str) -> dict[str, Any]:
+    """Return what a file's table `[approvals]` has, with its rules checked.
+
+    Raises ConfigError, which names the rule and, as far as it is found in the file's `text`, its line.
+    """
+    try:
+        settings = ApprovalSettings.model_validate(table)
+    except ValidationError as exc:
+        raise _name_place(exc, table, where, text) from None
+    return {key: getattr(settings, key) for key in table}
+
+
+def _name_place(exc: ValidationError, table: Mapping[str, Any], where: str, text: str) -> ConfigError:
+    error = config_error(exc, table, "", ApprovalRule.model_fields)
+    match exc.errors(include_url=False, include_context=False)[0]["loc"]:
+        case ("rules", int(index), *inner):
+            rule: object = table["rules"][index]
+            name = cast("dict[str, object]", rule).get("name") if isinstance(rule, dict) else None
+            key = str(inner[0]) if inner else ""
+            line = _line_of(text, index, key, len(table["rules"]))
+            place = ", ".join(
+                (
+                    f"rule {index + 1}",
+                    *([repr(name)] if isinstance(name, str) else ()),
+                    *([f"line {line}"] if line else ()),
+                )
+            )
+            within = error.key.removeprefix(f"rules.{index}").removeprefix(".")
+            return ConfigError(f"{where}.rules", f"{place}: {f'{within}: ' if within else ''}{error.problem}")
+        case _:
+            return ConfigError(f"{where}.{error.key}".removesuffix("."), error.problem)
+
+
+def _line_of(text: str, index: int, key: str, count: int) -> int | None:
+    """Return the line of a rule's key, else of its table; None where the rules are not tables of their own."""
+    lines = text.splitlines()
+    tables = [number for number, line in enumerate(lines, start=1) if _HEADER.match(line)]
+    if len(tables) != count:
+        return None
+    for number, line in enumerate(lines[tables[index] :], start=tables[index] + 1):
+        if line.lstrip().startswith("["):
+            break
+        if re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line) and key:
+            return number
+    return tables[index]

@@ -1,0 +1,24 @@
+"""The option `confirm` of a server and of the hub: which calls a person has to approve, without rules."""
+
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field
+
+WRITES: Final = "writes"
+"""The word for each tool that is not marked as one that only reads."""
+
+
+def _read_confirm(value: object) -> object:
+    if isinstance(value, str):
+        if value != WRITES:
+            raise ValueError(f'must be "{WRITES}", or a list of patterns of tools, such as ["delete_*"]')
+        return (value,)
+    return value
+
+
+Confirm = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=256)], ...],
+    Field(max_length=1000),
+    BeforeValidator(_read_confirm),
+]
+"""Patterns of tools, and WRITES."""
