@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.conditions import CallFacts, Condition, ConditionProblem
-from hubbubd.core.approvals.rules import WRITES, Action, ApprovalRule, Rules, Verdict, stricter
+from hubbubd.conditions import WRITES, CallFacts, Condition, ConditionProblem
+from hubbubd.config.sections.approvals import Action, ApprovalRule
+from hubbubd.core.approvals.rules import Rules, Verdict, stricter
 
 pytestmark = pytest.mark.quick
 
@@ -41,7 +42,7 @@ def facts(
 
 
 def rule(name: str, action: Action, when: str | None = None, **patterns: Any) -> ApprovalRule:
-    return ApprovalRule(name=name, action=action, condition=None if when is None else Condition(when), **patterns)
+    return ApprovalRule(name=name, action=action, when=None if when is None else Condition(when), **patterns)
 
 
 @pytest.mark.parametrize(
@@ -153,10 +154,22 @@ def test_a_rule_matches_tools(action: Action, tool: str, matches: bool) -> None:
     assert rules.decide(facts(server="jira", tool=tool)).action is other
 
 
-def test_rules_that_match_no_server_are_named() -> None:
-    rules = Rules([rule("a", ASK, servers=("git*",)), rule("b", ASK, servers=("jra",)), rule("c", DENY)])
-    assert rules.unmatched(["github", "jira"]) == ["b"]
-    assert rules.unmatched([]) == ["a", "b", "c"]
+def test_patterns_that_match_nothing_are_named() -> None:
+    rules = Rules(
+        [
+            rule("a", ASK, servers=("git*",), tools=("delete_*", "Remove")),
+            rule("b", ASK, servers=("jra", "jira")),
+            rule("c", DENY),
+        ]
+    )
+    assert list(rules.find_unmatched(["github", "jira"], {})) == ["rule 'b': no server matches 'jra'"]
+    assert list(rules.find_unmatched(["github", "jira"], {"github": ["delete_branch", "merge"]})) == [
+        "rule 'a': no tool of 'github' matches 'Remove'",
+        "rule 'b': no server matches 'jra'",
+    ]
+    assert list(rules.find_unmatched(["github"], {"github": ["delete_branch", "remove"]})) == [
+        "rule 'b': no server matches 'jra', 'jira'"
+    ]
 
 
 ACTIONS = st.sampled_from(Action)
