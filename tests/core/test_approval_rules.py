@@ -109,7 +109,8 @@ LOOP = "args.l.all(a, args.l.all(b, args.l.all(c, a + b + c >= 0)))"
 def test_a_condition_that_fails_asks(when: str, call: CallFacts, action: Action) -> None:
     verdict = Rules([rule("odd", action, when, needed=2)]).decide(call)
     assert verdict.action is ASK
-    assert verdict.rule is not None and verdict.rule.needed == 2
+    assert verdict.rule is not None
+    assert verdict.rule.needed == 2
     assert "the condition of 'odd' failed" in verdict.problem
 
 
@@ -117,7 +118,8 @@ def test_a_condition_that_fails_asks(when: str, call: CallFacts, action: Action)
 def test_what_comes_after_a_condition_that_fails_may_be_stricter(after: Action, expected: Action) -> None:
     verdict = Rules([rule("odd", ALLOW, "args.missing"), rule("next", after)]).decide(facts())
     assert verdict.action is expected
-    assert verdict.rule is not None and verdict.rule.name == ("next" if after is DENY else "odd")
+    assert verdict.rule is not None
+    assert verdict.rule.name == ("next" if after is DENY else "odd")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_only_a_tool_that_is_marked_as_reading_does_not_write(hints: dict[str, A
         (ASK, "delete_branch", True),
         (ASK, "Delete_Branch", True),
         (ASK, " delete_branch ", True),
-        (DENY, "ｄelete_branch", True),
+        (DENY, "\uff44elete_branch", True),
         (ASK, "undelete_branch", False),
         (ALLOW, "delete_branch", True),
         (ALLOW, "Delete_Branch", False),

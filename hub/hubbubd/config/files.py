@@ -60,9 +60,9 @@ class FileContent:
 def read_file(path: Path) -> FileContent:
     """Parse a configuration file by its suffix (`.toml`, `.json`). Raises ConfigError.
 
-    TOML has `[hub]`, `[store]`, `[fleet]`, `[approvals]`, `[mcp.profiles.NAME]`, `[servers.NAME]`, and a `[notify]` that
-    only `hubbub notify` reads. JSON has `mcpServers` or `servers`, and may have `hub` and an `mcp` with `profiles`; other
-    top-level keys belong to the program that the file was written for and are ignored.
+    TOML has `[hub]`, `[store]`, `[fleet]`, `[approvals]`, `[mcp.profiles.NAME]`, `[servers.NAME]`, and a `[notify]`
+    that only `hubbub notify` reads. JSON has `mcpServers` or `servers`, and may have `hub` and an `mcp` with
+    `profiles`; other top-level keys belong to the program that the file was written for and are ignored.
     """
     where = str(path)
     try:
