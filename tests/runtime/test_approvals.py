@@ -19,6 +19,7 @@ from hubbubd.upstream.ports import Era
 from .approving import ARGUMENTS, approve, asks, deletion, deny, offer, rules, tool
 from .conftest import World, open_requests, question, server, settle, spec, until
 from .mortal import DONE, ELICIT, answer, ended, killed, needs, script
+from .noted import Noted
 
 
 @pytest.fixture
@@ -366,3 +367,21 @@ async def test_the_owner_removes_a_server_with_held_calls(asking: World) -> None
         await hub.servers.disconnect("one")
         await until(lambda: hub.inbox.get(request.id).state is RequestState.WITHDRAWN)
         assert (await ended(hub)).fault.code == "SERVER_DISCONNECTED"
+
+
+async def test_the_trace_has_the_rule_the_wait_and_the_outcome_of_an_approval(asking: World) -> None:
+    asking.tracer = Noted()
+    async with asking.hub(server()) as hub:
+        await start(hub)
+        request = await question(hub)
+        await anyio.sleep(30)
+        await approve(hub, request)
+        await ended(hub)
+        await settle()
+    (approval,) = [told for told in asking.tracer.told if told.span.name == "approval"]
+    (call,) = [told for told in asking.tracer.told if told.span.name.startswith("call ")]
+    assert approval.span.trace.parent_id == call.span.trace.span_id
+    assert approval.attributes["hubbub.approval.rule"] == "deletes"
+    assert approval.attributes["hubbub.approval.outcome"] == "approved"
+    assert approval.attributes["hubbub.approval.wait_s"] == pytest.approx(30, abs=1)
+    asking.tracer.check()

@@ -18,6 +18,7 @@ from hubbubd.telemetry.metrics import Metric
 from hubbubd.telemetry.sdk.metrics import SdkMeter
 
 from .agents import Agent
+from .approving import approve, asks, deletion, deny
 from .conftest import FORM, SAMPLING, World, question, server, settle, spec, until
 from .peer import LOST, REFUSED
 
@@ -269,3 +270,25 @@ async def test_metrics_name_no_server_where_that_is_switched_off(world: World, s
 
 def named(seen: Seen) -> dict[str, float]:
     return {str(point.attributes["server"]): point.value for point in seen.points(metrics.SERVER_CONNECTED)}
+
+
+async def test_approvals_are_counted_by_their_rule_and_how_they_ended(world: World, seen: Seen) -> None:
+    world.settings |= asks()
+    async with world.hub(server()) as hub:
+        await hub.calls.start(deletion("yes"), "bot")
+        request = await question(hub)
+        await anyio.sleep(30)
+        await approve(hub, request)
+        await hub.calls.start(deletion("no"), "bot")
+        await deny(hub, await question(hub))
+        await hub.calls.start(deletion("withdrawn"), "bot")
+        await question(hub)
+        await hub.calls.cancel("withdrawn", abort=False)
+        await settle()
+        await hub.calls.start(deletion("silence"), "bot")
+        await question(hub)
+        await anyio.sleep(86_401)
+        counted = {point.attributes["outcome"]: point.value for point in seen.points(metrics.APPROVALS, rule="deletes")}
+        assert counted == {"asked": 4, "approved": 1, "denied": 1, "withdrawn": 1, "expired": 1}
+        assert seen.summed(metrics.APPROVAL_WAIT, outcome="approved") == (1, pytest.approx(30, abs=1))
+        assert seen.summed(metrics.QUEUE_WAIT)[0] == 0

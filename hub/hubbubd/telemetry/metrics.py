@@ -155,6 +155,21 @@ ANSWERS: Final = Metric(
     about="Answers: by a person, an agent, or the hub when nobody answered in time.",
     attributes=("by", "outcome"),
 )
+APPROVALS: Final = Metric(
+    name="hubbub.approvals",
+    shape=Shape.COUNTER,
+    unit="{approval}",
+    about="Calls that a rule wants approved: `asked`, and how that ended.",
+    attributes=("rule", "outcome"),
+)
+APPROVAL_WAIT: Final = Metric(
+    name="hubbub.approvals.wait",
+    shape=Shape.HISTOGRAM,
+    unit="s",
+    about="From the question about a call to its end.",
+    attributes=("rule", "outcome"),
+    buckets=_PEOPLE_S,
+)
 WATCHERS: Final = Metric(
     name="hubbub.watchers", shape=Shape.GAUGE, unit="{watcher}", about="Watches that are open. Always there."
 )

@@ -13,7 +13,7 @@ from hubbubd.core.approvals.requests import arguments_digest, digest_of
 from hubbubd.core.approvals.vote import Vote
 from hubbubd.core.inbox import request_states as core
 from hubbubd.core.inbox.forms import Approve, check_arguments
-from hubbubd.core.inbox.request_states import Answer, PendingRequest, RequestEventType
+from hubbubd.core.inbox.request_states import Answer, PendingRequest, RequestEventType, RequestState
 from hubbubd.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from hubbubd.frozen import replaced
 from hubbubd.telemetry.trace import Trace
@@ -118,6 +118,13 @@ def silence(request: PendingRequest) -> tuple[Answer, str]:
 def is_approval(answer: Answer | None) -> bool:
     """Return whether an answer of an approval says yes."""
     return answer is not None and payload.loads(answer.payload).get("action") == "approve"
+
+
+def approval_outcome(request: PendingRequest) -> str:
+    """Return how the question about a call ended: approved, denied, expired or withdrawn."""
+    if request.state is RequestState.ANSWERED:
+        return "approved" if is_approval(request.answer) else "denied"
+    return request.state.value
 
 
 def _approval(request: PendingRequest) -> dict[str, Any]:

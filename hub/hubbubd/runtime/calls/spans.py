@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from hubbubd import payload
-from hubbubd.core.approvals.votes import is_approval
+from hubbubd.core.approvals.votes import approval_outcome
 from hubbubd.core.calls import call_states as core_calls
 from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.inbox import request_states as core_inbox
@@ -299,13 +299,12 @@ def _call_error_type(call: Call) -> str | None:
 
 def _approval_attributes(request: PendingRequest) -> Attributes:
     """Return the rule of an approval, how it ended, and after how many seconds."""
-    attributes: Attributes = {"hubbub.approval.rule": mcp.text(payload.loads(request.request)["rule"]["name"])}
+    attributes: Attributes = {
+        "hubbub.approval.rule": mcp.text(payload.loads(request.request)["rule"]["name"]),
+        "hubbub.approval.outcome": approval_outcome(request),
+    }
     if request.closed_at is not None:
         attributes["hubbub.approval.wait_s"] = round(request.closed_at - request.created_at, 3)
-    if request.state is RequestState.ANSWERED:
-        attributes["hubbub.approval.outcome"] = "approved" if is_approval(request.answer) else "denied"
-    else:
-        attributes["hubbub.approval.outcome"] = request.state.value
     return attributes
 
 

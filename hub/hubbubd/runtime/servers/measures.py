@@ -10,6 +10,7 @@ import anyio
 
 from hubbubd import payload
 from hubbubd.config import ServerConfig
+from hubbubd.core.approvals.votes import approval_outcome, is_approval
 from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.inbox.request_states import Answer, PendingRequest, RequestEventType, RequestKind, RequestState
 from hubbubd.core.servers.connection_states import ConnectionEvent, ConnectionState, ServerConnection
@@ -85,6 +86,7 @@ class Measures:
         calls.follow_own(self._started)
         requests.follow(self._count_open)
         requests.follow_own(self._closed)
+        requests.follow_own(self._count_approval)
         self._observe()
 
     def _observe(self) -> None:
@@ -169,7 +171,9 @@ class Measures:
     # Calls
 
     def _started(self, before: Call | None, after: Call | None) -> None:
-        if after is not None and after.started_at is not None and (before is None or before.started_at is None):
+        if after is None or (after.approval is not None and after.approval.request_id):
+            return  # it has waited for people, too
+        if after.started_at is not None and (before is None or before.started_at is None):
             self._meter.record(metrics.QUEUE_WAIT, max(after.started_at - after.created_at, 0.0))
 
     def _count_queued(self, before: Call | None, after: Call | None) -> None:
@@ -187,6 +191,21 @@ class Measures:
             self._meter.count(metrics.ANSWERS, {"by": by, "outcome": _outcome(after.kind, after.answer)})
             taken = max(after.answered_at - after.created_at, 0.0)
             self._meter.record(metrics.TIME_TO_ANSWER, taken, {"kind": after.kind.value, "by": by})
+
+    def _count_approval(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        """Count a call that people are asked to approve, and how that ended, by its rule."""
+        if after is None or after.kind is not RequestKind.APPROVAL or (before is not None and not _is_open(before)):
+            return
+        if before is not None and _is_open(after):
+            return
+        rule = mcp.text(payload.loads(after.request)["rule"]["name"])
+        if before is None:
+            self._meter.count(metrics.APPROVALS, {"rule": rule, "outcome": "asked"})
+        if not _is_open(after):
+            outcome = approval_outcome(after)
+            self._meter.count(metrics.APPROVALS, {"rule": rule, "outcome": outcome})
+            taken = max((after.closed_at or after.created_at) - after.created_at, 0.0)
+            self._meter.record(metrics.APPROVAL_WAIT, taken, {"rule": rule, "outcome": outcome})
 
     def _count_open(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         request = after or before
@@ -233,7 +252,7 @@ def _by_agent(request: PendingRequest) -> bool:
 
 def _outcome(kind: RequestKind, answer: Answer) -> str:
     """Return an answer's outcome: elicitations can also be declined or cancelled, anything else only refused."""
-    if answer.refused:
+    if answer.refused or (kind is RequestKind.APPROVAL and not is_approval(answer)):
         return "refused"
     if kind in (RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL):
         return OUTCOMES.get(str(payload.loads(answer.payload).get("action")), "accepted")
