@@ -9,6 +9,8 @@ import json
 import sys
 from typing import Any
 
+from journal import note
+
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
@@ -47,6 +49,7 @@ def main() -> None:
                 form = {"message": params["arguments"]["message"], "requestedSchema": FORM}
                 send({"id": question, "method": "elicitation/create", "params": form})
             case "tools/call":
+                note("plain", params["arguments"])
                 returned(message["id"], params["arguments"]["text"])
             case "ping":
                 send({"id": message["id"], "result": {}})
