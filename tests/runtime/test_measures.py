@@ -216,10 +216,13 @@ async def test_the_next_hub_counts_on_from_what_is_open(world: World, seen: Seen
 
 
 async def test_every_metric_is_measured(world: World, seen: Seen) -> None:
+    world.settings |= asks()
     async with world.hub(server()) as hub:
         request = await ask(world, hub)
         await hub.inbox.answer(request.id, Accept({"name": "x"}), "me", answer_id=None, claim_id=None)
-        await hub.calls.call(spec(), "me")
+        await hub.calls.call(spec("u"), "me")
+        await hub.calls.start(deletion(), "me")
+        await deny(hub, await question(hub))
         await settle(1)
     silent = [metric.name for metric in metrics.METRICS if not seen.points(metric)]
     # It is no member of a fleet (test_fleet_measures.py).
