@@ -19,11 +19,13 @@ def call(server: str, by: str) -> Call:
     return Call(id="c", server=server, principal=by, created_at=0.0, **common)
 
 
-def request(server: str, by: str | None, source: CauseSource | None) -> PendingRequest:
+def request(
+    server: str, by: str | None, source: CauseSource | None, kind: RequestKind = RequestKind.SAMPLING
+) -> PendingRequest:
     return PendingRequest(
         id="r",
         server=server,
-        kind=RequestKind.SAMPLING,
+        kind=kind,
         origin=Origin.PLAIN,
         request=b"{}",
         created_at=0.0,
@@ -103,3 +105,46 @@ def test_the_text_of_a_scope_tells_scopes_apart_and_is_the_same_whatever_the_ord
 def test_the_servers_of_a_permission_are_no_ones_own() -> None:
     assert servers_scope(principal(Grant(Role.CALLER, ("shop",))), Permission.BROWSE) == Scope(frozenset({"shop"}))
     assert servers_scope(principal(Grant(Role.CALLER)), Permission.BROWSE) == EVERYTHING
+
+
+@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.parametrize("by", ["me", "you"])
+@pytest.mark.parametrize("kind", list(RequestKind))
+def test_to_answer_an_approval_takes_approve_and_nothing_else_gives_the_right(
+    role: Role, by: str, kind: RequestKind
+) -> None:
+    asked = request("shop", by, CauseSource.WIRE, kind)
+    for grant in (Grant(role), Grant(role, ("shop",))):
+        answers = scope(principal(grant), Permission.ANSWER).has_request(asked)
+        if kind is RequestKind.APPROVAL:
+            assert answers == (Permission.APPROVE in ROLES[role])
+        else:
+            assert answers == (Permission.ANSWER in ROLES[role] or (by == "me" and Permission.CALL in ROLES[role]))
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_an_approval_is_seen_as_every_other_pending_request(role: Role) -> None:
+    seen = scope(principal(Grant(role, ("shop",))), Permission.SEE)
+    for by, source in (("me", CauseSource.WIRE), ("you", CauseSource.WIRE), ("me", CauseSource.INFERRED)):
+        approval, form = (request("shop", by, source, kind) for kind in (RequestKind.APPROVAL, RequestKind.SAMPLING))
+        assert seen.has_request(approval) == seen.has_request(form)
+
+
+def test_the_right_to_approve_is_for_the_servers_of_its_grant() -> None:
+    mixed = scope(principal(Grant(Role.RESPONDER), Grant(Role.APPROVER, ("shop-*",))), Permission.ANSWER)
+    assert mixed.has_request(request("git", None, None))
+    assert not mixed.has_request(request("git", None, None, RequestKind.APPROVAL))
+    assert mixed.has_request(request("shop-1", None, None, RequestKind.APPROVAL))
+
+
+def test_who_answers_and_approves_everything_has_the_scope_of_all_who_see_everything() -> None:
+    both = principal(Grant(Role.RESPONDER), Grant(Role.APPROVER))
+    assert scope(both, Permission.ANSWER) == scope(principal(Grant(Role.ADMIN)), Permission.ANSWER) == EVERYTHING
+    answering = scope(principal(Grant(Role.RESPONDER)), Permission.ANSWER)
+    assert answering not in (EVERYTHING, scope(principal(Grant(Role.RESPONDER)), Permission.SEE))
+    assert str(answering) != str(EVERYTHING)
+
+
+def test_servers_of_several_permissions_are_those_of_any_of_them() -> None:
+    mixed = principal(Grant(Role.CALLER, ("a",)), Grant(Role.APPROVER, ("b",)))
+    assert servers_scope(mixed, Permission.CALL, Permission.APPROVE) == Scope(frozenset({"a", "b"}))

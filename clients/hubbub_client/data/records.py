@@ -48,7 +48,7 @@ TaskRole = Literal["receiver", "client"]
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 CatalogKind = Literal["tool", "resource", "template", "prompt"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
-Role = Literal["viewer", "responder", "caller", "operator", "admin"]
+Role = Literal["viewer", "responder", "approver", "caller", "operator", "admin"]
 Freshness = Literal["unknown", "fresh", "stale", "error", "empty"]
 
 EPOCH = numbers.EPOCH

@@ -10,7 +10,8 @@
     administer                                              x    servers, tokens, the audit log, the store
 
 A principal's own records are the calls it made, the tasks these became, and the pending requests whose cause the wire
-names (`CauseSource.WIRE`). An inferred cause gives no right. `rpc/auth/permissions.py` has the permission that each RPC
+names (`CauseSource.WIRE`). An inferred cause gives no right. Nor does any cause give the right to approve a call: that
+takes `approve` on the server, and `answer` is not enough. `rpc/auth/permissions.py` has the permission that each RPC
 needs.
 """
 
@@ -21,7 +22,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from hubbubd.core.calls.call_states import Call, CallOrigin
-from hubbubd.core.inbox.request_states import CauseSource, PendingRequest
+from hubbubd.core.inbox.request_states import CauseSource, PendingRequest, RequestKind
 from hubbubd.core.tasks import Task
 
 ANY = "*"
@@ -111,13 +112,14 @@ class Principal:
 class Scope:
     """Row-level visibility of a principal: every record of `servers`, and on `own_servers` the records of `own`.
 
-    Part of each filter, therefore hashable. All principals that may see everything have equal scopes, so their watches
-    share work.
+    Where `approval_servers` is given, of requests for approval it is those of these servers and no others. Part of each
+    filter, therefore hashable. All principals that may see everything have equal scopes, so their watches share work.
     """
 
     servers: frozenset[str] = frozenset({ANY})
     own: str = ""
     own_servers: frozenset[str] = frozenset()
+    approval_servers: frozenset[str] | None = None
 
     def has_server(self, name: str) -> bool:
         """Return whether every record of the server is in scope."""
@@ -128,6 +130,8 @@ class Scope:
 
     def has_request(self, request: PendingRequest) -> bool:
         """Return whether the request is in scope: by its server, or as caused, by the wire, by an own call."""
+        if request.kind is RequestKind.APPROVAL and self.approval_servers is not None:
+            return matches(self.approval_servers, request.server)
         return self.has_server(request.server) or (
             request.cause_source is CauseSource.WIRE and self._is_own(request.principal, request.server)
         )
@@ -137,7 +141,8 @@ class Scope:
 
     def __str__(self) -> str:
         """Return the same text in every process (a set has no order): resume and page tokens contain a hash of it."""
-        return f"{sorted(self.servers)} {self.own!r} {sorted(self.own_servers)}"
+        approvals = "" if self.approval_servers is None else f" {sorted(self.approval_servers)}"
+        return f"{sorted(self.servers)} {self.own!r} {sorted(self.own_servers)}{approvals}"
 
     def _is_own(self, principal: str | None, server: str) -> bool:
         return principal is not None and principal == self.own and matches(self.own_servers, server)
@@ -147,17 +152,22 @@ EVERYTHING = Scope()
 
 
 def scope(principal: Principal, permission: Permission) -> Scope:
-    """Return the records a principal may see (SEE), answer (ANSWER) or cancel (OPERATE), its own included."""
+    """Return the records a principal may see (SEE), answer (ANSWER) or cancel (OPERATE), its own included.
+
+    Of what it may answer, requests for approval are those of the servers on which it has APPROVE.
+    """
     servers = principal.servers(permission)
+    approval_servers = principal.servers(Permission.APPROVE) if permission is Permission.ANSWER else None
     if ANY in servers:
-        return EVERYTHING
+        every_approval = approval_servers is None or ANY in approval_servers
+        return EVERYTHING if every_approval else Scope(approval_servers=approval_servers)
     own_servers = principal.servers(Permission.CALL)
-    return Scope(servers, principal.name if own_servers else "", own_servers)
+    return Scope(servers, principal.name if own_servers else "", own_servers, approval_servers)
 
 
-def servers_scope(principal: Principal, permission: Permission) -> Scope:
-    """Return the servers on which a principal has a permission, without its own records on others."""
-    servers = principal.servers(permission)
+def servers_scope(principal: Principal, *any_of: Permission) -> Scope:
+    """Return the servers on which a principal has one of these permissions, without its own records on others."""
+    servers = frozenset[str]().union(*map(principal.servers, any_of))
     return EVERYTHING if ANY in servers else Scope(servers)
 
 

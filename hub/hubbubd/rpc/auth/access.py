@@ -6,7 +6,7 @@ PERMISSION_DENIED. Servers and principals of records never change, so one check 
 
 from hubbubd.core.access import Permission, Scope, scope, servers_scope
 from hubbubd.core.calls.call_states import Call
-from hubbubd.core.inbox.request_states import PendingRequest
+from hubbubd.core.inbox.request_states import PendingRequest, RequestKind
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound, PermissionDenied
 from hubbubd.rpc.auth.permissions import denied
@@ -84,12 +84,21 @@ def check_task(record: Task, permission: Permission = Permission.SEE) -> Task:
 
 
 def check_request(record: PendingRequest, permission: Permission = Permission.SEE) -> PendingRequest:
-    """Return the request if the caller caused it, or has this permission on its server. Raises as `check_call`."""
+    """Return the request if the caller caused it, or has this permission on its server. Raises as `check_call`.
+
+    To answer one for approval takes APPROVE in place of ANSWER, also of whoever caused it.
+    """
     if not visible_scope().has_request(record):
         raise NotFound("request", record.id)
     if not scope(principal(), permission).has_request(record):
-        raise denied(permission, record.server)
+        approving = permission is Permission.ANSWER and record.kind is RequestKind.APPROVAL
+        raise denied(Permission.APPROVE if approving else permission, record.server)
     return record
+
+
+def approval_servers() -> Scope:
+    """Return the scope of the servers whose rules and remembered approvals the caller may see."""
+    return servers_scope(principal(), Permission.SEE, Permission.APPROVE)
 
 
 def check_claim(record: PendingRequest, claim_id: str) -> None:

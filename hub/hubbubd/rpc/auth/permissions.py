@@ -75,7 +75,8 @@ _OPEN = RpcRule(RpcReach.OPEN)
 _BROWSE = RpcRule(RpcReach.SHOWN, (Permission.BROWSE,))
 _SEE = RpcRule(RpcReach.SHOWN_OWN, (Permission.SEE,))
 _SEE_ONE = RpcRule(RpcReach.OWN, (Permission.SEE,))
-_ANSWER = RpcRule(RpcReach.OWN, (Permission.ANSWER,), AuditKind.ANSWER)
+_ANSWERERS = (Permission.ANSWER, Permission.APPROVE)
+_ANSWER = RpcRule(RpcReach.OWN, _ANSWERERS, AuditKind.ANSWER)
 _CANCEL = RpcRule(RpcReach.OWN, (Permission.OPERATE,), AuditKind.CHANGE)
 _INSPECT = RpcRule(RpcReach.SERVER, (Permission.OPERATE,))
 _OPERATE = RpcRule(RpcReach.SERVER, (Permission.OPERATE,), AuditKind.CHANGE)
@@ -104,6 +105,13 @@ _TABLE: Mapping[str, Mapping[str, RpcRule]] = {
         "GetSelf": RpcRule(RpcReach.KNOWN),
         "ListAuditEntries": _INSPECT_HUB,
         "TrustClock": _CHANGE_HUB,
+    },
+    "hubbub.v1.ApprovalService": {
+        "ListRememberedApprovals": RpcRule(RpcReach.SHOWN, (Permission.SEE, Permission.APPROVE)),
+        "RevokeRememberedApproval": RpcRule(RpcReach.SERVER, (Permission.APPROVE,), AuditKind.CHANGE),
+        "ListApprovalRules": RpcRule(RpcReach.SHOWN, (Permission.SEE, Permission.APPROVE)),
+        "CheckApproval": RpcRule(RpcReach.SERVER, (Permission.SEE,)),
+        "ReplayApprovals": RpcRule(RpcReach.SHOWN, (Permission.SEE,)),
     },
     "hubbub.v1.CallService": {
         "CallMethod": _at_owner(_CALL),
@@ -143,7 +151,7 @@ _TABLE: Mapping[str, Mapping[str, RpcRule]] = {
         "RenewClaim": _ANSWER,
         "ReleasePendingRequest": _ANSWER,
         "AnswerPendingRequest": _ANSWER,
-        "Work": RpcRule(RpcReach.SHOWN_OWN, (Permission.ANSWER,), AuditKind.ANSWER),
+        "Work": RpcRule(RpcReach.SHOWN_OWN, _ANSWERERS, AuditKind.ANSWER),
     },
     "hubbub.v1.McpService": {
         "Serve": RpcRule(RpcReach.SERVER, (Permission.CALL,)),
