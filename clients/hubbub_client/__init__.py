@@ -10,16 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hubbub_client.data.approvals import ApprovalRequest
+    from hubbub_client.data.hosts import ConnectedHost, HostRequest
     from hubbub_client.data.params import FormParams, PageParams, SamplingParams
     from hubbub_client.data.records import (
+        Approval,
         Call,
         CallLog,
         CatalogEntry,
         CatalogList,
         Claim,
-        ConnectedHost,
         Fault,
-        HostRequest,
         PendingRequest,
         Progress,
         QueueCounts,
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Aborted",
     "AlreadyExists",
+    "Approval",
+    "ApprovalRequest",
     "AuditEntry",
     "Backup",
     "Bookmark",
@@ -157,18 +160,19 @@ _NAMES = {
         "UpstreamError",
     ),
     "services.fleet": ("FleetMember", "FleetStatus", "Moved", "Rotation", "UnownedServer"),
+    "data.hosts": ("ConnectedHost", "HostRequest"),
     "hub": ("Hub", "connect"),
     "options": ("CallCallbacks", "CallOptions"),
+    "data.approvals": ("ApprovalRequest",),
     "data.params": ("FormParams", "PageParams", "SamplingParams"),
     "data.records": (
+        "Approval",
         "Call",
         "CallLog",
         "CatalogEntry",
         "CatalogList",
         "Claim",
-        "ConnectedHost",
         "Fault",
-        "HostRequest",
         "PendingRequest",
         "Progress",
         "QueueCounts",

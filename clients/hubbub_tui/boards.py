@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
+from hubbub_client.data.hosts import ConnectedHost
 from hubbub_client.data.records import (
     Call,
     CatalogList,
-    ConnectedHost,
     PendingRequest,
     Progress,
     Record,

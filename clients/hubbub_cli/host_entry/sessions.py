@@ -18,7 +18,7 @@ async def list_sessions(
     all_: Annotated[bool, typer.Option("--all", help="Those too that have probably gone.")] = False,
 ) -> None:
     """List the hosts that are connected, a row for each process, and what each waits for."""
-    from hubbub_client.data.records import ConnectedHost
+    from hubbub_client.data.hosts import ConnectedHost
     from hubbub_frontend.display.hosts import without_gone
 
     known = await hub.hosts.list()

@@ -26,6 +26,7 @@ UNREADABLE = (ValueError, RecursionError)
 # Fields of records, and so of the JSON, that have another name in the API: message, its field, the record's field.
 NAMES: Mapping[str, Mapping[str, str]] = {
     "ApiToken": {"hold": "hold_ms"},
+    "Approval": {"approved_at": "at"},
     "AuditEntry": {"kind": "sort"},
     "Call": {"pending_request_ids": "pending_ids", "perhaps_pending_request_ids": "perhaps_pending_ids"},
     "Event": {"occurred_at": "at", "type": "what"},

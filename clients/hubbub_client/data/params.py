@@ -6,7 +6,9 @@ The hub takes no request without the keys that MCP requires. A server may send o
 from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
 
-RequestKind = Literal["elicitation_form", "elicitation_url", "sampling", "roots"]
+from hubbub_client.data.approvals import ApprovalRequest, read_approval
+
+RequestKind = Literal["elicitation_form", "elicitation_url", "sampling", "roots", "approval"]
 
 P = TypeVar("P")
 
@@ -63,6 +65,12 @@ class TypedParams:
     def sampling(self) -> SamplingParams | None:
         """Return `request` if it is a sampling that can be read, else None."""
         return self._as(SamplingParams, "sampling")
+
+    @property
+    def approval(self) -> ApprovalRequest | None:
+        """Return `request` if it is a call to approve that can be read, else None."""
+        asked = self._as(dict[str, Any], "approval")
+        return None if asked is None else read_approval(asked)
 
     def _as(self, _: type[P], kind: RequestKind) -> P | None:
         asked: object = self.request

@@ -28,6 +28,7 @@ Happening = Literal[
     "delivered",
     "failed",
     "not_counted",
+    "approved",
 ]
 CallState = Literal["queued", "in_progress", "waiting_input", "completed", "failed", "cancelled"]
 EventKind = Literal[
@@ -148,6 +149,15 @@ class Moment(Record):
     via: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Approval(Record):
+    """One of several approvals that a call needs: who approved it, when, and what they had to say."""
+
+    by: str
+    at: datetime
+    comment: str | None = None
+
+
 class How(TypedDict, total=False):
     """Options of any answer: a claim (default: the record's own, if it has one), and an id for safe repetition."""
 
@@ -206,6 +216,9 @@ class PendingRequest(Record, TypedParams):
     defect: str | None = None
     hosts: tuple[AskedHost, ...] = ()
     caller_left_at: datetime | None = None
+    approvals: tuple[Approval, ...] = ()
+    changed_arguments: Any = None
+    arguments_digest: str | None = None
     _inbox: Answering | None = field(default=None, repr=False, compare=False)
 
     async def accept(self, content: Mapping[str, Any] | None = None, **how: Unpack[How]) -> PendingRequest:
@@ -401,47 +414,6 @@ class StoreStatus(Record):
     keys: int
     deletions: int
     free_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostRequest(Record):
-    """A request of a host that is open, with its call and the pending requests that the call waits for."""
-
-    method: str
-    created_at: datetime
-    call_id: str | None
-    pending_request_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AskedKind(Record):
-    """A kind of what servers ask (form, url, sampling, roots), and why a host is not asked; None if it is."""
-
-    kind: str
-    why_not: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConnectedHost(Record):
-    """A host; `name` and `version` are what it says of itself. `endpoint` is `p/PROFILE` or `s/SERVER`.
-
-    One that is `gone` has nothing open, and has said nothing for a while.
-    """
-
-    id: str
-    principal: str
-    name: str | None
-    version: str | None
-    protocol_version: str
-    transport: str
-    endpoint: str
-    has_session: bool
-    created_at: datetime
-    last_used_at: datetime
-    requests: tuple[HostRequest, ...]
-    stream_open: bool = False
-    gone: bool = False
-    questions: tuple[AskedKind, ...] = ()
 
 
 # The record class of each message, by the message's name.

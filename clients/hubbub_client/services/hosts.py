@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from hubbub.v1 import mcp_pb2
 from hubbub_client.data.conversion import read
-from hubbub_client.data.records import ConnectedHost
+from hubbub_client.data.hosts import ConnectedHost
 from hubbub_client.transport.connection import HubConnection, PageFields, pages
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
-from hubbub_client.data.records import ConnectedHost
+from hubbub_client.data.hosts import ConnectedHost
 
 if TYPE_CHECKING:  # at run time only where a hub is asked: who shows hosts in words needs no gRPC
     from hubbub_client.hub import Hub

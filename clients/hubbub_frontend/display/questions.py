@@ -5,7 +5,8 @@ from typing import Any
 
 from rich.text import Text
 
-from hubbub_client.data.records import Call, ConnectedHost, PendingRequest
+from hubbub_client.data.hosts import ConnectedHost
+from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.payload import as_object, as_objects
 from hubbub_frontend.display import content, text
 from hubbub_frontend.display.call_details import add_arguments

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from hubbub_client.data.records import CALL_ENDED, Call, ConnectedHost, PendingRequest, Progress
+from hubbub_client.data.hosts import ConnectedHost
+from hubbub_client.data.records import CALL_ENDED, Call, PendingRequest, Progress
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import content, text

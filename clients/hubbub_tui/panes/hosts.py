@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from hubbub_client.data.records import ConnectedHost, HostRequest
+from hubbub_client.data.hosts import ConnectedHost, HostRequest
 from hubbub_frontend.display import hosts, text
 from hubbub_frontend.display.records import local_datetime, relative_time
 from hubbub_frontend.display.text import DetailText

@@ -2,7 +2,8 @@
 
 from rich.text import Text
 
-from hubbub_client.data.records import Call, ConnectedHost, PendingRequest
+from hubbub_client.data.hosts import ConnectedHost
+from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import records, text
 from hubbub_frontend.display.answers import answer_pairs

@@ -1,0 +1,115 @@
+"""A call to approve: the document of a pending request of kind `approval`, as data (docs/approvals.md).
+
+`read_approval` raises nothing: a newer hub may write more than is known here, or other types.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from hubbub_client.payload import as_list, as_object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalTerms:
+    """The rule that asks: how many have to approve and who, and what they may do beside that.
+
+    No `approvers` means everybody with the permission to approve; `remember_s` are the seconds for which an approval
+    may be extended to later calls.
+    """
+
+    name: str
+    needed: int = 1
+    not_by_caller: bool = False
+    approvers: tuple[str, ...] = ()
+    edit: bool = False
+    remember_s: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalTool:
+    """The tool, in the words of its server; empty where these are not known."""
+
+    name: str
+    title: str = ""
+    description: str = ""
+    annotations: Mapping[str, Any]
+    input_schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalCaller:
+    """Who calls: the principal and its roles, and the program and profile of its host, if it has one."""
+
+    name: str
+    host: str = ""
+    profile: str = ""
+    roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest:
+    """A call that waits for approval, as it was asked; arguments that somebody has changed are beside it.
+
+    `message` is the rule's, `reason` the hub's: why it is asked, where the rule does not say so. `before` are the ids
+    of the caller's latest calls of this server, newest first.
+    """
+
+    message: str
+    reason: str
+    rule: ApprovalTerms
+    tool: ApprovalTool
+    arguments: Mapping[str, Any]
+    digest: str
+    definition: str
+    caller: ApprovalCaller
+    before: tuple[str, ...]
+
+
+def read_approval(document: Mapping[str, Any]) -> ApprovalRequest:
+    """Return a call to approve from its document."""
+    rule, tool, caller = (as_object(document.get(key)) for key in ("rule", "tool", "caller"))
+    return ApprovalRequest(
+        message=_text(document.get("message")),
+        reason=_text(document.get("reason")),
+        rule=ApprovalTerms(
+            name=_text(rule.get("name")),
+            needed=max(_whole(rule.get("needed")), 1),
+            not_by_caller=rule.get("not_by_caller") is True,
+            approvers=_texts(rule.get("approvers")),
+            edit=rule.get("edit") is True,
+            remember_s=tuple(seconds for each in as_list(rule.get("remember_s")) if (seconds := _whole(each)) > 0),
+        ),
+        tool=ApprovalTool(
+            name=_text(tool.get("name")),
+            title=_text(tool.get("title")),
+            description=_text(tool.get("description")),
+            annotations=as_object(tool.get("annotations")),
+            input_schema=as_object(tool.get("inputSchema")),
+        ),
+        arguments=as_object(document.get("arguments")),
+        digest=_text(document.get("digest")),
+        definition=_text(document.get("definition")),
+        caller=ApprovalCaller(
+            name=_text(caller.get("name")),
+            host=_text(caller.get("host")),
+            profile=_text(caller.get("profile")),
+            roles=_texts(caller.get("roles")),
+        ),
+        before=_texts(document.get("before")),
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(each for each in cast("list[object]", as_list(value)) if isinstance(each, str))
+
+
+def _whole(value: object) -> int:
+    """Return a whole number, 0 for any other value."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
