@@ -16,7 +16,7 @@ from hubbubd.rpc.context import amend
 from hubbubd.rpc.fleet.changes import OwnershipChanges
 from hubbubd.rpc.fleet.forwards.caller_context import enter
 from hubbubd.rpc.fleet.live_events import live_responses
-from hubbubd.rpc.messages import api_records
+from hubbubd.rpc.messages import values
 from hubbubd.rpc.methods import Rpc
 from hubbubd.runtime.calls import LiveCalls
 from hubbubd.runtime.ownership import Ownership
@@ -150,7 +150,7 @@ class FleetService:
             _check_member(context)
         except HubError as exc:
             await status.abort(context, exc)
-        offset = api_records.duration(self._clock_ahead_s())
+        offset = values.duration(self._clock_ahead_s())
         return pb.HelloResponse(member=self._name, life=self._life, version=__version__, clock_offset=offset)
 
     def _opened(self, opening: pb.Opening, context: status.Context) -> Rpc:

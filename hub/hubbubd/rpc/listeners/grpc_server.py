@@ -12,7 +12,18 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_reflection.v1alpha import reflection
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
+from hubbub.v1 import (
+    admin_pb2,
+    approval_pb2,
+    call_pb2,
+    catalog_pb2,
+    event_pb2,
+    fleet_pb2,
+    inbox_pb2,
+    mcp_pb2,
+    server_pb2,
+    task_pb2,
+)
 from hubbubd.config.sections.network import UNIX
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.downstream import StateKeyRing, StateTokens
@@ -26,6 +37,7 @@ from hubbubd.rpc.mcp.bridge import McpService
 from hubbubd.rpc.methods import Around, RpcSettings, generic_handler
 from hubbubd.rpc.revision import Revisions
 from hubbubd.rpc.servicers.admin import AdminService
+from hubbubd.rpc.servicers.approvals import ApprovalService
 from hubbubd.rpc.servicers.calls import CallService
 from hubbubd.rpc.servicers.catalog import CatalogService
 from hubbubd.rpc.servicers.events import EventService
@@ -36,7 +48,18 @@ from hubbubd.rpc.servicers.tasks import TaskService
 from hubbubd.rpc.tracing import trace_rpcs
 from hubbubd.runtime.hub import Hub, cancel_on
 
-_FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2)
+_FILES = (
+    admin_pb2,
+    approval_pb2,
+    call_pb2,
+    catalog_pb2,
+    event_pb2,
+    fleet_pb2,
+    inbox_pb2,
+    mcp_pb2,
+    server_pb2,
+    task_pb2,
+)
 SERVICES: dict[str, ServiceDescriptor] = {
     name: service for file in _FILES for name, service in file.DESCRIPTOR.services_by_name.items()
 }
@@ -156,6 +179,7 @@ def servicers(
     inbox = InboxService(hub.inbox, hub.work)
     served = {
         "AdminService": AdminService(hub),
+        "ApprovalService": ApprovalService(hub),
         "CallService": CallService(hub.calls, hub.work, inbox.answer_pending_request, carried),
         "CatalogService": CatalogService(hub.catalog),
         "EventService": EventService(hub.events, hub.subscriptions),

@@ -7,7 +7,7 @@ from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.core.access import EVERYTHING
 from hubbubd.errors import NotFound
 from hubbubd.rpc.messages import pages, requests
-from hubbubd.rpc.messages.api_records import timestamp
+from hubbubd.rpc.messages.values import timestamp
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost, OpenRequest
 

@@ -5,11 +5,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
-from hubbubd import bounds, payload
+from hubbubd import payload
 from hubbubd.config.servers.server import TransportName
 from hubbubd.core.access import Grant, Principal, Role, Scope
 from hubbubd.core.audit import AuditEntry, AuditKind
@@ -27,7 +24,9 @@ from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.core.servers.server_record import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import Category, Fault
+from hubbubd.rpc.messages import approval_records
 from hubbubd.rpc.messages.fallback import never_failing
+from hubbubd.rpc.messages.values import millis, text, timestamp
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
 from hubbubd.runtime.diagnostics.checks import Finding, Severity
 from hubbubd.runtime.oversight import Token
@@ -75,31 +74,6 @@ SEVERITIES = _enum_numbers(Severity, admin_pb2.Finding.Severity.Value, "SEVERITY
 FRESHNESS = _enum_numbers(Freshness, catalog_pb2.Freshness.Value, "FRESHNESS")
 
 
-def timestamp(at: float | None) -> Timestamp | None:
-    """Return seconds since the epoch as a Timestamp, to the microsecond. Raises ValueError for what is out of range."""
-    if at is None:
-        return None
-    stamp = Timestamp()
-    stamp.FromMicroseconds(round(at * 1_000_000))
-    return stamp
-
-
-def duration(seconds: float) -> Duration:
-    """Return seconds as a Duration, bounded as one is."""
-    found = Duration()
-    found.FromMicroseconds(round(min(max(seconds, -bounds.LONGEST_S), bounds.LONGEST_S) * 1_000_000))
-    return found
-
-
-def millis(value: int | None) -> Duration | None:
-    """Return milliseconds as a Duration. Raises ValueError for what is out of range."""
-    if value is None:
-        return None
-    found = Duration()
-    found.FromMilliseconds(value)
-    return found
-
-
 STDERR = "stderr"
 """The fault detail with lines of a server's log, shown only with the permission `see`."""
 
@@ -117,11 +91,6 @@ def fault(record: Fault | None, *, details: bool, log: bool) -> common_pb2.Fault
         help_url=record.help_url,
         details=payload.dumps(shown),
     )
-
-
-def text(value: str | None) -> str:
-    """Return valid UTF-8: JSON can contain lone surrogates, which protobuf rejects."""
-    return (value or "").encode("utf-8", "replace").decode()
 
 
 def counts(record: QueueCounts) -> server_pb2.QueueCounts:
@@ -211,6 +180,9 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
             for each in record.hosts
         ],
         caller_left_at=timestamp(record.caller_left_at),
+        approvals=approval_records.votes(record.votes),
+        changed_arguments=record.changed or b"",
+        arguments_digest=approval_records.digest_to_approve(record),
     )
 
 
@@ -233,6 +205,8 @@ def call(record: Call, seen: Scope) -> call_pb2.Call:
         task_id=record.task_id or "",
         trace_id=record.trace.trace_id if record.trace else "",
         defect=text(record.defect),
+        approval=approval_records.approval(record.approval),
+        origin=approval_records.origin(record.origin),
     )
 
 

@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbub_shared.durations import seconds_of
 from hubbubd import bounds, payload
+from hubbubd.config.sections.approvals import LONGEST_REMEMBERED_S
 from hubbubd.config.sections.mcp import LONGEST_HOLD_S
 from hubbubd.core.access import ANY, Grant, Scope
 from hubbubd.core.audit import AuditFilter
@@ -39,8 +40,8 @@ MAX_NAMES = 1000
 """Names in one filter; each is compared with every record."""
 MAX_SECONDS = 10_000_000.0
 """The longest time that a caller may ask for, some 115 days: beyond it a mistake is more likely than a wish."""
-MAX_REJECTION = 4096
-"""Characters of the message with which a sampling is rejected."""
+MAX_REMARK = 4096
+"""Characters of what goes with an answer: why a sampling is rejected or a call denied, a comment on an approval."""
 MAX_GRANTS = 20
 """Grants of a token; each is asked for every record that is shown."""
 MAX_PATTERNS = 100
@@ -138,8 +139,8 @@ def answered_requests(start: call_pb2.StreamCallsRequest.Start, within: Scope) -
     )
 
 
-def parse_answer(request: inbox_pb2.AnswerPendingRequestRequest) -> forms.Given:
-    """Return the caller's answer; whether it fits the request, the inbox checks."""
+def parse_answer(request: inbox_pb2.AnswerPendingRequestRequest, groups: frozenset[str] = frozenset()) -> forms.Given:
+    """Return the answer of a caller with these `groups`; whether it fits the request, the inbox checks."""
     match request.WhichOneof("answer"):
         case "accept":
             content = request.accept.content
@@ -153,11 +154,36 @@ def parse_answer(request: inbox_pb2.AnswerPendingRequestRequest) -> forms.Given:
         case "result":
             return forms.Result(payload.loads_message(request.result, "result"))
         case "reject":
-            if len(request.reject.message) > MAX_REJECTION:
-                raise InvalidArgument.field("reject.message", f"may have {MAX_REJECTION} characters")
-            return forms.Reject(request.reject.message)
+            return forms.Reject(_remark(request.reject.message, "reject.message"))
+        case "approve":
+            return _parse_approve(request.approve, groups)
+        case "deny":
+            return forms.Deny(reason=_remark(request.deny.reason, "deny.reason"), groups=groups)
         case _:
-            raise InvalidArgument.field("answer", "must be one of accept, decline, cancel, text, result, reject")
+            raise InvalidArgument.field(
+                "answer", "must be one of accept, decline, cancel, text, result, reject, approve, deny"
+            )
+
+
+def _parse_approve(given: inbox_pb2.AnswerPendingRequestRequest.Approve, groups: frozenset[str]) -> forms.Approve:
+    remember_s = seconds_of(given.remember)
+    if not 0 <= remember_s <= LONGEST_REMEMBERED_S:
+        raise InvalidArgument.field("approve.remember", f"must be 0 to {LONGEST_REMEMBERED_S:.0f} seconds")
+    return forms.Approve(
+        arguments=payload.loads_object(given.arguments, "approve.arguments") if given.arguments else None,
+        remember_s=remember_s,
+        same_arguments=given.same_arguments,
+        comment=_remark(given.comment, "approve.comment"),
+        digest=optional_identifier(given.digest, "approve.digest") or "",
+        groups=groups,
+    )
+
+
+def _remark(text: str, field: str) -> str:
+    """Return what somebody has to say with an answer, within its bound."""
+    if len(text) > MAX_REMARK:
+        raise InvalidArgument.field(field, f"may have {MAX_REMARK} characters")
+    return text
 
 
 def server_filter(chosen: server_pb2.ServerFilter, within: Scope, seen: Scope) -> ServerFilter:
@@ -269,6 +295,12 @@ def _parse_grant(given: admin_pb2.AccessGrant, field: str) -> Grant:
         raise InvalidArgument.field(f"{field}.servers", f"has more than {MAX_PATTERNS} entries")
     patterns = tuple(identifier(each, f"{field}.servers.{at}") for at, each in enumerate(given.servers))
     return Grant(_member_of(given.role, api_records.ROLES, f"{field}.role"), patterns or (ANY,))
+
+
+def names(values: Sequence[str], field: str) -> tuple[str, ...]:
+    """Return several names in their order."""
+    _parse_names(values, field)
+    return tuple(values)
 
 
 def log_lines(value: int) -> int:

@@ -23,7 +23,7 @@ from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import PermissionDenied, ResourceExhausted
 from hubbubd.rpc.context import principal
-from hubbubd.rpc.messages import api_records, pages, requests
+from hubbubd.rpc.messages import api_records, pages, requests, values
 from hubbubd.runtime.diagnostics import checks
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
@@ -51,7 +51,7 @@ class AdminService:
         return pb.GetStatusResponse(
             version=__version__,
             pid=os.getpid(),
-            started_at=api_records.timestamp(hub.started_at),
+            started_at=values.timestamp(hub.started_at),
             servers=[
                 _Counts.ServerCount(state=api_records.SERVER_STATES[state], count=count)
                 for state, count in _counted(server.connection.state for server in hub.servers.all())
@@ -71,18 +71,18 @@ class AdminService:
             watchers=hub.watchers(),
             store=api_records.store(await hub.store.stats()),
             loop_tasks=len(asyncio.all_tasks()),
-            read_at=api_records.timestamp(hub.clock.now()),
+            read_at=values.timestamp(hub.clock.now()),
             versions=_versions(),
             serving=hub.health.well,
             store_problem=hub.health.problem,
-            last_commit_at=None if hub.committed_at is None else api_records.timestamp(hub.committed_at),
+            last_commit_at=None if hub.committed_at is None else values.timestamp(hub.committed_at),
             open_pending_requests=[
                 _Counts.PendingRequestKindCount(kind=api_records.REQUEST_KINDS[kind], count=count)
                 for kind, count in _counted(request.kind for request in waiting)
             ],
-            oldest_open_at=api_records.timestamp(min(r.created_at for r in waiting)) if waiting else None,
+            oldest_open_at=values.timestamp(min(r.created_at for r in waiting)) if waiting else None,
             config=_config(hub.configuration),
-            doubted_time=api_records.duration(hub.ages.doubted_s) if hub.ages.doubted_s else None,
+            doubted_time=values.duration(hub.ages.doubted_s) if hub.ages.doubted_s else None,
             telemetry=pb.TelemetryStatus(on=bool(hub.telemetry_endpoint), endpoint=hub.telemetry_endpoint),
         )
 
@@ -188,7 +188,7 @@ class AdminService:
 
     async def trust_clock(self, _request: pb.TrustClockRequest) -> pb.TrustClockResponse:
         """Let time count that was doubted."""
-        return pb.TrustClockResponse(trusted_time=api_records.duration(await self._hub.ages.trust()))
+        return pb.TrustClockResponse(trusted_time=values.duration(await self._hub.ages.trust()))
 
     async def _copy(self) -> BinaryIO:
         try:
@@ -201,7 +201,7 @@ def _config(configuration: Configuration) -> pb.ConfigStatus:
     state = configuration.state
     return pb.ConfigStatus(
         files=map(str, state.files),
-        loaded_at=api_records.timestamp(state.loaded_at),
+        loaded_at=values.timestamp(state.loaded_at),
         problem=state.problem,
         needs_restart=state.needs_restart,
         watched=configuration.watching,

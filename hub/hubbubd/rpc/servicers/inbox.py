@@ -85,12 +85,12 @@ class InboxService:
 
     async def answer_pending_request(self, request: pb.AnswerPendingRequestRequest) -> pb.AnswerPendingRequestResponse:
         """Answer a request; durable when this returns."""
-        given = requests.parse_answer(request)
+        caller = principal()
+        given = requests.parse_answer(request, caller.groups)
         answer_id = requests.optional_identifier(request.answer_id, "answer_id")
         claim_id = requests.optional_identifier(request.claim_id, "claim_id")
         asked = self._answerable(request.id, claim_id)
-        by = principal().name
-        record = await self._inbox.answer(asked.id, given, by, answer_id=answer_id, claim_id=claim_id)
+        record = await self._inbox.answer(asked.id, given, caller.name, answer_id=answer_id, claim_id=claim_id)
         return pb.AnswerPendingRequestResponse(pending_request=api_records.request(record))
 
     async def work(self, steps: AsyncIterator[pb.WorkRequest], write: Write) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hubbub.v1 import fleet_pb2 as pb
 from hubbubd.errors import FailedPrecondition
 from hubbubd.members import Member, MemberStatus
-from hubbubd.rpc.messages import api_records, requests
+from hubbubd.rpc.messages import requests, values
 from hubbubd.runtime.hub import Hub
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ class FleetAdminService:
         return pb.GetFleetResponse(
             members=[_member(each, owned.get(each.name, []), revision) for each in fleet.members()],
             unowned=[
-                pb.UnownedServer(server=each.server, why=each.why, since=api_records.duration(each.since_s))
+                pb.UnownedServer(server=each.server, why=each.why, since=values.duration(each.since_s))
                 for each in operations.unowned()
             ],
             member=fleet.me,
-            clock_offset=api_records.duration(fleet.time.ahead_s),
+            clock_offset=values.duration(fleet.time.ahead_s),
             revision=revision,
             schema=schema.version,
             required_schema=schema.required,
@@ -93,7 +93,7 @@ def _member(member: Member, servers: list[str], revision: int) -> pb.FleetMember
         forward=member.forward,
         position=member.position,
         lag=max(revision - member.position, 0),
-        silent=api_records.duration(member.silent_s),
+        silent=values.duration(member.silent_s),
         overdue=member.overdue and member.standing is not MemberStatus.GONE,
         schema=member.schema,
     )

@@ -1,0 +1,192 @@
+"""ApprovalService: remembered approvals; the rules: which there are, what they say and would have said."""
+
+import tomllib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from hubbub.v1 import approval_pb2 as pb
+from hubbub_shared.durations import seconds_of
+from hubbubd import payload
+from hubbubd.conditions import CallFacts
+from hubbubd.config import ServerConfig
+from hubbubd.config.sections.approvals import APPROVALS, Action, ApprovalSettings, read_approvals
+from hubbubd.core.access import EVERYTHING, Permission, matches
+from hubbubd.core.approvals.remembered import RememberedApproval
+from hubbubd.core.approvals.requests import UNKNOWN_TOOL, arguments_of, digest_of
+from hubbubd.core.approvals.rules import Rules, Verdict, describe
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.calls.tool_policy import CALL
+from hubbubd.core.filters import CallFilter
+from hubbubd.core.servers.catalog import CatalogKind, Freshness, list_id
+from hubbubd.errors import ConfigError, InvalidArgument, NotFound
+from hubbubd.rpc.auth import access
+from hubbubd.rpc.context import principal
+from hubbubd.rpc.messages import approval_records, pages, requests
+from hubbubd.runtime.calls.approvals.gate import DEFAULT_RULE
+from hubbubd.runtime.hub import Hub
+
+UNKNOWN = "The server is not known to offer this tool, so its hints count as not given."
+"""Said where the verdict may be another one once the tools of the server are known."""
+
+
+class ApprovalService:
+    """Implements hubbub.v1.ApprovalService."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._gate = hub.approvals
+
+    async def list_remembered_approvals(
+        self, request: pb.ListRememberedApprovalsRequest
+    ) -> pb.ListRememberedApprovalsResponse:
+        """Return a page of the remembered approvals that hold, newest first."""
+        scope, server = access.approval_servers(), requests.optional_identifier(request.server, "server")
+        valid = self._gate.remembered.list_valid()
+        found, token = pages.page(
+            [each for each in valid if scope.has_server(each.server) and server in (None, each.server)],
+            request,
+            pages.newest,
+            approval_records.remembered,
+            of=pb.ListRememberedApprovalsRequest(server=request.server),
+            scope=scope,
+            backwards=pages.oldest_first(request),
+        )
+        return pb.ListRememberedApprovalsResponse(approvals=found, next_page_token=token)
+
+    async def revoke_remembered_approval(
+        self, request: pb.RevokeRememberedApprovalRequest
+    ) -> pb.RevokeRememberedApprovalResponse:
+        """Forget a remembered approval; durable when this returns."""
+        record = self._find_remembered(requests.identifier(request.id, "id"))
+        access.check_server(record.server, Permission.APPROVE)
+        revoked = await self._gate.remembered.revoke(record.id)
+        return pb.RevokeRememberedApprovalResponse(approval=approval_records.remembered(revoked))
+
+    async def list_approval_rules(self, _request: pb.ListApprovalRulesRequest) -> pb.ListApprovalRulesResponse:
+        """Return the rules about servers that the caller may see; what is wrong with them for who sees all servers."""
+        scope, configs = access.approval_servers(), self._configs()
+        rules = Rules.of(self._gate.settings, configs)
+        visible = [name for name in configs if scope.has_server(name)]
+        shown = [each for each in rules.rules if any(matches(each.servers, name) for name in visible)]
+        is_everything = scope == EVERYTHING
+        return pb.ListApprovalRulesResponse(
+            rules=map(approval_records.rule, rules.rules if is_everything else shown),
+            default_action=approval_records.ACTIONS[rules.default],
+            warnings=rules.find_unmatched(configs, self._known_tools(configs)) if is_everything else (),
+        )
+
+    async def check_approval(self, request: pb.CheckApprovalRequest) -> pb.CheckApprovalResponse:
+        """Return what the rules say of a call that is not made."""
+        name = requests.identifier(request.server, "server")
+        config = self._hub.servers.config(access.check_server(name, Permission.SEE))
+        tool_name = requests.identifier(request.tool, "tool", longest=requests.MAX_METHOD)
+        arguments = payload.loads_object(request.arguments, "arguments") if request.arguments else {}
+        asked, caller = principal(), requests.optional_identifier(request.caller, "caller")
+        roles = requests.names(request.roles, "roles")
+        tool = self._gate.tools.find(name, tool_name)
+        facts = CallFacts(
+            server=name,
+            tool=tool_name,
+            args=arguments,
+            argument_bytes=len(request.arguments),
+            hints=tool.hints,
+            caller=caller or asked.name,
+            roles=asked.roles_on(name) if caller is None and not roles else roles,
+            host=requests.optional_identifier(request.host, "host") or "",
+            profile=requests.optional_identifier(request.profile, "profile") or "",
+            now=self._time(self._hub.clock.now()),
+        )
+        verdict = self._gate.rules_of(config).decide(facts)
+        note = f" {UNKNOWN}" if tool is UNKNOWN_TOOL else ""
+        known = self._find_covering(verdict, facts, tool.digest)
+        if known is None:
+            return _check_response(verdict, f"{describe(verdict)}{note}")
+        reason = f"{describe(verdict)} The approval {known.id} is remembered, with which it is sent.{note}"
+        return _check_response(Verdict(Action.ALLOW, verdict.rule), reason, known.id)
+
+    async def replay_approvals(self, request: pb.ReplayApprovalsRequest) -> pb.ReplayApprovalsResponse:
+        """Run rules over the calls in the history that the caller may see."""
+        raise NotImplementedError
+
+    def _find_remembered(self, approval_id: str) -> RememberedApproval:
+        record = self._gate.remembered.find(approval_id)
+        if record is None or not access.approval_servers().has_server(record.server):
+            raise NotFound("approval", approval_id)
+        return record
+
+    def _find_covering(self, verdict: Verdict, facts: CallFacts, definition: str) -> RememberedApproval | None:
+        """Return the remembered approval with which a call that is asked about would be sent."""
+        if verdict.action is not Action.ASK or verdict.problem:
+            return None
+        rule, digest = verdict.rule or DEFAULT_RULE, digest_of(facts.args)
+        return self._gate.remembered.find_for(facts.server, facts.tool, facts.caller, rule, definition, digest)
+
+    def _calls_since(self, request: pb.ReplayApprovalsRequest) -> Iterator[tuple[Call, CallFacts]]:
+        """Yield the calls of tools that the caller may see, newest first, with what rules know of each."""
+        server = requests.optional_identifier(request.server, "server") or ""
+        earliest = self._hub.clock.now() - seconds_of(request.since) if request.HasField("since") else 0.0
+        for call in self._hub.calls.newest(CallFilter(server=server, scope=access.observable_servers())):
+            if call.created_at < earliest:
+                return
+            if call.method.strip().casefold() == CALL:
+                yield call, self._facts_of(call)
+
+    def _facts_of(self, call: Call) -> CallFacts:
+        params = cast("dict[str, Any]", payload.loads(call.params))
+        tool_name = str(params.get("name"))
+        return CallFacts(
+            server=call.server,
+            tool=tool_name,
+            args=cast("Any", arguments_of(params)),
+            argument_bytes=len(call.params),
+            hints=self._gate.tools.find(call.server, tool_name).hints,
+            caller=call.principal,
+            roles=call.origin.roles,
+            host=call.origin.host,
+            profile=call.origin.profile,
+            now=self._time(call.created_at),
+        )
+
+    def _configs(self) -> dict[str, ServerConfig]:
+        return {record.name: record.config for record in self._hub.servers.all()}
+
+    def _known_tools(self, servers: dict[str, ServerConfig]) -> dict[str, list[str]]:
+        """Return the names of the tools of the servers whose lists are known."""
+        known: dict[str, list[str]] = {}
+        for server in servers:
+            tools = self._hub.catalog.record(server, CatalogKind.TOOL)
+            if tools is not None and tools.freshness in (Freshness.FRESH, Freshness.STALE, Freshness.EMPTY):
+                entries = self._hub.catalog.entries(list_id(server, CatalogKind.TOOL))
+                known[server] = [str(payload.loads(entry).get("name")) for entry in entries]
+        return known
+
+    @staticmethod
+    def _time(at: float) -> datetime:
+        return datetime.fromtimestamp(at, UTC)
+
+
+def parse_rules(text: str) -> ApprovalSettings:
+    """Return the settings in TOML: a file with the table `[approvals]`, or what is in that table.
+
+    Raises InvalidArgument, which names the rule and the line.
+    """
+    try:
+        document = tomllib.loads(text)
+        table = document.get(APPROVALS, document)
+        if not isinstance(table, dict):
+            raise InvalidArgument.field("rules", f"`{APPROVALS}` must be a table")
+        return ApprovalSettings(**read_approvals(cast("dict[str, Any]", table), APPROVALS, text))
+    except (tomllib.TOMLDecodeError, RecursionError) as exc:
+        raise InvalidArgument.field("rules", f"is not TOML: {exc}") from None
+    except ConfigError as exc:
+        raise InvalidArgument.field("rules", str(exc)) from None
+
+
+def _check_response(verdict: Verdict, reason: str, remembered_id: str = "") -> pb.CheckApprovalResponse:
+    return pb.CheckApprovalResponse(
+        action=approval_records.ACTIONS[verdict.action],
+        rule=approval_records.rule(verdict.rule) if verdict.rule is not None else None,
+        reason=reason,
+        remembered_id=remembered_id,
+    )
