@@ -1,5 +1,6 @@
 """Who may do what: every RPC, every role, for what is somebody's own and what is not."""
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -15,7 +16,18 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
+from hubbub.v1 import (
+    admin_pb2,
+    approval_pb2,
+    call_pb2,
+    catalog_pb2,
+    event_pb2,
+    fleet_pb2,
+    inbox_pb2,
+    mcp_pb2,
+    server_pb2,
+    task_pb2,
+)
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest, RequestKind
@@ -30,10 +42,32 @@ from hubbubd.upstream.connector import McpConnector
 from .conftest import LIMIT_S, TOKEN, Caller, explain, gate, settled, spec_of
 from .test_bad_input import METHODS
 
-V, R, C, OP, A = Role.VIEWER, Role.RESPONDER, Role.CALLER, Role.OPERATOR, Role.ADMIN
+V, R, AP, C, OP, A = Role
 SERVER, ELSEWHERE = "away", "elsewhere"
 SOMEBODY = "somebody"
 ANSWER = b'{"name":"x"}'
+FORM = b'{"message":"?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}'
+APPROVAL = json.dumps(
+    {
+        "message": "",
+        "reason": "",
+        "rule": {
+            "name": "r",
+            "needed": 1,
+            "not_by_caller": False,
+            "approvers": [],
+            "edit": True,
+            "remember_s": [3600],
+            "terms": "",
+        },
+        "tool": {"name": "t"},
+        "arguments": {},
+        "digest": "sha256:0",
+        "definition": "",
+        "caller": {"name": "me", "host": "", "profile": "", "roles": []},
+        "before": [],
+    }
+).encode()
 OK, DENIED, HIDDEN, UNKNOWN = "ok", "denied", "hidden", "unknown"
 
 
@@ -53,30 +87,46 @@ class World:
         _, secret = await self.hub.tokens.create(name, grants, by="test", ttl_s=None, may_name_others=False)
         return Caller(self.channel, (("authorization", f"Bearer {secret}"),))
 
-    def pending(self, principal: str, source: CauseSource, server: str = SERVER) -> PendingRequest:
-        """A request that a server makes because of somebody's call."""
-        schema = b'{"message":"?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}'
+    def pending(
+        self,
+        principal: str,
+        source: CauseSource,
+        server: str = SERVER,
+        kind: RequestKind = RequestKind.ELICITATION_FORM,
+    ) -> PendingRequest:
+        """A request that a server makes because of somebody's call; the hub itself makes one for approval."""
+        approval = kind is RequestKind.APPROVAL
         return PendingRequest(
             id=f"req_{next(self.numbers)}",
             server=server,
-            kind=RequestKind.ELICITATION_FORM,
-            origin=Origin.PLAIN,
-            request=schema,
+            kind=kind,
+            origin=Origin.HUB if approval else Origin.PLAIN,
+            request=APPROVAL if approval else FORM,
             created_at=self.hub.clock.now(),
             deadline=None,
             cause_source=source,
             principal=principal,
         )
 
-    async def request(self, principal: str, source: CauseSource = CauseSource.WIRE, server: str = SERVER) -> str:
+    async def request(
+        self,
+        principal: str,
+        source: CauseSource = CauseSource.WIRE,
+        server: str = SERVER,
+        kind: RequestKind = RequestKind.ELICITATION_FORM,
+    ) -> str:
         """One that is open."""
-        request = self.pending(principal, source, server)
+        request = self.pending(principal, source, server, kind)
         await self.hub.inbox.open([request])
         return request.id
 
-    async def claimed(self, principal: str, by: str) -> tuple[str, str]:
+    async def approval(self, principal: str) -> str:
+        """One for approval."""
+        return await self.request(principal, kind=RequestKind.APPROVAL)
+
+    async def claimed(self, principal: str, by: str, of: str = "") -> tuple[str, str]:
         """One that is claimed, with the claim's id."""
-        request = await self.hub.inbox.claim(await self.request(principal), by, 0)
+        request = await self.hub.inbox.claim(of or await self.request(principal), by, 0)
         assert request.claim is not None
         return request.id, request.claim.id
 
@@ -128,7 +178,7 @@ def configured() -> server_pb2.ServerSpec:
 
 # What is about the hub as a whole: who may, given the role for all servers.
 OF_THE_HUB: list[tuple[str, Message, set[Role]]] = [
-    ("GetStatus", admin_pb2.GetStatusRequest(), {V, R, OP, A}),
+    ("GetStatus", admin_pb2.GetStatusRequest(), {V, R, AP, OP, A}),
     ("GetStoreStats", admin_pb2.GetStoreStatsRequest(), {A}),
     ("CompactStore", admin_pb2.CompactStoreRequest(), {A}),
     ("TrustClock", admin_pb2.TrustClockRequest(), {A}),
@@ -137,10 +187,10 @@ OF_THE_HUB: list[tuple[str, Message, set[Role]]] = [
     ("CheckHub", admin_pb2.CheckHubRequest(), {A}),
     ("CreateToken", admin_pb2.CreateTokenRequest(name="new", grants=[admin_pb2.AccessGrant(role=1)]), {A}),
     ("ListTokens", admin_pb2.ListTokensRequest(), {A}),
-    ("ListHosts", mcp_pb2.ListHostsRequest(), {V, R, OP, A}),
+    ("ListHosts", mcp_pb2.ListHostsRequest(), {V, R, AP, OP, A}),
     ("ListAuditEntries", admin_pb2.ListAuditEntriesRequest(), {A}),
     ("RevokeToken", admin_pb2.RevokeTokenRequest(name="new"), {A}),
-    ("GetFleet", fleet_pb2.GetFleetRequest(), {V, R, OP, A}),
+    ("GetFleet", fleet_pb2.GetFleetRequest(), {V, R, AP, OP, A}),
     ("MoveServer", fleet_pb2.MoveServerRequest(server=SERVER), {A}),
     ("DrainMember", fleet_pb2.DrainMemberRequest(), {A}),
     ("ResumeMember", fleet_pb2.ResumeMemberRequest(), {A}),
@@ -151,7 +201,7 @@ OF_THE_HUB: list[tuple[str, Message, set[Role]]] = [
 
 # What is about one server: who may, given the role for that server.
 OF_A_SERVER: list[tuple[str, Message, set[Role]]] = [
-    ("GetServer", server_pb2.GetServerRequest(name=SERVER), {V, R, C, OP, A}),
+    ("GetServer", server_pb2.GetServerRequest(name=SERVER), {V, R, AP, C, OP, A}),
     ("UpdateServer", server_pb2.UpdateServerRequest(spec=configured()), {A}),
     ("RemoveServer", server_pb2.RemoveServerRequest(name=SERVER), {A}),
     ("ConnectServer", server_pb2.ConnectServerRequest(name=SERVER), {OP, A}),
@@ -166,11 +216,12 @@ OF_A_SERVER: list[tuple[str, Message, set[Role]]] = [
     ("GetQueue", call_pb2.GetQueueRequest(server=SERVER), {OP, A}),
     ("ClearQueue", call_pb2.ClearQueueRequest(server=SERVER), {OP, A}),
     ("RefreshCatalog", catalog_pb2.RefreshCatalogRequest(server=SERVER), {C, OP, A}),
-    ("WatchEvents", event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server=SERVER)), {V, R, OP, A}),
-    ("TailLogs", event_pb2.TailLogsRequest(server=SERVER, follow=True), {V, R, OP, A}),
+    ("WatchEvents", event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server=SERVER)), {V, R, AP, OP, A}),
+    ("TailLogs", event_pb2.TailLogsRequest(server=SERVER, follow=True), {V, R, AP, OP, A}),
     ("WatchResource", event_pb2.WatchResourceRequest(server=SERVER, uri="x://y"), {C, A}),
     ("DisconnectServer", server_pb2.DisconnectServerRequest(name=SERVER), {OP, A}),
     ("LogOutServer", server_pb2.LogOutServerRequest(name=SERVER), {OP, A}),
+    ("CheckApproval", approval_pb2.CheckApprovalRequest(server=SERVER, tool="x"), {V, R, AP, OP, A}),
 ]
 
 
@@ -198,6 +249,32 @@ async def _release(world: World, owner: str, by: str) -> Message:
     return inbox_pb2.ReleasePendingRequestRequest(id=request_id, claim_id=claim_id)
 
 
+async def _claim_approval(world: World, owner: str, _by: str) -> Message:
+    return inbox_pb2.ClaimPendingRequestRequest(id=await world.approval(owner))
+
+
+async def _approve(world: World, owner: str, _by: str) -> Message:
+    return inbox_pb2.AnswerPendingRequestRequest(
+        id=await world.approval(owner), approve=inbox_pb2.AnswerPendingRequestRequest.Approve()
+    )
+
+
+async def _deny(world: World, owner: str, _by: str) -> Message:
+    return inbox_pb2.AnswerPendingRequestRequest(
+        id=await world.approval(owner), deny=inbox_pb2.AnswerPendingRequestRequest.Deny()
+    )
+
+
+async def _renew_approval(world: World, owner: str, by: str) -> Message:
+    request_id, claim_id = await world.claimed(owner, by, await world.approval(owner))
+    return inbox_pb2.RenewClaimRequest(id=request_id, claim_id=claim_id)
+
+
+async def _release_approval(world: World, owner: str, by: str) -> Message:
+    request_id, claim_id = await world.claimed(owner, by, await world.approval(owner))
+    return inbox_pb2.ReleasePendingRequestRequest(id=request_id, claim_id=claim_id)
+
+
 async def _get_call(world: World, owner: str, _by: str) -> Message:
     return call_pb2.GetCallRequest(id=await world.call(owner))
 
@@ -220,32 +297,43 @@ async def _cancel_task(world: World, owner: str, _by: str) -> Message:
 
 # What is about one record: who may, given the role for its server; callers may all of it with what is their own.
 OF_A_RECORD: list[tuple[str, Callable[[World, str, str], Any], set[Role]]] = [
-    ("GetPendingRequest", _get_request, {V, R, OP, A}),
+    ("GetPendingRequest", _get_request, {V, R, AP, OP, A}),
     ("ClaimPendingRequest", _claim, {R, A}),
     ("RenewClaim", _renew, {R, A}),
     ("ReleasePendingRequest", _release, {R, A}),
     ("AnswerPendingRequest", _answer, {R, A}),
-    ("GetCall", _get_call, {V, R, OP, A}),
+    ("GetCall", _get_call, {V, R, AP, OP, A}),
     ("CancelCall", _cancel_call, {OP, A}),
-    ("GetTask", _get_task, {V, R, OP, A}),
-    ("GetTaskResult", _get_task_result, {V, R, OP, A}),
+    ("GetTask", _get_task, {V, R, AP, OP, A}),
+    ("GetTaskResult", _get_task_result, {V, R, AP, OP, A}),
     ("CancelTask", _cancel_task, {OP, A}),
+]
+
+# To approve takes the role, also with what is one's own.
+OF_AN_APPROVAL: list[tuple[str, Callable[[World, str, str], Any], set[Role]]] = [
+    ("ClaimPendingRequest", _claim_approval, {AP, OP, A}),
+    ("RenewClaim", _renew_approval, {AP, OP, A}),
+    ("ReleasePendingRequest", _release_approval, {AP, OP, A}),
+    ("AnswerPendingRequest", _approve, {AP, OP, A}),
+    ("AnswerPendingRequest", _deny, {AP, OP, A}),
 ]
 
 # What shows many: those who see all there is of a server; callers see what is their own.
 OF_MANY: dict[str, set[Role]] = {
-    "ListServers": {V, R, C, OP, A},
-    "WatchServers": {V, R, C, OP, A},
-    "ListCatalogEntries": {V, R, C, OP, A},
-    "WatchCatalogLists": {V, R, C, OP, A},
-    "ListPendingRequests": {V, R, OP, A},
-    "WatchPendingRequests": {V, R, OP, A},
-    "ListCalls": {V, R, OP, A},
-    "WatchCalls": {V, R, OP, A},
-    "ListTasks": {V, R, OP, A},
-    "WatchTasks": {V, R, OP, A},
+    "ListServers": {V, R, AP, C, OP, A},
+    "WatchServers": {V, R, AP, C, OP, A},
+    "ListCatalogEntries": {V, R, AP, C, OP, A},
+    "WatchCatalogLists": {V, R, AP, C, OP, A},
+    "ListPendingRequests": {V, R, AP, OP, A},
+    "WatchPendingRequests": {V, R, AP, OP, A},
+    "ListCalls": {V, R, AP, OP, A},
+    "WatchCalls": {V, R, AP, OP, A},
+    "ListTasks": {V, R, AP, OP, A},
+    "WatchTasks": {V, R, AP, OP, A},
 }
-ELSEWHERE_TESTED = {"AddServer", "GetSelf", "Serve", "StreamCalls", "Work"}
+OF_APPROVALS = {"ListApprovalRules", "ListRememberedApprovals", "ReplayApprovals", "RevokeRememberedApproval"}
+"""Tested in test_approvals.py."""
+ELSEWHERE_TESTED = {"AddServer", "GetSelf", "Serve", "StreamCalls", "Work", *OF_APPROVALS}
 
 
 def test_every_rpc_is_in_one_of_the_tables() -> None:
@@ -364,11 +452,25 @@ async def test_callers_may_do_with_their_own_what_it_needs(world: World, role: R
 
 
 @ROLES
+async def test_only_who_may_approve_claims_and_answers_an_approval_even_of_its_own_call(
+    world: World, role: Role
+) -> None:
+    caller = await world.caller(role, "aw*", name="me")
+    for rpc, make, may in OF_AN_APPROVAL:
+        for owner in ("me", SOMEBODY):
+            hidden = HIDDEN if role is C and owner == SOMEBODY else DENIED
+            assert await outcome(caller, rpc, await make(world, owner, "me")) == (OK if role in may else hidden), rpc
+
+
+@ROLES
 async def test_records_out_of_reach_are_as_if_they_did_not_exist(world: World, role: Role) -> None:
     limited = await world.caller(role, ELSEWHERE, name="me")
-    for rpc, make, may in OF_A_RECORD:
+    both = [*OF_A_RECORD, *OF_AN_APPROVAL]
+    for rpc, make, _ in both:
+        # Who may do this with no server at all is denied at the door.
+        is_admitted = role is C or any(role in may for name, _, may in both if name == rpc)
+        expected = HIDDEN if is_admitted else DENIED
         for owner in ("me", SOMEBODY):
-            expected = HIDDEN if role in may or role is C else DENIED  # at the door: with no server they may do this
             assert await outcome(limited, rpc, await make(world, owner, "me")) == expected, rpc
 
 

@@ -11,7 +11,7 @@ from hubbubd import payload
 from hubbubd.conditions import CallFacts
 from hubbubd.config import ServerConfig
 from hubbubd.config.sections.approvals import APPROVALS, Action, ApprovalSettings, read_approvals
-from hubbubd.core.access import EVERYTHING, Permission, matches
+from hubbubd.core.access import EVERYTHING, Permission, call_origin, matches
 from hubbubd.core.approvals.remembered import RememberedApproval
 from hubbubd.core.approvals.requests import UNKNOWN_TOOL, arguments_of, digest_of
 from hubbubd.core.approvals.rules import Rules, Verdict, describe
@@ -92,7 +92,7 @@ class ApprovalService:
             argument_bytes=len(request.arguments),
             hints=tool.hints,
             caller=caller or asked.name,
-            roles=asked.roles_on(name) if caller is None and not roles else roles,
+            roles=call_origin(asked.grants, asked.groups, name).roles if caller is None and not roles else roles,
             host=requests.optional_identifier(request.host, "host") or "",
             profile=requests.optional_identifier(request.profile, "profile") or "",
             now=self._time(self._hub.clock.now()),
