@@ -9,7 +9,18 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
+from hubbub.v1 import (
+    admin_pb2,
+    approval_pb2,
+    call_pb2,
+    catalog_pb2,
+    common_pb2,
+    event_pb2,
+    inbox_pb2,
+    mcp_pb2,
+    server_pb2,
+    task_pb2,
+)
 from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.rpc.listeners.grpc_server import SERVICES
 from hubbubd.runtime.hub import Hub
@@ -128,6 +139,7 @@ PAGED = {
     "ListTokens",
     "ListHosts",
     "ListAuditEntries",
+    "ListRememberedApprovals",
 }
 
 
@@ -190,6 +202,14 @@ def to_call(**more: Any) -> call_pb2.CallSpec:
 
 def answer(**more: Any) -> inbox_pb2.AnswerPendingRequestRequest:
     return inbox_pb2.AnswerPendingRequestRequest(**({"id": "req_1"} | more))
+
+
+def approve(**more: Any) -> inbox_pb2.AnswerPendingRequestRequest.Approve:
+    return inbox_pb2.AnswerPendingRequestRequest.Approve(**more)
+
+
+def to_check(**more: Any) -> approval_pb2.CheckApprovalRequest:
+    return approval_pb2.CheckApprovalRequest(server="away", tool="t", **more)
 
 
 def calls(**more: Any) -> call_pb2.CallFilter:
@@ -350,6 +370,30 @@ WRONG: list[tuple[str, Message, str]] = [
         answer(reject=inbox_pb2.AnswerPendingRequestRequest.Reject(message="x" * 5000)),
         "reject.message",
     ),
+    ("AnswerPendingRequest", answer(approve=approve(arguments=b"[]")), "approve.arguments"),
+    ("AnswerPendingRequest", answer(approve=approve(arguments=b'{"a":1,}')), "approve.arguments"),
+    ("AnswerPendingRequest", answer(approve=approve(remember=Duration(seconds=-1))), "approve.remember"),
+    ("AnswerPendingRequest", answer(approve=approve(remember=Duration(seconds=31 * 86400))), "approve.remember"),
+    ("AnswerPendingRequest", answer(approve=approve(comment="x" * 4097)), "approve.comment"),
+    ("AnswerPendingRequest", answer(approve=approve(digest="x" * 129)), "approve.digest"),
+    (
+        "AnswerPendingRequest",
+        answer(deny=inbox_pb2.AnswerPendingRequestRequest.Deny(reason="x" * 4097)),
+        "deny.reason",
+    ),
+    ("ListRememberedApprovals", approval_pb2.ListRememberedApprovalsRequest(server="a\n"), "server"),
+    ("RevokeRememberedApproval", approval_pb2.RevokeRememberedApprovalRequest(), "id"),
+    ("CheckApproval", approval_pb2.CheckApprovalRequest(server="away"), "tool"),
+    ("CheckApproval", to_check(arguments=b"7"), "arguments"),
+    ("CheckApproval", to_check(caller="a\tb"), "caller"),
+    ("CheckApproval", to_check(roles=["caller", ""]), "roles.1"),
+    ("CheckApproval", to_check(host="h" * 129), "host"),
+    ("CheckApproval", to_check(profile="\n"), "profile"),
+    ("ReplayApprovals", approval_pb2.ReplayApprovalsRequest(server="\n"), "server"),
+    ("ReplayApprovals", approval_pb2.ReplayApprovalsRequest(since=Duration(seconds=-1)), "since"),
+    ("ReplayApprovals", approval_pb2.ReplayApprovalsRequest(rules="[approvals"), "rules"),
+    ("ReplayApprovals", approval_pb2.ReplayApprovalsRequest(rules="approvals = 1"), "rules"),
+    ("ReplayApprovals", approval_pb2.ReplayApprovalsRequest(rules="[[approvals.rules]]\nwhen = '1 +'"), "rules"),
     ("CallMethod", call_pb2.CallMethodRequest(), "spec.server"),
     ("CallMethod", call_pb2.CallMethodRequest(spec=to_call(method="")), "spec.method"),
     ("CallMethod", call_pb2.CallMethodRequest(spec=to_call(method="m" * 257)), "spec.method"),
@@ -419,6 +463,9 @@ UNKNOWN: list[tuple[str, Message, str]] = [
     ("RenewClaim", inbox_pb2.RenewClaimRequest(id="x", claim_id="y"), "REQUEST_NOT_FOUND"),
     ("ReleasePendingRequest", inbox_pb2.ReleasePendingRequestRequest(id="x", claim_id="y"), "REQUEST_NOT_FOUND"),
     ("AnswerPendingRequest", answer(text="hello"), "REQUEST_NOT_FOUND"),
+    ("AnswerPendingRequest", answer(approve=approve()), "REQUEST_NOT_FOUND"),
+    ("RevokeRememberedApproval", approval_pb2.RevokeRememberedApprovalRequest(id="x"), "APPROVAL_NOT_FOUND"),
+    ("CheckApproval", approval_pb2.CheckApprovalRequest(server="x", tool="t"), "SERVER_NOT_FOUND"),
     ("CallMethod", call_pb2.CallMethodRequest(spec=to_call(server="x")), "SERVER_NOT_FOUND"),
     ("StartCall", call_pb2.StartCallRequest(spec=to_call(server="x")), "SERVER_NOT_FOUND"),
     ("GetCall", call_pb2.GetCallRequest(id="x"), "CALL_NOT_FOUND"),
@@ -447,4 +494,10 @@ async def test_what_does_not_exist_is_said_not_to(shared_api: Caller, rpc: str, 
 async def test_every_rpc_that_takes_something_has_its_bad_input_here() -> None:
     tried = {rpc for rpc, _, _ in [*WRONG, *UNKNOWN]} | PAGED
     of_the_hub = {"GetStatus", "GetStoreStats", "CompactStore", "BackupStore", "ReloadConfig", "CheckHub", "GetSelf"}
-    assert set(METHODS) - tried == of_the_hub | {"GetFleet", "TrustClock", "RotateVaultKey", "FinishUpgrade"}
+    assert set(METHODS) - tried == of_the_hub | {
+        "GetFleet",
+        "TrustClock",
+        "RotateVaultKey",
+        "FinishUpgrade",
+        "ListApprovalRules",
+    }

@@ -15,8 +15,10 @@ from hubbub.v1 import call_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbub.v1.task_pb2 import ListTasksRequest
 from hubbubd.config import ServerConfig
 from hubbubd.core.access import EVERYTHING, Grant, Principal, Role
+from hubbubd.core.approvals.remembered import RememberedApproval
+from hubbubd.core.approvals.vote import Vote
 from hubbubd.core.audit import AuditEntry, AuditKind
-from hubbubd.core.calls.call_states import Call
+from hubbubd.core.calls.call_states import Call, CallApproval, CallOrigin
 from hubbubd.core.inbox.request_states import (
     Answer,
     Claim,
@@ -31,7 +33,7 @@ from hubbubd.core.servers.connection_states import ServerConnection
 from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Category, Fault
-from hubbubd.rpc.messages import api_records, pages, watch
+from hubbubd.rpc.messages import api_records, approval_records, pages, watch
 from hubbubd.rpc.messages.fallback import never_failing
 from hubbubd.runtime.oversight import Token
 from hubbubd.runtime.records import EventKind, WatchEvent
@@ -52,6 +54,7 @@ SERVER = ServerRecord(
     protocol_version="2025-11-25",
     pid=7,
 )
+VOTE = Vote(by="me", at=1.0, digest="sha256:0", groups=("a",), comment="yes")
 REQUEST = PendingRequest(
     id="req",
     server="one",
@@ -65,6 +68,7 @@ REQUEST = PendingRequest(
     answered_by="me",
     answered_at=4.0,
     moments=(RequestEvent(at=1.0, what=RequestEventType.SHOWN, by="me"),),
+    votes=(VOTE,),
 )
 CALL = Call(
     id="call",
@@ -79,6 +83,8 @@ CALL = Call(
     started_at=1.0,
     completed_at=2.0,
     fault=FAULT,
+    origin=CallOrigin(host="h", profile="p", roles=("caller",)),
+    approval=CallApproval(rule="r", definition="d", request_id="q", votes=(VOTE,), granted=True, arguments=b"{}"),
 )
 TASK = Task(
     id="task",
@@ -103,12 +109,26 @@ TOKEN = Token(
     expires_at=2.0,
     last_used_at=1.0,
 )
+APPROVAL = RememberedApproval(
+    id="a",
+    server="one",
+    tool="t",
+    caller="me",
+    rule="r",
+    terms="",
+    definition="",
+    approved_by=("me",),
+    created_at=1.0,
+    expires_at=2.0,
+    request_id="q",
+)
 RECORDS: dict[Callable[..., Message], Any] = {
     api_records.server: SERVER,
     api_records.request: REQUEST,
     api_records.call: CALL,
     api_records.task: TASK,
     api_records.token: TOKEN,
+    approval_records.remembered: APPROVAL,
     api_records.catalog_list: CatalogList(
         id="one/tool", server="one", kind=CatalogKind.TOOL, fetched_at=1.0, fault=FAULT, count=3
     ),
@@ -171,9 +191,12 @@ def test_a_sound_record_has_no_defect_and_one_that_is_cut_has(converter: Callabl
 
 
 def test_every_converter_of_a_record_shows_what_it_can() -> None:
-    parts = {"timestamp", "duration", "fault", "text", "counts", "millis"}
+    parts = {"fault", "counts", "rule", "votes", "digest_to_approve", "approval", "origin"}
     public = {
-        n: f for n, f in inspect.getmembers(api_records, inspect.isfunction) if f.__module__ == api_records.__name__
+        n: f
+        for module in (api_records, approval_records)
+        for n, f in inspect.getmembers(module, inspect.isfunction)
+        if f.__module__ == module.__name__
     }
     bare = {n for n, f in public.items() if not n.startswith("_") and not hasattr(f, "__wrapped__")}
     assert bare == parts

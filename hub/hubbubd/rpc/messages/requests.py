@@ -69,10 +69,7 @@ def optional_identifier(value: str, field: str, *, longest: int = MAX_ID) -> str
 
 def lease_s(value: Duration) -> float:
     """Return a claim's duration in seconds; 0 leaves it to the hub."""
-    found = seconds_of(value)
-    if not 0 <= found <= bounds.LONGEST_S:
-        raise InvalidArgument.field("ttl", f"must be 0 to {bounds.LONGEST_S:.0f} seconds")
-    return found
+    return span_s(value, "ttl")
 
 
 def claim_id(value: str) -> str | None:
@@ -295,6 +292,14 @@ def _parse_grant(given: admin_pb2.AccessGrant, field: str) -> Grant:
         raise InvalidArgument.field(f"{field}.servers", f"has more than {MAX_PATTERNS} entries")
     patterns = tuple(identifier(each, f"{field}.servers.{at}") for at, each in enumerate(given.servers))
     return Grant(_member_of(given.role, api_records.ROLES, f"{field}.role"), patterns or (ANY,))
+
+
+def span_s(value: Duration, field: str) -> float:
+    """Return a time in seconds that is not negative."""
+    found = seconds_of(value)
+    if not 0 <= found <= bounds.LONGEST_S:
+        raise InvalidArgument.field(field, f"must be 0 to {bounds.LONGEST_S:.0f} seconds")
+    return found
 
 
 def names(values: Sequence[str], field: str) -> tuple[str, ...]:

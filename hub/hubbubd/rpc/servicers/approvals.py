@@ -2,12 +2,12 @@
 
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
 from hubbub.v1 import approval_pb2 as pb
-from hubbub_shared.durations import seconds_of
-from hubbubd import payload
+from hubbubd import bounds, payload
 from hubbubd.conditions import CallFacts
 from hubbubd.config import ServerConfig
 from hubbubd.config.sections.approvals import APPROVALS, Action, ApprovalSettings, read_approvals
@@ -78,25 +78,10 @@ class ApprovalService:
 
     async def check_approval(self, request: pb.CheckApprovalRequest) -> pb.CheckApprovalResponse:
         """Return what the rules say of a call that is not made."""
-        name = requests.identifier(request.server, "server")
-        config = self._hub.servers.config(access.check_server(name, Permission.SEE))
-        tool_name = requests.identifier(request.tool, "tool", longest=requests.MAX_METHOD)
-        arguments = payload.loads_object(request.arguments, "arguments") if request.arguments else {}
-        asked, caller = principal(), requests.optional_identifier(request.caller, "caller")
-        roles = requests.names(request.roles, "roles")
-        tool = self._gate.tools.find(name, tool_name)
-        facts = CallFacts(
-            server=name,
-            tool=tool_name,
-            args=arguments,
-            argument_bytes=len(request.arguments),
-            hints=tool.hints,
-            caller=caller or asked.name,
-            roles=call_origin(asked.grants, asked.groups, name).roles if caller is None and not roles else roles,
-            host=requests.optional_identifier(request.host, "host") or "",
-            profile=requests.optional_identifier(request.profile, "profile") or "",
-            now=self._time(self._hub.clock.now()),
-        )
+        facts = self._parse_facts(request)
+        config = self._hub.servers.config(access.check_server(facts.server, Permission.SEE))
+        tool = self._gate.tools.find(facts.server, facts.tool)
+        facts = replace(facts, hints=tool.hints)
         verdict = self._gate.rules_of(config).decide(facts)
         note = f" {UNKNOWN}" if tool is UNKNOWN_TOOL else ""
         known = self._find_covering(verdict, facts, tool.digest)
@@ -107,7 +92,31 @@ class ApprovalService:
 
     async def replay_approvals(self, request: pb.ReplayApprovalsRequest) -> pb.ReplayApprovalsResponse:
         """Run rules over the calls in the history that the caller may see."""
-        raise NotImplementedError
+        server = requests.optional_identifier(request.server, "server") or ""
+        since_s = requests.span_s(request.since, "since") if request.HasField("since") else bounds.LONGEST_S
+        rules = Rules.of(parse_rules(request.rules) if request.rules else self._gate.settings, self._configs())
+        calls = self._calls_since(server, self._hub.clock.now() - since_s)
+        raise NotImplementedError(rules, calls)
+
+    def _parse_facts(self, request: pb.CheckApprovalRequest) -> CallFacts:
+        """Return what rules would know of the call but the hints of its tool. Raises InvalidArgument."""
+        server = requests.identifier(request.server, "server")
+        asked, caller = principal(), requests.optional_identifier(request.caller, "caller")
+        roles = requests.names(request.roles, "roles")
+        if caller is None and not roles:
+            roles = call_origin(asked.grants, asked.groups, server).roles
+        return CallFacts(
+            server=server,
+            tool=requests.identifier(request.tool, "tool", longest=requests.MAX_METHOD),
+            args=payload.loads_object(request.arguments, "arguments") if request.arguments else {},
+            argument_bytes=len(request.arguments),
+            hints={},
+            caller=caller or asked.name,
+            roles=roles,
+            host=requests.optional_identifier(request.host, "host") or "",
+            profile=requests.optional_identifier(request.profile, "profile") or "",
+            now=self._time(self._hub.clock.now()),
+        )
 
     def _find_remembered(self, approval_id: str) -> RememberedApproval:
         record = self._gate.remembered.find(approval_id)
@@ -122,10 +131,8 @@ class ApprovalService:
         rule, digest = verdict.rule or DEFAULT_RULE, digest_of(facts.args)
         return self._gate.remembered.find_for(facts.server, facts.tool, facts.caller, rule, definition, digest)
 
-    def _calls_since(self, request: pb.ReplayApprovalsRequest) -> Iterator[tuple[Call, CallFacts]]:
+    def _calls_since(self, server: str, earliest: float) -> Iterator[tuple[Call, CallFacts]]:
         """Yield the calls of tools that the caller may see, newest first, with what rules know of each."""
-        server = requests.optional_identifier(request.server, "server") or ""
-        earliest = self._hub.clock.now() - seconds_of(request.since) if request.HasField("since") else 0.0
         for call in self._hub.calls.newest(CallFilter(server=server, scope=access.observable_servers())):
             if call.created_at < earliest:
                 return
