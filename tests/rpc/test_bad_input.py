@@ -100,7 +100,7 @@ async def test_text_that_is_no_utf_8_is_refused(
     assert (refusal.code, refusal.reason) == (INVALID, "MALFORMED_REQUEST")
 
 
-LONGEST = {"uri": 8192}
+LONGEST = {"uri": 8192, "tool": 256}
 LONG = "one character more than it may have"
 
 
