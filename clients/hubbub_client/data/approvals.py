@@ -49,7 +49,7 @@ class ApprovalCaller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """A call that waits for approval, as it was asked; arguments that somebody has changed are beside it.
+    """A call that waits for approval, as it was asked; beside its arguments those that somebody has changed them to.
 
     `message` is the rule's, `reason` the hub's: why it is asked, where the rule does not say so. `before` are the ids
     of the caller's latest calls of this server, newest first.
@@ -64,10 +64,16 @@ class ApprovalRequest:
     definition: str
     caller: ApprovalCaller
     before: tuple[str, ...]
+    changed_arguments: Mapping[str, Any] | None = None
+
+    @property
+    def current_arguments(self) -> Mapping[str, Any]:
+        """Return the arguments that are to be approved now."""
+        return self.arguments if self.changed_arguments is None else self.changed_arguments
 
 
-def read_approval(document: Mapping[str, Any]) -> ApprovalRequest:
-    """Return a call to approve from its document."""
+def read_approval(document: Mapping[str, Any], changed: object = None) -> ApprovalRequest:
+    """Return a call to approve from its document, and from what its arguments were changed to."""
     rule, tool, caller = (as_object(document.get(key)) for key in ("rule", "tool", "caller"))
     return ApprovalRequest(
         message=_text(document.get("message")),
@@ -97,6 +103,7 @@ def read_approval(document: Mapping[str, Any]) -> ApprovalRequest:
             roles=_texts(caller.get("roles")),
         ),
         before=_texts(document.get("before")),
+        changed_arguments=cast("Mapping[str, Any]", changed) if isinstance(changed, Mapping) else None,
     )
 
 

@@ -50,6 +50,7 @@ class TypedParams:
 
     kind: RequestKind
     request: Any
+    changed_arguments: Any
 
     @property
     def form(self) -> FormParams | None:
@@ -70,7 +71,7 @@ class TypedParams:
     def approval(self) -> ApprovalRequest | None:
         """Return `request` if it is a call to approve that can be read, else None."""
         asked = self._as(dict[str, Any], "approval")
-        return None if asked is None else read_approval(asked)
+        return None if asked is None else read_approval(asked, self.changed_arguments)
 
     def _as(self, _: type[P], kind: RequestKind) -> P | None:
         asked: object = self.request

@@ -1,11 +1,13 @@
 """The answer to a pending request in words: fields by their titles, choices by their labels."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hubbub_client.data.records import PendingRequest
-from hubbub_client.payload import as_object, as_objects
+from hubbub_client.payload import as_list, as_object, as_objects
 from hubbub_frontend.display import content
+from hubbub_frontend.display.approvals import describe_span
 from hubbub_frontend.display.records import ACTIONS
 from hubbub_frontend.display.text import line
 from hubbub_frontend.forms import Field, fields, value_label
@@ -32,6 +34,8 @@ def answer_pairs(request: PendingRequest) -> Sequence[tuple[str, str]]:
         case "roots":
             uris = [line(root.get("uri", "")) for root in as_objects(answer.get("roots"))]
             return (("roots", ", ".join(uris) or "none"),)
+        case "approval":
+            return _approval_pairs(answer)
         case _:
             pairs = _form_pairs(request, answer)
             action = str(answer.get("action"))
@@ -44,6 +48,22 @@ def answer_line(request: PendingRequest, limit: int = MAX_VALUE_CHARS) -> str:
     """Return the answer in one line: `Dish: Vegetable curry, Spicy: no`, or `declined`."""
     pairs = answer_pairs(request)
     return line(", ".join(value if name == "answer" else f"{name}: {value}" for name, value in pairs), limit)
+
+
+def _approval_pairs(answer: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """Return what people said to a call, and what else they decided with it."""
+    action = str(answer.get("action"))
+    seconds = answer.get("remember_s")
+    same = " with the same arguments" if answer.get("same_arguments") else ""
+    pairs = (
+        ("answer", ACTIONS.get(action, action)),
+        ("by", ", ".join(str(name) for name in as_list(answer.get("by")))),
+        ("reason", answer.get("reason") or ""),
+        ("comment", answer.get("comment") or ""),
+        ("changed to", json.dumps(answer["arguments"], ensure_ascii=False) if "arguments" in answer else ""),
+        ("remembered", f"for {describe_span(seconds)}{same}" if isinstance(seconds, int) else ""),
+    )
+    return tuple((name, line(value, MAX_VALUE_CHARS)) for name, value in pairs if value)
 
 
 def _form_pairs(request: PendingRequest, answer: Any) -> list[tuple[str, str]]:

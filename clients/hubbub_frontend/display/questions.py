@@ -9,6 +9,7 @@ from hubbub_client.data.hosts import ConnectedHost
 from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.payload import as_object, as_objects
 from hubbub_frontend.display import content, text
+from hubbub_frontend.display.approvals import render_approval
 from hubbub_frontend.display.call_details import add_arguments
 from hubbub_frontend.display.hosts import name_and_version
 from hubbub_frontend.display.records import (
@@ -18,6 +19,7 @@ from hubbub_frontend.display.records import (
     format_duration,
     local_datetime,
     outcome,
+    question_text,
 )
 from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.forms import Field, fields, typed_text
@@ -40,11 +42,14 @@ EVENTS = {
     "lapsed": "left by",
     "answered": "answered by",
     "not_counted": "not counted, of",
+    "approved": "approved by",
 }
 
 
 def headline(request: PendingRequest) -> Text:
-    """Return one line: which server asks for what."""
+    """Return one line: which server asks for what, or who wants to run what."""
+    if request.kind == "approval":
+        return Text(text.line(question_text(request)), style="bold")
     return Text.assemble((text.line(request.server), "bold"), f" {REQUESTS.get(request.kind, request.kind)}")
 
 
@@ -58,7 +63,8 @@ def render_request(request: PendingRequest, call: Call | None = None) -> Text:
         page.fact("now", text.line(describe_claim(request.claim)), "magenta")
     page.text.append("\n")
     add_question(page, request)
-    add_arguments(page, call)
+    if request.kind != "approval":
+        add_arguments(page, call)
     page.heading("Why")
     add_cause(page, request)
     add_history(page, request)
@@ -134,6 +140,8 @@ def add_question(page: DetailText, request: PendingRequest) -> None:
             page.paragraph(params.get("message")).paragraph(text.render_url(str(params.get("url", ""))))
         case "sampling":
             add_sampling(page, params)
+        case "approval":
+            render_approval(page, request)
         case _:
             page.paragraph("It asks for the directories that it may use.")
 

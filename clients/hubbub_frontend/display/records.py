@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from hubbub_client.data.approvals import ApprovalRequest, read_approval
 from hubbub_client.data.records import (
     Call,
     Claim,
@@ -24,6 +25,8 @@ HUB = "the hub"
 """Shown instead of a server's name in events of the hub itself."""
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+# Characters of a name in a sentence.
+MAX_NAME_CHARS = 80
 # Characters of a process's last line that are shown with its end.
 MAX_STDERR_CHARS = 200
 
@@ -32,6 +35,7 @@ ASKED_FOR = {
     "elicitation_url": "a page to visit",
     "sampling": "a text to write",
     "roots": "directories",
+    "approval": "an approval",
 }
 # What became of an answer, after the word "answered"; nothing while that is open.
 DELIVERIES = {
@@ -41,8 +45,8 @@ DELIVERIES = {
     "late": ", too late",
 }
 
-# What a person did by an answer, by the action that MCP names.
-ACTIONS = {"accept": "accepted", "decline": "declined", "cancel": "dismissed"}
+# What a person did by an answer, by the action that MCP names; the last two by the hub's own.
+ACTIONS = {"accept": "accepted", "decline": "declined", "cancel": "dismissed", "approve": "approved", "deny": "denied"}
 # What a tool has done that was called, and says itself that it failed (MCP, tools: isError).
 TOOL_ERROR = "tool error"
 
@@ -122,10 +126,26 @@ def question_text(request: PendingRequest) -> str:
             return "; ".join(_content_text(message.get("content")) for message in as_objects(params.get("messages")))
         case "roots":
             return "which directories may it use?"
+        case "approval":
+            return describe_wanted_call(request.approval or read_approval({}), request.server)
         case "elicitation_url":
             return f"{params.get('message', '')} {describe_page(str(params.get('url', '')))}".strip()
         case _:
             return str(params.get("message", ""))
+
+
+def describe_wanted_call(asked: ApprovalRequest, server: str) -> str:
+    """Return in one line who wants to run which tool where: `ada (claude-code 2.1) wants to run push on github`."""
+    host = f" ({_quoted(asked.caller.host)})" if asked.caller.host else ""
+    caller, tool = _quoted(asked.caller.name) or "somebody", _quoted(asked.tool.name) or "a tool"
+    return f"{caller}{host} wants to run {tool} on {_quoted(server)}"
+
+
+def _quoted(name: str) -> str:
+    """Return a name as a part of a sentence; in quotation marks if it could be read as more of the sentence."""
+    shown = clean(" ".join(name[:MAX_NAME_CHARS].split())) + ("…" if len(name) > MAX_NAME_CHARS else "")
+    is_plain = all(character.isalnum() or character in "-_.:/@+… " for character in shown) and shown.count(" ") < 2
+    return shown if is_plain else f'"{shown.replace(chr(34), chr(39))}"'
 
 
 def _content_text(content: object) -> str:

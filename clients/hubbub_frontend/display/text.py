@@ -39,6 +39,8 @@ STYLES = {
     "failed": "red",
     "tool error": "red",
     "declined": "red",
+    "approved": "green",
+    "denied": "red",
     "refused": "red",
     "dismissed": "dim",
     "probably gone": "dim",

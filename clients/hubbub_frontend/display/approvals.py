@@ -1,0 +1,245 @@
+"""A call to approve, in words: who wants to run what where, and what the rule, the server and the model say of it.
+
+What a server or a model wrote is apart from the words of the hub and of its rules, and is named as theirs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich.text import Text
+
+from hubbub_client.data.approvals import ApprovalRequest, ApprovalTerms
+from hubbub_client.data.records import PendingRequest
+from hubbub_frontend.display.argument_rows import MAX_DIFF_COST, ArgumentRow, argument_rows, change_lines
+from hubbub_frontend.display.records import describe_wanted_call
+from hubbub_frontend.display.text import LABEL_WIDTH, DetailText, line, safe_text
+from hubbub_shared.legible import clean
+
+Tone = Literal["bad", "waits", "good", ""]
+
+MAX_ROWS = 60
+MAX_LINES = 200
+"""How many arguments, and how many lines of each, are drawn in a terminal."""
+
+MAX_DESCRIPTION_CHARS = 2000
+STYLES: Mapping[Tone, str] = {"bad": "bold red", "waits": "yellow", "good": "green", "": "dim"}
+DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+NUMBERS = ("nobody", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What a tool says of itself, in words."""
+
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RememberChoice:
+    """For how long an approval may be remembered."""
+
+    seconds: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalView:
+    """A call to approve as plain data; every text is fit for a screen.
+
+    The words of the hub and of its rules: `headline`, `rule`, `message`, `reason`, `progress`, `changed`, `who`,
+    `remember`. The server's: `title`, `description`, `hints`, and the titles of the arguments, whose values are the
+    model's. `arguments` are those to be approved now; `original` those asked for, if somebody has changed them.
+    """
+
+    headline: str
+    caller: str
+    host: str
+    tool: str
+    server: str
+    title: str
+    description: str
+    hints: tuple[Hint, ...]
+    rule: str
+    message: str
+    reason: str
+    progress: str
+    changed: str
+    who: str
+    may_change: bool
+    remember: tuple[RememberChoice, ...]
+    arguments: tuple[ArgumentRow, ...]
+    original: tuple[ArgumentRow, ...]
+    before: tuple[str, ...]
+
+
+def approval_view(request: PendingRequest) -> ApprovalView | None:
+    """Return a pending request as a call to approve; None if it is none, or cannot be read."""
+    asked = request.approval
+    if asked is None:
+        return None
+    schema = asked.tool.input_schema
+    has_changes = asked.changed_arguments is not None
+    return ApprovalView(
+        headline=describe_wanted_call(asked, request.server),
+        caller=line(asked.caller.name, 100),
+        host=line(asked.caller.host, 60),
+        tool=line(asked.tool.name, 100),
+        server=line(request.server, 100),
+        title=line(asked.tool.title or asked.tool.annotations.get("title") or "", 200),
+        description=safe_text(asked.tool.description, MAX_DESCRIPTION_CHARS),
+        hints=describe_hints(asked.tool.annotations),
+        rule=line(asked.rule.name, 100),
+        message=safe_text(asked.message, MAX_DESCRIPTION_CHARS),
+        reason=safe_text(asked.reason, MAX_DESCRIPTION_CHARS),
+        progress=describe_progress(request, asked.rule),
+        changed=_describe_changes(request) if has_changes else "",
+        who=describe_approvers(asked),
+        may_change=asked.rule.edit,
+        remember=tuple(RememberChoice(each, describe_span(each)) for each in asked.rule.remember_s),
+        arguments=argument_rows(asked.current_arguments, schema),
+        original=argument_rows(asked.arguments, schema) if has_changes else (),
+        before=tuple(line(each, 100) for each in asked.before),
+    )
+
+
+def describe_hints(annotations: Mapping[str, Any]) -> tuple[Hint, ...]:
+    """Return what a server claims of its tool (MCP, tools: ToolAnnotations), the gravest first."""
+    hints: list[Hint] = []
+    read_only, destructive = annotations.get("readOnlyHint"), annotations.get("destructiveHint")
+    if destructive is True:
+        hints.append(Hint("destructive", "bad"))
+    elif read_only is True:
+        hints.append(Hint("reads only", "good"))
+    elif read_only is False or destructive is False:
+        hints.append(Hint("writes, destroys nothing" if destructive is False else "writes", "waits"))
+    else:
+        hints.append(Hint("does not say whether it writes", "waits"))
+    if annotations.get("openWorldHint") is True:
+        hints.append(Hint("open world"))
+    if annotations.get("idempotentHint") is True and read_only is not True:
+        hints.append(Hint("safe to repeat"))
+    return tuple(hints)
+
+
+def describe_progress(request: PendingRequest, rule: ApprovalTerms) -> str:
+    """Return who has said yes and how many more are needed; empty where one yes is all."""
+    names = list(dict.fromkeys(line(each.by, 60) for each in request.approvals))
+    missing = rule.needed - len(names)
+    if request.state != "open" or missing < 1 or (not names and rule.needed == 1):
+        return ""
+    if not names:
+        return f"{_number(rule.needed).capitalize()} people have to say yes."
+    verb, are = ("has", "is") if len(names) == 1 else ("have", "are")
+    are = "is" if missing == 1 else "are"
+    return f"{_join(names)} {verb} said yes; {_number(missing)} more {are} needed."
+
+
+def describe_approvers(asked: ApprovalRequest) -> str:
+    """Return who may approve."""
+    rule, names = asked.rule, [_describe_approver(each) for each in asked.rule.approvers]
+    who = _join(names, "or") if names else "everyone with the permission to approve"
+    return who + (f", but not {line(asked.caller.name, 60)}" if rule.not_by_caller and asked.caller.name else "")
+
+
+def _describe_approver(name: str) -> str:
+    kind, _, value = name.partition(":")
+    match kind:
+        case "oidc-role" if value:
+            return f"those with the role {line(value, 60)}"
+        case "cert" if value:
+            return f"the certificate {line(value, 60)}"
+        case _:
+            return line(name, 60)
+
+
+def _describe_changes(request: PendingRequest) -> str:
+    by = line(request.approvals[-1].by, 60) if request.approvals else "somebody"
+    return f"{by} has changed the arguments"
+
+
+def describe_span(seconds: int) -> str:
+    """Return a length of time in one unit: `1 hour`, `90 minutes`."""
+    unit_s, unit = next((each for each in UNITS if seconds % each[0] == 0), UNITS[-1])
+    count = seconds // unit_s
+    return f"{count} {unit}{'' if count == 1 else 's'}"
+
+
+def _number(count: int) -> str:
+    return NUMBERS[count] if count < len(NUMBERS) else str(count)
+
+
+def _join(names: Sequence[str], word: str = "and") -> str:
+    shown = [*names[:5], f"{len(names) - 5} more"] if len(names) > 6 else names
+    return f"{', '.join(shown[:-1])} {word} {shown[-1]}" if len(shown) > 1 else "".join(shown)
+
+
+def render_approval(page: DetailText, request: PendingRequest) -> None:
+    """Render a call to approve below its headline, for a terminal."""
+    view = approval_view(request)
+    if view is None:
+        page.paragraph("This approval cannot be read; deny it, or look at it as JSON.", "red")
+        return
+    page.fact("its server says", _render_hints(view.hints))
+    page.paragraph(view.changed and f"{view.changed}; what was asked for is below.", "bold yellow")
+    render_rows(page, view.arguments)
+    page.heading("The rule")
+    page.fact("rule", view.rule).fact("it says", view.message).fact("why", view.reason)
+    page.fact("so far", view.progress, "yellow").fact("who may", view.who)
+    labels = _join([each.label for each in view.remember], "or")
+    page.fact("remember", labels and f"for {labels}, if you like")
+    page.fact("change", "the arguments may be changed" if view.may_change else "")
+    if view.original:
+        page.heading("What was asked for")
+        render_rows(page, view.original)
+    if view.title or view.description:
+        page.heading(f"What {view.server} says of this tool")
+        page.paragraph(view.title if view.title != view.tool else "").paragraph(view.description, "italic")
+
+
+def _render_hints(hints: Sequence[Hint]) -> Text:
+    text = Text()
+    for number, hint in enumerate(hints):
+        text.append(", " if number else "").append(hint.text, STYLES[hint.tone])
+    return text
+
+
+def render_rows(page: DetailText, rows: Sequence[ArgumentRow]) -> None:
+    """Render arguments: short ones beside their title, others below it, changes as a diff; so much of each."""
+    if not rows:
+        page.paragraph("without arguments", "dim")
+    shown = rows[:MAX_ROWS]
+    changes = sum(row.kind == "change" for row in shown)
+    lines_left = MAX_LINES
+    for row in shown:
+        if row.kind == "text" and len(row.title) < LABEL_WIDTH:
+            page.fact(row.title or '""', row.text)
+            continue
+        if row.kind == "text":
+            page.paragraph(Text.assemble((row.title, "dim"), f"  {row.text}"))
+            continue
+        page.paragraph(row.title, "dim")
+        lines = _row_lines(row, MAX_DIFF_COST // max(changes, 1))
+        # A later argument is shown with some lines even when one before it has taken all.
+        count = max(lines_left, 10)
+        lines_left -= min(len(lines), count)
+        for each in lines[:count]:
+            style = DIFF_STYLES.get(each[:1], "") if row.kind in ("change", "patch") else ""
+            page.paragraph(Text(f"  {line_of_code(each)}", style=style))
+        if len(lines) > count:
+            page.paragraph(f"  … {len(lines) - count} lines more", "yellow")
+    if len(rows) > MAX_ROWS:
+        page.paragraph(f"… {len(rows) - MAX_ROWS} more", "yellow")
+
+
+def _row_lines(row: ArgumentRow, max_cost: int) -> Sequence[str]:
+    if row.kind == "change":
+        return change_lines(row.old, row.new, max_cost) or ("no difference",)
+    return row.text.splitlines() or ("",)
+
+
+def line_of_code(text: str) -> str:
+    """Return a line of code with its blanks, at most 2,000 characters of it."""
+    return clean(text[:2000]) + (f"… ({len(text) - 2000} characters more)" if len(text) > 2000 else "")

@@ -1,0 +1,204 @@
+"""The arguments of a call as rows to read: titles by the tool's schema, code as code, old and new text as a change.
+
+Nothing is left out here; who draws the rows decides how much of each is shown.
+"""
+
+import difflib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+from hubbub_client.payload import as_list, as_object
+from hubbub_frontend.forms import normalized_schema
+from hubbub_shared.legible import clean, escaped
+
+RowKind = Literal["text", "code", "json", "change", "patch"]
+
+SHORT_CHARS = 80
+"""The longest text that stands beside its title."""
+
+MAX_DEPTH = 3
+"""How deep objects within the arguments are taken apart."""
+
+MAX_ROWS = 500
+"""How many rows the arguments are taken apart into."""
+
+MAX_INDENTED_CHARS = 100_000
+"""The longest JSON that is indented: that is slow, and nobody reads more."""
+
+MAX_DIFF_COST = 20_000_000
+"""The most steps that comparing two texts may take, at most half a second; a text can be made to take hours."""
+
+PAIRS = (("old_string", "new_string"), ("old_text", "new_text"), ("oldText", "newText"), ("before", "after"))
+"""Arguments that are an old and a new text, in tools that edit."""
+
+PATCHES = ("diff", "patch")
+WITHIN = " / "
+"""Between the title of an argument and that of a part of it."""
+
+UNKNOWN: Mapping[str, Any] = {}
+"""The schema of an argument that no schema names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgumentRow:
+    """One argument, or a part of one; `title` and the texts are a server's and a model's, made harmless.
+
+    `kind` says how it is drawn: a short `text`, `code` of several lines, `json`, a `change` from `old` to `new`, or a
+    `patch` that shows one already.
+    """
+
+    path: str
+    title: str
+    kind: RowKind
+    text: str = ""
+    old: str = ""
+    new: str = ""
+
+
+def argument_rows(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[ArgumentRow, ...]:
+    """Return the arguments in the order of the schema, and after them those that it does not name.
+
+    Where they are too many, the last row has all of them as JSON.
+    """
+    rows = tuple(islice(_walk_object(arguments, schema, schema, "", "", MAX_DEPTH), MAX_ROWS + 1))
+    if len(rows) <= MAX_ROWS:
+        return rows
+    return (*rows[:MAX_ROWS], ArgumentRow(path="", title="All arguments", kind="json", text=_json_text(arguments)))
+
+
+def _walk_object(
+    value: Mapping[str, Any], spec: Mapping[str, Any], form: Mapping[str, Any], path: str, title: str, depth: int
+) -> Iterator[ArgumentRow]:
+    """Yield the rows of an object; `spec` is its schema, `form` the whole one, `title` what it is a part of."""
+    properties = as_object(spec.get("properties"))
+    ordered = [*(name for name in properties if name in value), *(name for name in value if name not in properties)]
+    pair = _find_pair(value)
+    for name in ordered:
+        own_path, own_spec = f"{path}{name}", _own_schema(properties, name, form)
+        own_title = title + _title(name, own_spec)
+        if pair is not None and name in pair:
+            if name == next(each for each in ordered if each in pair):
+                old, new = pair
+                titles = " → ".join(_title(each, _own_schema(properties, each, form)) for each in pair)
+                yield ArgumentRow(
+                    path=f"{path}{new}",
+                    title=title.removesuffix(WITHIN) or titles,
+                    kind="change",
+                    old=clean(value[old]),
+                    new=clean(value[new]),
+                )
+            continue
+        yield from _walk_value(name, value[name], own_spec, form, own_path, own_title, depth)
+
+
+def _walk_value(
+    name: str,
+    value: object,
+    spec: Mapping[str, Any],
+    form: Mapping[str, Any],
+    path: str,
+    title: str,
+    depth: int,
+) -> Iterator[ArgumentRow]:
+    inner = as_object(value)
+    if depth and inner and (as_object(spec.get("properties")) or _find_pair(inner)):
+        yield from _walk_object(inner, spec, form, f"{path}.", f"{title}{WITHIN}", depth - 1)
+        return
+    edits = as_list(value)
+    if depth and edits and all(_find_pair(as_object(each)) for each in edits):
+        item_spec = normalized_schema(spec.get("items"), form)
+        for index, each in enumerate(edits):
+            yield from _walk_object(
+                as_object(each), item_spec, form, f"{path}.{index}.", f"{title} {index + 1}{WITHIN}", depth - 1
+            )
+        return
+    kind, text = _describe_value(name, value)
+    yield ArgumentRow(path=path, title=title, kind=kind, text=text)
+
+
+def _describe_value(name: str, value: object) -> tuple[RowKind, str]:
+    """Return how a value is drawn, and as what."""
+    match value:
+        case bool():
+            return "text", "yes" if value else "no"
+        case str() if "\n" in value.strip():
+            return ("patch" if name.lower() in PATCHES else "code"), clean(value)
+        case str():
+            text = clean(value)
+            return ("code" if len(text) > SHORT_CHARS else "text"), text if text.strip() else json.dumps(text)
+        case _:
+            text = _json_text(value)
+            return ("text" if "\n" not in text and len(text) <= SHORT_CHARS else "json"), text
+
+
+def _json_text(value: object) -> str:
+    """Return a value as JSON: on one line if it is short or very long, else indented."""
+    try:
+        compact = json.dumps(value, ensure_ascii=False)
+        if SHORT_CHARS < len(compact) <= MAX_INDENTED_CHARS:
+            compact = json.dumps(value, ensure_ascii=False, indent=2)
+    except RecursionError:
+        return "it nests too deep to be shown"
+    return escaped(compact)
+
+
+def _find_pair(value: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the names of an old and a new text, if an object has both."""
+    for old, new in PAIRS:
+        texts = value.get(old), value.get(new)
+        if all(isinstance(each, str) for each in texts):
+            # Two words of these names are rather a span of time.
+            is_change = old != "before" or any("\n" in str(each).strip() for each in texts)
+            return (old, new) if is_change else None
+    return None
+
+
+def _own_schema(properties: Mapping[str, Any], name: str, form: Mapping[str, Any]) -> Mapping[str, Any]:
+    return normalized_schema(properties[name], form) if name in properties else UNKNOWN
+
+
+def _title(name: str, spec: Mapping[str, Any]) -> str:
+    title = spec.get("title")
+    shown = title if isinstance(title, str) and title.strip() else name
+    return clean(" ".join(shown[:100].split()))
+
+
+def change_lines(old: str, new: str, max_cost: int = MAX_DIFF_COST) -> Sequence[str]:
+    """Return a change as the lines of a unified diff without its head: each begins with ` `, `-`, `+` or `@@`.
+
+    Texts that cannot be compared within `max_cost` steps are shown whole, the old before the new.
+    """
+    before, after = old.splitlines(), new.splitlines()
+    if before == after and old != new:
+        return (*(f" {each}" for each in before[-1:]), "@@ only the end of the lines is different")
+    start = 0
+    while start < min(len(before), len(after)) and before[start] == after[start]:
+        start += 1
+    end = 0
+    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    changed, replaced = before[start : len(before) - end], after[start : len(after) - end]
+    if _diff_cost(changed, replaced) > max_cost:
+        return (*(f"-{each}" for each in changed), *(f"+{each}" for each in replaced))
+    # What is equal on both sides is not compared again; three lines of it are shown.
+    lead, trail = max(start - 3, 0), max(end - 3, 0)
+    lines = difflib.unified_diff(before[lead : len(before) - trail], after[lead : len(after) - trail], lineterm="")
+    return [_name_place(line, lead) if line.startswith("@@") else line for line in islice(lines, 2, None)]
+
+
+def _name_place(head: str, skipped: int) -> str:
+    """Return the head of a part of a diff in words: the line where it is in the old text."""
+    first_line = int(head.removeprefix("@@ -").partition(" ")[0].partition(",")[0])
+    return f"@@ line {max(first_line, 1) + skipped}"
+
+
+def _diff_cost(before: Sequence[str], after: Sequence[str]) -> int:
+    """Return about how many steps difflib takes at most: pairs of equal lines, each looked at for each match."""
+    popular = 1 + len(after) // 100 if len(after) >= 200 else len(after)
+    counts = Counter(after)
+    pairs = sum(counts[each] for each in before if counts[each] <= popular)
+    return (len(before) + pairs) * min(len(before), len(after), max(pairs, 1))
