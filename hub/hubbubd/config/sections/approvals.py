@@ -121,6 +121,14 @@ class ApprovalRule(BaseModel):
     message: Annotated[str, Field(max_length=2000)] = ""
     """What it says to people."""
 
+    @property
+    def preset(self) -> str:
+        """The option that made it: `confirm`, or `servers.NAME.confirm`; empty for a rule of the file."""
+        word, of, server = self.name.partition(" of ")
+        if word != CONFIRM:
+            return ""
+        return f"servers.{server}.{CONFIRM}" if of else CONFIRM
+
     @model_validator(mode="after")
     def _check_approvers_suffice(self) -> Self:
         if self.approvers and not any(map(_may_be_several, self.approvers)):

@@ -12,7 +12,15 @@ from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 from typing import Final, Self
 
-from hubbubd.conditions import WRITES, CallFacts, Condition, ConditionProblem, EvaluationContext
+from hubbubd.conditions import (
+    MOST_TOGETHER,
+    WRITES,
+    CallFacts,
+    Condition,
+    ConditionProblem,
+    Conditions,
+    EvaluationContext,
+)
 from hubbubd.config import ServerConfig
 from hubbubd.config.sections.approvals import CONFIRM, Action, ApprovalRule, ApprovalSettings
 from hubbubd.config.servers import confirmed
@@ -20,6 +28,9 @@ from hubbubd.config.servers import confirmed
 ANY: Final = "*"
 LONGEST_TOOL: Final = 1000
 """A longer name of a tool is not compared: each rule that asks or denies matches it, and none that allows."""
+
+FEWEST_TOGETHER: Final = 3
+"""Conditions that are worth being compiled together."""
 
 REMEMBERED_NAMES: Final = 4096
 """Tools of which it is remembered which rules match their names."""
@@ -37,7 +48,7 @@ class Verdict:
 class Rules:
     """The rules in their order, and what counts where none matches."""
 
-    def __init__(self, rules: Sequence[ApprovalRule], default: Action = Action.ALLOW) -> None:
+    def __init__(self, rules: Iterable[ApprovalRule], default: Action = Action.ALLOW) -> None:
         self.rules = tuple(rules)
         self.default = default
         self._patterns = [_Patterns(rule) for rule in self.rules]
@@ -47,12 +58,14 @@ class Rules:
     @classmethod
     def of(cls, settings: ApprovalSettings, servers: Mapping[str, ServerConfig]) -> Self:
         """Return the rules of the file, then those that `confirm` of each server makes, then those of the hub's."""
-        presets = (
-            rule
-            for name, config in servers.items()
-            for rule in _confirming(config.confirm, f"{CONFIRM} of {name}", name)
-        )
-        return cls((*settings.rules, *presets, *_confirming(settings.confirm, CONFIRM, ANY)), settings.default)
+        presets = (rule for name, config in servers.items() for rule in _confirming(config.confirm, name))
+        return cls((*settings.rules, *presets, *_confirming(settings.confirm)), settings.default)
+
+    def for_server(self, config: ServerConfig) -> "Rules":
+        """Return those that concern one server, with those of its `confirm`, which these rules do not have yet."""
+        kept = [each.rule for each in self._of_server(config.name)]
+        end = next((at for at, rule in enumerate(kept) if rule.preset), len(kept))
+        return Rules((*kept[:end], *_confirming(config.confirm, config.name), *kept[end:]), self.default)
 
     @property
     def active(self) -> bool:
@@ -72,14 +85,11 @@ class Rules:
         find = self._of_tool if len(facts.tool) <= LONGEST_TOOL else self._find_of_tool
         context = EvaluationContext(facts)
         failed: Verdict | None = None
-        for rule in find(facts.server, facts.tool):
-            try:
-                if rule.when is not None and not rule.when.holds(context):
-                    continue
-            except ConditionProblem as exc:
-                failed = failed or Verdict(Action.ASK, rule, f"the condition of {rule.name!r} failed: {exc}")
-                continue
-            return stricter(failed, Verdict(rule.action, rule))
+        for group in find(facts.server, facts.tool):
+            for rule, problem in group.find_matching(context):
+                if not problem:
+                    return stricter(failed, Verdict(rule.action, rule))
+                failed = failed or Verdict(Action.ASK, rule, f"the condition of {rule.name!r} failed: {problem}")
         return stricter(failed, Verdict(self.default))
 
     def find_unmatched(self, servers: Iterable[str], tools: Mapping[str, Iterable[str]]) -> Iterator[str]:
@@ -104,9 +114,15 @@ class Rules:
     def _find_of_server(self, server: str) -> "tuple[_Patterns, ...]":
         return tuple(each for each in self._patterns if each.has_server(server))
 
-    def _find_of_tool(self, server: str, tool: str) -> tuple[ApprovalRule, ...]:
+    def _find_of_tool(self, server: str, tool: str) -> "tuple[_Group, ...]":
         plain = _plain(tool) if len(tool) <= LONGEST_TOOL else ""
-        return tuple(each.rule for each in self._of_server(server) if each.has_tool(tool, plain))
+        found: list[ApprovalRule] = []
+        for each in self._of_server(server):
+            if each.has_tool(tool, plain):
+                found.append(each.rule)
+                if each.rule.when is None:
+                    break  # nothing gets past it
+        return tuple(_Group(tuple(found[at : at + MOST_TOGETHER])) for at in range(0, len(found), MOST_TOGETHER))
 
 
 def stricter(first: Verdict | None, second: Verdict) -> Verdict:
@@ -134,6 +150,44 @@ def _describe_approvers(rule: ApprovalRule) -> str:
         f"One person{who} has to approve it" if rule.needed == 1 else f"{rule.needed} people{who} have to approve it"
     )
     return f" {people}{', and not who makes it' if rule.not_by_caller else ''}."
+
+
+class _Group:
+    """Some of the rules that match a tool, in their order; their conditions are evaluated in one go."""
+
+    def __init__(self, rules: tuple[ApprovalRule, ...]) -> None:
+        self._rules = rules
+        self._together = _join(tuple(rule.when for rule in rules if rule.when is not None))
+
+    def find_matching(self, context: EvaluationContext) -> Iterator[tuple[ApprovalRule, str]]:
+        """Yield the rules whose condition holds or fails, with the failure, up to the first that holds."""
+        rules: Sequence[ApprovalRule] = self._rules
+        if self._together is not None:
+            try:
+                first = self._together.find_first(context)
+            except ConditionProblem:
+                pass  # some fail: they are evaluated one by one
+            else:
+                rules = [rule for rule in rules if rule.when is None] if first is None else ()
+                if first is not None:
+                    yield self._rules[first], ""
+        for rule in rules:
+            try:
+                if rule.when is None or rule.when.holds(context):
+                    yield rule, ""
+            except ConditionProblem as exc:
+                yield rule, str(exc)
+
+
+@lru_cache(256)
+def _join(conditions: tuple[Condition, ...]) -> Conditions | None:
+    """Return the conditions as one; None where each is evaluated by itself."""
+    if len(conditions) < FEWEST_TOGETHER:
+        return None
+    try:
+        return Conditions(conditions)
+    except ConditionProblem:
+        return None
 
 
 class _Patterns:
@@ -169,12 +223,13 @@ def _compile(patterns: Iterable[str]) -> re.Pattern[str]:
     return _compile_all(tuple(patterns))
 
 
-def _confirming(confirm: Sequence[str], name: str, server: str) -> Iterator[ApprovalRule]:
-    """Yield the rules that an option `confirm` stands for."""
+def _confirming(confirm: Sequence[str], server: str = "") -> Iterator[ApprovalRule]:
+    """Yield the rules that an option `confirm` stands for: of a server, or of the hub."""
+    name, servers = (f"{CONFIRM} of {server}", (server,)) if server else (CONFIRM, (ANY,))
     if confirmed.WRITES in confirm:
-        yield ApprovalRule.model_construct(name=name, servers=(server,), when=_WRITES)
+        yield ApprovalRule.model_construct(name=name, servers=servers, when=_WRITES)
     if tools := tuple(each for each in confirm if each != confirmed.WRITES):
-        yield ApprovalRule.model_construct(name=name, servers=(server,), tools=tools)
+        yield ApprovalRule.model_construct(name=name, servers=servers, tools=tools)
 
 
 _WRITES: Final = Condition(WRITES)

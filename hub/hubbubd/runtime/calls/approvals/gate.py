@@ -115,7 +115,8 @@ class ApprovalGate:
     def adopt(self, settings: ApprovalSettings) -> None:
         """Apply changed settings: calls that are not sent yet are judged by them."""
         self.settings = settings
-        self.is_on = Rules.of(settings, {}).active
+        self._of_hub = Rules.of(settings, {})
+        self.is_on = self._of_hub.active
         """Whether the settings of the hub ask about anything; a server's own may as well."""
         self._rules.clear()
 
@@ -123,7 +124,7 @@ class ApprovalGate:
         """Return the rules that there are for a server."""
         known = self._rules.get(config.name)
         if known is None or known[0] is not config:
-            known = self._rules[config.name] = config, Rules.of(self.settings, {config.name: config})
+            known = self._rules[config.name] = config, self._of_hub.for_server(config)
         return known[1]
 
     # New calls
