@@ -9,16 +9,15 @@ new call ──> judged ──allow──> queue ──> its turn ──> judged
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from secrets import token_hex
 from typing import Any, Final, cast
 
 from hubbubd import payload
-from hubbubd.conditions import CallFacts
 from hubbubd.config import ServerConfig
 from hubbubd.config.sections.approvals import Action, ApprovalRule, ApprovalSettings
+from hubbubd.core.approvals.facts import facts_of, is_tool_call
 from hubbubd.core.approvals.requests import (
     UNKNOWN_TOOL,
     ToolDefinition,
@@ -32,7 +31,6 @@ from hubbubd.core.approvals.rules import Rules, Verdict
 from hubbubd.core.approvals.votes import count_votes, is_approval
 from hubbubd.core.calls import call_states as core
 from hubbubd.core.calls.call_states import Call, CallApproval
-from hubbubd.core.calls.tool_policy import CALL
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.servers.catalog import CatalogKind, Freshness, list_id
@@ -131,7 +129,7 @@ class ApprovalGate:
 
     async def prepare(self, queue: ServerQueue, method: str, params: Mapping[str, Any]) -> None:
         """Have the definition of a tool read that is not known, if its server is there."""
-        if queue.link is None or not _is_tool_call(method):
+        if queue.link is None or not is_tool_call(method):
             return
         if self.tools.find(queue.config.name, str(params.get("name"))) is UNKNOWN_TOOL:
             await self.tools.refresh(queue.config.name)
@@ -171,7 +169,7 @@ class ApprovalGate:
 
     async def require_current_tool(self, queue: ServerQueue, call: Call) -> None:
         """Have the definition of the tool of a call that is about to be sent read again, unless it is current."""
-        if _is_tool_call(call.method) and self.rules_of(queue.config).active:
+        if is_tool_call(call.method) and self.rules_of(queue.config).active:
             await self.tools.refresh(queue.config.name)
 
     def find_objection(self, queue: ServerQueue, call: Call, params: Mapping[str, Any]) -> Verdict | None:
@@ -229,22 +227,11 @@ class ApprovalGate:
     def _decide(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> tuple[Verdict, ToolDefinition]:
         """Return what the rules say of a call, and its tool as the server lists it."""
         rules = self.rules_of(config)
-        if not rules.active or not _is_tool_call(call.method):
+        if not rules.active or not is_tool_call(call.method):
             return Verdict(Action.ALLOW), UNKNOWN_TOOL
         tool_name = str(params.get("name"))
         tool = self.tools.find(config.name, tool_name)
-        facts = CallFacts(
-            server=config.name,
-            tool=tool_name,
-            args=cast("Mapping[str, Any]", arguments_of(params)),
-            argument_bytes=len(call.params),
-            hints=tool.hints,
-            caller=call.principal,
-            roles=call.origin.roles,
-            host=call.origin.host,
-            profile=call.origin.profile,
-            now=datetime.fromtimestamp(self._clock.now(), UTC),
-        )
+        facts = facts_of(call, params, tool.hints, self._clock.now())
         return rules.decide(facts), tool
 
     def _is_approved(self, call: Call, rule: ApprovalRule, tool: ToolDefinition, params: Mapping[str, Any]) -> bool:
@@ -342,11 +329,6 @@ class ApprovalGate:
         await self._inbox.mark_all_delivered([settled.id], lambda: self._calls.waiting_changes(active.call.id))
         if not granted:
             raise _refusal(active.call, settled)
-
-
-def _is_tool_call(method: str) -> bool:
-    """Return whether a method calls a tool, also for a server that reads it carelessly."""
-    return method.strip().casefold() == CALL
 
 
 def _rule(verdict: Verdict) -> ApprovalRule:

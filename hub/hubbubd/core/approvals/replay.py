@@ -1,0 +1,110 @@
+"""Rules over calls that were made: what they would have asked about and denied, added up."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from hubbubd.conditions import CallFacts
+from hubbubd.config.sections.approvals import Action
+from hubbubd.core.approvals.rules import Rules, Verdict
+from hubbubd.core.calls.call_states import Call
+
+CALLS_AT_A_TIME: Final = 100
+"""Calls that are judged before others get their turn."""
+
+MAX_CALLERS: Final = 20
+"""How many of the callers of a row are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRow:
+    """Calls that are alike. `server` and `tool` are empty in rows of calls that are allowed: these are one per rule.
+
+    `rule` is empty for the default, `approvers` for everybody with the permission to approve. `problems` are the calls
+    for which a condition had no result.
+    """
+
+    rule: str
+    action: Action
+    server: str
+    tool: str
+    calls: int
+    callers: tuple[str, ...]
+    problems: int
+    approvers: tuple[str, ...]
+    newest_call_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What rules would have done with `calls` calls: `asked` and `denied` are how many. Most calls are first."""
+
+    rows: tuple[ReplayRow, ...]
+    calls: int
+    asked: int
+    denied: int
+
+
+class Replay:
+    """Adds up what rules would have done with calls. `run` is to be exhausted before `summarize` has all."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._rows: dict[tuple[str, Action, str, str], _Tally] = {}
+
+    def run(self, calls: Iterable[tuple[Call, CallFacts]]) -> Iterator[int]:
+        """Judge calls of tools, newest first; yield after each CALLS_AT_A_TIME how many it were."""
+        count = 0
+        for count, (call, facts) in enumerate(calls, start=1):
+            self._add(call, facts, self._rules.decide(facts))
+            if count % CALLS_AT_A_TIME == 0:
+                yield count
+        yield count
+
+    def summarize(self) -> Replayed:
+        """Return what was found so far."""
+        counts: Counter[Action] = Counter()
+        for (_, action, _, _), tally in self._rows.items():
+            counts[action] += tally.calls
+        ordered = sorted(self._rows.items(), key=lambda each: (-each[1].calls, each[0]))
+        return Replayed(
+            rows=tuple(tally.as_row(*key) for key, tally in ordered),
+            calls=counts.total(),
+            asked=counts[Action.ASK],
+            denied=counts[Action.DENY],
+        )
+
+    def _add(self, call: Call, facts: CallFacts, verdict: Verdict) -> None:
+        rule = verdict.rule.name if verdict.rule is not None else ""
+        names = ("", "") if verdict.action is Action.ALLOW else (facts.server, facts.tool)
+        tally = self._rows.get(key := (rule, verdict.action, *names))
+        if tally is None:
+            approvers = verdict.rule.approvers if verdict.rule is not None else ()
+            tally = self._rows[key] = _Tally(newest_call_id=call.id, approvers=approvers)
+        tally.calls += 1
+        tally.problems += bool(verdict.problem)
+        if len(tally.callers) < MAX_CALLERS:
+            tally.callers.setdefault(facts.caller)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tally:
+    newest_call_id: str
+    approvers: tuple[str, ...]
+    calls: int = 0
+    problems: int = 0
+    callers: dict[str, None] = field(default_factory=dict[str, None])
+
+    def as_row(self, rule: str, action: Action, server: str, tool: str) -> ReplayRow:
+        return ReplayRow(
+            rule=rule,
+            action=action,
+            server=server,
+            tool=tool,
+            calls=self.calls,
+            callers=tuple(self.callers),
+            problems=self.problems,
+            approvers=self.approvers if action is Action.ASK else (),
+            newest_call_id=self.newest_call_id,
+        )
