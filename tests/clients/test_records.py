@@ -36,6 +36,7 @@ MESSAGES: dict[str, Any] = {
     "Fault": common_pb2.Fault,
     "QueueCounts": server_pb2.QueueCounts,
     "Server": server_pb2.Server,
+    "Approval": inbox_pb2.PendingRequest.Approval,
     "Claim": inbox_pb2.PendingRequest.Claim,
     "Event": inbox_pb2.PendingRequest.Event,
     "PendingRequest": inbox_pb2.PendingRequest,

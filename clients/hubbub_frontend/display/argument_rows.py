@@ -85,7 +85,7 @@ def _walk_object(
                 old, new = pair
                 titles = " → ".join(_title(each, _own_schema(properties, each, form)) for each in pair)
                 yield ArgumentRow(
-                    path=f"{path}{new}",
+                    path=clean(f"{path}{new}"),
                     title=title.removesuffix(WITHIN) or titles,
                     kind="change",
                     old=clean(value[old]),
@@ -117,7 +117,7 @@ def _walk_value(
             )
         return
     kind, text = _describe_value(name, value)
-    yield ArgumentRow(path=path, title=title, kind=kind, text=text)
+    yield ArgumentRow(path=clean(path), title=title, kind=kind, text=text)
 
 
 def _describe_value(name: str, value: object) -> tuple[RowKind, str]:
