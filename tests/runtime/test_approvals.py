@@ -341,6 +341,12 @@ async def test_arguments_that_nobody_could_read_are_refused(asking: World) -> No
         assert refused.value.reason == "APPROVAL_TOO_LARGE"
 
 
+async def test_arguments_that_are_no_object_are_refused(asking: World) -> None:
+    async with asking.hub(server()) as hub:
+        with pytest.raises(InvalidArgument):
+            await start(hub, arguments=["release/1.4"])
+
+
 async def test_the_number_of_held_calls_is_bounded_as_that_of_open_questions(asking: World) -> None:
     asking.settings |= {"open_requests_per_server": 2}
     async with asking.hub(server()) as hub:

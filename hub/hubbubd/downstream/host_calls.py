@@ -215,14 +215,15 @@ class HostCalls:
             params=payload.dumps(message),
             message=message,
             call_id=call_id,
-            origin=self._find_origin(request.host, server),
+            origin=request.host.origins.get(server) or self._find_origin(request.host, server),
             as_task=method == "tools/call" and self._as_task(call_id, server, str(params.get("name")), mode),
         )
 
     def _find_origin(self, host: McpHost, server: str) -> CallOrigin:
         """Return where a host's calls of a server come from."""
-        caller = host.principal
-        return call_origin(caller.grants, caller.groups, server, host.name, self._view.name.removeprefix("p/"))
+        caller, profile = host.principal, self._view.name.removeprefix("p/")
+        origin = host.origins[server] = call_origin(caller.grants, caller.groups, server, host.name, profile)
+        return origin
 
     def _as_task(self, call_id: str, server: str, tool: str, mode: TaskMode) -> bool:
         """Return whether the hub asks for a task at the server: where the server insists, or the host asks for one."""

@@ -5,13 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-import rfc8785
-
 from hubbubd import payload
 from hubbubd.config.sections.approvals import ApprovalRule
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.inbox.request_states import PendingRequest
-from hubbubd.errors import FailedPrecondition
+from hubbubd.errors import FailedPrecondition, InvalidArgument
 from hubbubd.redaction import REDACTION
 
 MAX_SHOWN_BYTES: Final = 1024 * 1024
@@ -62,6 +60,8 @@ def digest_of(value: object) -> str:
 
     Integers beyond 53 bits have none there; such a value is serialized with its members in order.
     """
+    import rfc8785  # needed with the first call that is asked about
+
     try:
         canonical = rfc8785.dumps(cast("Any", value))
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError):
@@ -99,9 +99,12 @@ def make_document(
 ) -> bytes:
     """Return what a pending request of kind approval asks, as JSON; docs/approvals.md describes it.
 
-    Raises FailedPrecondition (APPROVAL_TOO_LARGE) for arguments that nobody could read.
+    Raises InvalidArgument for arguments that are no object, and FailedPrecondition (APPROVAL_TOO_LARGE) for those that
+    nobody could read.
     """
     arguments = arguments_of(params)
+    if not isinstance(arguments, dict):
+        raise InvalidArgument.field("params.arguments", "must be an object, so that people can be shown what they are")
     size = len(payload.dumps(arguments))
     if size > MAX_SHOWN_BYTES:
         raise FailedPrecondition(

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from hubbubd.core.access import Principal
+from hubbubd.core.calls.call_states import CallOrigin
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.log_levels import LEVELS, reaches
@@ -155,6 +156,8 @@ class McpHost:
     """Returns whether a stream of its own is open."""
     connected: ConnectedHost | None = None
     """Where operators see it, in revisions with a handshake."""
+    origins: dict[str, CallOrigin] = field(default_factory=dict[str, CallOrigin])
+    """Where its calls come from, by server, as far as it has called."""
     stateless: bool = field(init=False)
     """Whether its revision has no handshake, and so no requests of the hub."""
 

@@ -379,7 +379,9 @@ class Calls(RecordReader[Call]):
         if refusal is not None:
             raise FailedPrecondition(refusal.message, reason=refusal.code)
         self._quota.require(call.principal)
-        active = self._take_in(queue, self._spans.with_trace(call, params), params)
+        call = self._spans.with_trace(call, params)
+        is_gated = self._gate.is_on or queue.config.confirm
+        active = self._take_in(queue, call, params) if is_gated else queue.add(call)
         self._quota.take(call.principal)
         active.is_durable_first = active.question is not None or (bool(spec.call_id) and self._durable_if_named)
         if hello is not None and not self._support.needs_catalog(hello, call):
@@ -393,8 +395,6 @@ class Calls(RecordReader[Call]):
 
     def _take_in(self, queue: ServerQueue, call: Call, params: dict[str, Any]) -> ActiveCall:
         """Queue a new call, or hold it if a rule wants it approved. Raises PermissionDenied and ResourceExhausted."""
-        if not (self._gate.is_on or queue.config.confirm):
-            return queue.add(call)
         judged = self._gate.judge_new(queue, call, params)
         if not isinstance(judged, HeldQuestion):
             return queue.add(judged)
