@@ -25,7 +25,7 @@ WRITES: Final = "!has(hints.readOnlyHint) || hints.readOnlyHint != true"
 """The condition of `confirm = "writes"`. A tool without the hint counts as one that writes."""
 
 
-_CODE: Final = re.compile(r"^(?:[A-Z_]{4,}: )+(?:<input>:)?|<input>:| \[[A-Z_]+\]$")
+_CODE: Final = re.compile(r"^(?:[A-Z_]{4,}: )+(?:<input>:)?|<input>:| \(in container ''\)| \[[A-Z_]+\]$")
 """What the library puts around its words."""
 
 

@@ -1,18 +1,20 @@
 """Settings of approvals: `[approvals]` and `[[approvals.rules]]`, which say what calls a person has to approve."""
 
 import re
+import tomllib
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Annotated, Any, Final, Self, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import NoDecode
 
 from hubbubd.conditions import Condition, ConditionProblem
 from hubbubd.config.sections.mcp import Patterns
 from hubbubd.config.sections.network import CERT, OIDC, OIDC_ROLE
 from hubbubd.config.servers.confirmed import Confirm
 from hubbubd.config.servers.server import Seconds
-from hubbubd.config.validation import config_error
+from hubbubd.config.validation import config_error, unknown_key
 from hubbubd.errors import ConfigError
 
 APPROVALS: Final = "approvals"
@@ -47,8 +49,10 @@ def _read_action(value: object) -> object:
 
 
 def _read_condition(value: object) -> object:
-    if not isinstance(value, str):
+    if value is None or isinstance(value, Condition):
         return value
+    if not isinstance(value, str):
+        raise ValueError("must be a text, a condition in CEL")
     try:
         return Condition(value)
     except ConditionProblem as exc:
@@ -165,7 +169,7 @@ class ApprovalSettings(BaseModel):
     default: Annotated[Action, BeforeValidator(_read_action)] = Action.ALLOW
     """What becomes of a call that no rule matches: `allow`, `ask` or `deny`."""
 
-    confirm: Confirm = ()
+    confirm: Annotated[Confirm, NoDecode] = ()
     """As `confirm` of a server, for all servers."""
 
     expires_after_s: Seconds = 86_400.0
@@ -187,6 +191,23 @@ def read_approvals(table: Mapping[str, Any], where: str, text: str) -> dict[str,
     return {key: getattr(settings, key) for key in table}
 
 
+def parse_approvals(text: str, where: str) -> ApprovalSettings:
+    """Return the settings in the table `[approvals]` of a TOML document; other tables are ignored.
+
+    Raises ConfigError, as `read_approvals`.
+    """
+    try:
+        table: object = tomllib.loads(text).get(APPROVALS)
+    except (ValueError, RecursionError) as exc:
+        raise ConfigError(where, f"is not valid TOML: {exc}") from None
+    if not isinstance(table, dict):
+        raise ConfigError(where, f"has no table [{APPROVALS}] or [[{APPROVALS}.rules]]")
+    found = cast("dict[str, Any]", table)
+    for key in found.keys() - ApprovalSettings.model_fields.keys():
+        raise unknown_key(f"{where}: {APPROVALS}.{key}", key, ApprovalSettings.model_fields)
+    return ApprovalSettings(**read_approvals(found, f"{where}: {APPROVALS}", text))
+
+
 def _name_place(exc: ValidationError, table: Mapping[str, Any], where: str, text: str) -> ConfigError:
     error = config_error(exc, table, "", ApprovalRule.model_fields)
     match exc.errors(include_url=False, include_context=False)[0]["loc"]:
@@ -205,7 +226,10 @@ def _name_place(exc: ValidationError, table: Mapping[str, Any], where: str, text
             within = error.key.removeprefix(f"rules.{index}").removeprefix(".")
             return ConfigError(f"{where}.rules", f"{place}: {f'{within}: ' if within else ''}{error.problem}")
         case _:
-            return ConfigError(f"{where}.{error.key}".removesuffix("."), error.problem)
+            twice = re.match(r"rule ([0-9]+) ", error.problem)
+            line = _line_of(text, int(twice[1]) - 1, "name", len(table["rules"])) if twice else None
+            problem = f"line {line}: {error.problem}" if line else error.problem
+            return ConfigError(f"{where}.{error.key}".removesuffix("."), problem)
 
 
 def _line_of(text: str, index: int, key: str, count: int) -> int | None:

@@ -1,5 +1,7 @@
 """The option `confirm` of a server and of the hub: which calls a person has to approve, without rules."""
 
+import json
+from contextlib import suppress
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
@@ -10,6 +12,9 @@ WRITES: Final = "writes"
 
 def _read_confirm(value: object) -> object:
     if isinstance(value, str):
+        if value.startswith("["):  # of the environment
+            with suppress(ValueError):
+                return json.loads(value)
         if value != WRITES:
             raise ValueError(f'must be "{WRITES}", or a list of patterns of tools, such as ["delete_*"]')
         return (value,)

@@ -77,8 +77,9 @@ class Replay:
 
     def _add(self, call: Call, facts: CallFacts, verdict: Verdict) -> None:
         rule = verdict.rule.name if verdict.rule is not None else ""
-        names = ("", "") if verdict.action is Action.ALLOW else (facts.server, facts.tool)
-        tally = self._rows.get(key := (rule, verdict.action, *names))
+        server, tool = ("", "") if verdict.action is Action.ALLOW else (facts.server, facts.tool)
+        key = rule, verdict.action, server, tool
+        tally = self._rows.get(key)
         if tally is None:
             approvers = verdict.rule.approvers if verdict.rule is not None else ()
             tally = self._rows[key] = _Tally(newest_call_id=call.id, approvers=approvers)
