@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from hubbubd.config.hub import HubSettings
+from hubbubd.config.sections.approvals import APPROVALS
 from hubbubd.config.sections.fleet import FLEET, FleetSettings
 from hubbubd.config.sections.mcp import check_profiles
 from hubbubd.config.sections.network import CERT, OIDC, OIDC_ROLE, UNIX, is_everywhere, is_local, off_loopback
@@ -65,3 +66,8 @@ def _check_grants(hub: HubSettings) -> None:
         name, value = needed[grant.who.partition(":")[0]]
         if value is None:
             raise ConfigError("grants", f"{number}.who: nobody can be {grant.who!r} without {name}")
+    for rule in hub.approvals.rules:
+        for who in rule.approvers:
+            name, value = needed.get(who.partition(":")[0] if ":" in who else "", ("", True))
+            if value is None:
+                raise ConfigError(APPROVALS, f"rule {rule.name!r}: nobody can be {who!r} without {name}")

@@ -175,6 +175,13 @@ def _merge_profiles(files: Sequence[FileContent]) -> dict[str, ProfileSettings]:
     return {name: profile for name, (profile, _) in found.items()}
 
 
+def _check_rules_are_in_one_file(files: Sequence[FileContent]) -> None:
+    """Raise ConfigError for rules of approvals in two files: the first that matches counts, so no order is meant."""
+    having = [file.path for file in files if file.hub.get(APPROVALS, {}).get("rules")]
+    if len(having) > 1:
+        raise ConfigError(f"{having[1]}: {APPROVALS}.rules", f"are also in {having[0]}; keep all of them in one file")
+
+
 def _find_unresolved(server: ServerConfig, environ: Mapping[str, str], file: FileContent) -> ConfigError | None:
     """Return what a server's references lack, if anything. Raises ConfigError for what no surroundings could mend."""
     try:
@@ -194,6 +201,7 @@ def _merge_layers(
 ) -> HubSettings:
     environment = EnvSettingsSource(HubSettings, env_nested_delimiter="__")
     environment.env_vars = {name.lower(): value for name, value in environ.items()}
+    _check_rules_are_in_one_file(files)
     values: dict[str, Any] = {"data_dir": default_data_dir(environ)}
     if profiles := _merge_profiles(files):
         values[PROFILES] = profiles
