@@ -116,9 +116,15 @@ async def test_with_yes_the_hub_gets_all_that_needs_no_person_and_a_second_run_c
     assert "hubbub mcp install claude-desktop" in ran.err
     assert home.hosts() == before
     content = home.file.read_bytes()
+    assert not any("confirm" in server for server in taken.values())
     again = await home.hubbub("init", "--yes")
     assert (again.status, home.file.read_bytes()) == (0, content)
     assert [each.name for each in home.file.parent.iterdir()] == ["hubbub.toml"]
+
+
+async def test_with_confirm_people_approve_what_the_servers_write(home: Home) -> None:
+    assert (await home.hubbub("init", "--yes", "--confirm")).status == 0
+    assert {server["confirm"] for server in home.configuration["servers"].values()} == {"writes"}
 
 
 async def test_json_has_a_record_for_each_server_and_one_of_what_was_done(home: Home) -> None:
@@ -144,6 +150,7 @@ async def test_a_person_chooses_answers_once_and_has_secrets_in_the_keyring(home
         await person.answers("Which?", "99")
         await person.answers("type numbers", f"{number['github']}, {number['search']} {number['notes']}")
         await person.answers("in your system's keyring instead of the file?", "")
+        await person.answers("Shall somebody approve each call", "no")
         await person.answers("search asks for Region [eu/us] (Enter: eu):", "mars")
         await person.sees("type one of eu, us")
         await person.answers("search asks for Region [eu/us] (Enter: eu):", "us")
@@ -178,8 +185,9 @@ async def test_enter_leaves_what_a_folder_brings_and_all_takes_it(home: Home) ->
     (own / ".claude.json").write_text(json.dumps({"mcpServers": {"mine": {"command": "mine"}}}))
     async with on_a_terminal([str(BIN / "hubbub"), "init"], home.environ) as person:
         await person.answers("Enter takes the one that is new and not from this folder", "")
+        await person.answers("Shall somebody approve each call", "")
         assert await person.ends() == 0
-    assert home.configuration["servers"].keys() == {"mine"}
+    assert home.configuration["servers"] == {"mine": {"command": "mine", "confirm": "writes"}}
 
 
 async def test_a_home_without_any_server_says_how_to_add_one(tmp_path: Path) -> None:

@@ -12,6 +12,14 @@ from hubbub_cli.run.session import settings_of
 def init(
     context: typer.Context,
     yes: Annotated[bool, typer.Option("--yes", help="Take all that are new, and ask nothing.")] = False,
+    confirm: Annotated[
+        bool | None,
+        typer.Option(
+            "--confirm/--no-confirm",
+            help="Whether people approve calls of tools that are not marked read-only; it asks, and with --yes not.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Find the MCP servers that you have in other programs, and take those you choose into the hub's configuration.
 
@@ -24,7 +32,7 @@ def init(
     from hubbub_local.platform_dirs import Machine
 
     settings = settings_of(context)
-    request = server_import.ImportRequest(settings=settings, file=chosen_file(None), everything=yes)
+    request = server_import.ImportRequest(settings=settings, file=chosen_file(None), everything=yes, confirm=confirm)
     found = find_all_servers(Machine.here(), Path.cwd())
     outcome = server_import.import_servers(request, found)
     if not found and not settings.json:

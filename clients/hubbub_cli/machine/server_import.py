@@ -53,6 +53,8 @@ class ImportRequest:
     dry_run: bool = False
     same_command: str = "hubbub init"
     """The command, for people."""
+    confirm: bool | None = False
+    """Whether people approve calls of tools that are not marked read-only; None asks where there is a terminal."""
 
     @property
     def asks(self) -> bool:
@@ -245,6 +247,7 @@ def _import_wanted(request: ImportRequest, before: str, wanted: Sequence[Offer])
     text = before
     outcome = ImportOutcome()
     keyring = _choose_keyring(request, wanted)
+    confirms = _ask_about_approvals() if request.confirm is None and request.asks else bool(request.confirm)
     known_values: dict[tuple[Path, str], str] = {}
     for offer in wanted:
         server = _ask_for_values(request, offer.server, known_values)
@@ -255,6 +258,7 @@ def _import_wanted(request: ImportRequest, before: str, wanted: Sequence[Offer])
             continue
         secret_paths = find_prompted_paths(offer.server.spec or {}, [ask.id for ask in offer.server.asks if ask.secret])
         spec = _move_secrets(server.name, server.spec or {}, secret_paths, keyring, outcome)
+        spec = {**spec, "confirm": "writes"} if confirms else spec
         place = server.found.place
         try:
             text = config_file.add_server(text, server.name, spec, f"From {place.title}: {place.file}")
@@ -308,6 +312,15 @@ def _ask_about_keyring(count: int) -> bool:
     what = "1 secret" if count == 1 else f"{count} secrets"
     typed = _prompt(f"Keep {what} in your system's keyring instead of the file? (Enter: yes, or no) ").lower()
     return not typed.startswith("n")
+
+
+def _ask_about_approvals() -> bool:
+    note("Shall somebody approve each call before it is made, of tools that are not marked as only reading?")
+    return (
+        not _prompt("You can change it for each server: `confirm` in the file. (Enter: yes, or no) ")
+        .lower()
+        .startswith("n")
+    )
 
 
 def move_secrets_to_keyring(settings: Settings, name: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
