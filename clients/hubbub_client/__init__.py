@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from hubbub_client.data.records import (
         Approval,
         Call,
+        CallApproval,
         CallLog,
+        CallOrigin,
         CatalogEntry,
         CatalogList,
         Claim,
@@ -61,6 +63,14 @@ if TYPE_CHECKING:
     from hubbub_client.hub import Hub, connect
     from hubbub_client.options import CallCallbacks, CallOptions
     from hubbub_client.services.admin import Finding, HubStatus, Reload
+    from hubbub_client.services.approvals import (
+        ApprovalCheck,
+        ApprovalReplay,
+        ApprovalRule,
+        ApprovalRules,
+        RememberedApproval,
+        ReplayedCalls,
+    )
     from hubbub_client.services.audit import AuditEntry
     from hubbub_client.services.calls import CallHandle
     from hubbub_client.services.fleet import FleetMember, FleetStatus, Moved, Rotation, UnownedServer
@@ -71,15 +81,21 @@ __all__ = [
     "Aborted",
     "AlreadyExists",
     "Approval",
+    "ApprovalCheck",
+    "ApprovalReplay",
     "ApprovalRequest",
+    "ApprovalRule",
+    "ApprovalRules",
     "AuditEntry",
     "Backup",
     "Bookmark",
     "Call",
+    "CallApproval",
     "CallCallbacks",
     "CallHandle",
     "CallLog",
     "CallOptions",
+    "CallOrigin",
     "Caller",
     "Cancelled",
     "CatalogEntry",
@@ -113,7 +129,9 @@ __all__ = [
     "Progressed",
     "QueueCounts",
     "Reload",
+    "RememberedApproval",
     "Removed",
+    "ReplayedCalls",
     "Reset",
     "ResourceExhausted",
     "ResourceUpdate",
@@ -140,6 +158,14 @@ __all__ = [
 
 _NAMES = {
     "services.admin": ("Finding", "HubStatus", "Reload"),
+    "services.approvals": (
+        "ApprovalCheck",
+        "ApprovalReplay",
+        "ApprovalRule",
+        "ApprovalRules",
+        "RememberedApproval",
+        "ReplayedCalls",
+    ),
     "services.audit": ("AuditEntry",),
     "services.calls": ("CallHandle",),
     "errors": (
@@ -168,7 +194,9 @@ _NAMES = {
     "data.records": (
         "Approval",
         "Call",
+        "CallApproval",
         "CallLog",
+        "CallOrigin",
         "CatalogEntry",
         "CatalogList",
         "Claim",

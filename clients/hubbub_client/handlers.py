@@ -54,7 +54,9 @@ class Handlers:
     async def serve(self, *, capacity: int, on_error: OnError | None) -> None:
         """Work until cancelled. Raises ValueError if nothing is registered, HubbubError as `inbox.work`."""
         if not self._registered:
-            raise ValueError("no handler is registered; decorate one with on_form, on_page, on_sampling or on_roots")
+            raise ValueError(
+                "no handler is registered; decorate one with on_form, on_page, on_sampling, on_roots or on_approval"
+            )
         working = [asyncio.ensure_future(self._work(each, capacity, on_error)) for each in self._registered]
         try:
             ended, _ = await asyncio.wait(working, return_when=asyncio.FIRST_EXCEPTION)
@@ -188,6 +190,14 @@ async def _give(request: PendingRequest, answer: object) -> None:
             await request.accept()
         case False if request.kind in ELICITATION:
             await request.decline()
+        case True if request.kind == "approval":
+            await request.approve()
+        case False if request.kind == "approval":
+            await request.deny()
+        case str() if request.kind == "approval":
+            await request.deny(answer)
+        case Mapping() if request.kind == "approval":
+            await request.approve(cast("Mapping[str, Any]", answer))
         case str() if request.kind == "sampling":
             await request.reply_text(answer)
         case Mapping() if request.kind in ELICITATION:

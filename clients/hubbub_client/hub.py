@@ -6,7 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from hubbub_client.data.records import LogLevel, ResourceUpdate
+from hubbub_client.data.literals import LogLevel
+from hubbub_client.data.records import ResourceUpdate
 from hubbub_client.data.results import ToolResult
 from hubbub_client.handlers import H, Handlers
 from hubbub_client.options import CallOptions
@@ -18,6 +19,7 @@ from hubbub_client.worker import OnError
 
 if TYPE_CHECKING:
     from hubbub_client.services.admin import Admin
+    from hubbub_client.services.approvals import Approvals
     from hubbub_client.services.audit import AuditLog
     from hubbub_client.services.catalog import Catalog
     from hubbub_client.services.events import Events
@@ -108,6 +110,13 @@ class Hub:
         from hubbub_client.services.admin import Admin
 
         return Admin(self._link)
+
+    @cached_property
+    def approvals(self) -> "Approvals":
+        """The rules by which calls wait for approval, and the approvals that are remembered."""
+        from hubbub_client.services.approvals import Approvals
+
+        return Approvals(self._link)
 
     @cached_property
     def fleet(self) -> "Fleet":
@@ -231,6 +240,14 @@ class Hub:
     def on_roots(self, *, server: str | None = None) -> Callable[[H], H]:
         """As `on_form`, for roots: the function returns the MCP result, `{"roots": [...]}`."""
         return self._handlers.on("roots", server)
+
+    def on_approval(self, *, server: str | None = None) -> Callable[[H], H]:
+        """As `on_form`, for calls that wait for approval: True approves, False denies; a text denies with this reason.
+
+        A mapping approves with these arguments in place of the call's, which `request.approval` has. It takes the
+        permission `approve`.
+        """
+        return self._handlers.on("approval", server)
 
     async def serve(self, *, capacity: int = 1, on_error: OnError | None = None) -> None:
         """Answer pending requests with the registered handlers, until cancelled.

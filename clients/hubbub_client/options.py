@@ -7,7 +7,8 @@ from typing import Any, TypedDict, TypeVar
 
 from hubbub.v1 import call_pb2
 from hubbub_client import payload
-from hubbub_client.data.records import Call, LogLevel, PendingRequest, Progress
+from hubbub_client.data.literals import LogLevel
+from hubbub_client.data.records import Call, PendingRequest, Progress
 from hubbub_client.data.watch_events import CallEvent, Progressed, Upsert
 from hubbub_shared.durations import duration_of
 

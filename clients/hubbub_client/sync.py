@@ -18,6 +18,7 @@ from hubbub_client.data.results import ToolResult
 from hubbub_client.hub import Hub
 from hubbub_client.options import CallCallbacks
 from hubbub_client.services.admin import Admin
+from hubbub_client.services.approvals import Approvals
 from hubbub_client.services.audit import AuditLog
 from hubbub_client.services.calls import CallHandle, Calls
 from hubbub_client.services.catalog import Catalog
@@ -99,6 +100,8 @@ class SyncInbox(Facade[Inbox]):
     renew = asking(Inbox.renew)
     release = asking(Inbox.release)
     answer = asking(Inbox.answer)
+    approve = asking(Inbox.approve)
+    deny = asking(Inbox.deny)
     watch = iterating(Inbox.watch)
 
 
@@ -180,6 +183,16 @@ class SyncTokens(Facade[Tokens]):
     revoke = blocking(Tokens.revoke)
 
 
+class SyncApprovals(Facade[Approvals]):
+    """`hub.approvals`."""
+
+    list = blocking(Approvals.list)
+    revoke = blocking(Approvals.revoke)
+    rules = blocking(Approvals.rules)
+    check = blocking(Approvals.check)
+    replay = blocking(Approvals.replay)
+
+
 class SyncHosts(Facade[Hosts]):
     """`hub.hosts`."""
 
@@ -236,6 +249,7 @@ class SyncHub(Facade[Hub]):
         self.fleet = SyncFleet(home, hub.fleet)
         self.store = SyncStore(home, hub.store)
         self.tokens = SyncTokens(home, hub.tokens)
+        self.approvals = SyncApprovals(home, hub.approvals)
         self.hosts = SyncHosts(home, hub.hosts)
         self.admin = SyncAdmin(home, hub.admin)
         self.audit = SyncAuditLog(home, hub.audit)

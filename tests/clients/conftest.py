@@ -22,6 +22,8 @@ from grpc_status import rpc_status
 from hubbub.v1 import (
     admin_pb2,
     admin_pb2_grpc,
+    approval_pb2,
+    approval_pb2_grpc,
     call_pb2,
     call_pb2_grpc,
     catalog_pb2,
@@ -47,6 +49,7 @@ from .call_stream import done
 
 SERVICES = (
     (admin_pb2, admin_pb2_grpc, "AdminService"),
+    (approval_pb2, approval_pb2_grpc, "ApprovalService"),
     (call_pb2, call_pb2_grpc, "CallService"),
     (catalog_pb2, catalog_pb2_grpc, "CatalogService"),
     (event_pb2, event_pb2_grpc, "EventService"),

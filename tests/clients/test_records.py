@@ -14,6 +14,7 @@ from grpc import StatusCode, aio
 
 from hubbub.v1 import (
     admin_pb2,
+    approval_pb2,
     call_pb2,
     catalog_pb2,
     common_pb2,
@@ -56,6 +57,12 @@ MESSAGES: dict[str, Any] = {
         f"{noun}Count": getattr(admin_pb2.GetStatusResponse, f"{noun}Count")
         for noun in ("Server", "PendingRequest", "PendingRequestKind", "Call", "Task")
     },
+    "ApprovalRule": approval_pb2.ApprovalRule,
+    "RememberedApproval": approval_pb2.RememberedApproval,
+    "Row": approval_pb2.ReplayApprovalsResponse.Row,
+    "Approval": inbox_pb2.PendingRequest.Approval,
+    "CallApproval": call_pb2.CallApproval,
+    "CallOrigin": call_pb2.CallOrigin,
     "StoreStatus": admin_pb2.StoreStatus,
     "Compaction": admin_pb2.Compaction,
     "GetStatusResponse": admin_pb2.GetStatusResponse,

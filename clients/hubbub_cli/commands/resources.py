@@ -18,7 +18,7 @@ from hubbub_cli.run.session import (
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.params import Server, Timeout
 from hubbub_cli.terminal import arguments
-from hubbub_client.data.records import LogLevel
+from hubbub_client.data.literals import LogLevel
 from hubbub_client.payload import as_objects
 from hubbub_frontend.display.content import describe_result
 from hubbub_frontend.display.records import describe_fault

@@ -11,7 +11,7 @@ from hubbub_cli.run.session import Settings, Usage, hub_command, run_with_hub, s
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import repeatable_choice
-from hubbub_client.data.records import Role
+from hubbub_client.data.literals import Role
 from hubbub_client.numbers import whole_text
 from hubbub_frontend.display.records import SPANS
 

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 from hubbub_client.payload import as_list, as_object
 
@@ -70,6 +70,20 @@ class ApprovalRequest:
     def current_arguments(self) -> Mapping[str, Any]:
         """Return the arguments that are to be approved now."""
         return self.arguments if self.changed_arguments is None else self.changed_arguments
+
+
+class ApproveOptions(TypedDict, total=False):
+    """What goes with an approval: other arguments, for how many seconds it is remembered, and what there is to say.
+
+    With `same_arguments` it is remembered for these arguments only. `digest` is that of the arguments that were shown:
+    the record's `arguments_digest`.
+    """
+
+    arguments: Mapping[str, Any]
+    remember_s: float
+    same_arguments: bool
+    comment: str
+    digest: str
 
 
 def read_approval(document: Mapping[str, Any], changed: object = None) -> ApprovalRequest:

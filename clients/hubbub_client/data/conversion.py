@@ -27,6 +27,7 @@ UNREADABLE = (ValueError, RecursionError)
 NAMES: Mapping[str, Mapping[str, str]] = {
     "ApiToken": {"hold": "hold_ms"},
     "Approval": {"approved_at": "at"},
+    "ApprovalRule": {"remember": "remember_ms"},
     "AuditEntry": {"kind": "sort"},
     "Call": {"pending_request_ids": "pending_ids", "perhaps_pending_request_ids": "perhaps_pending_ids"},
     "Event": {"occurred_at": "at", "type": "what"},

@@ -6,51 +6,26 @@ import dataclasses
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack
 
 from hubbub_client import numbers, payload
+from hubbub_client.data.approvals import ApproveOptions
+from hubbub_client.data.literals import (
+    CallState,
+    CatalogKind,
+    CauseSource,
+    DeliveryState,
+    DesiredState,
+    EventKind,
+    Freshness,
+    Happening,
+    RequestState,
+    ServerState,
+    TaskRole,
+    TaskStatus,
+    Transport,
+)
 from hubbub_client.data.params import RequestKind, TypedParams
-
-Transport = Literal["stdio", "http", "sse"]
-ServerState = Literal["disconnected", "connecting", "connected", "disconnecting", "error"]
-DesiredState = Literal["connected", "disconnected"]
-RequestState = Literal["open", "answered", "withdrawn", "expired"]
-DeliveryState = Literal["none", "pending", "delivered", "failed", "late"]
-CauseSource = Literal["wire", "inferred"]
-Happening = Literal[
-    "shown",
-    "claimed",
-    "released",
-    "lapsed",
-    "answered",
-    "expired",
-    "withdrawn",
-    "delivered",
-    "failed",
-    "not_counted",
-    "approved",
-]
-CallState = Literal["queued", "in_progress", "waiting_input", "completed", "failed", "cancelled"]
-EventKind = Literal[
-    "progress",
-    "log",
-    "stderr",
-    "resource_updated",
-    "list_changed",
-    "cancelled",
-    "elicitation_complete",
-    "task_status",
-    "other",
-    "throttled",
-    "config_reloaded",
-    "config_problem",
-]
-TaskRole = Literal["receiver", "client"]
-TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
-CatalogKind = Literal["tool", "resource", "template", "prompt"]
-LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
-Role = Literal["viewer", "responder", "approver", "caller", "operator", "admin"]
-Freshness = Literal["unknown", "fresh", "stale", "error", "empty"]
 
 EPOCH = numbers.EPOCH
 CALL_ENDED: frozenset[CallState] = frozenset(("completed", "failed", "cancelled"))
@@ -178,6 +153,8 @@ class Answering(Protocol):
         text: str | None = None,
         result: Mapping[str, Any] | None = None,
         reject: str | None = None,
+        approve: ApproveOptions | bool = False,
+        deny: str | None = None,
         claim_id: str | None = None,
         answer_id: str | None = None,
     ) -> Awaitable[PendingRequest]:
@@ -246,6 +223,30 @@ class PendingRequest(Record, TypedParams):
         """Reject a sampling or a roots request with an error message."""
         return await self._inbox_or_raise.answer(self.id, reject=message, **self._with_own_claim(how))
 
+    async def approve(
+        self,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        remember_s: float = 0.0,
+        same_arguments: bool = False,
+        comment: str = "",
+        **how: Unpack[How],
+    ) -> PendingRequest:
+        """Approve the call that this record shows, with other `arguments` if given. As `Inbox.approve`."""
+        given: ApproveOptions = {
+            "remember_s": remember_s,
+            "same_arguments": same_arguments,
+            "comment": comment,
+            "digest": self.arguments_digest or "",
+        }
+        if arguments is not None:
+            given["arguments"] = arguments
+        return await self._inbox_or_raise.answer(self.id, approve=given, **self._with_own_claim(how))
+
+    async def deny(self, reason: str = "", **how: Unpack[How]) -> PendingRequest:
+        """Deny the call, with the reason that its caller gets."""
+        return await self._inbox_or_raise.answer(self.id, deny=reason, **self._with_own_claim(how))
+
     def _with_own_claim(self, how: How) -> How:
         own = self.claim.id if self.claim is not None else None
         return how if own is None or "claim_id" in how else {**how, "claim_id": own}
@@ -255,6 +256,27 @@ class PendingRequest(Record, TypedParams):
         if self._inbox is None:
             raise RuntimeError("this record does not come from a hub")
         return self._inbox
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallOrigin(Record):
+    """Where a call came from: the program and profile of its host, and the roles of its principal on the server."""
+
+    host: str | None
+    profile: str | None
+    roles: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallApproval(Record):
+    """The approval that a rule wants for a call: by whom, or the remembered one; and what its arguments became."""
+
+    rule: str
+    pending_request_id: str | None
+    remembered_id: str | None
+    approved_by: tuple[str, ...]
+    granted: bool
+    changed_arguments: Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,6 +298,8 @@ class Call(Record):
     trace_id: str | None = None
     perhaps_pending_ids: tuple[str, ...] = ()
     defect: str | None = None
+    approval: CallApproval | None = None
+    origin: CallOrigin | None = None
 
     @property
     def ended(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from hubbub.v1 import inbox_pb2
 from hubbub_client import payload
 from hubbub_client.data import conversion, watch_events
+from hubbub_client.data.approvals import ApproveOptions
 from hubbub_client.data.conversion import enum_numbers
 from hubbub_client.data.records import Answering, PendingRequest, RequestKind, RequestState
 from hubbub_client.data.watch_events import Upsert, WatchEvent
@@ -92,6 +93,8 @@ class Inbox:
         text: str | None = None,
         result: Mapping[str, Any] | None = None,
         reject: str | None = None,
+        approve: ApproveOptions | bool = False,
+        deny: str | None = None,
         claim_id: str | None = None,
         answer_id: str | None = None,
     ) -> PendingRequest:
@@ -99,7 +102,8 @@ class Inbox:
 
         Give exactly one answer. accept: the content of a form, or True for its defaults; decline, cancel: the other
         results of an elicitation; text: the assistant message of a sampling; result: the MCP result, for any kind;
-        reject: an error message, for a sampling or a roots request. `answer_id` makes the answer safe to repeat; each
+        reject: an error message, for a sampling or a roots request; approve, deny: as the methods of these names.
+        `answer_id` makes the answer safe to repeat; each
         answer has one of its own, under which the library itself repeats it when the connection is lost.
         Raises InvalidArgument (the request stays open) and FailedPrecondition, for example ALREADY_ANSWERED;
         ValueError unless exactly one answer is given.
@@ -119,6 +123,10 @@ class Inbox:
             answers["result"] = payload.dumps(result)
         if reject is not None:
             answers["reject"] = inbox_pb2.AnswerPendingRequestRequest.Reject(message=reject)
+        if approve is not False:
+            answers["approve"] = _approve_message({} if approve is True else approve)
+        if deny is not None:
+            answers["deny"] = inbox_pb2.AnswerPendingRequestRequest.Deny(reason=deny)
         if len(answers) != 1:
             raise ValueError(f"exactly one answer is needed, not {len(answers)}")
         request = inbox_pb2.AnswerPendingRequestRequest(
@@ -126,6 +134,47 @@ class Inbox:
         )
         response = await self._give(request)
         return self._read_request(response.pending_request)
+
+    async def approve(
+        self,
+        id: str,  # noqa: A002
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        remember_s: float = 0.0,
+        same_arguments: bool = False,
+        comment: str = "",
+        digest: str = "",
+        claim_id: str | None = None,
+        answer_id: str | None = None,
+    ) -> PendingRequest:
+        """Approve a call that waits for it, and return the pending request; open still, if more people have to.
+
+        `arguments` are sent in place of those shown. The approval also holds for later calls of `remember_s` seconds,
+        one of the times that the rule allows; with `same_arguments` only for calls like this one. `digest` is the
+        `arguments_digest` of the record that was shown; without it, nobody may have changed the arguments meanwhile.
+        Raises FailedPrecondition (ARGUMENTS_CHANGED, ALREADY_APPROVED), PermissionDenied (NOT_AN_APPROVER), and else as
+        `answer`.
+        """
+        given: ApproveOptions = {
+            "remember_s": remember_s,
+            "same_arguments": same_arguments,
+            "comment": comment,
+            "digest": digest,
+        }
+        if arguments is not None:
+            given["arguments"] = arguments
+        return await self.answer(id, approve=given, claim_id=claim_id, answer_id=answer_id)
+
+    async def deny(
+        self,
+        id: str,  # noqa: A002
+        reason: str = "",
+        *,
+        claim_id: str | None = None,
+        answer_id: str | None = None,
+    ) -> PendingRequest:
+        """Deny a call that waits for approval, with the reason that its caller gets. Raises as `answer`."""
+        return await self.answer(id, deny=reason, claim_id=claim_id, answer_id=answer_id)
 
     async def _give(self, request: inbox_pb2.AnswerPendingRequestRequest) -> inbox_pb2.AnswerPendingRequestResponse:
         return await self._link.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
@@ -189,6 +238,17 @@ class Inbox:
         """Return the record with this inbox as the one that its methods use."""
         here: Answering = self
         return replace(request, _inbox=here)
+
+
+def _approve_message(given: ApproveOptions) -> inbox_pb2.AnswerPendingRequestRequest.Approve:
+    arguments, remember_s = given.get("arguments"), given.get("remember_s", 0.0)
+    return inbox_pb2.AnswerPendingRequestRequest.Approve(
+        arguments=b"" if arguments is None else payload.dumps(arguments),
+        remember=duration_of(remember_s) if remember_s else None,
+        same_arguments=given.get("same_arguments", False),
+        comment=given.get("comment", ""),
+        digest=given.get("digest", ""),
+    )
 
 
 def _request_filter(

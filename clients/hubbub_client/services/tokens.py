@@ -7,7 +7,8 @@ from typing import Any
 
 from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import enum_number, read
-from hubbub_client.data.records import RECORDS, Record, Role
+from hubbub_client.data.literals import Role
+from hubbub_client.data.records import RECORDS, Record
 from hubbub_client.transport.connection import HubConnection, PageFields, pages
 from hubbub_shared.durations import duration_of
 

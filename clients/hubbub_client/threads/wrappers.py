@@ -169,6 +169,8 @@ class SyncPendingRequest(PendingRequest):
     reply_text = _make_blocking_answer(PendingRequest.reply_text)
     reply = _make_blocking_answer(PendingRequest.reply)
     reject = _make_blocking_answer(PendingRequest.reject)
+    approve = _make_blocking_answer(PendingRequest.approve)
+    deny = _make_blocking_answer(PendingRequest.deny)
 
 
 def first_error(error: BaseException) -> BaseException:

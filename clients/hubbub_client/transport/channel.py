@@ -10,6 +10,7 @@ from grpc import ChannelConnectivity, aio, ssl_channel_credentials
 
 from hubbub.v1 import (
     admin_pb2_grpc,
+    approval_pb2_grpc,
     call_pb2_grpc,
     catalog_pb2_grpc,
     event_pb2_grpc,
@@ -23,6 +24,7 @@ from hubbub_client.transport.discovery import HubAddress
 
 if TYPE_CHECKING:
     from hubbub.v1.admin_pb2_grpc import AdminServiceAsyncStub
+    from hubbub.v1.approval_pb2_grpc import ApprovalServiceAsyncStub
     from hubbub.v1.call_pb2_grpc import CallServiceAsyncStub
     from hubbub.v1.catalog_pb2_grpc import CatalogServiceAsyncStub
     from hubbub.v1.event_pb2_grpc import EventServiceAsyncStub
@@ -69,6 +71,7 @@ class Stubs:
     def __init__(self, channel: aio.Channel) -> None:
         self.servers: ServerServiceAsyncStub = server_pb2_grpc.ServerServiceStub(channel)
         self.inbox: InboxServiceAsyncStub = inbox_pb2_grpc.InboxServiceStub(channel)
+        self.approvals: ApprovalServiceAsyncStub = approval_pb2_grpc.ApprovalServiceStub(channel)
         self.calls: CallServiceAsyncStub = call_pb2_grpc.CallServiceStub(channel)
         self.tasks: TaskServiceAsyncStub = task_pb2_grpc.TaskServiceStub(channel)
         self.catalog: CatalogServiceAsyncStub = catalog_pb2_grpc.CatalogServiceStub(channel)
