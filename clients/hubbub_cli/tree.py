@@ -46,6 +46,7 @@ SECTIONS: dict[str, tuple[LazyCommand, ...]] = {
     "Answer": (
         LazyCommand("inbox", "inbox:app", "see and answer what servers ask"),
         LazyCommand("open", "inbox:open_", "visit the page that a server asks for", "open REQUEST"),
+        LazyCommand("approvals", "approvals:app", "rules of what to approve, and what is remembered"),
         LazyCommand("web", "web:web", "answer in the browser", "web"),
         LazyCommand("tui", "tui:tui", "answer in the terminal, on one screen", "tui"),
         LazyCommand("agent", "agent:app", "let rules, a program or a model answer"),

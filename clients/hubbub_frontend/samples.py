@@ -48,6 +48,8 @@ def sample_answer(request: PendingRequest) -> list[str]:
             return ["--accept"]
         case "sampling":
             return ["--text", "..."]
+        case "approval":
+            return ["--approve"]
         case _:
             return ["--result", '{"roots": []}']
 
@@ -57,6 +59,7 @@ def answer_options(request: PendingRequest) -> str:
     others = {
         "elicitation_form": " (or --accept, --decline, --cancel)",
         "elicitation_url": " (or --decline, --cancel)",
+        "approval": " (or --deny '...')",
         "sampling": " (or --result '{...}', --error '...')",
     }
     return shlex.join(sample_answer(request)) + others.get(request.kind, "")

@@ -10,7 +10,20 @@ LOCAL: Final = ("config", "down", "init", "service", "up")
 """Commands about a hub of this machine, which is named by its data directory alone."""
 
 ANY: Final = (
-    *("agent", "audit", "call", "calls", "catalog", "complete", "doctor", "events", "fleet", "health", "inbox"),
+    *(
+        "agent",
+        "approvals",
+        "audit",
+        "call",
+        "calls",
+        "catalog",
+        "complete",
+        "doctor",
+        "events",
+        "fleet",
+        "health",
+        "inbox",
+    ),
     *("log-level", "logs", "mcp", "notify", "open", "prompt", "queue", "read", "reload", "roots", "send", "servers"),
     *("status", "store", "subscribe", "tasks", "tokens", "tui", "web", "whoami"),
 )

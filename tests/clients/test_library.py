@@ -309,7 +309,7 @@ async def test_a_call_reports_its_progress_and_what_it_asks(hub: Any) -> None:
     assert asked == ["r1"]
 
 
-PARTS = 12
+PARTS = 13
 # What only a program with an event loop can use: it serves until it is cancelled.
 ENDLESS = {"Inbox.work", "Hub.serve"}
 

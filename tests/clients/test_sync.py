@@ -26,7 +26,7 @@ from hubbub_client.threads.portal import Portal, opened
 LIMIT_S = 60
 POLL_S = 0.02
 # What serves until it is cancelled has no form that waits.
-ENDLESS = {"Hub": {"serve", "on_form", "on_page", "on_sampling", "on_roots"}, "Inbox": {"work"}}
+ENDLESS = {"Hub": {"serve", "on_form", "on_page", "on_sampling", "on_roots", "on_approval"}, "Inbox": {"work"}}
 OPEN = inbox_pb2.PendingRequest(
     id="r1",
     server="s",

@@ -1,19 +1,17 @@
 """`hubbub tokens` and `whoami`."""
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from hubbub_cli.output.details import print_record
 from hubbub_cli.output.printer import note, print_json, print_records, say
-from hubbub_cli.run.session import Settings, Usage, hub_command, run_with_hub, settings_of
+from hubbub_cli.run.session import Settings, hub_command, run_with_hub, settings_of
 from hubbub_cli.syntax import completion
 from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import repeatable_choice
+from hubbub_cli.syntax.span import parse_span
 from hubbub_client.data.literals import Role
-from hubbub_client.numbers import whole_text
-from hubbub_frontend.display.records import SPANS
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -59,8 +57,8 @@ def create(
     from hubbub_client.services.tokens import Grant
 
     grants = [Grant(role=each, servers=tuple(server or ("*",))) for each in role]
-    ttl_s = _parse_span("--expires", expires) if expires is not None else None
-    hold_s = _parse_span("--hold", hold) if hold is not None else None
+    ttl_s = parse_span("--expires", expires) if expires is not None else None
+    hold_s = parse_span("--hold", hold) if hold is not None else None
 
     async def work(hub: "Hub") -> None:
         made = await hub.tokens.create(name, grants, ttl_s=ttl_s, may_name_others=may_name_others, hold_s=hold_s)
@@ -93,12 +91,3 @@ async def whoami(hub: "Hub", settings: Settings) -> None:
     from hubbub_client.services.tokens import Caller
 
     print_records(Caller, [await hub.admin.whoami()], settings.json)
-
-
-def _parse_span(option: str, span: str) -> float:
-    """Parse a duration such as 30d to seconds. Raises Usage."""
-    form = re.fullmatch(r"(\d{1,9})([dhms])", span)
-    amount = whole_text(form[1]) if form is not None else None
-    if form is None or not amount:
-        raise Usage(f"{option}: {span!r} is not a span such as 30d, 12h, 45m or 90s")
-    return amount * next(size for size, unit in SPANS if unit == form[2])

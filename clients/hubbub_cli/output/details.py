@@ -68,6 +68,9 @@ CALL_FACTS: Mapping[str, Callable[[Call], str | None]] = {
     "asked": lambda it: "\n".join(it.pending_ids) if it.ended else None,
     "asks": lambda it: None if it.ended else _list_answer_commands(it.pending_ids),
     "perhaps asks": lambda it: None if it.ended else _list_answer_commands(it.perhaps_pending_ids),
+    "approval": lambda it: _describe_approval(it),
+    "changed to": lambda it: _describe_changed_arguments(it),
+    "through": lambda it: it.origin and " ".join(filter(None, (it.origin.host, it.origin.profile))),
     "task": lambda it: it.task_id,
     "trace": lambda it: it.trace_id,
     "defect": lambda it: it.defect,
@@ -212,6 +215,22 @@ def _describe_arguments(call: Call) -> str | None:
     params = as_object(call.params)
     arguments = params.get("arguments") if call.method == "tools/call" else call.params
     return json.dumps(arguments, ensure_ascii=False) if arguments else None
+
+
+def _describe_approval(call: Call) -> str | None:
+    approval = call.approval
+    if approval is None:
+        return None
+    rule = f"rule {approval.rule!r}"
+    if approval.remembered_id:
+        return f"remembered as {approval.remembered_id}, {rule}"
+    by = f"by {', '.join(approval.approved_by)}" if approval.granted else "not given"
+    return f"{by}, {rule}"
+
+
+def _describe_changed_arguments(call: Call) -> str | None:
+    changed = call.approval and call.approval.changed_arguments
+    return None if changed is None else json.dumps(changed, ensure_ascii=False)
 
 
 def _describe_time(at: datetime | None) -> str | None:

@@ -54,6 +54,7 @@ async def _list_members(hub: "Hub") -> "Sequence[Record]":
 
 
 NOUNS = {
+    "APPROVAL_NOT_FOUND": Noun("approval", "approvals list", lambda hub: hub.approvals.list(limit=MAX_RECORDS)),
     "SERVER_NOT_FOUND": Noun("server", "servers list", lambda hub: hub.servers.list(MAX_RECORDS)),
     "CALL_NOT_FOUND": Noun("call", "calls list", lambda hub: hub.calls.list(limit=MAX_RECORDS)),
     "REQUEST_NOT_FOUND": Noun("request", "inbox list", lambda hub: hub.inbox.list(limit=MAX_RECORDS)),
@@ -71,6 +72,8 @@ NEXT_COMMANDS = {
     "answer INVALID_ARGUMENT": "inbox show {id_}",
     "open NO_PAGE": "inbox answer {id_}",
     "ALREADY_ANSWERED": "inbox list --state open",
+    "ALREADY_APPROVED": "inbox show {id_}",
+    "ARGUMENTS_CHANGED": "inbox show {id_}",
     "AUTHENTICATION_FAILED": "inbox list --state open",
     "CALL_IN_PROGRESS": "calls watch {call}",
     "CALL_TIMEOUT": "logs {server}",
@@ -81,6 +84,7 @@ NEXT_COMMANDS = {
     "HUB_UNREACHABLE": "doctor",
     "MEMBER_NOT_LIVE": "fleet status",
     "NAMING_NOT_ALLOWED": "whoami",
+    "NOT_AN_APPROVER": "inbox show {id_}",
     "OWNER_CHANGING": "fleet status",
     "PERMISSION_DENIED": "whoami",
     "QUEUE_FULL": "queue {server}",

@@ -55,6 +55,9 @@ members = _complete_from_list("fleet", "FleetService/GetFleet", lambda it: _name
 tokens = _complete_from_list("admin", "AdminService/ListTokens", lambda it: _names(it.tokens))
 calls = _complete_from_list("call", "CallService/ListCalls", lambda it: _ids(it.calls))
 tasks = _complete_from_list("task", "TaskService/ListTasks", lambda it: _ids(it.tasks))
+remembered_approvals = _complete_from_list(
+    "approval", "ApprovalService/ListRememberedApprovals", lambda it: _ids(it.approvals)
+)
 requests = _complete_requests()
 pages = _complete_requests(kinds=["PENDING_REQUEST_KIND_ELICITATION_URL"])
 """Open pending requests with a page to visit."""
@@ -110,7 +113,7 @@ def _list_fitting(
         endpoints = deque(discover_all(Where(*(root_params.get(name) for name in Where._fields))))
         kind = getattr(messages, f"{method}Request")
         paged = "page_token" in kind.DESCRIPTOR.fields_by_name
-        request = kind(filter=condition or {}, page_size=PAGE_SIZE) if paged else kind()
+        request = kind(page_size=PAGE_SIZE, **({"filter": condition} if condition else {})) if paged else kind()
         for _ in range(max_pages):
             raw = _ask_first_that_answers(endpoints, f"hubbub.v1.{rpc}", request.SerializeToString(), give_up_at)
             response = getattr(messages, f"{method}Response").FromString(raw)

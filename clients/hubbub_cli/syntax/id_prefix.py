@@ -10,7 +10,7 @@ from hubbub_cli.output.printer import make_row, note
 from hubbub_cli.run.session import Usage
 from hubbub_cli.syntax.advice import MAX_RECORDS, NOUNS, Noun, ask_hub
 
-HAVE_IDS = ("CALL_NOT_FOUND", "REQUEST_NOT_FOUND", "TASK_NOT_FOUND")
+HAVE_IDS = ("APPROVAL_NOT_FOUND", "CALL_NOT_FOUND", "REQUEST_NOT_FOUND", "TASK_NOT_FOUND")
 MAX_SHOWN = 10
 
 

@@ -1,0 +1,180 @@
+"""`hubbub approvals`."""
+
+import contextlib
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hubbub_cli.output.details import print_record
+from hubbub_cli.output.printer import note, print_json, print_records, say
+from hubbub_cli.run.session import Settings, Usage, run_with_hub, settings_of
+from hubbub_cli.syntax import completion
+from hubbub_cli.syntax.bounds import MAX_INT32
+from hubbub_cli.syntax.group import Commands
+from hubbub_cli.syntax.params import OfServer, Server
+from hubbub_cli.syntax.span import parse_span
+from hubbub_cli.terminal import arguments
+from hubbub_client.payload import as_object
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+
+app = Commands("Which calls wait for a person's approval, and which approvals are remembered.")
+
+MAX_RULES_BYTES = 1024 * 1024
+"""The longest file with rules: as much as a request to the hub may have."""
+
+APPROVALS = "approvals"
+ACTIONS = {"allow": "is sent", "ask": "waits for approval", "deny": "is refused"}
+
+Id = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="The remembered approval.", autocompletion=completion.remembered_approvals),
+]
+
+
+@app.hub_command("list", example="approvals list")
+async def list_(
+    hub: "Hub",
+    settings: Settings,
+    server: OfServer = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=MAX_INT32, metavar="N", help="At most so many.")] = None,
+) -> None:
+    """List the approvals that also hold for later calls, newest first; calls that wait are in `inbox list`."""
+    from hubbub_client.services.approvals import RememberedApproval
+
+    print_records(RememberedApproval, await hub.approvals.list(server=server, limit=limit), settings.json)
+
+
+@app.hub_command(example="approvals revoke APPROVAL")
+async def revoke(hub: "Hub", settings: Settings, id_: Id) -> None:
+    """Forget an approval that is remembered: the next call is asked about again."""
+    print_record(await hub.approvals.revoke(id_), settings.json)
+
+
+@app.hub_command(example="approvals rules")
+async def rules(hub: "Hub", settings: Settings) -> None:
+    """Show the rules in their order: the first that matches a call counts."""
+    from hubbub_client.services.approvals import ApprovalRule
+
+    found = await hub.approvals.rules()
+    if settings.json:
+        print_json(found.to_json())
+        return
+    print_records(ApprovalRule, found.rules, as_json=False)
+    say(f"a call that no rule matches {ACTIONS.get(found.default_action, found.default_action)}")
+    _print_warnings(found.warnings)
+
+
+@app.command(example="approvals check github delete_branch repo=shop branch=main --as deploy-bot")
+def check(
+    context: typer.Context,
+    server: Server,
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool.", autocompletion=completion.tools)],
+    words: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE... or JSON", help=arguments.HELP)] = None,
+    caller: Annotated[str | None, typer.Option("--as", metavar="CALLER", help="Who would call; else you.")] = None,
+    role: Annotated[
+        list[str] | None, typer.Option("--role", metavar="ROLE", help="A role of the caller; repeatable.")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="PROGRAM", help="The MCP host that would call, as it names itself.")
+    ] = None,
+    profile: Annotated[str | None, typer.Option(metavar="PROFILE", help="The profile that it would use.")] = None,
+) -> None:
+    """Say which rule counts for a call, and why, without making it."""
+    whole = arguments.parse_without_schema(words)
+
+    async def work(hub: "Hub") -> None:
+        given = whole
+        if given is None:
+            given = arguments.parse_with_schema(words or (), await _find_schema(hub, server, tool))
+        found = await hub.approvals.check(
+            server, tool, given, caller=caller, roles=role or (), host=host, profile=profile
+        )
+        if settings_of(context).json:
+            print_json(found.to_json())
+            return
+        say(found.reason)
+        if found.rule is not None:
+            say()
+            print_record(found.rule, as_json=False)
+
+    run_with_hub(context, work)
+
+
+async def _find_schema(hub: "Hub", server: str, tool: str) -> object:
+    """Return the schema of a tool's arguments; None if the tool is not known, so that they are read as they look."""
+    for entry in await hub.catalog.tools(server):
+        if entry.name == tool:
+            return as_object(entry.object).get("inputSchema")
+    return None
+
+
+@app.hub_command(example="approvals replay --since 7d --rules approvals.toml")
+async def replay(
+    hub: "Hub",
+    settings: Settings,
+    since: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Calls of the last 7d, 12h or 45m; else all that are kept.")
+    ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Try the table [approvals] of this TOML file; else the rules in use are tried."
+        ),
+    ] = None,
+    server: OfServer = None,
+) -> None:
+    """Run rules over the calls in the history: what they would have asked about and denied, and whom they ask."""
+    since_s = parse_span("--since", since) if since is not None else None
+    text = _read_rules(rules) if rules is not None else None
+    done = await hub.approvals.replay(server=server, since_s=since_s, rules=text)
+    if settings.json:
+        print_json(done.to_json())
+        return
+    from hubbub_client.services.approvals import ReplayedCalls
+
+    print_records(ReplayedCalls, done.rows, as_json=False)
+    say(f"of {done.calls} calls, {done.asked} would have waited for approval, and {done.denied} been refused")
+    _print_warnings(done.warnings)
+
+
+def _read_rules(path: Path) -> str:
+    """Return the table `[approvals]` of a file, with each line where it is; the rest may be secret. Raises Usage."""
+    try:
+        if path.stat().st_size > MAX_RULES_BYTES:
+            raise Usage(f"--rules: {path} is longer than {MAX_RULES_BYTES} bytes")
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise Usage(f"--rules: {path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise Usage(f"--rules: {path} is not TOML: {error}") from None
+    if APPROVALS not in document:
+        raise Usage(f"--rules: {path} has no table [{APPROVALS}]")
+    table, cut = {APPROVALS: document[APPROVALS]}, cut_out_table(text, APPROVALS)
+    with contextlib.suppress(tomllib.TOMLDecodeError):
+        if tomllib.loads(cut) == table:
+            return cut
+    import tomlkit  # imported late: only a file whose tables are written in another way needs it
+
+    return tomlkit.dumps(table)
+
+
+def cut_out_table(text: str, name: str) -> str:
+    """Return a TOML file with the lines of all other tables empty."""
+    is_inside = False
+    lines: list[str] = []
+    for each in text.splitlines():
+        words = each.strip().lstrip("[").strip()
+        if each.lstrip().startswith("["):
+            is_inside = words.startswith((f"{name}]", f"{name}.", f"{name} "))
+        lines.append(each if is_inside else "")
+    return "\n".join(lines)
+
+
+def _print_warnings(warnings: tuple[str, ...]) -> None:
+    for each in warnings:
+        note(f"warning: {each}")
