@@ -60,7 +60,6 @@ MESSAGES: dict[str, Any] = {
     "ApprovalRule": approval_pb2.ApprovalRule,
     "RememberedApproval": approval_pb2.RememberedApproval,
     "Row": approval_pb2.ReplayApprovalsResponse.Row,
-    "Approval": inbox_pb2.PendingRequest.Approval,
     "CallApproval": call_pb2.CallApproval,
     "CallOrigin": call_pb2.CallOrigin,
     "StoreStatus": admin_pb2.StoreStatus,

@@ -75,13 +75,14 @@ class ApprovalCheck(Record):
 class ReplayedCalls(Record):
     """Calls that are alike, and what rules would have done with them. `callers` are at most 20 of those who made them.
 
-    `rule` is None for the default. No `approvers` means everybody with the permission to approve.
+    `rule` is None for the default; `server` and `tool` are None in rows of calls that are allowed, one per rule. No
+    `approvers` means everybody with the permission to approve.
     """
 
     rule: str | None
     action: ApprovalAction
-    server: str
-    tool: str
+    server: str | None
+    tool: str | None
     calls: int
     callers: tuple[str, ...]
     problems: int

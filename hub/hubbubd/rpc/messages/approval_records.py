@@ -1,8 +1,9 @@
 """Converts rules, remembered approvals, and the approvals of calls to messages of the API, as `api_records`."""
 
 from hubbub.v1 import approval_pb2, call_pb2, inbox_pb2
-from hubbubd.config.sections.approvals import CONFIRM, Action, ApprovalRule
+from hubbubd.config.sections.approvals import Action, ApprovalRule
 from hubbubd.core.approvals.remembered import RememberedApproval
+from hubbubd.core.approvals.replay import ReplayRow
 from hubbubd.core.approvals.requests import arguments_digest
 from hubbubd.core.approvals.vote import Vote
 from hubbubd.core.calls.call_states import NO_ORIGIN, CallApproval, CallOrigin
@@ -43,7 +44,21 @@ def rule(of: ApprovalRule) -> approval_pb2.ApprovalRule:
         edit=of.edit,
         remember=[duration(seconds) for seconds in of.remember],
         message=of.message,
-        preset=CONFIRM if of.name.partition(" of ")[0] == CONFIRM else "",
+        preset=of.preset,
+    )
+
+
+def replayed(of: ReplayRow) -> approval_pb2.ReplayApprovalsResponse.Row:
+    return approval_pb2.ReplayApprovalsResponse.Row(
+        rule=of.rule,
+        action=ACTIONS[of.action],
+        server=of.server,
+        tool=text(of.tool),
+        calls=of.calls,
+        callers=map(text, of.callers),
+        problems=of.problems,
+        approvers=of.approvers,
+        newest_call_id=of.newest_call_id,
     )
 
 

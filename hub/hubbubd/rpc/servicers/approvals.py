@@ -1,10 +1,14 @@
 """ApprovalService: remembered approvals; the rules: which there are, what they say and would have said."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any, cast
+
+import anyio.lowlevel
 
 from hubbub.v1 import approval_pb2 as pb
 from hubbubd import bounds, payload
@@ -12,11 +16,12 @@ from hubbubd.conditions import CallFacts
 from hubbubd.config import ServerConfig
 from hubbubd.config.sections.approvals import APPROVALS, Action, ApprovalSettings, read_approvals
 from hubbubd.core.access import EVERYTHING, Permission, call_origin, matches
+from hubbubd.core.approvals.facts import facts_of, is_tool_call
 from hubbubd.core.approvals.remembered import RememberedApproval
-from hubbubd.core.approvals.requests import UNKNOWN_TOOL, arguments_of, digest_of
+from hubbubd.core.approvals.replay import Replay
+from hubbubd.core.approvals.requests import UNKNOWN_TOOL, digest_of
 from hubbubd.core.approvals.rules import Rules, Verdict, describe
 from hubbubd.core.calls.call_states import Call
-from hubbubd.core.calls.tool_policy import CALL
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.servers.catalog import CatalogKind, Freshness, list_id
 from hubbubd.errors import ConfigError, InvalidArgument, NotFound
@@ -69,11 +74,10 @@ class ApprovalService:
         rules = Rules.of(self._gate.settings, configs)
         visible = [name for name in configs if scope.has_server(name)]
         shown = [each for each in rules.rules if any(matches(each.servers, name) for name in visible)]
-        is_everything = scope == EVERYTHING
         return pb.ListApprovalRulesResponse(
-            rules=map(approval_records.rule, rules.rules if is_everything else shown),
+            rules=map(approval_records.rule, rules.rules if scope == EVERYTHING else shown),
             default_action=approval_records.ACTIONS[rules.default],
-            warnings=rules.find_unmatched(configs, self._known_tools(configs)) if is_everything else (),
+            warnings=self._warnings(rules, configs),
         )
 
     async def check_approval(self, request: pb.CheckApprovalRequest) -> pb.CheckApprovalResponse:
@@ -94,9 +98,19 @@ class ApprovalService:
         """Run rules over the calls in the history that the caller may see."""
         server = requests.optional_identifier(request.server, "server") or ""
         since_s = requests.span_s(request.since, "since") if request.HasField("since") else bounds.LONGEST_S
-        rules = Rules.of(parse_rules(request.rules) if request.rules else self._gate.settings, self._configs())
-        calls = self._calls_since(server, self._hub.clock.now() - since_s)
-        raise NotImplementedError(rules, calls)
+        settings, configs = parse_rules(request.rules) if request.rules else self._gate.settings, self._configs()
+        rules = Rules.of(settings, configs)
+        replay, calls = Replay(rules), self._calls_since(server, self._hub.clock.now() - since_s)
+        for _ in replay.run(self._with_facts(calls)):
+            await anyio.lowlevel.checkpoint()
+        done = replay.summarize()
+        return pb.ReplayApprovalsResponse(
+            rows=map(approval_records.replayed, done.rows),
+            calls=done.calls,
+            asked=done.asked,
+            denied=done.denied,
+            warnings=self._warnings(rules, configs),
+        )
 
     def _parse_facts(self, request: pb.CheckApprovalRequest) -> CallFacts:
         """Return what rules would know of the call but the hints of its tool. Raises InvalidArgument."""
@@ -115,7 +129,7 @@ class ApprovalService:
             roles=roles,
             host=requests.optional_identifier(request.host, "host") or "",
             profile=requests.optional_identifier(request.profile, "profile") or "",
-            now=self._time(self._hub.clock.now()),
+            now=datetime.fromtimestamp(self._hub.clock.now(), UTC),
         )
 
     def _find_remembered(self, approval_id: str) -> RememberedApproval:
@@ -131,29 +145,25 @@ class ApprovalService:
         rule, digest = verdict.rule or DEFAULT_RULE, digest_of(facts.args)
         return self._gate.remembered.find_for(facts.server, facts.tool, facts.caller, rule, definition, digest)
 
-    def _calls_since(self, server: str, earliest: float) -> Iterator[tuple[Call, CallFacts]]:
-        """Yield the calls of tools that the caller may see, newest first, with what rules know of each."""
-        for call in self._hub.calls.newest(CallFilter(server=server, scope=access.observable_servers())):
-            if call.created_at < earliest:
-                return
-            if call.method.strip().casefold() == CALL:
-                yield call, self._facts_of(call)
+    def _calls_since(self, server: str, earliest: float) -> list[Call]:
+        """Return the calls of tools that the caller may see, newest first."""
+        chosen = CallFilter(server=server, scope=access.observable_servers())
+        newest = takewhile(lambda call: call.created_at >= earliest, self._hub.calls.newest(chosen))
+        return [call for call in newest if is_tool_call(call.method)]
 
-    def _facts_of(self, call: Call) -> CallFacts:
-        params = cast("dict[str, Any]", payload.loads(call.params))
-        tool_name = str(params.get("name"))
-        return CallFacts(
-            server=call.server,
-            tool=tool_name,
-            args=cast("Any", arguments_of(params)),
-            argument_bytes=len(call.params),
-            hints=self._gate.tools.find(call.server, tool_name).hints,
-            caller=call.principal,
-            roles=call.origin.roles,
-            host=call.origin.host,
-            profile=call.origin.profile,
-            now=self._time(call.created_at),
-        )
+    def _with_facts(self, calls: Iterable[Call]) -> Iterator[tuple[Call, CallFacts]]:
+        """Yield the calls whose params can be read, with what rules know of each."""
+        for call in calls:
+            with suppress(InvalidArgument):
+                params = payload.loads_message(call.params, "params")
+                hints = self._gate.tools.find(call.server, str(params.get("name"))).hints
+                yield call, facts_of(call, params, hints, call.created_at)
+
+    def _warnings(self, rules: Rules, configs: dict[str, ServerConfig]) -> Iterable[str]:
+        """Return what is wrong with rules that can be used, for callers who see all servers: others may be meant."""
+        if access.approval_servers() != EVERYTHING:
+            return ()
+        return rules.find_unmatched(configs, self._known_tools(configs))
 
     def _configs(self) -> dict[str, ServerConfig]:
         return {record.name: record.config for record in self._hub.servers.all()}
@@ -167,10 +177,6 @@ class ApprovalService:
                 entries = self._hub.catalog.entries(list_id(server, CatalogKind.TOOL))
                 known[server] = [str(payload.loads(entry).get("name")) for entry in entries]
         return known
-
-    @staticmethod
-    def _time(at: float) -> datetime:
-        return datetime.fromtimestamp(at, UTC)
 
 
 def parse_rules(text: str) -> ApprovalSettings:
