@@ -6,6 +6,7 @@ from pathlib import Path
 from hubbubd.config import HubSettings, load_settings, resolve
 from hubbubd.config.files import SERVER_KEYS
 from hubbubd.config.hub import LIVE
+from hubbubd.config.sections.approvals import ApprovalRule, ApprovalSettings
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.config.sections.store import StoreSettings
@@ -25,7 +26,7 @@ def test_the_demo_has_four_servers_that_run_from_the_installed_peers() -> None:
 
 def test_the_reference_describes_every_setting_and_no_other() -> None:
     described = re.findall(r"^\| `([a-z]\w*)` \|", REFERENCE, re.MULTILINE)  # variables have capitals
-    models = (HubSettings, ProfileSettings, StoreSettings, FleetSettings, OAuthConfig)
+    models = (HubSettings, ApprovalSettings, ApprovalRule, ProfileSettings, StoreSettings, FleetSettings, OAuthConfig)
     tables = (*(model.model_fields for model in models), SERVER_KEYS)
     assert sorted(described) == sorted(name for table in tables for name in table)
 

@@ -101,7 +101,7 @@ class ApprovalRule(BaseModel):
     """Patterns of the tools, by the names that their server gives them."""
 
     when: Annotated[Condition | None, BeforeValidator(_read_condition)] = None
-    """A condition in CEL. One that fails to evaluate asks."""
+    """A condition in CEL."""
 
     action: Annotated[Action, BeforeValidator(_read_action)] = Action.ASK
     """`allow`, `ask` or `deny`."""
@@ -110,17 +110,16 @@ class ApprovalRule(BaseModel):
     """How many different people have to approve, at most 20."""
 
     not_by_caller: bool = False
-    """Whether the caller does not count."""
+    """Whether the caller's approval does not count."""
 
     approvers: Annotated[tuple[Approver, ...], Field(max_length=1000)] = ()
-    """Who counts, of those with the permission `approve` for the server: names, or as `who` of a grant."""
+    """Who counts, of those with the permission `approve` for the server: names, or as `who` of [grants](#the-hub)."""
 
     edit: bool = True
     """Whether the arguments may be changed."""
 
     remember: Annotated[tuple[Remembered, ...], Field(max_length=10)] = ()
-    """For how long an approval may be extended to later calls, besides this one: `1h`, `1d`, seconds; 30 days at
-    most."""
+    """For how long an approval may hold for later calls, too: `1h`, `1d` or seconds, at most 30 days."""
 
     message: Annotated[str, Field(max_length=2000)] = ""
     """What it says to people."""
@@ -173,10 +172,10 @@ class ApprovalSettings(BaseModel):
     """As `confirm` of a server, for all servers."""
 
     expires_after_s: Seconds = 86_400.0
-    """How long approval is waited for. Then the call is denied."""
+    """How long people may take; then the call is denied."""
 
     rules: Annotated[tuple[ApprovalRule, ...], Field(max_length=MAX_RULES), AfterValidator(_name_rules)] = ()
-    """The rules: the tables `[[approvals.rules]]`. The first one that matches a call counts."""
+    """The tables `[[approvals.rules]]`."""
 
 
 def read_approvals(table: Mapping[str, Any], where: str, text: str) -> dict[str, Any]:
