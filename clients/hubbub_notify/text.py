@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
 from hubbub_client.data.records import PendingRequest, RequestKind
+from hubbub_frontend.display.approvals import approval_view, arguments_line
 from hubbub_frontend.display.records import question_text
 from hubbub_shared.legible import clean
 
@@ -20,6 +21,7 @@ KINDS: dict[RequestKind, str] = {
     "elicitation_url": "a page to visit",
     "sampling": "a text to write",
     "roots": "directories to allow",
+    "approval": "an approval",
 }
 
 # What chat services could take for a mention, a link or markup.
@@ -47,22 +49,22 @@ def compose_notice(
 ) -> Notice:
     """Return the notification of one or several pending requests.
 
-    `answer_at` says where they are answered, if it is to be said; `content` has their questions in it.
+    `answer_at` says where they are answered, if it is to be said; `content` has their questions in it, and the
+    arguments of calls to approve.
     """
     is_single = len(requests) == 1
     if is_single:
-        (request,) = requests
-        title, lines = f"{_plain_text(request.server)} asks", [f"It waits for {KINDS.get(request.kind, 'an answer')}."]
+        title, lines = _describe_single(requests[0])
     else:
         title = f"{len(requests)} questions wait"
         counts = Counter(_plain_text(request.server) for request in requests).most_common()
         listed = ", ".join(f"{count} of {server}" for server, count in counts[:MAX_LISTED])
         others = len(counts) - MAX_LISTED
         lines = [f"{listed}, and of {others} other servers." if others > 0 else f"{listed}."]
-    if content:
-        lines += [_question_line(request, with_server=not is_single) for request in requests[:MAX_LISTED]]
-        if len(requests) > MAX_LISTED:
-            lines.append(f"... and {len(requests) - MAX_LISTED} more.")
+    shown = [each for each in requests if content or (each.kind == "approval" and not is_single)]
+    lines += [_question_line(each, with_server=not is_single, content=content) for each in shown[:MAX_LISTED]]
+    if len(shown) > MAX_LISTED:
+        lines.append(f"... and {len(shown) - MAX_LISTED} more.")
     deadlines = [request.deadline for request in requests if request.deadline is not None]
     if deadlines:
         soonest = _format_time(min(deadlines), zone)
@@ -77,11 +79,23 @@ def compose_test_notice(id_: str) -> Notice:
     return Notice(id_, "Hubbub can reach you", "This is a test. Nothing waits for an answer.", "inbox")
 
 
-def _question_line(request: PendingRequest, *, with_server: bool) -> str:
-    text = _plain_text(question_text(request))
-    if len(text) > MAX_QUESTION_CHARS:
-        text = f"{text[: MAX_QUESTION_CHARS - 1]}…"
-    return f"{_plain_text(request.server)}: {text}" if with_server else text
+def _describe_single(request: PendingRequest) -> tuple[str, list[str]]:
+    """Return the title of a single pending request, and what it waits for: for an approval the tool and who calls."""
+    view = approval_view(request) if request.kind == "approval" else None
+    if view is None:
+        return f"{_plain_text(request.server)} asks", [f"It waits for {KINDS.get(request.kind, 'an answer')}."]
+    title = f"Approve {_plain_text(view.tool)} on {_plain_text(view.server)}?"
+    return title, [f"{_plain_text(view.headline)}.", *filter(None, [_plain_text(view.progress)])]
+
+
+def _question_line(request: PendingRequest, *, with_server: bool, content: bool) -> str:
+    """Return what is asked in one line; of a call to approve its arguments, if there is to be content."""
+    text, place = question_text(request), f"{_plain_text(request.server)}: " if with_server else ""
+    if (view := approval_view(request)) is not None:
+        with_ = f"with {arguments_line(view.arguments)}" if content else ""
+        place, text = "", f"{view.headline} {with_}".strip() if with_server else with_
+    text = _plain_text(text)
+    return place + (f"{text[: MAX_QUESTION_CHARS - 1]}…" if len(text) > MAX_QUESTION_CHARS else text)
 
 
 def _plain_text(text: str) -> str:

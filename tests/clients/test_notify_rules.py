@@ -188,6 +188,36 @@ def test_several_questions_are_one_digest() -> None:
     assert made.body.splitlines() == ["2 of deploy, 1 of mail.", "Answer: there"]
 
 
+APPROVAL = {
+    "tool": {"name": "delete_branch"},
+    "rule": {"name": "deletes", "needed": 2},
+    "caller": {"name": "deploy-bot", "host": "claude-code 2.1"},
+    "arguments": {"repo": "shop", "text": "@everyone\n" + "x" * 500},
+}
+
+
+def test_a_call_to_approve_says_which_tool_and_who_calls_and_its_arguments_only_if_they_are_to_be_in_it() -> None:
+    request = pending(kind="approval", server="github", request=APPROVAL)
+    made = compose_notice("n", [request], "there", content=False)
+    assert (made.title, made.to) == ("Approve delete_branch on github?", "request/req_1")
+    assert made.body.splitlines() == [
+        "deploy-bot (claude-code 2.1) wants to run delete_branch on github.",
+        "Two people have to say yes.",
+        "Answer: there",
+    ]
+    line = compose_notice("n", [request], "there", content=True).body.splitlines()[2]
+    assert line.startswith("with repo: shop, text: (at)everyone xxx")
+    assert len(line) <= MAX_QUESTION_CHARS
+
+
+def test_a_digest_names_the_tools_to_approve() -> None:
+    requests = [pending("a"), pending("b", kind="approval", server="github", request=APPROVAL)]
+    made = compose_notice("n", requests, "there", content=False)
+    said = "deploy-bot (claude-code 2.1) wants to run delete_branch on github"
+    assert made.body.splitlines() == ["1 of deploy, 1 of github.", said, "Answer: there"]
+    assert "with repo: shop" in compose_notice("n", requests, "there", content=True).body
+
+
 def test_what_is_asked_is_in_it_only_if_it_is_to_be_and_cannot_be_markup_or_a_mention() -> None:
     asked = "Ping <!channel> @everyone\n[click](http://x) `code` \u202eevil\x07 " + "long " * 500
     made = compose_notice("n", [pending(request={"message": asked})], "there", content=True)

@@ -5,6 +5,7 @@ What a server or a model wrote is apart from the words of the hub and of its rul
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from rich.text import Text
@@ -103,6 +104,12 @@ def approval_view(request: PendingRequest) -> ApprovalView | None:
         original=argument_rows(asked.arguments, schema) if has_changes else (),
         before=tuple(line(each, 100) for each in asked.before),
     )
+
+
+def arguments_line(rows: Sequence[ArgumentRow], limit: int = 300) -> str:
+    """Return arguments in one line: `Repository: shop, Branch: release/1.4`."""
+    shown = (f"{row.title}: {(row.new or 'nothing') if row.kind == 'change' else row.text}" for row in rows)
+    return line(", ".join(each[:limit] for each in islice(shown, limit)), limit) or "no arguments"
 
 
 def describe_hints(annotations: Mapping[str, Any]) -> tuple[Hint, ...]:
