@@ -80,7 +80,7 @@ def expect_recorded_answer(request: PendingRequest) -> Expected:
     """Return what an answered pending request leads to expect: the same answer; of a sampling, any text."""
     answer = as_object(request.answer)
     action = answer.get("action")
-    if answer.get("error") or action in ("decline", "cancel"):
+    if answer.get("error") or action in ("decline", "cancel", "deny"):
         return Expected("decline")
     if request.kind == "elicitation_form":
         return Expected("answer", "exact", answer.get("content") or {})
@@ -92,7 +92,7 @@ def classify_answer(answer: Answer | None) -> Outcome:
     if answer is None:
         return "escalate"
     result = as_object(answer.get("result"))
-    no = {"decline", "cancel", "reject"} & answer.keys() or result.get("action") in ("decline", "cancel")
+    no = {"decline", "cancel", "reject", "deny"} & answer.keys() or result.get("action") in ("decline", "cancel")
     return "decline" if no else "answer"
 
 
@@ -169,6 +169,7 @@ def _parse_request(record: Mapping[str, Any]) -> PendingRequest:
         state="open",
         delivery="none",
         request=record.get("request"),
+        changed_arguments=record.get("changed_arguments"),
         call_id=None,
         cause_source=None,
         task_id=None,

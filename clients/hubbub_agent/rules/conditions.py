@@ -1,7 +1,7 @@
 """Conditions of rules on what a server sends: texts by patterns, proposed values by bounds. Pure.
 
 Text of servers is not trusted. A pattern is searched in time that grows with the text alone, whatever the pattern, and
-a text is cut at a bound before.
+a text is cut at a bound before; not what a form proposes and a call is sent with, where the rest may be what matters.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,15 @@ MAX_PATTERN_BYTES = 1024 * 1024
 """Memory that a compiled pattern may take."""
 
 
+JSON_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "number": (int, float),
+    "integer": (int,),
+    "boolean": (bool,),
+    "array": (list,),
+}
+
+
 class Pattern:
     """A regular expression; `found` searches a text for it. Raises ValueError for one that cannot be used."""
 
@@ -38,8 +47,12 @@ class Pattern:
             ) from None
 
     def matches(self, text: str) -> bool:
-        """Return whether it occurs in the text."""
-        return self._checker.is_valid(text[:MAX_TEXT_CHARS])
+        """Return whether it occurs in the text, as far as that is searched."""
+        return self.matches_whole(text[:MAX_TEXT_CHARS])
+
+    def matches_whole(self, text: str) -> bool:
+        """Return whether it occurs in the text, however long that is."""
+        return self._checker.is_valid(text)
 
 
 @lru_cache(maxsize=1000)
@@ -57,7 +70,8 @@ def _with_flag_group(written: str) -> str:
 
 
 class ValueCondition(BaseModel):
-    """A condition on the value that a form proposes for a field: its default, or the only value that it allows."""
+    """A condition on the value that a form proposes for a field (its default, or the only value that it allows), or on
+    an argument of a call."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -90,7 +104,7 @@ class ValueCondition(BaseModel):
             return False
         if self.max is not None and not (is_finite(value) and value <= self.max):
             return False
-        return self.matches is None or (isinstance(value, str) and compile_pattern(self.matches).matches(value))
+        return self.matches is None or (isinstance(value, str) and compile_pattern(self.matches).matches_whole(value))
 
 
 def _is_same_json(one: object, other: object) -> bool:
@@ -137,6 +151,11 @@ def proposed_values(params: Mapping[str, Any]) -> Mapping[str, Any]:
         elif "const" in field or len(allowed) == 1:
             values[name] = field.get("const", allowed[0] if allowed else None)
     return values
+
+
+def has_json_type(value: object, name: str) -> bool:
+    """Return whether an argument of a call has the type that a rule names; a whole number is a number, too."""
+    return name == "any" or (isinstance(value, JSON_TYPES[name]) and (name == "boolean" or not isinstance(value, bool)))
 
 
 def page_host(params: Mapping[str, Any]) -> str:

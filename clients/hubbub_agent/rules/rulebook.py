@@ -18,6 +18,7 @@ from hubbub_agent.rules.conditions import (
     compile_pattern,
     form_properties,
     form_titles,
+    has_json_type,
     page_host,
     proposed_values,
     request_text,
@@ -35,22 +36,25 @@ FieldType = Literal["string", "number", "integer", "boolean", "array", "any"]
 ELICITATION = frozenset[RequestKind](("elicitation_form", "elicitation_url"))
 FORM = frozenset[RequestKind](("elicitation_form",))
 REFUSABLE = frozenset[RequestKind](("sampling", "roots"))
-ALL_KINDS = ELICITATION | REFUSABLE
+ASKED_BY_SERVERS = ELICITATION | REFUSABLE
+APPROVAL = frozenset[RequestKind](("approval",))
+ALL_KINDS = ASKED_BY_SERVERS | APPROVAL
 
 ANSWERABLE_KINDS: Mapping[str, frozenset[RequestKind]] = {
     "accept": ELICITATION,
-    "approve": FORM,
+    "approve": FORM | APPROVAL,
+    "deny": APPROVAL,
     "decline": ELICITATION,
     "cancel": ELICITATION,
     "reject": REFUSABLE,
     "text": frozenset(("sampling",)),
-    "result": ALL_KINDS,
-    "command": ALL_KINDS,
+    "result": ASKED_BY_SERVERS,
+    "command": ASKED_BY_SERVERS,
     "chat": frozenset(("sampling", "elicitation_form")),
     "escalate": ALL_KINDS,
     "leave": ALL_KINDS,
 }
-"""Kinds of pending requests that each action can answer."""
+"""Kinds of pending requests that each action can answer. No program and no model approves a call."""
 
 LEAVING_ACTIONS = frozenset(("escalate", "leave"))
 """Actions that leave a pending request to people."""
@@ -65,6 +69,8 @@ class Rule(_Strict):
 
     name: str = ""
     server: Text = "*"
+    tool: Text | None = None
+    caller: Text | None = None
     kind: tuple[RequestKind, ...] = ()
     says: str | None = None
     title: str | None = None
@@ -75,6 +81,7 @@ class Rule(_Strict):
 
     approve: Literal[True] | None = None
     accept: Literal[True] | dict[str, Any] | None = None
+    deny: Text | None = None
     decline: Literal[True] | None = None
     cancel: Literal[True] | None = None
     reject: Text | None = None
@@ -127,6 +134,10 @@ class Rule(_Strict):
                 raise ValueError(f"{action} is no answer to {kind}")
         if self.accept is not None and "elicitation_url" in self.kind and self.host is None:
             raise ValueError("a rule that agrees to visit pages names their host")
+        if self.approve is not None and "approval" in self.kind and self.tool is None:
+            raise ValueError("a rule that approves calls names their tool")
+        if (self.tool is not None or self.caller is not None) and "approval" not in self.kinds:
+            raise ValueError('tool and caller are those of a call to approve: kind = "approval"')
         if self.on_error == "reject" and not self.kinds <= REFUSABLE:
             raise ValueError('on_error = "reject" needs a kind of sampling or roots, or both')
         return self
@@ -137,11 +148,13 @@ class Rule(_Strict):
 
     @property
     def kinds(self) -> frozenset[RequestKind]:
-        """Return the kinds that it applies to. Pages, and a model's forms, need a rule that names their kind."""
+        """Return the kinds that it applies to. Pages, a model's forms, and calls to be approved are named."""
         if self.kind:
             return frozenset(self.kind)
         if self.chat is not None:
             return frozenset(("sampling",))  # answering forms by a model is asked for by its kind
+        if self.approve is not None:
+            return FORM
         return ANSWERABLE_KINDS[self.action] - ({"elicitation_url"} if self.accept is not None else set())
 
     @property
@@ -158,16 +171,22 @@ class Rule(_Strict):
         """Return the fixed answer; None if the rule leaves it to people, or asks a program or model."""
         if self.leaves_to_people or self.action in ("command", "chat"):
             return None
+        if request.kind == "approval" and self.approve is not None:
+            return {"approve": {"digest": request.arguments_digest or ""}}
         if self.approve is not None:
             return {"accept": approved_content(as_object(request.request))}
         return {self.action: getattr(self, self.action)}
 
     def fits(self, request: PendingRequest) -> bool:
         """Return whether every condition holds."""
+        if request.kind not in self.kinds or not fnmatchcase(request.server, self.server):
+            return False
+        if request.kind == "approval":
+            return self._call_fits(request)
         params = as_object(request.request)
         return (
-            request.kind in self.kinds
-            and fnmatchcase(request.server, self.server)
+            self.tool is None
+            and self.caller is None
             and any_text_matches(self.says, [request_text(request)])
             and any_text_matches(self.title, form_titles(params))
             and (self.host is None or fnmatchcase(page_host(params), self.host))
@@ -175,9 +194,28 @@ class Rule(_Strict):
             and (self.values is None or self._values_fit(proposed_values(params)))
         )
 
+    def _call_fits(self, request: PendingRequest) -> bool:
+        """Return whether every condition holds for a call to approve; its arguments are the fields and their values."""
+        asked = request.approval
+        if asked is None or self.says is not None or self.title is not None or self.host is not None:
+            return False
+        arguments = asked.current_arguments
+        return (
+            (self.tool is None or fnmatchcase(asked.tool.name, self.tool))
+            and (self.caller is None or fnmatchcase(asked.caller.name, self.caller))
+            and (self.fields is None or self._arguments_fit(arguments))
+            and (self.values is None or self._values_fit(arguments))
+        )
+
     def _values_fit(self, values: Mapping[str, Any]) -> bool:
         conditions = (self.values or {}).items()
         return all(name in values and condition.accepts(values[name]) for name, condition in conditions)
+
+    def _arguments_fit(self, arguments: Mapping[str, Any]) -> bool:
+        types = self.fields or {}
+        if not self.other_fields and arguments.keys() - types.keys():
+            return False
+        return all(name in arguments and has_json_type(arguments[name], type_) for name, type_ in types.items())
 
     def _fields_fit(self, fields: Mapping[str, Any]) -> bool:
         types = self.fields or {}
@@ -285,7 +323,9 @@ def parse_answer(document: object) -> Answer | None:
     fields = cast("Mapping[str, Any]", document)
     if not fields:
         return None
-    if len(fields) != 1 or not (fields.keys() <= ANSWERABLE_KINDS.keys() - {"command", "chat", "escalate", "approve"}):
+    if len(fields) != 1 or not (
+        fields.keys() <= ANSWERABLE_KINDS.keys() - {"command", "chat", "escalate", "approve", "deny"}
+    ):
         raise ValueError("the answer has not exactly one of accept, decline, cancel, reject, text, result, leave")
     ((action, value),) = fields.items()
     types: dict[str, Any] = {"accept": dict, "result": dict, "reject": str, "text": str}
