@@ -32,6 +32,10 @@ and answer the form there, or see it and answer it in a browser or from a third 
     {client} web
     {client} inbox watch
 
+See a call that waits until you approve it:
+
+    {client} call demo tip_kitchen amount=20
+
 Let an MCP host use all of it, for example Claude Code:
 
     claude mcp add hubbub -- {client} mcp

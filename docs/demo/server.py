@@ -9,7 +9,7 @@ import sys
 
 import anyio
 from mcp.server.fastmcp import Context, FastMCP
-from mcp.types import SamplingMessage, TextContent
+from mcp.types import SamplingMessage, TextContent, ToolAnnotations
 
 mcp = FastMCP(
     "demo",
@@ -60,6 +60,12 @@ async def order_lunch(ctx: Context) -> str:
     spicy = "spicy " if answer.content.get("spicy") else ""
     note = f" ({answer.content['note']})" if answer.content.get("note") else ""
     return f"Ordered: {answer.content['portions']} x {spicy}{answer.content['dish']}{note}"
+
+
+@mcp.tool(annotations=ToolAnnotations(title="Tip the kitchen", readOnlyHint=False, destructiveHint=False))
+async def tip_kitchen(amount: int, note: str = "") -> str:
+    """Pays the kitchen a tip. It asks nobody: a rule of the hub does, where it is large."""
+    return f"Tipped {amount}{f': {note}' if note else ''}"
 
 
 @mcp.tool()
