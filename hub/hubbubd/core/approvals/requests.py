@@ -103,8 +103,9 @@ def make_document(
     nobody could read.
     """
     arguments = arguments_of(params)
-    if not isinstance(arguments, dict):
+    if not isinstance(arguments, Mapping):
         raise InvalidArgument.field("params.arguments", "must be an object, so that people can be shown what they are")
+    arguments = cast("Mapping[str, Any]", arguments)
     size = len(payload.dumps(arguments))
     if size > MAX_SHOWN_BYTES:
         raise FailedPrecondition(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from secrets import token_hex
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from hubbubd import payload
 from hubbubd.config import ServerConfig
@@ -31,7 +31,6 @@ from hubbubd.core.approvals.rules import Rules, Verdict
 from hubbubd.core.approvals.votes import count_votes, is_approval
 from hubbubd.core.calls import call_states as core
 from hubbubd.core.calls.call_states import Call, CallApproval
-from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.servers.catalog import CatalogKind, Freshness, list_id
 from hubbubd.errors import Category, Fault, HubError, NotFound, PermissionDenied, UpstreamError
@@ -51,7 +50,7 @@ MAX_ASKED: Final = 10
 """How often people are asked about one call, whose tool keeps changing meanwhile."""
 
 CALLS_LOOKED_AT: Final = 200
-"""How many of a server's latest calls are searched for those of the caller."""
+"""How many of the latest calls are searched for those of the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +61,32 @@ class HeldQuestion:
     request: PendingRequest
 
 
+class _NamedTools(NamedTuple):
+    """The entries of a server's list, by the names of their tools, and those tools that were asked for."""
+
+    entries: tuple[bytes, ...]
+    by_name: dict[str, bytes]
+    defined: dict[str, ToolDefinition]
+
+
 class ToolDefinitions:
-    """The tools of all servers as their rules and people judge them, parsed once per list."""
+    """The tools of all servers as their rules and people judge them: found by name, and defined once asked for."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._parsed: dict[str, tuple[tuple[bytes, ...], dict[str, ToolDefinition]]] = {}
+        self._lists: dict[str, _NamedTools] = {}
 
     def find(self, server: str, tool: str) -> ToolDefinition:
         """Return a tool as its server lists it; UNKNOWN_TOOL if it does not."""
         entries = self._catalog.entries(list_id(server, CatalogKind.TOOL))
-        known = self._parsed.get(server)
-        if known is None or known[0] is not entries:
-            tools = [define_tool(entry) for entry in entries]
-            known = self._parsed[server] = entries, {str(each.entry.get("name")): each for each in tools}
-        return known[1].get(tool, UNKNOWN_TOOL)
+        tools = self._lists.get(server)
+        if tools is None or tools.entries is not entries:
+            by_name = {str(payload.loads(entry).get("name")): entry for entry in entries}
+            tools = self._lists[server] = _NamedTools(entries, by_name, {})
+        known = tools.defined.get(tool)
+        if known is None and tool in tools.by_name:
+            known = tools.defined[tool] = define_tool(tools.by_name[tool])
+        return known or UNKNOWN_TOOL
 
     async def refresh(self, server: str) -> None:
         """Have the list of a connected server read again, unless it is as the server has it."""
@@ -298,8 +308,9 @@ class ApprovalGate:
 
     def _calls_before(self, call: Call) -> list[str]:
         """Return the ids of the caller's latest calls of the server, newest first."""
-        latest = islice(self._calls.newest(CallFilter(server=call.server).matches), CALLS_LOOKED_AT)
-        return [each.id for each in latest if each.principal == call.principal and each.id != call.id]
+        latest = islice(self._calls.newest(lambda _: True), CALLS_LOOKED_AT)
+        same = [each for each in latest if (each.server, each.principal) == (call.server, call.principal)]
+        return [each.id for each in same if each.id != call.id]
 
     async def _open(self, active: ActiveCall, approval: CallApproval, request: PendingRequest) -> None:
         """Commit a question together with the call, which is not sent as long as it is open."""
