@@ -80,7 +80,7 @@ class Condition:
             return values.facts.hints.get("readOnlyHint") is not True
         result = _evaluate(self._expression, values)
         if not isinstance(result, bool):
-            raise ConditionProblem(str(result)[:200])
+            raise ConditionProblem(_first_line(result))
         return result
 
 
@@ -98,7 +98,7 @@ class Conditions:
         """Return the index of the first condition that holds. Raises ConditionProblem if one before it fails."""
         result = _evaluate(self._expression, values)
         if not isinstance(result, int):
-            raise ConditionProblem(str(result)[:200])
+            raise ConditionProblem(_first_line(result))
         return None if result < 0 else result
 
 
@@ -164,6 +164,6 @@ def _evaluate(expression: "cel.Expression", values: EvaluationContext) -> object
         raise ConditionProblem(_first_line(exc)) from None
 
 
-def _first_line(exc: Exception) -> str:
+def _first_line(exc: object) -> str:
     """Return what the library says of an error, without its codes and its drawing of the place."""
     return _CODE.sub("", str(exc).partition("\n")[0])[:500]

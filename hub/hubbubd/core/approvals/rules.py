@@ -137,7 +137,7 @@ def describe(verdict: Verdict) -> str:
     if rule is None:
         return f"The call {what}: no rule matches it, and the default is {verdict.action.name.lower()!r}."
     if verdict.problem:
-        return f"The call {what}: {verdict.problem}."
+        return f"The call {what}: {verdict.problem}.{_describe_approvers(rule)}"
     why = f"the rule {rule.name!r} is the first that matches"
     if rule.when is not None:
         why += f", and its condition holds ({rule.when.text})"
@@ -245,4 +245,8 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold().strip()
+    """Return a name as a careless server may read it; characters of the category Cf are not seen."""
+    if text.isascii():
+        return text.lower().strip()
+    seen = "".join(each for each in text if unicodedata.category(each) != "Cf")
+    return unicodedata.normalize("NFKC", seen).casefold().strip()
