@@ -14,6 +14,7 @@
 #   make races   of 50 answers at three members, RACES=10000 of them
 #   make fleet   that of members and databases of a fleet: KILLS, STOPS=50, PARTITIONS=50, RESTARTS=20, FAILOVERS=20
 #   make fleet-soak  MINUTES=60 of a fleet at load, a member restarted each minute: does anything grow
+#   make crash-approvals   the same while people approve calls
 #   make crash-hosts   the same with MCP hosts, and RESTARTS=100 of the hub under bridges
 #   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
 #   make odd    servers at their oddest for SECONDS=60   make secrets  none in the code and its history
@@ -62,7 +63,7 @@ HUB_FROM_HERE = --constraint constraints.txt --editable
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
+.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races crash-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -133,6 +134,9 @@ fleet: $(VENV)/dev.stamp
 fleet-soak: MINUTES = 60
 fleet-soak: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.fleet.soak --minutes $(MINUTES) $(ARGS)
+
+crash-approvals: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.e2e.crash_approvals --kills $(KILLS) $(ARGS)
 
 crash-hosts: $(VENV)/dev.stamp mcp1 $(HUBBUB_PEERS)/gemini/stamp
 	$(BIN)/python -m tests.e2e.crash_hosts --kills $(KILLS) --restarts $(RESTARTS) --away $(AWAY_S) $(ARGS)

@@ -27,8 +27,11 @@ from .conftest import RunningHub, running, toml
 
 PLAIN = Path(__file__).parents[1] / "peers" / "plain_server.py"
 LIMIT_S = 60.0
-SPREAD_S = 0.06
-"""Within so many seconds after something has begun the hub is killed."""
+PATIENCE_S = 5.0
+SPREAD_S = 0.08
+"""Within so many seconds after people begin to answer the hub is killed."""
+UNASKED = 0.15
+"""How often it is killed before that."""
 
 
 @dataclass
@@ -56,8 +59,12 @@ class ApprovalStorm:
         self.chance = random.Random(self.seed)
         for number in range(kills):
             async with self._hub() as hub, anyio.create_task_group() as people:
+                self._asked = anyio.Event()
                 people.start_soon(self._act, hub, number)
-                await anyio.sleep(self.chance.choice([0.0, 0.02, 0.05]) + self.chance.random() * SPREAD_S)
+                if self.chance.random() > UNASKED:
+                    with anyio.move_on_after(PATIENCE_S):
+                        await self._asked.wait()
+                await anyio.sleep(self.chance.random() * SPREAD_S)
                 await hub.kill()
                 people.cancel_scope.cancel()
             self.counts["kills"] += 1
@@ -78,6 +85,7 @@ class ApprovalStorm:
                     await self._answer(hub, request)
 
     async def _answer(self, hub: RunningHub, request: Any) -> None:
+        self._asked.set()
         decision = self.chance.random()
         with suppress(HubbubError):
             if decision < 0.2:
