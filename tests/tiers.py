@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 
 WHOLE_PLACES = (
     *("conformance/", "deploy/", "fuzz/test_fuzz.py", "e2e/test_crash.py", "e2e/test_benchmarks.py"),
+    "e2e/test_crash_approvals.py",
     *("downstream/test_many_races.py", "e2e/test_hosts_kills.py", "e2e/test_hosts_many_results.py"),
     *("e2e/test_many_sessions.py", "hosts/test_pauses.py", "hosts/test_restarts.py"),
     *("e2e/test_run_fleet.py", "fleet/"),
