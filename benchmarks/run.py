@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 
 import access
 import anyio
+import approvals
 import backlog
 import calls
 import fleet
@@ -128,6 +129,10 @@ async def _run_access(run: Run) -> Sequence[Row]:
     return await access.compare_access(run.directory, rounds=run.rounds(8), calls=run.some(400))
 
 
+async def _run_approvals(run: Run) -> Sequence[Row]:
+    return await approvals.measure_approvals(run.directory, rounds=run.rounds(8), calls=run.some(400))
+
+
 async def _run_telemetry(run: Run) -> Sequence[Row]:
     return await telemetry.compare(run.directory, rounds=run.rounds(6), calls=run.some(200), base=run.options.base)
 
@@ -182,6 +187,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
     "stream": ("Calls by how they are made", _run_stream),
     "access": ("Calls by who makes them", _run_access),
     "fleet": ("Calls at another member of a fleet", _run_fleet),
+    "approvals": ("Calls that rules judge", _run_approvals),
     "telemetry": ("Calls through hubs with telemetry", _run_telemetry),
     "questions": ("From a server's question to the end of its call", _run_questions),
     "watchers": (f"From a change to {watchers.WATCHERS} watchers", _run_watchers),
