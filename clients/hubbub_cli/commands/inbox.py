@@ -22,7 +22,7 @@ from hubbub_cli.syntax.params import (
     Resume,
     Ttl,
 )
-from hubbub_cli.terminal import arguments
+from hubbub_cli.terminal import approve_options, arguments
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object
 from hubbub_frontend import samples
@@ -165,12 +165,12 @@ async def release(hub: "Hub", settings: Settings, id_: RequestId, claim: ClaimOp
 
 
 class AnswerCommand(LightCommand):
-    """Command whose `--accept` may lack a value: an empty one means the defaults."""
+    """Command whose `--accept` and `--deny` may lack a value: the defaults, and no reason."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Make the value of `--accept` explicit before parsing."""
+        """Make the value of these explicit before parsing."""
         explicit = [
-            "--accept=" if word == "--accept" and following.startswith("-") else word
+            f"{word}=" if word in ("--accept", "--deny") and following.startswith("-") else word
             for word, following in zip(args, [*args, "--"][1:], strict=True)
         ]
         return super().parse_args(ctx, explicit)
@@ -197,6 +197,28 @@ def answer(
     text: Annotated[str | None, typer.Option(metavar="TEXT", help="Sampling: an assistant message.")] = None,
     result: Annotated[str | None, typer.Option(metavar="JSON", help="Any kind: the whole MCP result.")] = None,
     error: Annotated[str | None, typer.Option(metavar="MESSAGE", help="Sampling: refused, with this reason.")] = None,
+    approve: Annotated[bool, typer.Option("--approve", help="Approval: yes, the call may be made.")] = False,
+    change: Annotated[
+        str | None,
+        typer.Option(metavar="JSON or @FILE", help="Approval: yes, with these arguments in place of those asked for."),
+    ] = None,
+    remember: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Approval: yes, also for later calls, as 1h or 1d.")
+    ] = None,
+    same_arguments: Annotated[
+        bool, typer.Option("--same-arguments", help="Remember it for calls with the same arguments only.")
+    ] = False,
+    comment: Annotated[str | None, typer.Option(metavar="TEXT", help="What you say of your approval.")] = None,
+    digest: Annotated[
+        str | None,
+        typer.Option(
+            metavar="D",
+            help="Approve these arguments: the `arguments_digest` that you have seen; else those first asked for.",
+        ),
+    ] = None,
+    deny: Annotated[
+        str | None, typer.Option(metavar="[REASON]", help="Approval: no, with a reason for the caller.")
+    ] = None,
     claim: Annotated[str | None, typer.Option(metavar="C", help="The claim under which you answer.")] = None,
     answer_id: Annotated[
         str | None, typer.Option(metavar="A", help="Idempotency key: makes it safe to repeat this command.")
@@ -212,13 +234,16 @@ def answer(
         "text": text,
         "result": parse_json_object(result, "--result"),
         "reject": error,
+        "approve": approve_options.read_options(approve, change, remember, same_arguments, comment, digest),
+        "deny": deny,
     }
     if id_ is not None and are_key_values([id_]):
         raise Usage(f"Missing argument 'ID', before KEY=VALUE; `{settings.command(*LIST_OPEN)}` shows the ids")
     count = bool(words) + sum(value is not None and value is not False for value in given.values())
     if count > 1 or (count == 0 and not settings.interactive):
         raise Usage(
-            "give one answer: KEY=VALUE, --accept [JSON], --decline, --cancel, --text, --result JSON or --error MESSAGE"
+            "give one answer: KEY=VALUE, --accept [JSON], --decline, --cancel, --text, --result JSON, --error MESSAGE, "
+            "--approve or --deny [REASON]"
         )
     if count and id_ is None:
         raise Usage("Missing argument 'ID'.")

@@ -46,6 +46,10 @@ async def ask_for_answer(hub: Hub, request: PendingRequest, how: How) -> Pending
                 return await _ask_to_visit(hub, request, how)
             case "sampling":
                 return await _ask_for_message(request, how)
+            case "approval":
+                from hubbub_cli.terminal.answer_approval import ask_to_approve  # late, with what shows an approval
+
+                return await ask_to_approve(hub, request, how)
             case _:
                 return await _ask_for_roots(request, how)
     except EOFError:

@@ -37,7 +37,7 @@ def parse_without_schema(words: Sequence[str] | None) -> dict[str, Any] | None:
 def parse_with_schema(words: Sequence[str], schema: object) -> dict[str, Any]:
     """Return what `key=value` says, by a schema. Raises Usage."""
     try:
-        return arguments.parse_arguments(words, schema, _read_file)
+        return arguments.parse_arguments(words, schema, read_file)
     except arguments.Mistyped as error:
         raise Usage(str(error)) from None
 
@@ -119,8 +119,8 @@ async def find_entry(hub: "Hub", settings: Settings, kind: "CatalogKind", server
     )
 
 
-def _read_file(path: str) -> str:
-    """Return the text of a file that `key=@PATH` names. Raises ValueError, which says why there is none."""
+def read_file(path: str) -> str:
+    """Return the text of a file that `@PATH` names. Raises ValueError, which says why there is none."""
     try:
         with Path(path).expanduser().open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)

@@ -55,20 +55,36 @@ async def answer_and_report(hub: Hub, request: PendingRequest, settings: Setting
     if request.state != "open":
         by = f" by {request.answered_by}" if request.answered_by else ""
         raise FailedPrecondition(f"{request.id} is {outcome(request)}{by}", reason="REQUEST_CLOSED")
-    note(f"{request.server} asks ({request.kind}, {request.id})")
+    if request.kind == "approval":
+        note(f"{question_text(request)} ({request.id})")
+    else:
+        note(f"{request.server} asks ({request.kind}, {request.id})")
     result = await answer_claimed(hub, request, claim)
     if result is None:
         note(f"{request.id} is left open")
         return False
+    if result.state == "open":
+        note(f"{request.id} waits on: {describe_votes(result)}")
+        return True
     note(f"{request.id} is {outcome(result)}")
     await _print_call_result(hub, result, settings)
     return True
+
+
+def describe_votes(request: PendingRequest) -> str:
+    """Return who has approved a call that more have to approve."""
+    from hubbub_frontend.display.approvals import describe_progress  # imported here, since it imports rich
+
+    return describe_progress(request, request.approval.rule) if request.approval else "others have to approve it, too"
 
 
 async def print_given_answer(hub: Hub, request: PendingRequest, settings: Settings) -> None:
     """Print what an answer that was given on the command line did; only a person waits for what the call returns."""
     if settings.json:
         print_json(request.to_json())
+        return
+    if request.state == "open":
+        say(f"{request.id} waits on: {describe_votes(request)}")
         return
     say(f"{request.id} is {describe_request(request)}")
     if settings.interactive:

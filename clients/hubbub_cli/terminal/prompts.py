@@ -59,11 +59,14 @@ def print_text(text: "Text") -> None:
     console(stderr=True).print(text, soft_wrap=True)
 
 
-async def edit_text(text: str) -> str | None:
-    """Return the text as the person left it in their editor (VISUAL, EDITOR, else vi); None if that failed."""
+async def edit_text(text: str, name: str = "reply.md") -> str | None:
+    """Return the text as the person left it in their editor (VISUAL, EDITOR, else vi); None if that failed.
+
+    `name` is that of the file, by which an editor knows what it is.
+    """
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="hubbub-") as directory:
-        file = anyio.Path(directory) / "reply.md"
+        file = anyio.Path(directory) / name
         await file.write_text(text, encoding="utf-8")
         try:
             command = [*shlex.split(editor), str(file)]

@@ -1,0 +1,107 @@
+"""Asks a person at the terminal whether a call may be made. Enter alone approves nothing."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from hubbub_cli.output.printer import note
+from hubbub_cli.terminal.prompts import choose_letter, edit_text, print_text, read_line
+from hubbub_client.data.approvals import ApprovalRequest
+from hubbub_client.data.records import How, PendingRequest
+from hubbub_client.errors import FailedPrecondition, InvalidArgument
+from hubbub_client.hub import Hub
+from hubbub_client.numbers import whole_text
+from hubbub_frontend.display.approvals import describe_span, render_approval, render_rows
+from hubbub_frontend.display.argument_rows import argument_rows
+from hubbub_frontend.display.text import DetailText, editable_json
+
+DENY, LATER = "[d]eny", "[l]ater"
+
+
+async def ask_to_approve(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
+    """Show a call, and approve or deny it as the person says; None if they leave it open. Raises HubbubError."""
+    while True:
+        _show(request)
+        try:
+            return await _ask(request, how)
+        except FailedPrecondition as error:
+            if error.reason != "ARGUMENTS_CHANGED":
+                raise
+            note(f"\n{error.message}")
+            request = await hub.inbox.get(request.id)
+
+
+def _show(request: PendingRequest) -> None:
+    page = DetailText()
+    render_approval(page, request)
+    print_text(page.text)
+
+
+async def _ask(request: PendingRequest, how: How) -> PendingRequest | None:
+    asked = request.approval
+    if asked is None:
+        choices = {"d": DENY, "l": LATER}
+    else:
+        choices = {
+            "a": "[a]pprove",
+            **({"r": "approve and [r]emember"} if asked.rule.remember_s else {}),
+            **({"c": "[c]hange"} if asked.rule.edit else {}),
+            "d": DENY,
+            "l": LATER,
+        }
+    while True:
+        letter = await choose_letter(choices)
+        try:
+            match letter, asked:
+                case "a", _:
+                    return await request.approve(**how)
+                case "r", ApprovalRequest():
+                    return await _remember(request, asked, how)
+                case "c", ApprovalRequest():
+                    if (changed := await _change(asked)) is not None:
+                        return await request.approve(changed, **how)
+                case "d", _:
+                    return await request.deny(await read_line("why? (the caller is told) "), **how)
+                case _:
+                    return None
+        except InvalidArgument as error:
+            note(error.to_json()["message"])
+
+
+async def _remember(request: PendingRequest, asked: ApprovalRequest, how: How) -> PendingRequest:
+    spans = asked.rule.remember_s
+    for number, seconds in enumerate(spans, 1):
+        note(f"  {number}) for {describe_span(seconds)}")
+    while (number := whole_text(await read_line("for how long [1]: ") or "1")) is None or not 1 <= number <= len(spans):
+        note(f"type a number from 1 to {len(spans)}")
+    typed = await read_line("for these arguments only (y/n) [y]: ")
+    same_arguments = not typed.lower().startswith("n")
+    return await request.approve(remember_s=spans[number - 1], same_arguments=same_arguments, **how)
+
+
+async def _change(asked: ApprovalRequest) -> Mapping[str, Any] | None:
+    """Return the arguments as the person edits them and agrees to send them; None if they do not."""
+    text = editable_json(asked.current_arguments)
+    while (edited := await edit_text(text, "arguments.json")) is not None:
+        text = edited
+        try:
+            changed: Any = json.loads(edited)
+        except ValueError as error:
+            note(f"this is no JSON: {error}")
+        else:
+            if isinstance(changed, dict):
+                return await _agree(asked, cast("dict[str, Any]", changed))
+            note("the arguments must be a JSON object")
+        if await choose_letter({"e": "[e]dit again", "b": "[b]ack"}) == "b":
+            return None
+    return None
+
+
+async def _agree(asked: ApprovalRequest, changed: dict[str, Any]) -> Mapping[str, Any] | None:
+    if changed == asked.current_arguments:
+        note("nothing is changed")
+        return None
+    page = DetailText().paragraph("these are sent in place of those that were asked for:")
+    render_rows(page, argument_rows(changed, asked.tool.input_schema))
+    print_text(page.text)
+    return changed if await choose_letter({"a": "[a]pprove them", "b": "[b]ack"}) == "a" else None

@@ -1,0 +1,51 @@
+"""What the options of `inbox answer` say of an approval."""
+
+from typing import Literal
+
+from hubbub_cli.run.session import Usage, parse_json_object
+from hubbub_cli.syntax.span import parse_span
+from hubbub_cli.terminal.arguments import read_file
+from hubbub_client.data.approvals import ApproveOptions
+
+
+def read_options(
+    approve: bool,
+    change: str | None,
+    remember: str | None,
+    same_arguments: bool,
+    comment: str | None,
+    digest: str | None,
+) -> ApproveOptions | Literal[False]:
+    """Return an approval with what goes with it; False where none is given. Raises Usage."""
+    if not approve and change is None:
+        alone = {
+            "--remember": remember,
+            "--same-arguments": same_arguments,
+            "--comment": comment,
+            "--digest": digest,
+        }
+        if given := [option for option, value in alone.items() if value]:
+            raise Usage(f"{given[0]} goes with --approve or --change")
+        return False
+    if same_arguments and remember is None:
+        raise Usage("--same-arguments goes with --remember")
+    options: ApproveOptions = {
+        "remember_s": parse_span("--remember", remember) if remember is not None else 0.0,
+        "same_arguments": same_arguments,
+        "comment": comment or "",
+        "digest": digest or "",
+    }
+    changed = parse_json_object(_read_text(change) if change is not None else None, "--change")
+    if changed is not None:
+        options["arguments"] = changed
+    return options
+
+
+def _read_text(text: str) -> str:
+    """Return the text, or what is in the file that it names with `@`. Raises Usage."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return read_file(text[1:])
+    except ValueError as error:
+        raise Usage(f"--change: {error}") from None
