@@ -12,7 +12,7 @@ import pytest
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, server_pb2
 from hubbub_cli.output.details import print_details
-from hubbub_client.data.records import Call, Fault, QueueCounts, Record, Server, Task
+from hubbub_client.data.records import Call, CallApproval, CallOrigin, Fault, QueueCounts, Record, Server, Task
 from hubbub_frontend.display.records import describe_call
 
 from ..syntax import tree
@@ -236,6 +236,15 @@ KNOWN: dict[str, Any] = {
     "method": "tools/call",
     "params": {"name": "order_lunch", "arguments": {"dish": "soup"}},
     "result": {"content": [{"type": "text", "text": "the outcome"}]},
+    "approval": CallApproval(
+        rule="deletes",
+        pending_request_id="req_1",
+        remembered_id=None,
+        approved_by=("ada", "ben"),
+        granted=True,
+        changed_arguments={"dish": "soup"},
+    ),
+    "origin": CallOrigin(host="claude-code 2.1", profile="work", roles=("caller",)),
 }
 SHOWN = {
     "trusted": ["the owner of the hub"],
@@ -246,6 +255,8 @@ SHOWN = {
     "params": ["order_lunch", "soup"],
     "result": ["the outcome"],
     "gave_up": ["hubbub servers connect"],
+    "approval": ["by ada, ben, rule 'deletes'", "changed to"],
+    "origin": ["claude-code 2.1 work"],
 }
 
 

@@ -41,7 +41,7 @@ def test_the_help_of_an_argument_and_of_an_option_is_beside_them() -> None:
     assert re.search(
         r"\nArguments:\n  ID +The pending request; a terminal lets you choose\.\n  KEY=VALUE\.\.\.  Form: yes", page
     )
-    assert re.search(r"\n  --accept \[JSON\]  Elicitation: yes", page)
+    assert re.search(r"\n  --accept \[JSON\] +Elicitation: yes", page)
     assert re.search(r"\n  SERVER +The server\.  \[required\]\n", PAGES["hubbub call"])
 
 

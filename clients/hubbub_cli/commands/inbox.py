@@ -200,7 +200,7 @@ def answer(
     approve: Annotated[bool, typer.Option("--approve", help="Approval: yes, the call may be made.")] = False,
     change: Annotated[
         str | None,
-        typer.Option(metavar="JSON or @FILE", help="Approval: yes, with these arguments in place of those asked for."),
+        typer.Option(metavar="JSON|@FILE", help="Approval: yes, with these arguments in place of those asked for."),
     ] = None,
     remember: Annotated[
         str | None, typer.Option(metavar="SPAN", help="Approval: yes, also for later calls, as 1h or 1d.")
@@ -242,8 +242,7 @@ def answer(
     count = bool(words) + sum(value is not None and value is not False for value in given.values())
     if count > 1 or (count == 0 and not settings.interactive):
         raise Usage(
-            "give one answer: KEY=VALUE, --accept [JSON], --decline, --cancel, --text, --result JSON, --error MESSAGE, "
-            "--approve or --deny [REASON]"
+            "give one answer: KEY=VALUE, --accept, --decline, --cancel, --text, --result, --error, --approve or --deny"
         )
     if count and id_ is None:
         raise Usage("Missing argument 'ID'.")
