@@ -12,7 +12,8 @@ from hubbubd.core.calls.capabilities import KEY as CAPABILITIES
 from hubbubd.core.jsonrpc import HUB_FAILED
 from hubbubd.core.servers.catalog import CatalogKind, list_id
 from hubbubd.downstream.calls import tickets
-from hubbubd.downstream.calls.call_results import result_of, without_own_meta
+from hubbubd.downstream.calls.call_results import result_of, tool_result_of, without_own_meta
+from hubbubd.downstream.calls.denials import render_refused
 from hubbubd.downstream.calls.host_call import Attendance, HostCall
 from hubbubd.downstream.calls.repeats import RepeatedCalls
 from hubbubd.downstream.hosts.host import HostRequest, McpHost, TaskMode
@@ -28,7 +29,7 @@ from hubbubd.downstream.tasks.task_extension import TaskExtension
 from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.question_policy import NAMES, QuestionPolicy
 from hubbubd.downstream.views.view import EndpointView
-from hubbubd.errors import NotFound
+from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 
@@ -110,7 +111,7 @@ class HostCalls:
             return await self._serve(host_call, None, may_become_task=False)
         if call.fault is not None and call.fault.code in _RESTARTS:
             raise refuse_lost()
-        return result_of(call)
+        return _render_end(request, call, was_known=False)
 
     async def _find_own(self, call_id: str, principal: Principal) -> Call:
         """Return a call of a tool that a principal has made of a server of this endpoint.
@@ -133,12 +134,18 @@ class HostCalls:
         """
         request = host_call.request
         request.note_call(host_call.call_id)
-        if may_become_task:
-            outcome = await self.extension.result(host_call)
-        elif request.host.stateless:
-            outcome = await self._rounds.result(host_call, token)
-        else:
-            outcome = await self._ask_by_requests(host_call)
+        try:
+            if may_become_task:
+                outcome = await self.extension.result(host_call)
+            elif request.host.stateless:
+                outcome = await self._rounds.result(host_call, token)
+            else:
+                outcome = await self._ask_by_requests(host_call)
+        except HubError as exc:
+            refused = render_refused(exc) if request.method == "tools/call" else None
+            if refused is None:
+                raise
+            return _render_own(request, refused)
         if isinstance(outcome, bytes):
             return outcome
         call = outcome or self._hub.calls.get(host_call.call_id)
@@ -146,8 +153,8 @@ class HostCalls:
             was_known = outcome is None or token is not None or host_call.outlives_host
             return _render_end(request, call, was_known=was_known)
         if request.method != "tools/call" or self._questions.policy.on_hold_end != "ticket":
-            raise tickets.refuse_late(call, host_call.asked_ids)
-        ticket = tickets.render_ticket(call, host_call.asked_ids, as_error=self._has_output_schema(request, call))
+            raise tickets.refuse_late(call, host_call.asked)
+        ticket = tickets.render_ticket(call, host_call.asked, as_error=self._has_output_schema(request, call))
         return _render_own(request, ticket)
 
     async def _ask_by_requests(self, host_call: HostCall) -> Call | None:
@@ -237,6 +244,8 @@ def _render_end(request: HostRequest, call: Call, *, was_known: bool) -> bytes:
     """Return the result of a call that has ended; `was_known` if its host has asked for it before. Raises Refusal."""
     if was_known and call.fault is not None and call.fault.code in _RESTARTS:
         return _render_lost(request)
+    if request.method == "tools/call":
+        return tool_result_of(call, request.host.revision)
     return result_of(call)
 
 

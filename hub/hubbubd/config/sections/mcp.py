@@ -53,6 +53,9 @@ Alias = Annotated[str, AfterValidator(_check_alias)]
 Asked = Literal["both", "host-first", "host", "inbox"]
 """Who is asked: host and inbox, of whom the first answer counts; the host if it can, else the inbox; one of them."""
 
+AskedToApprove = Literal["both", "host", "inbox"]
+"""Who approves calls: host and inbox; the host if it can and may, else the inbox; the inbox alone."""
+
 
 class QuestionSettings(BaseModel):
     """Who is asked what a server asks, by kind of pending request."""
@@ -63,6 +66,7 @@ class QuestionSettings(BaseModel):
     url: Asked = "both"
     sampling: Asked = "host-first"
     roots: Asked = "host-first"
+    approval: AskedToApprove = "inbox"
 
 
 class ProfileSettings(BaseModel):

@@ -7,8 +7,10 @@ from typing import Any
 from hubbubd import payload
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
+from hubbubd.downstream.calls.denials import is_denial, render_denied
 from hubbubd.downstream.calls.host_call import CallReporter
 from hubbubd.downstream.hosts.host import LOG_LEVEL, HostRequest
+from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.errors import Fault, HubError, InvalidArgument, NotFound, UpstreamError
 from hubbubd.runtime.calls import Calls, CallSpec
@@ -49,6 +51,13 @@ def result_of(ended: Call) -> bytes:
     if ended.fault is not None:
         raise refusal_of_fault(ended.fault)
     return ended.result or b"{}"
+
+
+def tool_result_of(ended: Call, revision: str) -> bytes:
+    """Return the result of a call of a tool as `result_of`; one that nobody approved has one as the revision has it."""
+    if not is_denial(ended):
+        return result_of(ended)
+    return revisions.result("tools/call", render_denied(ended), revision, None)
 
 
 def refusal_of_fault(fault: Fault) -> Refusal:

@@ -22,6 +22,7 @@ from hubbubd import payload
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.inbox.request_states import PendingRequest, RequestState, caller_noted
 from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.downstream.calls.tickets import describe_question
 from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.hosts.timeouts import GONE_S, find_hold_s
 from hubbubd.downstream.protocol.messages import MAX_ID, Refusal, notification
@@ -288,12 +289,12 @@ class HostCall:
         self._terms = replace(self.terms, until=until, without_question=True)
 
     @property
-    def asked_ids(self) -> list[str] | None:
-        """The ids of what the call is certain to wait for, the oldest first; None if it waits for no answer."""
+    def asked(self) -> list[PendingRequest] | None:
+        """What the call is certain to wait for, the oldest first; None if it waits for no answer."""
         if not self._waiting:
             return None
         # Others may be of other principals.
-        return [each.id for each in self._waiting.values() if each.call_id == self.call_id and each.certain]
+        return [each for each in self._waiting.values() if each.call_id == self.call_id and each.certain]
 
     @property
     def outlives_host(self) -> bool:
@@ -435,7 +436,5 @@ class HostCall:
         return max(self.terms.until, self._asked_at + SOON_S)
 
     def _describe_wait(self) -> str:
-        if not self._waiting:
-            return "the call is under way"
-        asked_ids = self.asked_ids
-        return f"waiting for an answer: {f'hubbub inbox show {asked_ids[0]}' if asked_ids else 'hubbub inbox list'}"
+        asked = self.asked
+        return "the call is under way" if asked is None else describe_question(asked)

@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 
 from hubbubd import bounds, payload
 from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.request_states import PendingRequest, RequestKind
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.errors import help_url
@@ -75,38 +76,56 @@ def refuse_unknown(call_id: str) -> Refusal:
     return Refusal(INVALID_PARAMS, f"there is no call {call_id[:100]!r} of yours here, or it has been deleted", data)
 
 
-def render_ticket(call: Call, asked: Sequence[str] | None, *, as_error: bool) -> bytes:
+def render_ticket(call: Call, asked: Sequence[PendingRequest] | None, *, as_error: bool) -> bytes:
     """Return the result that says how to get the real one.
 
-    `asked` are the ids of what the call waits for: empty if that is not certain, None if it waits for no answer.
+    `asked` is what the call waits for: empty if that is not certain, None if it waits for no answer.
     """
     if asked is None:
         text = f"{_describe_wait(call, asked)} Call {RESULT} with call_id {call.id} again for the result."
     else:
-        where = f"hubbub inbox show {asked[0]}" if asked else "hubbub inbox list"
+        do = "approve or deny" if is_about_approval(asked) else "answer"
         text = (
-            f"{_describe_wait(call, asked)} Ask the user to answer it ({where}), then call {RESULT} with call_id "
-            f"{call.id} for the result."
+            f"{_describe_wait(call, asked)} Ask the user to {do} it ({where_to_answer(asked)}), then call {RESULT} "
+            f"with call_id {call.id} for the result."
         )
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "_meta": {CALL_ID: call.id}}
     return payload.dumps({**result, "isError": True} if as_error else result)
 
 
-def refuse_late(call: Call, asked: Sequence[str] | None) -> Refusal:
+def refuse_late(call: Call, asked: Sequence[PendingRequest] | None) -> Refusal:
     """Return the error where there are no tickets. `asked` as in `render_ticket`."""
     reason = "ANSWER_AWAITED"
     text = (
         f"{_describe_wait(call, asked)} The call goes on: hubbub calls show {call.id} has its result once there is one."
     )
-    named = list((asked or ())[:MAX_NAMED])
+    named = [each.id for each in (asked or ())[:MAX_NAMED]]
     return Refusal(HUB_FAILED, text, {"reason": reason, "help": help_url(reason), "call": call.id, "requests": named})
 
 
-def _describe_wait(call: Call, asked: Sequence[str] | None) -> str:
+def describe_question(asked: Sequence[PendingRequest]) -> str:
+    """Return in a few words what a call waits for, and where people answer it; nothing if that is not certain."""
+    what = "a person's approval" if is_about_approval(asked) else "an answer"
+    return f"waiting for {what}: {where_to_answer(asked)}"
+
+
+def is_about_approval(asked: Sequence[PendingRequest]) -> bool:
+    """Return whether a call waits since people have to approve it."""
+    return any(each.kind is RequestKind.APPROVAL for each in asked)
+
+
+def where_to_answer(asked: Sequence[PendingRequest]) -> str:
+    """Return the command that shows the first question, or all if none is certain."""
+    return f"hubbub inbox show {asked[0].id}" if asked else "hubbub inbox list"
+
+
+def _describe_wait(call: Call, asked: Sequence[PendingRequest] | None) -> str:
     if asked is None:
         return f"{call.server} is still at work."
     if not asked:
         return f"{call.server} waits for an answer."
-    named = ", ".join(asked[:MAX_NAMED])
+    if is_about_approval(asked):
+        return f"This call of {call.server} is made once a person has approved it ({asked[0].id})."
+    named = ", ".join(each.id for each in asked[:MAX_NAMED])
     more = len(asked) - MAX_NAMED
     return f"{call.server} waits for an answer ({named}{f' and {more} more' if more > 0 else ''})."

@@ -8,12 +8,13 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from hubbubd import payload
 from hubbubd.core.calls.capabilities import serves
 from hubbubd.core.inbox.asked_hosts import HOSTS, AskedHost
-from hubbubd.core.inbox.forms import Given
+from hubbubd.core.inbox.forms import Approve, Deny, Given
 from hubbubd.core.inbox.request_states import (
     MAX_CLAIM_S,
     Origin,
@@ -26,6 +27,7 @@ from hubbubd.core.inbox.request_states import (
 )
 from hubbubd.downstream.hosts.host import McpHost
 from hubbubd.downstream.protocol import revisions
+from hubbubd.downstream.questions import approval_forms
 from hubbubd.downstream.views.question_policy import (
     ELICITATIONS,
     NAMES,
@@ -35,7 +37,7 @@ from hubbubd.downstream.views.question_policy import (
     Verdict,
 )
 from hubbubd.downstream.views.view import EndpointView
-from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
+from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, PermissionDenied
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.inbox import WaitingHost
 
@@ -75,6 +77,8 @@ class HostQuestions:
         if question.origin is Origin.AUTHORIZATION:
             return "the hub itself asks, and only in the inbox"
         if why := self.why_not_kind(host, question.kind, payload.loads(question.request)):
+            return why
+        if question.kind is RequestKind.APPROVAL and (why := approval_forms.why_not(question, host.principal)):
             return why
         if not question.certain:
             return "it is not certain that its call is the cause: the server is at work for others, too"
@@ -148,6 +152,8 @@ class HostQuestions:
     def render(self, host: McpHost, question: PendingRequest) -> dict[str, Any]:
         """Return the params with which a host is asked."""
         params: dict[str, Any] = payload.loads(question.request)
+        if question.kind is RequestKind.APPROVAL:
+            return approval_forms.render(params, question.server)
         shown = {name: value for name, value in params.items() if name not in _HUB_MEMBERS}
         if self.policy.named and question.kind in ELICITATIONS:
             shown["message"] = f"{question.server} asks: {params.get('message', '')}"
@@ -164,9 +170,14 @@ class HostQuestions:
 
         While somebody else has claimed the question, this waits for what becomes of the claim.
         """
+        question = self.hub.inbox.get(question_id)
+        if isinstance(verdict, Approve | Deny):
+            if why := self.why_not(host, question):
+                verdict = LeftToOthers(why[:200])
+            else:
+                verdict = replace(verdict, groups=host.principal.groups)
         if not isinstance(verdict, Unattended | LeftToOthers):
             return await self._answer(host, question_id, verdict)
-        question = self.hub.inbox.get(question_id)
         if isinstance(verdict, Unattended):
             host.silent[question.kind] = self.hub.clock.steady()
         await self.leave(host, question_id, verdict.what)
@@ -222,7 +233,12 @@ class HostQuestions:
                     return True
                 except InvalidArgument:
                     raise
+                except PermissionDenied as exc:
+                    await self.leave(host, question_id, exc.message[:200])
+                    return False
                 except FailedPrecondition as exc:
+                    if exc.reason == "ARGUMENTS_CHANGED":
+                        await self.leave(host, question_id, "an approval of arguments that were changed meanwhile")
                     if exc.reason not in ("ALREADY_CLAIMED", "CLAIM_LOST"):
                         return False
                 await changed.wait()

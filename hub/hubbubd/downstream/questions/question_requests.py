@@ -65,11 +65,13 @@ class QuestionRequests:
                 self._asking[question.id] = asyncio.get_running_loop().create_task(self._ask(question))
             else:
                 self._unasked[question.id] = question
-        elif question.state is not RequestState.OPEN:
+        elif question.state is not RequestState.OPEN or question.changed is not None:
             self._unasked.pop(question.id, None)
             if asking is not None:
                 by = question.answered_by
-                asking.cancel(f"{by} has answered" if by else f"it is {question.state}")
+                changed = question.state is RequestState.OPEN
+                closed = f"{by} has answered" if by else f"it is {question.state}"
+                asking.cancel("somebody has changed what is asked" if changed else closed)
             if question.origin in _OF_RESULTS:
                 self._tell_page_done(question.id)
 
@@ -134,7 +136,7 @@ class QuestionRequests:
             await questions.take(host, question.id, verdict)
         except InvalidArgument as exc:
             why = f"an answer that does not fit: {exc.message}"[:500]
-            if questions.policy.of(question.kind) == "host":
+            if questions.policy.trusts_host(question.kind):
                 await questions.take(host, question.id, Refuse(INTERNAL_ERROR, f"{host.name}: {why}"))
             else:
                 await questions.leave(host, question.id, why)

@@ -20,7 +20,9 @@ from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox.request_states import MAX_CLAIM_S, PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
+from hubbubd.downstream.calls.denials import is_denial
 from hubbubd.downstream.calls.host_call import CallObserver
+from hubbubd.downstream.calls.tickets import describe_question
 from hubbubd.downstream.hosts.host import WITH_TASKS, HostRequest, McpHost, TaskMode
 from hubbubd.downstream.hosts.timeouts import GONE_S
 from hubbubd.downstream.protocol.messages import Refusal
@@ -319,7 +321,7 @@ def _status(host: McpHost, call: Call, asked: list[PendingRequest]) -> TaskStatu
             # Up to 2025-11-25 a tool's error is one of its task; from 2026-07-28 on only one of the protocol is.
             return TaskStatus.FAILED if not host.stateless and _is_error(call) else TaskStatus.COMPLETED
         case CallState.FAILED:
-            return TaskStatus.FAILED
+            return TaskStatus.COMPLETED if host.stateless and is_denial(call) else TaskStatus.FAILED
         case CallState.CANCELLED:
             return TaskStatus.CANCELLED
         case _:
@@ -332,9 +334,7 @@ def _status_message(call: Call, others: list[PendingRequest], own: Task | None) 
     if call.state.ended:
         return None
     if others:
-        certain = next((question for question in others if question.certain), None)
-        where = f"hubbub inbox show {certain.id}" if certain is not None else "hubbub inbox list"
-        return f"waiting for an answer: {where}"
+        return describe_question([question for question in others if question.certain])
     return own.status_message if own is not None else None
 
 

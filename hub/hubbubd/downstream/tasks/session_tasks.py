@@ -82,7 +82,8 @@ class SessionTasks:
         ended = call if call.state.ended else await self._wait_for_end(request, call)
         if ended.state is CallState.CANCELLED:
             raise Refusal(REQUEST_CANCELLED, ended.fault.message if ended.fault is not None else "it was cancelled")
-        return _add_task_name(self._render(request, ended.server, call_results.result_of(ended), "tools/call"), call.id)
+        result = call_results.tool_result_of(ended, request.host.revision)
+        return _add_task_name(self._render(request, ended.server, result, "tools/call"), call.id)
 
     async def _wait_for_end(self, request: HostRequest, call: Call) -> Call:
         """Wait for the end of a task, and ask the host meanwhile what the server asks. The task outlives this."""

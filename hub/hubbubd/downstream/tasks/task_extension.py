@@ -121,7 +121,8 @@ class TaskExtension:
                 if refusal.data is not None:
                     members["error"]["data"] = refusal.data
             case TaskStatus.COMPLETED:
-                result = self._render(request, call.server, call.result or b"{}", "tools/call")
+                own = call_results.tool_result_of(call, host.revision)
+                result = self._render(request, call.server, own, "tools/call")
                 return payload.dumps(members)[:-1] + b',"result":' + result + b"}"
             case _:
                 pass

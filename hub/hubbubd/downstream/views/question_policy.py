@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self, cast
 
-from hubbubd.config.sections.mcp import Asked, ProfileSettings
+from hubbubd.config.sections.mcp import Asked, AskedToApprove, ProfileSettings
 from hubbubd.core.calls.capabilities import serves
-from hubbubd.core.inbox.forms import Given, Refuse, Result, Unchecked
+from hubbubd.core.inbox.forms import Approve, Deny, Given, Refuse, Result, Unchecked
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
 from hubbubd.core.tasks import EXTENSION
@@ -22,8 +22,18 @@ METHODS: Final[Mapping[RequestKind, str]] = {
     RequestKind.ELICITATION_URL: "elicitation/create",
     RequestKind.SAMPLING: "sampling/createMessage",
     RequestKind.ROOTS: "roots/list",
+    RequestKind.APPROVAL: "elicitation/create",
 }
 
+
+DECISION: Final = "decision"
+"""The field of an approval's form whose value has to be given; `reason` is the other one."""
+
+MAX_REASON: Final = 2000
+"""Characters of a reason to deny."""
+
+LEAST_THOUGHT_S: Final = 1.0
+"""Seconds that a person needs at least to approve a call, whatever `unattended_s` says."""
 
 NAMES: Final[Mapping[RequestKind, str]] = {
     RequestKind.ELICITATION_FORM: "form",
@@ -47,6 +57,7 @@ class QuestionPolicy:
     url: Asked = "both"
     sampling: Asked = "host-first"
     roots: Asked = "host-first"
+    approval: AskedToApprove = "inbox"
     unattended_s: float = 1.0
     named: bool = False
     hold_s: Literal["auto"] | float = "auto"
@@ -67,6 +78,7 @@ class QuestionPolicy:
             url=asked.url,
             sampling=asked.sampling,
             roots=asked.roots,
+            approval=asked.approval,
             unattended_s=settings.unattended_s,
             named=named,
             hold_s=settings.hold_s,
@@ -86,7 +98,11 @@ class QuestionPolicy:
             case RequestKind.ROOTS:
                 return self.roots
             case RequestKind.APPROVAL:
-                return "inbox"
+                return self.approval
+
+    def trusts_host(self, kind: RequestKind) -> bool:
+        """Return whether only the host is asked, so that what it answers counts as it is; never for approvals."""
+        return kind is not RequestKind.APPROVAL and self.of(kind) == "host"
 
     def reserves(self, kind: RequestKind) -> bool:
         """Return whether the host is asked before all others."""
@@ -160,8 +176,10 @@ def judge(
 
     Where only the host is asked, the server judges: nobody else could give a better answer.
     """
-    if policy.of(kind) == "host":
+    if policy.trusts_host(kind):
         return Unchecked(dict(result))
+    if kind is RequestKind.APPROVAL:
+        return judge_approval(policy, params, result, took_s)
     if kind not in ELICITATIONS:
         return Result(dict(result))
     action = result.get("action")
@@ -172,10 +190,29 @@ def judge(
     return Result(dict(result))
 
 
+def judge_approval(
+    policy: QuestionPolicy, document: Mapping[str, Any], result: Mapping[str, Any], took_s: float
+) -> Verdict:
+    """Return what an answer to the form of an approval means: only a decision that somebody has chosen counts."""
+    action, content = str(result.get("action"))[:20], _object(result.get("content"))
+    if took_s < max(policy.unattended_s, LEAST_THOUGHT_S):
+        return Unattended(f"{action} after {round(took_s * 1000)} ms")
+    if action != "accept":
+        return LeftToOthers(action)
+    match content.get(DECISION):
+        case "approve":
+            return Approve(digest=document["digest"])
+        case "deny":
+            reason = content.get("reason")
+            return Deny(reason=reason[:MAX_REASON] if isinstance(reason, str) else "")
+        case _:
+            return LeftToOthers("accept without a decision")
+
+
 def judge_error(policy: QuestionPolicy, kind: RequestKind, error: Mapping[str, Any]) -> Verdict:
     """Return what it means that a host answered with a JSON-RPC error."""
     code, message = error.get("code"), str(error.get("message", ""))[:200]
-    if policy.of(kind) == "host":
+    if policy.trusts_host(kind):
         return Refuse(code if isinstance(code, int) else INTERNAL_ERROR, message or "the client refused it")
     return LeftToOthers(f"error {code}: {message}"[:200])
 

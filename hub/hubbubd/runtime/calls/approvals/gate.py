@@ -363,7 +363,7 @@ def _rule_denied(call: Call, verdict: Verdict) -> PermissionDenied:
     return PermissionDenied(
         f"the rule {rule.name!r} does not allow this call of {call.server}{words}",
         reason="APPROVAL_RULE_DENIED",
-        metadata={"rule": rule.name, "server": call.server},
+        metadata={"rule": rule.name, "server": call.server, "message": rule.message},
     )
 
 
@@ -376,7 +376,9 @@ def _refusal(call: Call, settled: PendingRequest) -> UpstreamError:
             words = f"{settled.answered_by} said no to this call{f': {reason}' if reason else ''}"
             return _denial("APPROVAL_DENIED", call, words, denied_by=settled.answered_by or "", reason=reason)
         case RequestState.EXPIRED:
-            return _denial("APPROVAL_EXPIRED", call, f"this call was not made: {settled.reason}")
+            waited_s = str(round((settled.deadline or settled.created_at) - settled.created_at))
+            words = f"this call was not made: {settled.reason}"
+            return _denial("APPROVAL_EXPIRED", call, words, waited_s=waited_s)
         case _:
             return _denial("APPROVAL_WITHDRAWN", call, f"this call was not made: {settled.reason}")
 
