@@ -1,6 +1,8 @@
 """Which calls a person has to approve."""
 
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from hubbubd import payload
 from hubbubd.conditions import WRITES, CallFacts, Condition, ConditionProblem
 from hubbubd.config import ServerConfig
-from hubbubd.config.sections.approvals import Action, ApprovalRule, ApprovalSettings
+from hubbubd.config.sections.approvals import Action, ApprovalRule, ApprovalSettings, parse_approvals
 from hubbubd.core.approvals.rules import Rules, Verdict, describe, stricter
 
 pytestmark = pytest.mark.quick
@@ -225,6 +227,38 @@ def test_patterns_that_match_nothing_are_named() -> None:
     assert list(rules.find_unmatched(["github"], {"github": ["delete_branch", "remove"]})) == [
         "rule 'b': no server matches 'jra', 'jira'"
     ]
+
+
+DOCUMENT = (Path(__file__).parents[2] / "docs/approvals.md").read_text()
+TO_COPY = max(re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL), key=len)
+
+
+@pytest.mark.parametrize(
+    ("call", "action", "name"),
+    [
+        (facts(tool="pay_invoice", args={"amount": "100.01"}), ASK, "payments"),
+        (facts(tool="pay_invoice", args={"amount": 100}), ALLOW, ""),
+        (facts(args={"repo": "shop"}), ASK, "deletes"),
+        (facts(args={"repo": "sandbox"}), ALLOW, ""),
+        (facts(tool="bash", args={"command": "git status docs/a-b.md"}), ALLOW, "look"),
+        (facts(tool="bash", args={"command": "ls; rm -rf /"}), ASK, "shell"),
+        (facts(tool="bash", args={"command": "ls\nrm -rf /"}), ASK, "shell"),
+        (facts(tool="bash", args={"command": "ls $(rm -rf /)"}), ASK, "shell"),
+        (facts(tool="bash"), ASK, "look"),
+        (facts(tool="send_news", now=datetime(2026, 12, 1, 19, tzinfo=UTC)), DENY, "night"),
+        (facts(tool="send_mail", args={"to": "a@example.com"}), ALLOW, ""),
+        (facts(tool="send_mail", args={"to": "a@example.com.de"}), ASK, "mail"),
+        (facts("db-prod", tool="anything", hints=READS), ASK, "production"),
+        (facts(tool="query", args={"sql": "select 1; Drop table x"}), ASK, "sql"),
+        (facts(tool="query", args={"sql": "select 1"}), ALLOW, ""),
+        (facts(tool="write_file", args={"path": "/work/project/../x"}), ASK, "outside"),
+        (facts(tool="write_file", args={"path": "/work/project/x"}), ALLOW, ""),
+        (facts(tool="x", hints={"destructiveHint": True}), ASK, "destructive"),
+    ],
+)
+def test_the_rules_of_the_document_do_what_it_says(call: CallFacts, action: Action, name: str) -> None:
+    verdict = Rules.of(parse_approvals(TO_COPY, "document"), {}).decide(call)
+    assert (verdict.action, verdict.rule.name if verdict.rule is not None else "") == (action, name)
 
 
 SERVERS = {

@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 
 from hubbub.v1 import admin_pb2, call_pb2, event_pb2, inbox_pb2, server_pb2
 from hubbubd import payload
-from hubbubd.config import HubSettings, LoadedSettings, ServerConfig
+from hubbubd.conditions import CallFacts
+from hubbubd.config import HubSettings, LoadedSettings, ServerConfig, load_settings
+from hubbubd.config.sections.approvals import Action
 from hubbubd.config.sections.network import GrantSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.audit import AuditFilter, AuditKind
@@ -269,6 +272,52 @@ async def test_whoever_is_granted_less_is_out_and_others_stay(hub: Hub, until: U
         door.gate.review()
         await until(lambda: {each.split()[0] for each in door.ended} == {"cert:ada", "oidc:bob", "oidc:eve"})
         staying.cancel_scope.cancel()
+
+
+async def test_rules_of_approvals_hold_at_once_and_a_wrong_one_leaves_those_before(make: Make, tmp_path: Path) -> None:
+    facts = CallFacts(
+        server="away",
+        tool="t",
+        args={},
+        argument_bytes=2,
+        hints={},
+        caller="local",
+        roles=(),
+        host="",
+        profile="",
+        now=datetime.now(UTC),
+    )
+    path = tmp_path / "hub.toml"
+    file = ["--config", str(path), "--data-dir", str(tmp_path)]
+
+    async with make() as world:
+
+        async def say(rules: str) -> tuple[str, ...]:
+            path.write_text(f"[servers.away]\nurl = 'http://127.0.0.1:9/mcp'\n{rules}")
+            try:
+                world.files = load_settings(file, {})
+            except ConfigError as wrong:
+                world.wrong = wrong
+            return (await world.hub.configuration.reload()).settings
+
+        def verdict() -> Action:
+            rules = world.hub.approvals.rules_of(world.files.servers[0])
+            return rules.decide(facts).action
+
+        assert "approvals" in await say("[[approvals.rules]]\nname = 'never'\naction = 'deny'")
+        assert verdict() is Action.DENY
+        assert await say("[[approvals.rules]]\nname = 'never'\naction = 'deny' # the same") == ()
+        with pytest.raises(
+            FailedPrecondition, match=r"hub\.toml: approvals\.rules: rule 1, 'never', line 5: when: "
+        ) as caught:
+            await say("[[approvals.rules]]\nname = 'never'\nwhen = 'args.'")
+        assert caught.value.reason == "CONFIG_REJECTED"
+        assert verdict() is Action.DENY
+        world.wrong = None
+        assert await say("confirm = 'writes'") == ("approvals",)
+        assert verdict() is Action.ASK
+        assert await say("") == ()
+        assert not world.hub.approvals.rules_of(world.files.servers[0]).active
 
 
 async def test_a_reload_is_carried_through_when_whoever_asked_for_it_is_gone(make: Make, until: Until) -> None:
