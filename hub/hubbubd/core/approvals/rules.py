@@ -1,7 +1,8 @@
 """Which calls a person has to approve: the first rule that matches a call decides.
 
 A rule that asks or denies also matches names that a careless server would treat as the same (Unicode, case, spaces).
-One that allows matches the exact name only. A condition that fails to evaluate never allows a call: see `Rules.decide`.
+One that allows matches the exact name only. A condition that fails to evaluate never allows a call
+(`Rulebook.decide`).
 """
 
 import re
@@ -37,7 +38,7 @@ REMEMBERED_NAMES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Judgement:
     """What the rules say of a call. `rule` is None where the default counts; `problem` says which condition failed."""
 
     action: Action
@@ -45,7 +46,7 @@ class Verdict:
     problem: str = ""
 
 
-class Rules:
+class Rulebook:
     """The rules in their order, and what counts where none matches."""
 
     def __init__(self, rules: Iterable[ApprovalRule], default: Action = Action.ALLOW) -> None:
@@ -61,11 +62,11 @@ class Rules:
         presets = (rule for name, config in servers.items() for rule in _confirming(config.confirm, name))
         return cls((*settings.rules, *presets, *_confirming(settings.confirm)), settings.default)
 
-    def for_server(self, config: ServerConfig) -> "Rules":
+    def for_server(self, config: ServerConfig) -> "Rulebook":
         """Return those that concern one server, with those of its `confirm`, which these rules do not have yet."""
         kept = [each.rule for each in self._of_server(config.name)]
         end = next((at for at, rule in enumerate(kept) if rule.preset), len(kept))
-        return Rules((*kept[:end], *_confirming(config.confirm, config.name), *kept[end:]), self.default)
+        return Rulebook((*kept[:end], *_confirming(config.confirm, config.name), *kept[end:]), self.default)
 
     @property
     def active(self) -> bool:
@@ -76,7 +77,7 @@ class Rules:
         """Return whether any call of a server can be asked about or denied."""
         return self.default is not Action.ALLOW or any(_may_hold(each.rule) for each in self._of_server(server))
 
-    def decide(self, facts: CallFacts) -> Verdict:
+    def decide(self, facts: CallFacts) -> Judgement:
         """Return what becomes of a call.
 
         A rule whose condition fails to evaluate counts as one that asks, and the rules after it are looked at as well:
@@ -84,13 +85,13 @@ class Rules:
         """
         find = self._of_tool if len(facts.tool) <= LONGEST_TOOL else self._find_of_tool
         context = EvaluationContext(facts)
-        failed: Verdict | None = None
+        failed: Judgement | None = None
         for group in find(facts.server, facts.tool):
             for rule, problem in group.find_matching(context):
                 if not problem:
-                    return stricter(failed, Verdict(rule.action, rule))
-                failed = failed or Verdict(Action.ASK, rule, f"the condition of {rule.name!r} failed: {problem}")
-        return stricter(failed, Verdict(self.default))
+                    return stricter(failed, Judgement(rule.action, rule))
+                failed = failed or Judgement(Action.ASK, rule, f"the condition of {rule.name!r} failed: {problem}")
+        return stricter(failed, Judgement(self.default))
 
     def find_unmatched(self, servers: Iterable[str], tools: Mapping[str, Iterable[str]]) -> Iterator[str]:
         """Yield a warning for each rule with patterns that match nothing.
@@ -114,7 +115,7 @@ class Rules:
     def _find_of_server(self, server: str) -> "tuple[_Patterns, ...]":
         return tuple(each for each in self._patterns if each.has_server(server))
 
-    def _find_of_tool(self, server: str, tool: str) -> "tuple[_Group, ...]":
+    def _find_of_tool(self, server: str, tool: str) -> "tuple[_RuleGroup, ...]":
         plain = _plain(tool) if len(tool) <= LONGEST_TOOL else ""
         found: list[ApprovalRule] = []
         for each in self._of_server(server):
@@ -122,15 +123,15 @@ class Rules:
                 found.append(each.rule)
                 if each.rule.when is None:
                     break  # nothing gets past it
-        return tuple(_Group(tuple(found[at : at + MOST_TOGETHER])) for at in range(0, len(found), MOST_TOGETHER))
+        return tuple(_RuleGroup(tuple(found[at : at + MOST_TOGETHER])) for at in range(0, len(found), MOST_TOGETHER))
 
 
-def stricter(first: Verdict | None, second: Verdict) -> Verdict:
+def stricter(first: Judgement | None, second: Judgement) -> Judgement:
     """Return the verdict with the stricter action; the first of two that are equal."""
     return second if first is None or second.action > first.action else first
 
 
-def describe(verdict: Verdict) -> str:
+def describe(verdict: Judgement) -> str:
     """Return in words what becomes of a call, and why."""
     what = {Action.ALLOW: "is sent", Action.ASK: "waits for approval", Action.DENY: "is refused"}[verdict.action]
     rule = verdict.rule
@@ -152,7 +153,7 @@ def _describe_approvers(rule: ApprovalRule) -> str:
     return f" {people}{', and not who makes it' if rule.not_by_caller else ''}."
 
 
-class _Group:
+class _RuleGroup:
     """Some of the rules that match a tool, in their order; their conditions are evaluated in one go."""
 
     def __init__(self, rules: tuple[ApprovalRule, ...]) -> None:

@@ -20,7 +20,7 @@ from hubbubd.core.approvals.facts import facts_of, is_tool_call
 from hubbubd.core.approvals.remembered import RememberedApproval
 from hubbubd.core.approvals.replay import Replay
 from hubbubd.core.approvals.requests import UNKNOWN_TOOL, digest_of
-from hubbubd.core.approvals.rules import Rules, Verdict, describe
+from hubbubd.core.approvals.rules import Judgement, Rulebook, describe
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.servers.catalog import CatalogKind, Freshness, list_id
@@ -71,7 +71,7 @@ class ApprovalService:
     async def list_approval_rules(self, _request: pb.ListApprovalRulesRequest) -> pb.ListApprovalRulesResponse:
         """Return the rules about servers that the caller may see; what is wrong with them for who sees all servers."""
         scope, configs = access.approval_servers(), self._configs()
-        rules = Rules.of(self._gate.settings, configs)
+        rules = Rulebook.of(self._gate.settings, configs)
         visible = [name for name in configs if scope.has_server(name)]
         shown = [each for each in rules.rules if any(matches(each.servers, name) for name in visible)]
         return pb.ListApprovalRulesResponse(
@@ -92,14 +92,14 @@ class ApprovalService:
         if known is None:
             return _check_response(verdict, f"{describe(verdict)}{note}")
         reason = f"{describe(verdict)} The approval {known.id} is remembered, with which it is sent.{note}"
-        return _check_response(Verdict(Action.ALLOW, verdict.rule), reason, known.id)
+        return _check_response(Judgement(Action.ALLOW, verdict.rule), reason, known.id)
 
     async def replay_approvals(self, request: pb.ReplayApprovalsRequest) -> pb.ReplayApprovalsResponse:
         """Run rules over the calls in the history that the caller may see."""
         server = requests.optional_identifier(request.server, "server") or ""
         since_s = requests.span_s(request.since, "since") if request.HasField("since") else bounds.LONGEST_S
         settings, configs = parse_rules(request.rules) if request.rules else self._gate.settings, self._configs()
-        rules = Rules.of(settings, configs)
+        rules = Rulebook.of(settings, configs)
         replay, calls = Replay(rules), self._calls_since(server, self._hub.clock.now() - since_s)
         for _ in replay.run(self._with_facts(calls)):
             await anyio.lowlevel.checkpoint()
@@ -138,7 +138,7 @@ class ApprovalService:
             raise NotFound("approval", approval_id)
         return record
 
-    def _find_covering(self, verdict: Verdict, facts: CallFacts, definition: str) -> RememberedApproval | None:
+    def _find_covering(self, verdict: Judgement, facts: CallFacts, definition: str) -> RememberedApproval | None:
         """Return the remembered approval with which a call that is asked about would be sent."""
         if verdict.action is not Action.ASK or verdict.problem:
             return None
@@ -159,7 +159,7 @@ class ApprovalService:
                 hints = self._gate.tools.find(call.server, str(params.get("name"))).hints
                 yield call, facts_of(call, params, hints, call.created_at)
 
-    def _warnings(self, rules: Rules, configs: dict[str, ServerConfig]) -> Iterable[str]:
+    def _warnings(self, rules: Rulebook, configs: dict[str, ServerConfig]) -> Iterable[str]:
         """Return what is wrong with rules that can be used, for callers who see all servers: others may be meant."""
         if access.approval_servers() != EVERYTHING:
             return ()
@@ -196,7 +196,7 @@ def parse_rules(text: str) -> ApprovalSettings:
         raise InvalidArgument.field("rules", str(exc)) from None
 
 
-def _check_response(verdict: Verdict, reason: str, remembered_id: str = "") -> pb.CheckApprovalResponse:
+def _check_response(verdict: Judgement, reason: str, remembered_id: str = "") -> pb.CheckApprovalResponse:
     return pb.CheckApprovalResponse(
         action=approval_records.ACTIONS[verdict.action],
         rule=approval_records.rule(verdict.rule) if verdict.rule is not None else None,

@@ -27,7 +27,7 @@ from hubbubd.core.approvals.requests import (
     digest_of,
     make_document,
 )
-from hubbubd.core.approvals.rules import Rules, Verdict
+from hubbubd.core.approvals.rules import Judgement, Rulebook
 from hubbubd.core.approvals.votes import count_votes, is_approval
 from hubbubd.core.calls import call_states as core
 from hubbubd.core.calls.call_states import Call, CallApproval
@@ -116,19 +116,19 @@ class ApprovalGate:
         self._inbox = inbox
         self._calls = calls
         self._clock = clock
-        self._rules: dict[str, tuple[ServerConfig, Rules]] = {}
+        self._rules: dict[str, tuple[ServerConfig, Rulebook]] = {}
         self.adopt(settings)
         inbox.set_settler(Origin.HUB, remembered.changes_by_answer)
 
     def adopt(self, settings: ApprovalSettings) -> None:
         """Apply changed settings: calls that are not sent yet are judged by them."""
         self.settings = settings
-        self._of_hub = Rules.of(settings, {})
+        self._of_hub = Rulebook.of(settings, {})
         self.is_on = self._of_hub.active
         """Whether the settings of the hub ask about anything; a server's own may as well."""
         self._rules.clear()
 
-    def rules_of(self, config: ServerConfig) -> Rules:
+    def rules_of(self, config: ServerConfig) -> Rulebook:
         """Return the rules that there are for a server."""
         known = self._rules.get(config.name)
         if known is None or known[0] is not config:
@@ -182,7 +182,7 @@ class ApprovalGate:
         if is_tool_call(call.method) and self.rules_of(queue.config).active:
             await self.tools.refresh(queue.config.name)
 
-    def find_objection(self, queue: ServerQueue, call: Call, params: Mapping[str, Any]) -> Verdict | None:
+    def find_objection(self, queue: ServerQueue, call: Call, params: Mapping[str, Any]) -> Judgement | None:
         """Return the verdict by which people are to be asked before a call is sent; None if it may be sent.
 
         Raises PermissionDenied (APPROVAL_RULE_DENIED).
@@ -195,7 +195,7 @@ class ApprovalGate:
         return None if self._is_approved(call, _rule(verdict), tool, params) else verdict
 
     async def ask_again(
-        self, queue: ServerQueue, active: ActiveCall, params: Mapping[str, Any], verdict: Verdict
+        self, queue: ServerQueue, active: ActiveCall, params: Mapping[str, Any], verdict: Judgement
     ) -> dict[str, Any]:
         """Ask people about a call that was about to be sent; return the params to send, with the call queued first.
 
@@ -234,11 +234,11 @@ class ApprovalGate:
 
     # Deciding
 
-    def _decide(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> tuple[Verdict, ToolDefinition]:
+    def _decide(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> tuple[Judgement, ToolDefinition]:
         """Return what the rules say of a call, and its tool as the server lists it."""
         rules = self.rules_of(config)
         if not rules.active or not is_tool_call(call.method):
-            return Verdict(Action.ALLOW), UNKNOWN_TOOL
+            return Judgement(Action.ALLOW), UNKNOWN_TOOL
         tool_name = str(params.get("name"))
         tool = self.tools.find(config.name, tool_name)
         facts = facts_of(call, params, tool.hints, self._clock.now())
@@ -267,7 +267,7 @@ class ApprovalGate:
         return counted >= rule.needed
 
     def _remembered_approval(
-        self, call: Call, verdict: Verdict, tool: ToolDefinition, params: Mapping[str, Any]
+        self, call: Call, verdict: Judgement, tool: ToolDefinition, params: Mapping[str, Any]
     ) -> CallApproval | None:
         rule, name = _rule(verdict), str(params.get("name"))
         digest = digest_of(arguments_of(params))
@@ -282,7 +282,7 @@ class ApprovalGate:
         self,
         queue: ServerQueue,
         call: Call,
-        verdict: Verdict,
+        verdict: Judgement,
         tool: ToolDefinition,
         params: Mapping[str, Any],
         *,
@@ -342,7 +342,7 @@ class ApprovalGate:
             raise _refusal(active.call, settled)
 
 
-def _rule(verdict: Verdict) -> ApprovalRule:
+def _rule(verdict: Judgement) -> ApprovalRule:
     return verdict.rule or DEFAULT_RULE
 
 
@@ -357,7 +357,7 @@ def _changed_since(call: Call, tool: ToolDefinition) -> str:
     return "the rules have changed since this call was made" if call.approval is None else "the rule asks for more now"
 
 
-def _rule_denied(call: Call, verdict: Verdict) -> PermissionDenied:
+def _rule_denied(call: Call, verdict: Judgement) -> PermissionDenied:
     rule = _rule(verdict)
     words = f": {rule.message}" if rule.message else ""
     return PermissionDenied(
