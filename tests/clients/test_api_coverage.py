@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "AdminService.ReloadConfig": ("reload",),
     "ApprovalService.ListRememberedApprovals": ("approvals", "list"),
     "ApprovalService.RevokeRememberedApproval": ("approvals", "revoke", "a"),
-    "ApprovalService.ListApprovalRules": ("approvals", "rules"),
+    "ApprovalService.GetApprovalRules": ("approvals", "rules"),
     "ApprovalService.CheckApproval": ("approvals", "check", "demo", "order_lunch"),
     "ApprovalService.ReplayApprovals": ("approvals", "replay"),
     "CallService.StartCall": ("call", "demo", "order_lunch", "--detach"),

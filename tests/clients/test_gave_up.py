@@ -1,6 +1,6 @@
 """What people read of a server that the hub has given up on."""
 
-from hubbub_cli.output.printer import COLUMNS, describe_trouble
+from hubbub_cli.output.columns import COLUMNS, describe_trouble
 from hubbub_client import Fault
 from hubbub_client.data.records import Server
 

@@ -126,7 +126,7 @@ def test_every_list_and_every_watch_has_the_same_shape() -> None:
     asked = {m.name: {f.name: f.number for f in m.field} for file in agreed.file for m in file.message_type}
     lists = {name: fields for name, fields in asked.items() if re.fullmatch(r"List\w+Request", name)}
     watches = {name: fields for name, fields in asked.items() if "resume_token" in fields and name.endswith("Request")}
-    assert len(lists) == 8
+    assert len(lists) == 9
     assert len(watches) == 5
     for fields in lists.values():
         assert fields == {"filter": 1, "page_size": 2, "page_token": 3, "order": 4}

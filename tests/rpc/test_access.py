@@ -331,7 +331,7 @@ OF_MANY: dict[str, set[Role]] = {
     "ListTasks": {V, R, AP, OP, A},
     "WatchTasks": {V, R, AP, OP, A},
 }
-OF_APPROVALS = {"ListApprovalRules", "ListRememberedApprovals", "ReplayApprovals", "RevokeRememberedApproval"}
+OF_APPROVALS = {"GetApprovalRules", "ListRememberedApprovals", "ReplayApprovals", "RevokeRememberedApproval"}
 """Tested in test_approvals.py."""
 ELSEWHERE_TESTED = {"AddServer", "GetSelf", "Serve", "StreamCalls", "Work", *OF_APPROVALS}
 

@@ -381,7 +381,11 @@ WRONG: list[tuple[str, Message, str]] = [
         answer(deny=inbox_pb2.AnswerPendingRequestRequest.Deny(reason="x" * 4097)),
         "deny.reason",
     ),
-    ("ListRememberedApprovals", approval_pb2.ListRememberedApprovalsRequest(server="a\n"), "server"),
+    (
+        "ListRememberedApprovals",
+        approval_pb2.ListRememberedApprovalsRequest(filter=approval_pb2.RememberedApprovalFilter(server="a\n")),
+        "filter.server",
+    ),
     ("RevokeRememberedApproval", approval_pb2.RevokeRememberedApprovalRequest(), "id"),
     ("CheckApproval", approval_pb2.CheckApprovalRequest(server="away"), "tool"),
     ("CheckApproval", to_check(arguments=b"7"), "arguments"),
@@ -499,5 +503,5 @@ async def test_every_rpc_that_takes_something_has_its_bad_input_here() -> None:
         "TrustClock",
         "RotateVaultKey",
         "FinishUpgrade",
-        "ListApprovalRules",
+        "GetApprovalRules",
     }

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubbub_cli.output.printer import ADD_A_SERVER, colour_text, describe_trouble, note, print_json, say
+from hubbub_cli.output.columns import describe_trouble
+from hubbub_cli.output.printer import ADD_A_SERVER, colour_text, note, print_json, say
 from hubbub_cli.run.session import Settings, Usage, run_in_loop, settings_of
 from hubbub_client.data.records import CatalogList, PendingRequest, Server
 from hubbub_client.payload import as_object

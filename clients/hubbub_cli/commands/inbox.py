@@ -164,6 +164,21 @@ async def release(hub: "Hub", settings: Settings, id_: RequestId, claim: ClaimOp
     print_claim(await hub.inbox.release(id_, claim), settings)
 
 
+AnswerId = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="ID", help="The pending request; a terminal lets you choose.", autocompletion=completion.requests
+    ),
+]
+Accept = Annotated[
+    str | None, typer.Option(metavar="[JSON]", help="Elicitation: yes, with this content or the defaults.")
+]
+ErrorMessage = Annotated[str | None, typer.Option(metavar="MESSAGE", help="Sampling: refused, with this reason.")]
+AnswerKey = Annotated[
+    str | None, typer.Option(metavar="A", help="Idempotency key: makes it safe to repeat this command.")
+]
+
+
 class AnswerCommand(LightCommand):
     """Command whose `--accept` and `--deny` may lack a value: the defaults, and no reason."""
 
@@ -179,50 +194,26 @@ class AnswerCommand(LightCommand):
 @app.command(cls=AnswerCommand, example="inbox answer REQUEST dish=soup portions=2")
 def answer(
     context: typer.Context,
-    id_: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="ID", help="The pending request; a terminal lets you choose.", autocompletion=completion.requests
-        ),
-    ] = None,
+    id_: AnswerId = None,
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE...", help="Form: yes, with these values and the defaults."),
     ] = None,
-    accept: Annotated[
-        str | None, typer.Option(metavar="[JSON]", help="Elicitation: yes, with this content or the defaults.")
-    ] = None,
+    accept: Accept = None,
     decline: Annotated[bool, typer.Option("--decline", help="Elicitation: no.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="Elicitation: dismissed without a choice.")] = False,
     text: Annotated[str | None, typer.Option(metavar="TEXT", help="Sampling: an assistant message.")] = None,
     result: Annotated[str | None, typer.Option(metavar="JSON", help="Any kind: the whole MCP result.")] = None,
-    error: Annotated[str | None, typer.Option(metavar="MESSAGE", help="Sampling: refused, with this reason.")] = None,
-    approve: Annotated[bool, typer.Option("--approve", help="Approval: yes, the call may be made.")] = False,
-    change: Annotated[
-        str | None,
-        typer.Option(metavar="JSON|@FILE", help="Approval: yes, with these arguments in place of those asked for."),
-    ] = None,
-    remember: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Approval: yes, also for later calls, as 1h or 1d.")
-    ] = None,
-    same_arguments: Annotated[
-        bool, typer.Option("--same-arguments", help="Remember it for calls with the same arguments only.")
-    ] = False,
-    comment: Annotated[str | None, typer.Option(metavar="TEXT", help="What you say of your approval.")] = None,
-    digest: Annotated[
-        str | None,
-        typer.Option(
-            metavar="D",
-            help="Approve these arguments: the `arguments_digest` that you have seen; else those first asked for.",
-        ),
-    ] = None,
-    deny: Annotated[
-        str | None, typer.Option(metavar="[REASON]", help="Approval: no, with a reason for the caller.")
-    ] = None,
+    error: ErrorMessage = None,
+    approve: approve_options.Approve = False,
+    change: approve_options.Change = None,
+    remember: approve_options.Remember = None,
+    same_arguments: approve_options.SameArguments = False,
+    comment: approve_options.Comment = None,
+    digest: approve_options.Digest = None,
+    deny: approve_options.Deny = None,
     claim: Annotated[str | None, typer.Option(metavar="C", help="The claim under which you answer.")] = None,
-    answer_id: Annotated[
-        str | None, typer.Option(metavar="A", help="Idempotency key: makes it safe to repeat this command.")
-    ] = None,
+    answer_id: AnswerKey = None,
 ) -> None:
     """Answer a pending request; without an answer, a terminal asks for it, and holds a claim meanwhile."""
     settings = settings_of(context)

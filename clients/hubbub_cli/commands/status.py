@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubbub_cli.output.printer import console, describe_trouble, print_json
+from hubbub_cli.output.columns import describe_trouble
+from hubbub_cli.output.printer import console, print_json
 from hubbub_cli.run.session import Settings, run_with_hub, settings_of
 from hubbub_client.data.records import Server, StateCount
 from hubbub_frontend.display.records import (

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
+from hubbub_cli.output.columns import describe_trouble
 from hubbub_cli.output.printer import (
     colour_text,
-    describe_trouble,
     find_style,
     make_cell,
     print_json,

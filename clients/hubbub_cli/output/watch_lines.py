@@ -8,11 +8,11 @@ from shutil import get_terminal_size
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, cast
 
+from hubbub_cli.output.columns import describe_trouble
 from hubbub_cli.output.printer import (
     GAP,
     NOTHING,
     colour_text,
-    describe_trouble,
     find_style,
     make_cell,
     note,

@@ -113,7 +113,7 @@ def _list_fitting(
         endpoints = deque(discover_all(Where(*(root_params.get(name) for name in Where._fields))))
         kind = getattr(messages, f"{method}Request")
         paged = "page_token" in kind.DESCRIPTOR.fields_by_name
-        request = kind(page_size=PAGE_SIZE, **({"filter": condition} if condition else {})) if paged else kind()
+        request = kind(filter=condition or {}, page_size=PAGE_SIZE) if paged else kind()
         for _ in range(max_pages):
             raw = _ask_first_that_answers(endpoints, f"hubbub.v1.{rpc}", request.SerializeToString(), give_up_at)
             response = getattr(messages, f"{method}Response").FromString(raw)

@@ -1,11 +1,32 @@
-"""What the options of `inbox answer` say of an approval."""
+"""The options of `inbox answer` about approvals, and what they say."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import typer
 
 from hubbub_cli.run.session import Usage, parse_json_object
 from hubbub_cli.syntax.span import parse_span
 from hubbub_cli.terminal.arguments import read_file
 from hubbub_client.data.approvals import ApproveOptions
+
+Approve = Annotated[bool, typer.Option("--approve", help="Approval: yes, the call may be made.")]
+Change = Annotated[
+    str | None,
+    typer.Option(metavar="JSON|@FILE", help="Approval: yes, with these arguments in place of those asked for."),
+]
+Remember = Annotated[str | None, typer.Option(metavar="SPAN", help="Approval: yes, also for later calls, as 1h or 1d.")]
+SameArguments = Annotated[
+    bool, typer.Option("--same-arguments", help="Remember it for calls with the same arguments only.")
+]
+Comment = Annotated[str | None, typer.Option(metavar="TEXT", help="What you say of your approval.")]
+Digest = Annotated[
+    str | None,
+    typer.Option(
+        metavar="D",
+        help="Approve these arguments: the `arguments_digest` that you have seen; else those first asked for.",
+    ),
+]
+Deny = Annotated[str | None, typer.Option(metavar="[REASON]", help="Approval: no, with a reason for the caller.")]
 
 
 def read_options(

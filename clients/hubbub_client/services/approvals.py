@@ -115,7 +115,8 @@ class Approvals:
         """Return the remembered approvals that hold, newest first."""
 
         async def page(which: PageFields) -> tuple[Sequence[RememberedApproval], str]:
-            request = approval_pb2.ListRememberedApprovalsRequest(server=server or "", **which)
+            chosen = approval_pb2.RememberedApprovalFilter(server=server or "")
+            request = approval_pb2.ListRememberedApprovalsRequest(filter=chosen, **which)
             answer = await self._link.call(lambda hub: hub.approvals.ListRememberedApprovals, request)
             return [read(RememberedApproval, each) for each in answer.approvals], answer.next_page_token
 
@@ -129,8 +130,8 @@ class Approvals:
 
     async def rules(self) -> ApprovalRules:
         """Return the rules."""
-        request = approval_pb2.ListApprovalRulesRequest()
-        return read(ApprovalRules, await self._link.call(lambda hub: hub.approvals.ListApprovalRules, request))
+        request = approval_pb2.GetApprovalRulesRequest()
+        return read(ApprovalRules, await self._link.call(lambda hub: hub.approvals.GetApprovalRules, request))
 
     async def check(
         self,

@@ -28,7 +28,7 @@ from hubbub.v1 import common_pb2 as hubbub_dot_v1_dot_common__pb2
 from hubbub.v1 import options_pb2 as hubbub_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18hubbub/v1/approval.proto\x12\thubbub.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\x1a\x17hubbub/v1/options.proto\"\x8b\x02\n\x0c\x41pprovalRule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07servers\x18\x02 \x03(\t\x12\r\n\x05tools\x18\x03 \x03(\t\x12\x0c\n\x04when\x18\x04 \x01(\t\x12)\n\x06\x61\x63tion\x18\x05 \x01(\x0e\x32\x19.hubbub.v1.ApprovalAction\x12\x0e\n\x06needed\x18\x06 \x01(\x05\x12\x15\n\rnot_by_caller\x18\x07 \x01(\x08\x12\x11\n\tapprovers\x18\x08 \x03(\t\x12\x0c\n\x04\x65\x64it\x18\t \x01(\x08\x12+\n\x08remember\x18\n \x03(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07message\x18\x0b \x01(\t\x12\x0e\n\x06preset\x18\x0c \x01(\t\"\x86\x02\n\x12RememberedApproval\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x04 \x01(\t\x12\x0c\n\x04rule\x18\x05 \x01(\t\x12\x13\n\x0b\x61pproved_by\x18\x06 \x03(\t\x12.\n\ncreated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\targuments\x18\t \x01(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x1a\n\x12pending_request_id\x18\n \x01(\t\"x\n\x1eListRememberedApprovalsRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x1f\n\x05order\x18\x04 \x01(\x0e\x32\x10.hubbub.v1.Order\"l\n\x1fListRememberedApprovalsResponse\x12\x30\n\tapprovals\x18\x01 \x03(\x0b\x32\x1d.hubbub.v1.RememberedApproval\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"-\n\x1fRevokeRememberedApprovalRequest\x12\n\n\x02id\x18\x01 \x01(\t\"S\n RevokeRememberedApprovalResponse\x12/\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x1d.hubbub.v1.RememberedApproval\"\x1a\n\x18ListApprovalRulesRequest\"\x88\x01\n\x19ListApprovalRulesResponse\x12&\n\x05rules\x18\x01 \x03(\x0b\x32\x17.hubbub.v1.ApprovalRule\x12\x31\n\x0e\x64\x65\x66\x61ult_action\x18\x02 \x01(\x0e\x32\x19.hubbub.v1.ApprovalAction\x12\x10\n\x08warnings\x18\x03 \x03(\t\"\x8b\x01\n\x14\x43heckApprovalRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x17\n\targuments\x18\x03 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x0e\n\x06\x63\x61ller\x18\x04 \x01(\t\x12\r\n\x05roles\x18\x05 \x03(\t\x12\x0c\n\x04host\x18\x06 \x01(\t\x12\x0f\n\x07profile\x18\x07 \x01(\t\"\x90\x01\n\x15\x43heckApprovalResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x19.hubbub.v1.ApprovalAction\x12%\n\x04rule\x18\x02 \x01(\x0b\x32\x17.hubbub.v1.ApprovalRule\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x15\n\rremembered_id\x18\x04 \x01(\t\"a\n\x16ReplayApprovalsRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12(\n\x05since\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05rules\x18\x03 \x01(\t\"\xcb\x02\n\x17ReplayApprovalsResponse\x12\x34\n\x04rows\x18\x01 \x03(\x0b\x32&.hubbub.v1.ReplayApprovalsResponse.Row\x12\r\n\x05\x63\x61lls\x18\x02 \x01(\x03\x12\r\n\x05\x61sked\x18\x03 \x01(\x03\x12\x0e\n\x06\x64\x65nied\x18\x04 \x01(\x03\x12\x10\n\x08warnings\x18\x05 \x03(\t\x1a\xb9\x01\n\x03Row\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12)\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x19.hubbub.v1.ApprovalAction\x12\x0e\n\x06server\x18\x03 \x01(\t\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x05 \x01(\x03\x12\x0f\n\x07\x63\x61llers\x18\x06 \x03(\t\x12\x10\n\x08problems\x18\x07 \x01(\x03\x12\x11\n\tapprovers\x18\x08 \x03(\t\x12\x16\n\x0enewest_call_id\x18\t \x01(\t*\x7f\n\x0e\x41pprovalAction\x12\x1f\n\x1b\x41PPROVAL_ACTION_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41PPROVAL_ACTION_ALLOW\x10\x01\x12\x17\n\x13\x41PPROVAL_ACTION_ASK\x10\x02\x12\x18\n\x14\x41PPROVAL_ACTION_DENY\x10\x03\x32\x86\x04\n\x0f\x41pprovalService\x12p\n\x17ListRememberedApprovals\x12).hubbub.v1.ListRememberedApprovalsRequest\x1a*.hubbub.v1.ListRememberedApprovalsResponse\x12s\n\x18RevokeRememberedApproval\x12*.hubbub.v1.RevokeRememberedApprovalRequest\x1a+.hubbub.v1.RevokeRememberedApprovalResponse\x12^\n\x11ListApprovalRules\x12#.hubbub.v1.ListApprovalRulesRequest\x1a$.hubbub.v1.ListApprovalRulesResponse\x12R\n\rCheckApproval\x12\x1f.hubbub.v1.CheckApprovalRequest\x1a .hubbub.v1.CheckApprovalResponse\x12X\n\x0fReplayApprovals\x12!.hubbub.v1.ReplayApprovalsRequest\x1a\".hubbub.v1.ReplayApprovalsResponseBB\n\thubbub.v1B\rApprovalProtoP\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18hubbub/v1/approval.proto\x12\thubbub.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\x1a\x17hubbub/v1/options.proto\"\x8b\x02\n\x0c\x41pprovalRule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07servers\x18\x02 \x03(\t\x12\r\n\x05tools\x18\x03 \x03(\t\x12\x0c\n\x04when\x18\x04 \x01(\t\x12)\n\x06\x61\x63tion\x18\x05 \x01(\x0e\x32\x19.hubbub.v1.ApprovalAction\x12\x0e\n\x06needed\x18\x06 \x01(\x05\x12\x15\n\rnot_by_caller\x18\x07 \x01(\x08\x12\x11\n\tapprovers\x18\x08 \x03(\t\x12\x0c\n\x04\x65\x64it\x18\t \x01(\x08\x12+\n\x08remember\x18\n \x03(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07message\x18\x0b \x01(\t\x12\x0e\n\x06preset\x18\x0c \x01(\t\"\x86\x02\n\x12RememberedApproval\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\t\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x04 \x01(\t\x12\x0c\n\x04rule\x18\x05 \x01(\t\x12\x13\n\x0b\x61pproved_by\x18\x06 \x03(\t\x12.\n\ncreated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\targuments\x18\t \x01(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x1a\n\x12pending_request_id\x18\n \x01(\t\"*\n\x18RememberedApprovalFilter\x12\x0e\n\x06server\x18\x01 \x01(\t\"\x9d\x01\n\x1eListRememberedApprovalsRequest\x12\x33\n\x06\x66ilter\x18\x01 \x01(\x0b\x32#.hubbub.v1.RememberedApprovalFilter\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x1f\n\x05order\x18\x04 \x01(\x0e\x32\x10.hubbub.v1.Order\"l\n\x1fListRememberedApprovalsResponse\x12\x30\n\tapprovals\x18\x01 \x03(\x0b\x32\x1d.hubbub.v1.RememberedApproval\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"-\n\x1fRevokeRememberedApprovalRequest\x12\n\n\x02id\x18\x01 \x01(\t\"S\n RevokeRememberedApprovalResponse\x12/\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x1d.hubbub.v1.RememberedApproval\"\x19\n\x17GetApprovalRulesRequest\"\x87\x01\n\x18GetApprovalRulesResponse\x12&\n\x05rules\x18\x01 \x03(\x0b\x32\x17.hubbub.v1.ApprovalRule\x12\x31\n\x0e\x64\x65\x66\x61ult_action\x18\x02 \x01(\x0e\x32\x19.hubbub.v1.ApprovalAction\x12\x10\n\x08warnings\x18\x03 \x03(\t\"\x8b\x01\n\x14\x43heckApprovalRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x17\n\targuments\x18\x03 \x01(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x0e\n\x06\x63\x61ller\x18\x04 \x01(\t\x12\r\n\x05roles\x18\x05 \x03(\t\x12\x0c\n\x04host\x18\x06 \x01(\t\x12\x0f\n\x07profile\x18\x07 \x01(\t\"\x90\x01\n\x15\x43heckApprovalResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x19.hubbub.v1.ApprovalAction\x12%\n\x04rule\x18\x02 \x01(\x0b\x32\x17.hubbub.v1.ApprovalRule\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x15\n\rremembered_id\x18\x04 \x01(\t\"a\n\x16ReplayApprovalsRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12(\n\x05since\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05rules\x18\x03 \x01(\t\"\xcb\x02\n\x17ReplayApprovalsResponse\x12\x34\n\x04rows\x18\x01 \x03(\x0b\x32&.hubbub.v1.ReplayApprovalsResponse.Row\x12\r\n\x05\x63\x61lls\x18\x02 \x01(\x03\x12\r\n\x05\x61sked\x18\x03 \x01(\x03\x12\x0e\n\x06\x64\x65nied\x18\x04 \x01(\x03\x12\x10\n\x08warnings\x18\x05 \x03(\t\x1a\xb9\x01\n\x03Row\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12)\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x19.hubbub.v1.ApprovalAction\x12\x0e\n\x06server\x18\x03 \x01(\t\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x05 \x01(\x03\x12\x0f\n\x07\x63\x61llers\x18\x06 \x03(\t\x12\x10\n\x08problems\x18\x07 \x01(\x03\x12\x11\n\tapprovers\x18\x08 \x03(\t\x12\x16\n\x0enewest_call_id\x18\t \x01(\t*\x7f\n\x0e\x41pprovalAction\x12\x1f\n\x1b\x41PPROVAL_ACTION_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41PPROVAL_ACTION_ALLOW\x10\x01\x12\x17\n\x13\x41PPROVAL_ACTION_ASK\x10\x02\x12\x18\n\x14\x41PPROVAL_ACTION_DENY\x10\x03\x32\x83\x04\n\x0f\x41pprovalService\x12p\n\x17ListRememberedApprovals\x12).hubbub.v1.ListRememberedApprovalsRequest\x1a*.hubbub.v1.ListRememberedApprovalsResponse\x12s\n\x18RevokeRememberedApproval\x12*.hubbub.v1.RevokeRememberedApprovalRequest\x1a+.hubbub.v1.RevokeRememberedApprovalResponse\x12[\n\x10GetApprovalRules\x12\".hubbub.v1.GetApprovalRulesRequest\x1a#.hubbub.v1.GetApprovalRulesResponse\x12R\n\rCheckApproval\x12\x1f.hubbub.v1.CheckApprovalRequest\x1a .hubbub.v1.CheckApprovalResponse\x12X\n\x0fReplayApprovals\x12!.hubbub.v1.ReplayApprovalsRequest\x1a\".hubbub.v1.ReplayApprovalsResponseBB\n\thubbub.v1B\rApprovalProtoP\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,34 +40,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REMEMBEREDAPPROVAL'].fields_by_name['arguments']._serialized_options = b'\250\273\030\001'
   _globals['_CHECKAPPROVALREQUEST'].fields_by_name['arguments']._loaded_options = None
   _globals['_CHECKAPPROVALREQUEST'].fields_by_name['arguments']._serialized_options = b'\250\273\030\001'
-  _globals['_APPROVALACTION']._serialized_start=1941
-  _globals['_APPROVALACTION']._serialized_end=2068
+  _globals['_APPROVALACTION']._serialized_start=2021
+  _globals['_APPROVALACTION']._serialized_end=2148
   _globals['_APPROVALRULE']._serialized_start=154
   _globals['_APPROVALRULE']._serialized_end=421
   _globals['_REMEMBEREDAPPROVAL']._serialized_start=424
   _globals['_REMEMBEREDAPPROVAL']._serialized_end=686
-  _globals['_LISTREMEMBEREDAPPROVALSREQUEST']._serialized_start=688
-  _globals['_LISTREMEMBEREDAPPROVALSREQUEST']._serialized_end=808
-  _globals['_LISTREMEMBEREDAPPROVALSRESPONSE']._serialized_start=810
-  _globals['_LISTREMEMBEREDAPPROVALSRESPONSE']._serialized_end=918
-  _globals['_REVOKEREMEMBEREDAPPROVALREQUEST']._serialized_start=920
-  _globals['_REVOKEREMEMBEREDAPPROVALREQUEST']._serialized_end=965
-  _globals['_REVOKEREMEMBEREDAPPROVALRESPONSE']._serialized_start=967
-  _globals['_REVOKEREMEMBEREDAPPROVALRESPONSE']._serialized_end=1050
-  _globals['_LISTAPPROVALRULESREQUEST']._serialized_start=1052
-  _globals['_LISTAPPROVALRULESREQUEST']._serialized_end=1078
-  _globals['_LISTAPPROVALRULESRESPONSE']._serialized_start=1081
-  _globals['_LISTAPPROVALRULESRESPONSE']._serialized_end=1217
-  _globals['_CHECKAPPROVALREQUEST']._serialized_start=1220
-  _globals['_CHECKAPPROVALREQUEST']._serialized_end=1359
-  _globals['_CHECKAPPROVALRESPONSE']._serialized_start=1362
-  _globals['_CHECKAPPROVALRESPONSE']._serialized_end=1506
-  _globals['_REPLAYAPPROVALSREQUEST']._serialized_start=1508
-  _globals['_REPLAYAPPROVALSREQUEST']._serialized_end=1605
-  _globals['_REPLAYAPPROVALSRESPONSE']._serialized_start=1608
-  _globals['_REPLAYAPPROVALSRESPONSE']._serialized_end=1939
-  _globals['_REPLAYAPPROVALSRESPONSE_ROW']._serialized_start=1754
-  _globals['_REPLAYAPPROVALSRESPONSE_ROW']._serialized_end=1939
-  _globals['_APPROVALSERVICE']._serialized_start=2071
-  _globals['_APPROVALSERVICE']._serialized_end=2589
+  _globals['_REMEMBEREDAPPROVALFILTER']._serialized_start=688
+  _globals['_REMEMBEREDAPPROVALFILTER']._serialized_end=730
+  _globals['_LISTREMEMBEREDAPPROVALSREQUEST']._serialized_start=733
+  _globals['_LISTREMEMBEREDAPPROVALSREQUEST']._serialized_end=890
+  _globals['_LISTREMEMBEREDAPPROVALSRESPONSE']._serialized_start=892
+  _globals['_LISTREMEMBEREDAPPROVALSRESPONSE']._serialized_end=1000
+  _globals['_REVOKEREMEMBEREDAPPROVALREQUEST']._serialized_start=1002
+  _globals['_REVOKEREMEMBEREDAPPROVALREQUEST']._serialized_end=1047
+  _globals['_REVOKEREMEMBEREDAPPROVALRESPONSE']._serialized_start=1049
+  _globals['_REVOKEREMEMBEREDAPPROVALRESPONSE']._serialized_end=1132
+  _globals['_GETAPPROVALRULESREQUEST']._serialized_start=1134
+  _globals['_GETAPPROVALRULESREQUEST']._serialized_end=1159
+  _globals['_GETAPPROVALRULESRESPONSE']._serialized_start=1162
+  _globals['_GETAPPROVALRULESRESPONSE']._serialized_end=1297
+  _globals['_CHECKAPPROVALREQUEST']._serialized_start=1300
+  _globals['_CHECKAPPROVALREQUEST']._serialized_end=1439
+  _globals['_CHECKAPPROVALRESPONSE']._serialized_start=1442
+  _globals['_CHECKAPPROVALRESPONSE']._serialized_end=1586
+  _globals['_REPLAYAPPROVALSREQUEST']._serialized_start=1588
+  _globals['_REPLAYAPPROVALSREQUEST']._serialized_end=1685
+  _globals['_REPLAYAPPROVALSRESPONSE']._serialized_start=1688
+  _globals['_REPLAYAPPROVALSRESPONSE']._serialized_end=2019
+  _globals['_REPLAYAPPROVALSRESPONSE_ROW']._serialized_start=1834
+  _globals['_REPLAYAPPROVALSRESPONSE_ROW']._serialized_end=2019
+  _globals['_APPROVALSERVICE']._serialized_start=2151
+  _globals['_APPROVALSERVICE']._serialized_end=2666
 # @@protoc_insertion_point(module_scope)

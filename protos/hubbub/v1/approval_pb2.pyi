@@ -189,34 +189,58 @@ class RememberedApproval(_message.Message):
 Global___RememberedApproval: _TypeAlias = RememberedApproval  # noqa: Y015
 
 @_typing.final
+class RememberedApprovalFilter(_message.Message):
+    """A filter for remembered approvals."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVER_FIELD_NUMBER: _builtins.int
+    server: _builtins.str
+    """Only of this server."""
+    def __init__(
+        self,
+        *,
+        server: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["server", b"server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RememberedApprovalFilter: _TypeAlias = RememberedApprovalFilter  # noqa: Y015
+
+@_typing.final
 class ListRememberedApprovalsRequest(_message.Message):
     """The remembered approvals to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    SERVER_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
-    server: _builtins.str
-    """Only of this server."""
     page_size: _builtins.int
     """The most records to return; 0 means 100, and 1000 is the largest value."""
     page_token: _builtins.str
     """Empty for the first page, else `next_page_token` of the page before."""
     order: _common_pb2.Order.ValueType
     """The order."""
+    @_builtins.property
+    def filter(self) -> Global___RememberedApprovalFilter:
+        """Which; all that hold if unset."""
+
     def __init__(
         self,
         *,
-        server: _builtins.str = ...,
+        filter: Global___RememberedApprovalFilter | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         order: _common_pb2.Order.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["order", b"order", "page_size", b"page_size", "page_token", b"page_token", "server", b"server"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -297,8 +321,8 @@ class RevokeRememberedApprovalResponse(_message.Message):
 Global___RevokeRememberedApprovalResponse: _TypeAlias = RevokeRememberedApprovalResponse  # noqa: Y015
 
 @_typing.final
-class ListApprovalRulesRequest(_message.Message):
-    """The rules to list: all."""
+class GetApprovalRulesRequest(_message.Message):
+    """The rules to get: all."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -311,10 +335,10 @@ class ListApprovalRulesRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListApprovalRulesRequest: _TypeAlias = ListApprovalRulesRequest  # noqa: Y015
+Global___GetApprovalRulesRequest: _TypeAlias = GetApprovalRulesRequest  # noqa: Y015
 
 @_typing.final
-class ListApprovalRulesResponse(_message.Message):
+class GetApprovalRulesResponse(_message.Message):
     """The rules."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -345,7 +369,7 @@ class ListApprovalRulesResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListApprovalRulesResponse: _TypeAlias = ListApprovalRulesResponse  # noqa: Y015
+Global___GetApprovalRulesResponse: _TypeAlias = GetApprovalRulesResponse  # noqa: Y015
 
 @_typing.final
 class CheckApprovalRequest(_message.Message):

@@ -45,10 +45,10 @@ class ApprovalServiceStub:
                 request_serializer=hubbub_dot_v1_dot_approval__pb2.RevokeRememberedApprovalRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_approval__pb2.RevokeRememberedApprovalResponse.FromString,
                 _registered_method=True)
-        self.ListApprovalRules = channel.unary_unary(
-                '/hubbub.v1.ApprovalService/ListApprovalRules',
-                request_serializer=hubbub_dot_v1_dot_approval__pb2.ListApprovalRulesRequest.SerializeToString,
-                response_deserializer=hubbub_dot_v1_dot_approval__pb2.ListApprovalRulesResponse.FromString,
+        self.GetApprovalRules = channel.unary_unary(
+                '/hubbub.v1.ApprovalService/GetApprovalRules',
+                request_serializer=hubbub_dot_v1_dot_approval__pb2.GetApprovalRulesRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_approval__pb2.GetApprovalRulesResponse.FromString,
                 _registered_method=True)
         self.CheckApproval = channel.unary_unary(
                 '/hubbub.v1.ApprovalService/CheckApproval',
@@ -80,7 +80,7 @@ class ApprovalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListApprovalRules(self, request, context):
+    def GetApprovalRules(self, request, context):
         """Returns the rules, in their order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -114,10 +114,10 @@ def add_ApprovalServiceServicer_to_server(servicer, server):
                     request_deserializer=hubbub_dot_v1_dot_approval__pb2.RevokeRememberedApprovalRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_approval__pb2.RevokeRememberedApprovalResponse.SerializeToString,
             ),
-            'ListApprovalRules': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListApprovalRules,
-                    request_deserializer=hubbub_dot_v1_dot_approval__pb2.ListApprovalRulesRequest.FromString,
-                    response_serializer=hubbub_dot_v1_dot_approval__pb2.ListApprovalRulesResponse.SerializeToString,
+            'GetApprovalRules': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetApprovalRules,
+                    request_deserializer=hubbub_dot_v1_dot_approval__pb2.GetApprovalRulesRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_approval__pb2.GetApprovalRulesResponse.SerializeToString,
             ),
             'CheckApproval': grpc.unary_unary_rpc_method_handler(
                     servicer.CheckApproval,
@@ -196,7 +196,7 @@ class ApprovalService:
             _registered_method=True)
 
     @staticmethod
-    def ListApprovalRules(request,
+    def GetApprovalRules(request,
             target,
             options=(),
             channel_credentials=None,
@@ -209,9 +209,9 @@ class ApprovalService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hubbub.v1.ApprovalService/ListApprovalRules',
-            hubbub_dot_v1_dot_approval__pb2.ListApprovalRulesRequest.SerializeToString,
-            hubbub_dot_v1_dot_approval__pb2.ListApprovalRulesResponse.FromString,
+            '/hubbub.v1.ApprovalService/GetApprovalRules',
+            hubbub_dot_v1_dot_approval__pb2.GetApprovalRulesRequest.SerializeToString,
+            hubbub_dot_v1_dot_approval__pb2.GetApprovalRulesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,7 +37,7 @@ class ApprovalServiceStub:
     """Returns the remembered approvals that still hold, newest first, in pages."""
     RevokeRememberedApproval: _grpc.UnaryUnaryMultiCallable[_approval_pb2.RevokeRememberedApprovalRequest, _approval_pb2.RevokeRememberedApprovalResponse]
     """Forgets a remembered approval: the next call is asked about again. NOT_FOUND."""
-    ListApprovalRules: _grpc.UnaryUnaryMultiCallable[_approval_pb2.ListApprovalRulesRequest, _approval_pb2.ListApprovalRulesResponse]
+    GetApprovalRules: _grpc.UnaryUnaryMultiCallable[_approval_pb2.GetApprovalRulesRequest, _approval_pb2.GetApprovalRulesResponse]
     """Returns the rules, in their order."""
     CheckApproval: _grpc.UnaryUnaryMultiCallable[_approval_pb2.CheckApprovalRequest, _approval_pb2.CheckApprovalResponse]
     """Returns what the rules say of a call that is not made. NOT_FOUND, INVALID_ARGUMENT."""
@@ -53,7 +53,7 @@ class ApprovalServiceAsyncStub(ApprovalServiceStub):
     """Returns the remembered approvals that still hold, newest first, in pages."""
     RevokeRememberedApproval: _aio.UnaryUnaryMultiCallable[_approval_pb2.RevokeRememberedApprovalRequest, _approval_pb2.RevokeRememberedApprovalResponse]  # type: ignore[assignment]
     """Forgets a remembered approval: the next call is asked about again. NOT_FOUND."""
-    ListApprovalRules: _aio.UnaryUnaryMultiCallable[_approval_pb2.ListApprovalRulesRequest, _approval_pb2.ListApprovalRulesResponse]  # type: ignore[assignment]
+    GetApprovalRules: _aio.UnaryUnaryMultiCallable[_approval_pb2.GetApprovalRulesRequest, _approval_pb2.GetApprovalRulesResponse]  # type: ignore[assignment]
     """Returns the rules, in their order."""
     CheckApproval: _aio.UnaryUnaryMultiCallable[_approval_pb2.CheckApprovalRequest, _approval_pb2.CheckApprovalResponse]  # type: ignore[assignment]
     """Returns what the rules say of a call that is not made. NOT_FOUND, INVALID_ARGUMENT."""
@@ -80,11 +80,11 @@ class ApprovalServiceServicer(metaclass=_abc_1.ABCMeta):
         """Forgets a remembered approval: the next call is asked about again. NOT_FOUND."""
 
     @_abc_1.abstractmethod
-    def ListApprovalRules(
+    def GetApprovalRules(
         self,
-        request: _approval_pb2.ListApprovalRulesRequest,
+        request: _approval_pb2.GetApprovalRulesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_approval_pb2.ListApprovalRulesResponse, _abc.Awaitable[_approval_pb2.ListApprovalRulesResponse]]:
+    ) -> _typing.Union[_approval_pb2.GetApprovalRulesResponse, _abc.Awaitable[_approval_pb2.GetApprovalRulesResponse]]:
         """Returns the rules, in their order."""
 
     @_abc_1.abstractmethod

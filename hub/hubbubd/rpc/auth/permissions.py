@@ -109,7 +109,7 @@ _TABLE: Mapping[str, Mapping[str, RpcRule]] = {
     "hubbub.v1.ApprovalService": {
         "ListRememberedApprovals": RpcRule(RpcReach.SHOWN, (Permission.SEE, Permission.APPROVE)),
         "RevokeRememberedApproval": RpcRule(RpcReach.SERVER, (Permission.APPROVE,), AuditKind.CHANGE),
-        "ListApprovalRules": RpcRule(RpcReach.SHOWN, (Permission.SEE, Permission.APPROVE)),
+        "GetApprovalRules": RpcRule(RpcReach.SHOWN, (Permission.SEE, Permission.APPROVE)),
         "CheckApproval": RpcRule(RpcReach.SERVER, (Permission.SEE,)),
         "ReplayApprovals": RpcRule(RpcReach.SHOWN, (Permission.SEE,)),
     },

@@ -28,7 +28,7 @@ from hubbubd.errors import ConfigError, InvalidArgument, NotFound
 from hubbubd.rpc.auth import access
 from hubbubd.rpc.context import principal
 from hubbubd.rpc.messages import approval_records, pages, requests
-from hubbubd.runtime.calls.approvals.gate import DEFAULT_RULE
+from hubbubd.runtime.calls import DEFAULT_RULE
 from hubbubd.runtime.hub import Hub
 
 UNKNOWN = "The server is not known to offer this tool, so its hints count as not given."
@@ -46,14 +46,14 @@ class ApprovalService:
         self, request: pb.ListRememberedApprovalsRequest
     ) -> pb.ListRememberedApprovalsResponse:
         """Return a page of the remembered approvals that hold, newest first."""
-        scope, server = access.approval_servers(), requests.optional_identifier(request.server, "server")
+        scope, server = access.approval_servers(), requests.optional_identifier(request.filter.server, "filter.server")
         valid = self._gate.remembered.list_valid()
         found, token = pages.page(
             [each for each in valid if scope.has_server(each.server) and server in (None, each.server)],
             request,
             pages.newest,
             approval_records.remembered,
-            of=pb.ListRememberedApprovalsRequest(server=request.server),
+            of=request.filter,
             scope=scope,
             backwards=pages.oldest_first(request),
         )
@@ -68,13 +68,13 @@ class ApprovalService:
         revoked = await self._gate.remembered.revoke(record.id)
         return pb.RevokeRememberedApprovalResponse(approval=approval_records.remembered(revoked))
 
-    async def list_approval_rules(self, _request: pb.ListApprovalRulesRequest) -> pb.ListApprovalRulesResponse:
+    async def get_approval_rules(self, _request: pb.GetApprovalRulesRequest) -> pb.GetApprovalRulesResponse:
         """Return the rules about servers that the caller may see; what is wrong with them for who sees all servers."""
         scope, configs = access.approval_servers(), self._configs()
         rules = Rulebook.of(self._gate.settings, configs)
         visible = [name for name in configs if scope.has_server(name)]
         shown = [each for each in rules.rules if any(matches(each.servers, name) for name in visible)]
-        return pb.ListApprovalRulesResponse(
+        return pb.GetApprovalRulesResponse(
             rules=map(approval_records.rule, rules.rules if scope == EVERYTHING else shown),
             default_action=approval_records.ACTIONS[rules.default],
             warnings=self._warnings(rules, configs),

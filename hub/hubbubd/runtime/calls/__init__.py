@@ -1,6 +1,6 @@
 """Calls: queues, exchanges with servers, multi-round requests, client tasks, resumption after a restart, spans."""
 
-from hubbubd.runtime.calls.approvals.gate import ApprovalGate
+from hubbubd.runtime.calls.approvals.gate import DEFAULT_RULE, ApprovalGate
 from hubbubd.runtime.calls.approvals.remembered import RememberedApprovals
 from hubbubd.runtime.calls.causes import Causes
 from hubbubd.runtime.calls.exchange import CallExchange
@@ -17,6 +17,7 @@ from hubbubd.runtime.calls.tasks.orphans import Orphans
 from hubbubd.runtime.calls.tasks.support import TaskSupport
 
 __all__ = [
+    "DEFAULT_RULE",
     "ActiveCall",
     "ApprovalGate",
     "CallExchange",
