@@ -16,9 +16,10 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.telemetry.trace import Span, SpanKind, Trace
 from hubbubd.telemetry.tracer import Tracer
 
+from .access_world import ELSEWHERE, SERVER, World, world
 from .call_stream import CallStream, failure, streamed, waiting
 from .conftest import LIMIT_S, Caller, Until, gate
-from .test_access import DENIED, ELSEWHERE, HIDDEN, OF_A_SERVER, OK, SERVER, World, outcome, world
+from .test_access import DENIED, HIDDEN, OF_A_SERVER, OK, outcome
 from .test_bad_input import METHODS
 from .test_credential_ends import ENDS, caller
 from .test_credential_ends import Caller as Ending
@@ -45,7 +46,7 @@ async def test_each_call_needs_what_it_needs_by_an_rpc_of_its_own(
 ) -> None:
     caller = await world.caller(role, *servers)
     expected = [await outcome(caller, "CallMethod", request) for request in CALLS]
-    if role in (Role.VIEWER, Role.RESPONDER):
+    if role in (Role.VIEWER, Role.RESPONDER, Role.APPROVER):
         assert set(expected) == {DENIED}
         assert await refused(world, caller) is grpc.StatusCode.PERMISSION_DENIED
         return

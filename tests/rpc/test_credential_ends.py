@@ -33,8 +33,9 @@ from hubbubd.store.vault.file import TokenFile
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.connector import McpConnector
 
+from .access_world import ELSEWHERE, SERVER, World
 from .conftest import LIMIT_S, TOKEN, Until, explain, settled, spec_of
-from .test_access import ELSEWHERE, OF_A_RECORD, OF_A_SERVER, OF_THE_HUB, SERVER, World
+from .test_access import OF_A_RECORD, OF_A_SERVER, OF_THE_HUB
 from .test_bad_input import METHODS
 
 GET_SELF = "/hubbub.v1.AdminService/GetSelf"
