@@ -33,6 +33,7 @@ from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.panes.servers import ServersPane
 from hubbub_tui.panes.tasks import TasksPane
 from hubbub_tui.screens.answer import AnswerScreen
+from hubbub_tui.screens.approval import ApprovalScreen
 from hubbub_tui.screens.dialogs import Confirm, Help
 from hubbub_tui.screens.invocation import CallScreen, InvokeScreen, build_request, input_fields
 from hubbub_tui.screens.repeated_call import NotRepeatable, find_repeated_call
@@ -162,7 +163,7 @@ class HubbubApp(App[None]):
                 self.show_error(error)
                 return
             if request.state == "open":
-                self.push_screen(AnswerScreen(request))
+                self.push_screen((ApprovalScreen if request.kind == "approval" else AnswerScreen)(request))
             else:
                 self.notify(f"it is {outcome(request)}", markup=False)
 

@@ -236,7 +236,7 @@ class Boards:
         self.servers.put(BoardRow(server.name, server))
 
     def _put_request(self, request: PendingRequest) -> None:
-        short = replace(request, request=None, answer=_answer_without_content(request.answer))
+        short = replace(request, request=None, changed_arguments=None, answer=_answer_without_content(request.answer))
         row = BoardRow(request.id, short, _subject_line(question_text(request), request.defect))
         if request.state == "open":
             self.open.put(row, request.kind)

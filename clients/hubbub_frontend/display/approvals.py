@@ -6,16 +6,20 @@ What a server or a model wrote is apart from the words of the hub and of its rul
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
 from hubbub_client.data.approvals import ApprovalRequest, ApprovalTerms
 from hubbub_client.data.records import PendingRequest
+from hubbub_client.payload import as_object
 from hubbub_frontend.display.argument_rows import MAX_DIFF_COST, ArgumentRow, argument_rows, change_lines
-from hubbub_frontend.display.records import describe_wanted_call
+from hubbub_frontend.display.records import describe_wanted_call, local_datetime
 from hubbub_frontend.display.text import LABEL_WIDTH, DetailText, line, safe_text
 from hubbub_shared.legible import clean
+
+if TYPE_CHECKING:  # words need no gRPC
+    from hubbub_client.services.approvals import RememberedApproval
 
 Tone = Literal["bad", "waits", "good", ""]
 
@@ -181,6 +185,19 @@ def _number(count: int) -> str:
 def _join(names: Sequence[str], word: str = "and") -> str:
     shown = [*names[:5], f"{len(names) - 5} more"] if len(names) > 6 else names
     return f"{', '.join(shown[:-1])} {word} {shown[-1]}" if len(shown) > 1 else "".join(shown)
+
+
+def describe_remembered(approval: "RememberedApproval") -> str:
+    """Return a remembered approval in one line: what may be called by whom until when, and who said so."""
+    what = f"{line(approval.caller, 60)} may call {line(approval.tool, 100)} on {line(approval.server, 60)}"
+    same = f" with {as_text(approval.arguments)}" if approval.arguments is not None else ""
+    by = _join([line(each, 60) for each in approval.approved_by])
+    return f"{what}{same} until {local_datetime(approval.expires_at)}; {by} said so"
+
+
+def as_text(arguments: object) -> str:
+    """Return arguments in one line without a schema."""
+    return arguments_line(argument_rows(as_object(arguments), {}))
 
 
 def render_approval(page: DetailText, request: PendingRequest) -> None:

@@ -1,5 +1,8 @@
 """What a call was sent with, beside what it asks: who approves it has to know."""
 
+import contextlib
+from collections.abc import Sequence
+
 from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
@@ -22,6 +25,15 @@ async def fetch_asking_call(hub: Hub, request: PendingRequest) -> Call | None:
         return await hub.calls.get(ids[0])
     except HubbubError:  # it may be deleted before its requests are, or the caller may not see it
         return None
+
+
+async def fetch_earlier_calls(hub: Hub, ids: Sequence[str]) -> Sequence[Call]:
+    """Return what a caller has called before, as far as the hub still shows it."""
+    calls: list[Call] = []
+    for id_ in ids:
+        with contextlib.suppress(HubbubError):
+            calls.append(await hub.calls.get(id_))
+    return calls
 
 
 def add_arguments(page: DetailText, call: Call | None) -> None:

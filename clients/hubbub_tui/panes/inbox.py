@@ -17,6 +17,7 @@ from hubbub_tui.boards import Board, BoardRow
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.screens.dialogs import DEFAULT_REFUSAL
 from hubbub_tui.screens.question import render_request, styled_kind
+from hubbub_tui.screens.remembered import RememberedApprovals
 from hubbub_tui.widgets.table import Column
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -68,6 +69,7 @@ class InboxPane(ListPane):
         Binding("h", "history", "History"),
         Binding("h", "open", "Open questions"),
         Binding("g", "call", "Its call"),
+        Binding("r", "remembered", "Remembered"),
     ]
     COLUMNS = OPEN
 
@@ -136,7 +138,8 @@ class InboxPane(ListPane):
         self._switch(history=False)
 
     def action_decline(self) -> None:
-        """Decline the elicitation under the cursor after a question; refuse another kind, for the usual reason."""
+        """Decline the elicitation under the cursor after a question; deny a call; refuse another kind, for the usual
+        reason."""
         if (row := self.current) is None:
             return
         about, server = text.line(row.about, 100), text.line(row.record.server)
@@ -144,6 +147,9 @@ class InboxPane(ListPane):
         if row.record.kind.startswith("elicitation"):
             question = f"Decline this question of {server}?\n\n{about}"
             self.hub_app.confirm(question, lambda: self._show_when_sent(inbox.answer(row.key, decline=True)), "")
+        elif row.record.kind == "approval":
+            question = f"Deny this call? (Open it to give a reason.)\n\n{about}"
+            self.hub_app.confirm(question, lambda: self._show_when_sent(inbox.deny(row.key)), "")
         else:
             question = f"Refuse this request of {server}? (Open it to give a reason.)\n\n{about}"
             self.hub_app.confirm(
@@ -152,6 +158,10 @@ class InboxPane(ListPane):
 
     async def _show_when_sent(self, answering: Awaitable[PendingRequest]) -> None:
         self.hub_app.show_outcome(await answering)
+
+    def action_remembered(self) -> None:
+        """Show the approvals that are remembered, to revoke them."""
+        self.hub_app.push_screen(RememberedApprovals())
 
     def action_call(self) -> None:
         row = self.current

@@ -13,7 +13,7 @@ from textual.screen import Screen
 from textual.widgets import Button, Footer, Static
 
 from hubbub_client.data.records import PendingRequest
-from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, NotFound
+from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, NotFound, PermissionDenied
 from hubbub_client.payload import as_object
 from hubbub_frontend.display.answers import answer_line
 from hubbub_frontend.display.call_details import add_arguments, fetch_asking_call
@@ -74,7 +74,6 @@ class AnswerScreen(Part, Screen[None]):
         self._body = create_body(request)
 
     def compose(self) -> ComposeResult:
-        elicitation = self._request.kind in ELICITATIONS
         why = DetailText()
         add_cause(why, self._request)
         yield Header()
@@ -85,21 +84,27 @@ class AnswerScreen(Part, Screen[None]):
             yield self._arguments
             yield Static(why.text, classes="why", markup=False)
         with Horizontal(classes="buttons"):
-            yield Button(f"{self._body.verb} (ctrl+s)", id="send", variant="success", compact=True)
-            yield Button("Decline (f8)" if elicitation else "Refuse (f8)", id="decline", variant="error", compact=True)
-            if elicitation:
-                yield Button("Dismiss (f9)", id="dismiss", variant="warning", compact=True)
-            yield Button("Leave open (esc)", id="leave", compact=True)
+            yield from self.compose_buttons()
         yield Footer()
+
+    def compose_buttons(self) -> ComposeResult:
+        """Yield what there is to decide; `#leave` is the harmless one."""
+        elicitation = self._request.kind in ELICITATIONS
+        yield Button(f"{self._body.verb} (ctrl+s)", id="send", variant="success", compact=True)
+        yield Button("Decline (f8)" if elicitation else "Refuse (f8)", id="decline", variant="error", compact=True)
+        if elicitation:
+            yield Button("Dismiss (f9)", id="dismiss", variant="warning", compact=True)
+        yield Button("Leave open (esc)", id="leave", compact=True)
 
     def on_mount(self) -> None:
         self._show_banner("")
         self.set_interval(TICK_S, self._refresh)
         self.run_worker(self._hold_claim(), group="claim")
         self.run_worker(self._show_arguments(), group="sent")
-        first = self.query("Body Input, Body Select, Body Consent, Body SelectionList, Body TextArea").first()
+        fields = self.query("Body Input, Body Select, Body Consent, Body SelectionList, Body TextArea")
         # Without a field, the harmless button: what is typed at once must answer nothing.
-        first.focus() if first.display else self.query_one("#leave").focus()
+        first = next((field for field in fields if field.display), self.query_one("#leave"))
+        first.focus()
         self._refresh()
 
     def on_unmount(self) -> None:
@@ -108,8 +113,8 @@ class AnswerScreen(Part, Screen[None]):
 
     @on(Button.Pressed)
     async def _run_pressed(self, event: Button.Pressed) -> None:
-        actions = {"send": "send", "decline": "decline", "dismiss": "dismiss_request", "leave": "leave"}
-        await self.run_action(actions[event.button.id or "leave"])
+        id_ = event.button.id or "leave"
+        await self.run_action("dismiss_request" if id_ == "dismiss" else id_)
 
     def action_send(self) -> None:
         if self._over:
@@ -190,7 +195,7 @@ class AnswerScreen(Part, Screen[None]):
         """Follow the changes of the pending request."""
         if self._over:
             return
-        headline_ = headline_text(self._request).append("\n").append_text(headline(self._request))
+        headline_ = headline_text(self._request).append("\n").append_text(self.second_line)
         if (deadline := self._request.deadline) is not None:
             headline_.append(" · time left ").append_text(time_left(deadline))
         if headline_ != self._shown_headline:
@@ -205,6 +210,16 @@ class AnswerScreen(Part, Screen[None]):
         if current.state != "open" and not self._sending:
             self._over = True
             self.run_worker(self._fetch_end(), group="end")
+        else:
+            self.follow_changes(current)
+
+    @property
+    def second_line(self) -> Text:
+        """Return what stands below the question."""
+        return headline(self._request)
+
+    def follow_changes(self, current: PendingRequest) -> None:
+        """Follow what else changes of a pending request while it is open; `current` is without payloads."""
 
     async def _fetch_end(self) -> None:
         try:
@@ -243,6 +258,15 @@ class AnswerScreen(Part, Screen[None]):
             self._show_banner(f"{who} answered it before you: {answer_line(request)}", "bad")
         else:
             self._show_banner(f"{request.state}: {line(request.reason or 'nobody needs an answer any more')}", "bad")
+        self._disable()
+
+    def _show_forbidden(self, message: str) -> None:
+        """Say that this person may only look."""
+        self._show_banner(f"you can only look at this: {message}", "bad")
+        self._disable()
+
+    def _disable(self) -> None:
+        """Leave nothing to do but to go back."""
         for button in self.query(".buttons Button").results(Button):
             button.disabled = button.id != "leave"
         for control in self.query("Body Input, Body TextArea, Body Select, Body SelectionList, Body Consent"):
@@ -266,6 +290,9 @@ class AnswerScreen(Part, Screen[None]):
                     self._explain_claimer(error)
                 elif not self._sending:
                     await self._handle_refusal(error)
+            except PermissionDenied as error:
+                self._show_forbidden(error.message)
+                return
             except HubbubError:
                 pause_s = RETRY_CLAIM_S
             finally:

@@ -1,8 +1,9 @@
 """Bodies of the answer screen: one per kind of pending request."""
 
+import json
 from abc import abstractmethod
-from collections.abc import Iterable
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NoReturn, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -15,9 +16,10 @@ from textual.widgets import Button, Input, Static, TextArea
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import text
+from hubbub_frontend.display.approvals import render_approval
 from hubbub_frontend.display.questions import add_sampling
 from hubbub_frontend.display.text import DetailText
-from hubbub_frontend.forms import fields
+from hubbub_frontend.forms import fields, parse_json
 from hubbub_tui.screens.form import Form, Incomplete
 from hubbub_tui.screens.question import fits_title
 from hubbub_tui.widgets.part import AbstractWidget, Part
@@ -69,7 +71,12 @@ class Body(Part, Vertical, metaclass=AbstractWidget):
 
 def create_body(request: PendingRequest) -> Body:
     """Return the body for a kind of pending request."""
-    kinds = {"elicitation_form": FormBody, "elicitation_url": PageBody, "sampling": SamplingBody}
+    kinds = {
+        "elicitation_form": FormBody,
+        "elicitation_url": PageBody,
+        "sampling": SamplingBody,
+        "approval": ApprovalBody,
+    }
     return kinds.get(request.kind, RootsBody)(request)
 
 
@@ -201,3 +208,70 @@ class RootsBody(Body):
     def answer(self) -> dict[str, Any]:
         lines = self.query_one("#roots", TextArea).text.split("\n")
         return {"result": {"roots": [{"uri": line.strip()} for line in lines if line.strip()]}}
+
+
+class ApprovalBody(Body):
+    """A call to approve, as it was asked or as somebody has changed it; or its arguments as JSON, to be changed."""
+
+    def __init__(self, request: PendingRequest) -> None:
+        super().__init__(request)
+        self._text = Static(classes="message", markup=False)
+        self._note = Static("Changed arguments are sent in place of those that were asked for.", classes="note")
+        self._editor = TextArea("", id="arguments", tab_behavior="focus", compact=True)
+        self._editor.display = self._note.display = False
+
+    def compose(self) -> ComposeResult:
+        yield self._text
+        yield self._note
+        yield self._editor
+        yield self.problem
+
+    def on_mount(self) -> None:
+        self.show_request(self.request)
+
+    @property
+    def verb(self) -> str:
+        return "Approve"
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Return the arguments that are to be approved, as they are shown."""
+        asked = self.request.approval
+        return asked.current_arguments if asked is not None else {}
+
+    def show_request(self, request: PendingRequest) -> None:
+        """Show the call as it is now; what a person has changed here is kept."""
+        self.request = request
+        page = DetailText()
+        render_approval(page, request)
+        self._text.update(page.text)
+
+    def switch(self) -> None:
+        """Switch between the call and its arguments as JSON."""
+        editing = not self._editor.display
+        if editing:
+            self._editor.load_text(text.editable_json(self.arguments))
+        self._editor.display = self._note.display = editing
+        self._text.display = not editing
+        self.problem.set_problem("")
+        if editing:
+            self._editor.focus()
+
+    def answer(self) -> dict[str, Any]:
+        self.problem.set_problem("")
+        given: dict[str, Any] = {"digest": self.request.arguments_digest or ""}
+        if self._editor.display:
+            try:
+                arguments: object = parse_json(self._editor.text)
+            except ValueError as error:
+                self.reject_answer(f"this is not JSON: {error}")
+            if not isinstance(arguments, dict):
+                self.reject_answer("a JSON object is needed")
+            if not _is_same_json(cast("object", arguments), self.arguments):
+                given["arguments"] = cast("dict[str, Any]", arguments)
+        return {"approve": given}
+
+
+def _is_same_json(one: object, other: object) -> bool:
+    """Compare as JSON does: true is not 1."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

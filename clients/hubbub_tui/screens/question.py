@@ -7,6 +7,7 @@ from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import records, text
 from hubbub_frontend.display.answers import answer_pairs
+from hubbub_frontend.display.approvals import render_approval
 from hubbub_frontend.display.call_details import add_arguments
 from hubbub_frontend.display.content import describe_result
 from hubbub_frontend.display.questions import (
@@ -21,8 +22,20 @@ from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.forms import Field, fields, value_label
 
 # A short word and a colour per kind.
-KINDS = {"elicitation_form": "form", "elicitation_url": "page", "sampling": "sampling", "roots": "roots"}
-STYLES = {"elicitation_form": "cyan", "elicitation_url": "magenta", "sampling": "yellow", "roots": "blue"}
+KINDS = {
+    "elicitation_form": "form",
+    "elicitation_url": "page",
+    "sampling": "sampling",
+    "roots": "roots",
+    "approval": "approval",
+}
+STYLES = {
+    "elicitation_form": "cyan",
+    "elicitation_url": "magenta",
+    "sampling": "yellow",
+    "roots": "blue",
+    "approval": "red",
+}
 # A longer question is shown whole below its headline.
 MAX_TITLE_CHARS = 220
 MAX_RESULT_CHARS = 300
@@ -67,7 +80,8 @@ def render_request(request: PendingRequest, about: str, call: Call | None, host:
     else:
         _add_outcome(page, request, call)
     _add_question(page, request)
-    add_arguments(page, call)
+    if request.kind != "approval":
+        add_arguments(page, call)
     page.heading("Why")
     add_cause(page, request, host)
     add_history(page, request)
@@ -119,6 +133,9 @@ def _add_question(page: DetailText, request: PendingRequest) -> None:
         case "sampling":
             page.heading("Conversation")
             add_sampling(page, params)
+        case "approval":
+            page.text.append("\n")
+            render_approval(page, request)
         case _:
             pass
 

@@ -1,0 +1,186 @@
+"""The screen of a call to approve: yes, yes for a while, yes to other arguments, or no with a reason."""
+
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Button
+
+from hubbub_client.data.records import PendingRequest
+from hubbub_client.errors import FailedPrecondition, HubbubError
+from hubbub_frontend.display.approvals import ApprovalView, approval_view
+from hubbub_frontend.display.argument_rows import change_lines
+from hubbub_frontend.display.text import editable_json, line
+from hubbub_tui.screens.answer import AnswerScreen
+from hubbub_tui.screens.answer_body import ApprovalBody
+from hubbub_tui.screens.dialogs import ChoicePrompt, Confirm, TextPrompt
+from hubbub_tui.screens.earlier_calls import EarlierCalls
+from hubbub_tui.screens.form import Incomplete
+
+MAX_CONFIRMED_LINES = 16
+"""Lines of a change that a person confirms, on a screen of 24."""
+
+
+class ApprovalScreen(AnswerScreen):
+    """One call that waits for approval. What is sent names the digest of the arguments that are shown."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f5", "remember", "Approve for a while", show=False),
+        Binding("ctrl+e", "change", "Change", show=False, priority=True),
+        Binding("f7", "earlier", "Called before", show=False),
+    ]
+
+    def __init__(self, request: PendingRequest) -> None:
+        super().__init__(request)
+        assert isinstance(self._body, ApprovalBody)
+        self._call = self._body
+        # Whether what is shown has changed since a key was pressed: then that key was meant for something else.
+        self._must_look = False
+        self._reading = False
+
+    @property
+    def _view(self) -> ApprovalView | None:
+        return approval_view(self._request)
+
+    @property
+    def second_line(self) -> Text:
+        """Return how many have to approve, or the rule; and what shows the calls before."""
+        view = self._view
+        if view is None:
+            return Text()
+        text = Text(view.progress or f"rule {view.rule}", style="yellow" if view.progress else "")
+        count = len(view.before)
+        calls = "its call" if count == 1 else f"its {count} calls"
+        return text.append(f" · f7 shows {calls} before" if count else "")
+
+    def compose_buttons(self) -> ComposeResult:
+        view = self._view
+        yield Button("Approve (ctrl+s)", id="send", variant="success", compact=True)
+        if view is not None and view.remember:
+            yield Button("For a while (f5)", id="remember", variant="success", compact=True)
+        if view is not None and view.may_change:
+            yield Button("Change (^e)", id="change", variant="warning", compact=True)
+        yield Button("Deny (f8)", id="decline", variant="error", compact=True)
+        yield Button("Leave (esc)", id="leave", compact=True)
+
+    def follow_changes(self, current: PendingRequest) -> None:
+        """Show the call anew when somebody has approved it or changed its arguments."""
+        news = (current.arguments_digest, current.approvals)
+        if news != (self._request.arguments_digest, self._request.approvals) and not self._reading:
+            self._reading = True
+            self.run_worker(self._read_again(), group="news")
+
+    async def _read_again(self) -> None:
+        try:
+            request = await self.hub_app.hub.inbox.get(self._request.id)
+        except HubbubError:
+            return  # the next look tries again
+        finally:
+            self._reading = False
+        if request.state != "open":
+            return
+        is_changed = request.arguments_digest != self._request.arguments_digest
+        self._request = request
+        self._call.show_request(request)
+        if is_changed:
+            self._must_look = True
+            view = self._view
+            self._show_banner(f"{view.changed if view else 'this call has changed'}: look at it again", "bad")
+
+    def action_send(self) -> None:
+        """Approve the call that is shown; changed arguments are shown once more before they are sent."""
+        self._approve({})
+
+    def action_remember(self) -> None:
+        """Approve it, and what the same caller calls of this tool for a while."""
+        view = self._view
+        if self._over or view is None:
+            return
+        if not view.remember:
+            self.notify("this rule is asked each time: nothing is remembered")
+            return
+        options = [(each, same) for each in view.remember for same in (False, True)]
+        labels = [f"{each.label}, {'these arguments only' if same else 'any arguments'}" for each, same in options]
+
+        def approve(index: int | None) -> None:
+            if index is not None:
+                choice, same = options[index]
+                self._approve({"remember_s": choice.seconds, "same_arguments": same})
+
+        question = f"For how long may {view.caller} call {view.tool} on {view.server} without being asked about?"
+        self.hub_app.push_screen(ChoicePrompt(question, labels, 0), approve)
+
+    def action_change(self) -> None:
+        """Switch between the call and its arguments as JSON."""
+        view = self._view
+        if self._over:
+            return
+        if view is not None and view.may_change:
+            self._call.switch()
+        else:
+            self.notify("this rule does not allow to change arguments")
+
+    def action_decline(self) -> None:
+        """Deny the call with a reason."""
+
+        def deny(reason: str | None) -> None:
+            if reason is not None:
+                self._start_answering({"deny": reason})
+
+        if not self._over:
+            self.hub_app.push_screen(TextPrompt("Deny it. Why? The caller gets this", ""), deny)
+
+    def action_earlier(self) -> None:
+        """Show what the caller called before."""
+        view = self._view
+        if view is not None and view.before:
+            self.hub_app.push_screen(EarlierCalls(view.caller, view.server, view.before))
+
+    def _approve(self, options: dict[str, Any]) -> None:
+        if self._over:
+            self.action_leave()
+            return
+        if self._must_look:
+            self._must_look = False
+            self._show_banner("this is not what you saw before: look at it, then press it once more", "bad")
+            return
+        try:
+            answer = self._call.answer()
+        except Incomplete:
+            return
+        answer["approve"].update(options)
+        if "arguments" not in answer["approve"]:
+            self._start_answering(answer)
+            return
+        question = describe_change(self._call.arguments, answer["approve"]["arguments"])
+
+        def send(confirmed: bool | None) -> None:
+            if confirmed and not self._must_look:
+                self._start_answering(answer)
+
+        self.hub_app.push_screen(Confirm(question), send)
+
+    async def _handle_refusal(self, error: FailedPrecondition) -> None:
+        """After a refusal of an open call, say why, and show it as it is now."""
+        if error.reason not in ("ARGUMENTS_CHANGED", "ALREADY_APPROVED"):
+            await super()._handle_refusal(error)
+            return
+        self._show_banner(error.message, "bad")
+        await self._read_again()
+
+    def _end(self, request: PendingRequest, *, mine: bool) -> None:
+        """Leave a call that others have to approve, too; else as usual."""
+        if not (mine and request.state == "open"):
+            super()._end(request, mine=mine)
+            return
+        view = approval_view(request)
+        self.notify(f"You have approved it. {view.progress if view else ''}")
+        self.dismiss(None)
+
+
+def describe_change(old: object, new: object) -> str:
+    """Return the question whether changed arguments are to be sent, with what is different."""
+    lines = [line(each, 200) for each in change_lines(editable_json(old), editable_json(new))]
+    more = [f"… {len(lines) - MAX_CONFIRMED_LINES} lines more"] if len(lines) > MAX_CONFIRMED_LINES else []
+    return "\n".join(("Approve it with these changes?", "", *lines[:MAX_CONFIRMED_LINES], *more))
