@@ -26,9 +26,10 @@ Everywhere
   q           quit
 Inbox
   enter       answer; while the form is open, it is yours
-  e           decline, after a question
+  e           decline or deny, after a question
   h           what was asked before, and what is open
   g           the call that caused it
+  r           approvals that are remembered
 Servers
   a           add one, by a command or a URL
   c  d        connect, disconnect
@@ -54,6 +55,12 @@ Forms
   ctrl+s      send
   ctrl+e      as JSON, and back
   escape      leave it open, for others too
+Approvals
+  ctrl+s      approve
+  f5          approve for a while
+  ctrl+e      change the arguments, and back
+  f8          deny, with a reason
+  f7          what was called before
 """
 
 
