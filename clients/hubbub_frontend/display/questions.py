@@ -93,7 +93,7 @@ def add_history(page: DetailText, request: PendingRequest) -> None:
 def add_cause(page: DetailText, request: PendingRequest, host: ConnectedHost | None = None) -> None:
     """Describe the call that caused it, as far as known, whether that call is over, and the host that waits for it."""
     if request.call_id:
-        source = CAUSES.get(request.cause_source or "")
+        source = CAUSES.get(request.cause_source or "") if request.kind != "approval" else None
         page.fact("call", f"{request.call_id} ({source})" if source else request.call_id)
     else:
         page.fact("call", describe_candidates(request))

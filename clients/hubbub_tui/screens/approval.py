@@ -11,7 +11,7 @@ from hubbub_client.data.records import PendingRequest
 from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_frontend.display.approvals import ApprovalView, approval_view
 from hubbub_frontend.display.argument_rows import change_lines
-from hubbub_frontend.display.text import editable_json, line
+from hubbub_frontend.display.text import editable_json, safe_text
 from hubbub_tui.screens.answer import AnswerScreen
 from hubbub_tui.screens.answer_body import ApprovalBody
 from hubbub_tui.screens.dialogs import ChoicePrompt, Confirm, TextPrompt
@@ -161,6 +161,9 @@ class ApprovalScreen(AnswerScreen):
 
         self.hub_app.push_screen(Confirm(question), send)
 
+    async def _show_arguments(self) -> None:
+        """Show nothing more: the call is what is shown."""
+
     async def _handle_refusal(self, error: FailedPrecondition) -> None:
         """After a refusal of an open call, say why, and show it as it is now."""
         if error.reason not in ("ARGUMENTS_CHANGED", "ALREADY_APPROVED"):
@@ -181,6 +184,6 @@ class ApprovalScreen(AnswerScreen):
 
 def describe_change(old: object, new: object) -> str:
     """Return the question whether changed arguments are to be sent, with what is different."""
-    lines = [line(each, 200) for each in change_lines(editable_json(old), editable_json(new))]
+    lines = [safe_text(each, 200) for each in change_lines(editable_json(old), editable_json(new))]
     more = [f"… {len(lines) - MAX_CONFIRMED_LINES} lines more"] if len(lines) > MAX_CONFIRMED_LINES else []
     return "\n".join(("Approve it with these changes?", "", *lines[:MAX_CONFIRMED_LINES], *more))
