@@ -23,7 +23,7 @@ from hubbubd.core.inbox.forms import (
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.errors import InvalidArgument
 
-FORM, URL, SAMPLING, ROOTS = RequestKind
+FORM, URL, SAMPLING, ROOTS, _ = RequestKind
 NAME_FORM = {"requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}}
 TEXT = {"type": "text", "text": "hi"}
 IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}

@@ -8,7 +8,7 @@ from hubbubd.core.inbox.questions import problem
 from hubbubd.core.inbox.request_states import RequestKind
 
 TEXT = {"type": "text", "text": "hi"}
-FORM, URL, SAMPLING, ROOTS = RequestKind
+FORM, URL, SAMPLING, ROOTS, _ = RequestKind
 
 
 def use(name: str) -> dict[str, Any]:
