@@ -81,6 +81,7 @@ class FleetOwnership:
     ) -> None:
         """Begin a term. `losses` are those of former terms; it notes them, and adds its own."""
         self.me = membership.name
+        self.owns_all = False
         self._term = MembershipTerm(self.me, [] if losses is None else losses)
         self.lost = self._term.over
         """Set once this member is found to be gone."""

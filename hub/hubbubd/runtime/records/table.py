@@ -6,7 +6,7 @@ What waits are steps, not states. When the store has something else than they we
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cache, cached_property, partial
 from operator import attrgetter
@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import structlog
 from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
 
 from hubbubd.errors import NotFound
 from hubbubd.runtime.records import repair
@@ -127,11 +128,12 @@ class Table(Generic[T]):
         repair_rule: RepairRule = RepairRule(),  # noqa: B008 - frozen
         parts: Mapping[str, Callable[[Any], object]] | None = None,
         *,
-        is_own: Callable[[T], bool] = lambda _: True,
+        is_own: Callable[[T], bool] | None = None,
     ) -> None:
         """`parts` maps fields that watchers do not see whole to what they see of them.
 
-        A change that no watcher sees is not published. `is_own` says whether this hub acts on a record's changes.
+        A change that no watcher sees is not published. `is_own` says whether this hub acts on a record's changes; None:
+        on those of all.
         """
         self.noun = noun
         self._visible_parts = dict(parts or {})
@@ -145,7 +147,8 @@ class Table(Generic[T]):
         self.adapter: TypeAdapter[T] = cast("TypeAdapter[T]", _adapter(record_type))
         self._is_own = is_own
         self._followers: list[Callable[[T | None, T | None], None]] = []
-        self._own_followers: list[Callable[[T | None, T | None], None]] = []
+        self._own_followers: list[tuple[Callable[[T | None, T | None], None], Container[str] | None]] = []
+        self._own_deletion_followers: list[Callable[[T], None]] = []
         self._rows: OrderedDict[str, _TableRow[T]] = OrderedDict()
         self._by_age = AgeIndex()
         self._deleted: OrderedDict[str, int] = OrderedDict()
@@ -234,7 +237,10 @@ class Table(Generic[T]):
 
     def encode(self, record: T) -> bytes:
         """Encode a record for the store. Lone surrogates become U+FFFD."""
-        return repair.write(self.adapter, record)
+        try:
+            return self.adapter.dump_json(record)
+        except PydanticSerializationError:
+            return self.adapter.dump_json(repair.replace_surrogates(record))
 
     def _load(self, stored: Stored) -> None:
         for entry in stored.entries.get(self.noun, ()):
@@ -329,15 +335,24 @@ class Table(Generic[T]):
 
     def _call_followers(self, record_id: str, before: T | None, after: T | None) -> None:
         """Call the followers; a failure is logged and does not affect the others."""
-        record = before if after is None else after
-        own_followers: list[Callable[[T | None, T | None], None]] = []
-        if self._own_followers and record is not None and self._is_own(record):
-            own_followers = self._own_followers
-        for follower in (*self._followers, *own_followers):
+        for call_follower in self._follower_calls(record_id, before, after):
             try:
-                follower(before, after)
+                call_follower()
             except Exception:
                 log.exception("change follower failed: internal error", key=self.prefix + record_id)
+
+    def _follower_calls(self, record_id: str, before: T | None, after: T | None) -> Iterator[Callable[[], None]]:
+        for follower in self._followers:
+            yield partial(follower, before, after)
+        record = before if after is None else after
+        if record is None or not (self._is_own is None or self._is_own(record)):
+            return
+        for follower, ids in self._own_followers:
+            if ids is None or record_id in ids:
+                yield partial(follower, before, after)
+        if before is not None and after is None:
+            for deletion_follower in self._own_deletion_followers:
+                yield partial(deletion_follower, before)
 
     def forget_compacted(self, revision: int) -> None:
         """Forget the tombstones that the store has compacted."""
@@ -353,9 +368,16 @@ class Table(Generic[T]):
         """
         self._followers.append(follower)
 
-    def follow_own(self, follower: Callable[[T | None, T | None], None]) -> None:
-        """Call `follower` only for the records that are this hub's own: where something is sent, timed or counted."""
-        self._own_followers.append(follower)
+    def follow_own(self, follower: Callable[[T | None, T | None], None], ids: Container[str] | None = None) -> None:
+        """Call `follower` only for the records that are this hub's own: where something is sent, timed or counted.
+
+        With `ids` only for those in it at that time.
+        """
+        self._own_followers.append((follower, ids))
+
+    def follow_own_deletions(self, follower: Callable[[T], None]) -> None:
+        """Call `follower` with each record of this hub's own that is deleted."""
+        self._own_deletion_followers.append(follower)
 
     def add_step(self, record_id: str, step: Step[T]) -> bool:
         """Let a step wait for write-behind; return False if it has nothing to do."""
