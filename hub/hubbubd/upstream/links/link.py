@@ -339,7 +339,8 @@ class ServerLink:
                 on_progress=on_progress,
                 on_acknowledged=on_acknowledged,
             )
-            self._session_loss.note_result(method)
+            if self._has_session:
+                self._session_loss.note_result(method)
             return result
         except MCPError as exc:
             failure = PeerError(exc.error.code, exc.error.message, exc.error.data)
