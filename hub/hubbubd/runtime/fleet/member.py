@@ -189,7 +189,6 @@ class FleetOwnership:
         return sorted(self._members.values(), key=lambda member: member.name)
 
     def lease(self, server: str) -> Lease | None:
-        """Return a server's lease."""
         return self._leases.record(server)
 
     def owned_count(self) -> int:
