@@ -50,7 +50,7 @@ OF_A_FLEET = ("status", "move demo b", "drain b", "resume b", "expel b --dead", 
 IN_A_FLEET = "the demo is alone; tests/clients/test_fleet_commands.py does"
 COPIES = "test_store_copy.py does, from a hub that has ended"
 NOT_RUN = {
-    "pipx install .": PACKAGES,
+    "pipx install .": "it installs: tests/deploy/first_contact.py does, in an empty home",
     "uv tool install .": PACKAGES,
     "uvx --from . hubbub --version": PACKAGES,
     "pip install ./clients/library": INSTALLS,
