@@ -7,23 +7,21 @@ What waits are steps, not states. When the store has something else than they we
 
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import cache, cached_property, partial
-from operator import attrgetter
+from dataclasses import KW_ONLY, dataclass, fields
+from functools import cache, partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import structlog
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
+from sortedcontainers import SortedList  # pyright: ignore[reportMissingTypeStubs] - it has no types
 
 from hubbubd.errors import NotFound
 from hubbubd.runtime.records import repair
-from hubbubd.runtime.records.age_index import AgeIndex, AgePosition
-from hubbubd.runtime.records.broadcast import NOTHING, TableFeed, WatcherLimit
-from hubbubd.runtime.records.condition import StoreProgress
+from hubbubd.runtime.records.broadcast import NOTHING, TableFeed
 from hubbubd.runtime.records.repair import RepairRule
+from hubbubd.runtime.records.stored import Stored
 from hubbubd.runtime.records.write_behind import FEW, PendingSteps, Step
-from hubbubd.store import Commit, KeyValue, Snapshot, Store
 
 T = TypeVar("T")
 
@@ -32,6 +30,9 @@ DELETIONS = 10_000
 
 ABSENT: Final = 0
 """The revision of a record that does not exist."""
+
+AgePosition = tuple[float, str]
+"""Sort key of a record: its creation time, in seconds since the epoch, and its id."""
 
 log = structlog.get_logger(__name__)
 
@@ -72,49 +73,38 @@ class Change(Generic[T]):
         return self.table.prefix + self.id
 
 
-@dataclass(frozen=True)
-class Stored:
-    """The content of the store at the start, and the limit that all its watchers share."""
+class AgeIndex:
+    """Ids of records, oldest first."""
 
-    store_id: str
-    snapshot: Snapshot
-    oldest: int
-    watcher_limit: WatcherLimit
-    _: KW_ONLY
-    since: list[Commit] = field(default_factory=list[Commit])
-    stop_listening: Callable[[], None] = lambda: None
+    def __init__(self) -> None:
+        # Not a list: once a history is full each new record deletes an old one, for which a list moves all the others.
+        self._places: Any = SortedList()
+        self._made: dict[str, float] = {}
 
-    @classmethod
-    async def read(cls, store: Store, watcher_limit: WatcherLimit) -> "Stored":
-        """Read everything, and note what others commit until a ledger follows the store. Raises StoreError."""
-        since: list[Commit] = []
-        stop_listening = store.listen(since.append)
-        try:
-            snapshot = await store.snapshot("")
-            oldest = (await store.stats()).compacted_revision
-        except BaseException:
-            stop_listening()
-            raise
-        return cls(store.id, snapshot, oldest, watcher_limit, since=since, stop_listening=stop_listening)
+    def put(self, record_id: str, record: object) -> None:
+        """Add a record or keep its place; a record without `created_at` is ignored."""
+        made_at: float | None = getattr(record, "created_at", None)
+        known = self._made.get(record_id)
+        if made_at is None or known == made_at:
+            return
+        if known is not None:
+            self.drop(record_id)
+        self._made[record_id] = made_at
+        self._places.add((made_at, record_id))
 
-    @cached_property
-    def progress(self) -> StoreProgress:
-        """How far the tables that are loaded from it have come."""
-        return StoreProgress(self.snapshot.revision)
+    def drop(self, record_id: str) -> None:
+        """Remove a record, if present."""
+        made_at = self._made.pop(record_id, None)
+        if made_at is not None:
+            self._places.remove((made_at, record_id))
 
-    @cached_property
-    def entries(self) -> dict[str, list[KeyValue]]:
-        """The records by noun, each in the order of their last change."""
-        entries: dict[str, list[KeyValue]] = {}
-        for entry in sorted(self.snapshot.entries, key=attrgetter("revision")):
-            entries.setdefault(entry.key.partition("/")[0], []).append(entry)
-        return entries
+    def before(self, place: AgePosition | None) -> Iterator[str]:
+        """Yield ids made before a place (None: all), newest first. The index must not change meanwhile."""
+        return (record_id for _, record_id in self._places.irange(None, place, (True, False), reverse=True))
 
-    def hand_over(self, listener: Callable[[Commit], None]) -> None:
-        """Call the listener, which follows the store from now on, with what it has missed."""
-        self.stop_listening()
-        for commit in self.since:
-            listener(commit)
+    def after(self, place: AgePosition | None) -> Iterator[str]:
+        """Yield ids made after a place (None: all), oldest first. The index must not change meanwhile."""
+        return (record_id for _, record_id in self._places.irange(place, None, (False, True)))
 
 
 class Table(Generic[T]):
