@@ -37,6 +37,7 @@ class Fixed:
     def __init__(self, me: str, owner: Owner | None) -> None:
         self.me = me
         self._owner = owner
+        self.owns_all = owner is None
 
     def owns(self, server: str) -> bool:
         return self._owner is None
