@@ -63,7 +63,7 @@ HUB_FROM_HERE = --constraint constraints.txt --editable
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races crash-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
+.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races crash-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -84,12 +84,16 @@ test-all:
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-rest
 
-# What `make test` leaves out; and all that Hypothesis tries, of which it tries a fifth. Leases are short in a storm, so it
-# has the machine for itself.
+# What `make test` leaves out; and all that Hypothesis tries, of which it tries a fifth. It waits for processes more than
+# the quick tests do. Leases are short in a storm, so it has the machine for itself.
 STORM = tests/fleet/test_storm.py
-test-rest: $(VENV)/dev.stamp mcp1 check-page peers chromium shells deploy-tools go-tools
+test-rest: WORKERS := 6
+test-rest: $(VENV)/dev.stamp mcp1 page-and-peers chromium shells deploy-tools go-tools
 	$(BIN)/pytest $(IN_PARALLEL) -m 'real or whole or hypothesis' --ignore $(STORM) $(ARGS)
 	$(BIN)/pytest $(STORM)
+
+page-and-peers: $(VENV)/dev.stamp mcp1
+	@$(SIDE_BY_SIDE) check-page peers
 
 # Of what is tried at random, a fifth: `make test-rest` tries all.
 quick-tests quick-and-golden-tests: export HYPOTHESIS_PROFILE ?= quick

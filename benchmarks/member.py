@@ -32,9 +32,12 @@ SERVER, OWNER, TOKEN, MAX_BYTES = "light", "owner", "bench", 16 * 1024 * 1024
 class Fixed:
     """An ownership that does not change."""
 
+    owns_all = False
+
     def __init__(self, me: str, owner: Owner | None) -> None:
         self.me = me
         self._owner = owner
+        self.owns_all = owner is None
 
     def owns(self, server: str) -> bool:
         return self._owner is None

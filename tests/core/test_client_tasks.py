@@ -63,9 +63,9 @@ def test_an_id_that_is_no_name_is_not_used_as_one(remote_id: str) -> None:
 def test_a_result_is_a_task_only_where_a_task_was_asked_for_or_the_server_decides() -> None:
     task = wire("working")
     flat = {"resultType": "task", **task}
-    assert tasks.created("tools/call", {"task": {}}, {"task": task}, stateless=False) == task
-    assert tasks.created("tools/call", {}, {"task": task}, stateless=False) is None
-    assert tasks.created("tools/call", {"task": {}}, {"content": []}, stateless=False) is None
-    assert tasks.created("tools/call", {}, flat, stateless=True) == flat
-    assert tasks.created("tools/call", {}, {"resultType": "complete"}, stateless=True) is None
-    assert tasks.created("prompts/get", {}, flat, stateless=True) is None
+    assert tasks.find_created_task("tools/call", {"task": {}}, {"task": task}, stateless=False) == task
+    assert tasks.find_created_task("tools/call", {}, {"task": task}, stateless=False) is None
+    assert tasks.find_created_task("tools/call", {"task": {}}, {"content": []}, stateless=False) is None
+    assert tasks.find_created_task("tools/call", {}, flat, stateless=True) == flat
+    assert tasks.find_created_task("tools/call", {}, {"resultType": "complete"}, stateless=True) is None
+    assert tasks.find_created_task("prompts/get", {}, flat, stateless=True) is None

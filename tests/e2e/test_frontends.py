@@ -1,6 +1,5 @@
 """The programs of docs/frontends work as they are shown."""
 
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -56,7 +55,9 @@ async def test_the_programs_in_python_call_answer_and_watch(hub: RunningHub, tmp
     assert said == "demo asks: What would you like for lunch?\nthat is all for now\n"
 
 
-async def test_the_program_in_go_calls(hub: RunningHub, go_library: Path, tmp_path: Path) -> None:
+async def test_the_program_in_go_calls(
+    hub: RunningHub, go_offline: Callable[[Path], dict[str, str]], tmp_path: Path
+) -> None:
     (command,) = shown("go", "sh")
     (program,) = shown("go", "go")
     source = tmp_path / "src"
@@ -66,11 +67,6 @@ async def test_the_program_in_go_calls(hub: RunningHub, go_library: Path, tmp_pa
     protoc = command.replace("protoc ", f"{BIN / 'python'} -m grpc_tools.protoc ", 1)
     await ran(["bash", "-c", protoc], source)
     built = tmp_path / "program"
-    offline = {
-        "GO111MODULE": "off",
-        "GOPATH": f"{tmp_path}{os.pathsep}{go_library}",
-        "GOCACHE": str(tmp_path / "cache"),
-    }
-    await ran(["go", "build", "-o", str(built), "program"], source, COMPILED_S, **offline)
+    await ran(["go", "build", "-o", str(built), "program"], source, COMPILED_S, **go_offline(tmp_path))
     said = await ran([str(built)], tmp_path, HUBBUB_DATA_DIR=str(hub.data_dir))
     assert r"\"timezone\": \"UTC\"" in said

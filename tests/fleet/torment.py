@@ -1,5 +1,6 @@
 """What befalls a fleet: one kill, stop, partition, restart or failover, until those concerned serve again."""
 
+import itertools
 import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,8 +27,8 @@ CALL_S = 5.0
 """How long a probing call may take before another one is made."""
 LONG = 3.0
 """Leases' times for which a member is stopped or cut off."""
-AT_ONCE = 0.3
-"""How often a killed member is started again at once, as by a supervisor."""
+AT_ONCE_EVERY = 3
+"""Which killed members are started again at once, as by a supervisor; the others, when theirs are with others."""
 TAKEOVER = "takeover after a kill"
 """Until all servers of the member answer elsewhere."""
 GOALS = (
@@ -38,6 +39,8 @@ GOALS = (
     ("until it serves again after a partition", 0.95, 10.0),
 )
 """How many seconds what may take, in which share of all cases."""
+CUT_OFF = ("database", "members", "both")
+"""From what a member is cut off, in turn."""
 LOG_LINES = 40
 """Of each member's log, what is shown of a fault."""
 AWAY_EVERY = 4
@@ -60,6 +63,10 @@ class Torment:
     refused: dict[str, str] = field(default_factory=dict[str, str])
     """By server, why the last probing call was not answered."""
 
+    def __post_init__(self) -> None:
+        self._kills = itertools.count(self.chance.randrange(AT_ONCE_EVERY))
+        self._cut_off = itertools.cycle(self.chance.sample(CUT_OFF, len(CUT_OFF)))
+
     @property
     def history(self) -> History:
         """Of the database that takes writes now."""
@@ -79,7 +86,7 @@ class Torment:
 
     async def kills(self) -> str:
         """Kills a member, and starts it again: at once, or when its servers are with others."""
-        at_once = self.chance.random() < AT_ONCE
+        at_once = next(self._kills) % AT_ONCE_EVERY == 0
         async with self._victim() as (victim, servers):
             return await self._kill(victim, servers, at_once=at_once)
 
@@ -129,7 +136,7 @@ class Torment:
             return await self._cut(victim, servers)
 
     async def _cut(self, victim: Member, servers: list[str]) -> str:
-        kind = self.chance.choice(("database", "members", "both"))
+        kind = next(self._cut_off)
         gates = [] if kind == "members" else list(victim.to_databases)
         gates += [] if kind == "database" else [member.to_itself for member in self.fleet.all.values()]
         begun = monotonic()

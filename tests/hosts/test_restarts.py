@@ -21,6 +21,9 @@ from ..ports import reserved
 __all__ = ["start_hub"]
 
 HERE = Path(__file__).parent
+HOLD_S = 8
+"""For how long a host's request is held for a person; more than a restart of the hub takes. Otherwise it is 45 s."""
+
 LIMIT_S = 120 + 20 * int(os.environ.get("HUBBUB_RESTARTS", "0"))
 TIMES = int(os.environ.get("HUBBUB_RESTARTS", "3"))
 """How often the hub is ended in each way; `make crash-hosts` does so RESTARTS times."""
@@ -57,7 +60,9 @@ async def place(start_hub: Callable[..., Awaitable[RunningHub]], peer_scripts: P
     with reserved() as port:
 
         async def start() -> RunningHub:
-            return await start_hub(servers, hub={"mcp_listen": f"127.0.0.1:{port}"})
+            return await start_hub(
+                servers, hub={"mcp_listen": f"127.0.0.1:{port}"}, mcp={"profiles": {"default": {"hold_s": HOLD_S}}}
+            )
 
         yield Place(start, await start())
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
@@ -33,7 +34,7 @@ func main() {
 
 
 def test_what_is_generated_for_go_compiles_and_knows_which_fields_are_documents(
-    go_library: Path, tmp_path: Path
+    go_offline: Callable[[Path], dict[str, str]], tmp_path: Path
 ) -> None:
     source = tmp_path / "src"
     (source / "program").mkdir(parents=True)
@@ -42,11 +43,10 @@ def test_what_is_generated_for_go_compiles_and_knows_which_fields_are_documents(
     generate = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(PROTOS)]
     generate += [f"--go_out={source}", f"--go-grpc_out={source}", *protos]
     subprocess.run(generate, check=True)
-    offline = {"GO111MODULE": "off", "GOPATH": f"{tmp_path}:{go_library}", "GOCACHE": str(tmp_path / "cache")}
     program = tmp_path / "program"
     built = subprocess.run(
         ["go", "build", "-o", str(program), "program"],
-        env=os.environ | offline,
+        env=os.environ | go_offline(tmp_path),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

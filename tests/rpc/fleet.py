@@ -33,6 +33,8 @@ LARGE = 17 * 1024 * 1024
 class Believed:
     """What one member believes of whose each server is."""
 
+    owns_all = False
+
     def __init__(self, name: str) -> None:
         self.me = self.name = name
         self.owners: dict[str, Owner] = {}

@@ -135,7 +135,7 @@ class Place:
         self._rows = store.database.rows
         self.name, self.life = store.name_of_member, store.life
 
-    async def beat(self, position: int, for_s: float) -> ClockReading:
+    async def renew_lease(self, position: int, for_s: float) -> ClockReading:
         await self._store.database.slow()
         self._store.reach()
         row = self._rows[self.name]
@@ -163,7 +163,7 @@ class Place:
         other.member = replace(other.member, standing=MemberStatus.GONE)
         return Expulsion.DONE
 
-    async def appoint(self, member: Member, standing: MemberStatus) -> bool:
+    async def set_status(self, member: Member, standing: MemberStatus) -> bool:
         self._store.reach()
         row = self._rows[member.name]
         if row.member.life != member.life or row.member.standing is MemberStatus.GONE:
@@ -176,7 +176,7 @@ class Place:
         row = self._rows[self.name]
         row.member = replace(row.member, address=address, forward=forward)
 
-    async def standbys(self) -> int | None:
+    async def count_standbys(self) -> int | None:
         self._store.reach()
         return self._store.database.standbys
 
@@ -191,7 +191,7 @@ class Place:
             self._store.database.schema = Schema(version, version)
         return self.schema
 
-    async def stand(self, standing: MemberStatus) -> None:
+    async def set_own_status(self, standing: MemberStatus) -> None:
         self._store.reach()
         row = self._rows[self.name]
         row.member = replace(row.member, standing=standing)

@@ -56,14 +56,14 @@ async def test_a_server_is_taken_over_only_where_its_host_may_be_reached(fleet: 
 async def test_a_member_stops_to_act_well_before_others_may_act_however_slow_its_beats_are(
     fleet: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_once = Place.beat
+    at_once = Place.renew_lease
 
     async def slowly(place: Place, position: int, for_s: float) -> ClockReading:
         reading = await at_once(place, position, for_s)
         await anyio.sleep(1)  # the answer is on its way
         return reading
 
-    monkeypatch.setattr(Place, "beat", slowly)
+    monkeypatch.setattr(Place, "renew_lease", slowly)
     one = await fleet.start("a")
     await settle(20)
     one.store.sever(cut=True)

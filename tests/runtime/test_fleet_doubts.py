@@ -33,14 +33,14 @@ async def test_a_member_that_ends_while_it_asks_the_database_was_not_declared_go
 ) -> None:
     place = Place(Store(fleet.database, "a", fleet.database.joined("a")))
     ending = FleetOwnership(place, drain_timeout_s=30, rebalance=False, now=now)
-    beats, has_ended, beat = anyio.Event(), anyio.Event(), place.beat
+    beats, has_ended, beat = anyio.Event(), anyio.Event(), place.renew_lease
 
     async def slow(position: int, for_s: float) -> float:
         beats.set()
         await has_ended.wait()
         return await beat(position, for_s)
 
-    monkeypatch.setattr(place, "beat", slow)
+    monkeypatch.setattr(place, "renew_lease", slow)
     with capture_logs() as logs:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ending.beat)
@@ -111,7 +111,7 @@ async def test_a_beat_that_hangs_once_costs_nobody_its_servers(fleet: Members, m
     fleet.database.slow_s = 0.2
     await settle(2 * TTL_S)
     place = fleet.running["b"].fleet.membership
-    beat, hangs = place.beat, [False]
+    beat, hangs = place.renew_lease, [False]
 
     async def hung(position: int, for_s: float) -> float:
         if not hangs[0]:
@@ -120,7 +120,7 @@ async def test_a_beat_that_hangs_once_costs_nobody_its_servers(fleet: Members, m
         await anyio.sleep(TTL_S / 2)  # as long as the connection is waited for
         raise StoreUnavailable("it has not answered")
 
-    monkeypatch.setattr(place, "beat", hung)
+    monkeypatch.setattr(place, "renew_lease", hung)
     for later_s in (0.0, 0.3, 0.5, 0.7, 0.9):
         hangs[0] = True
         await settle(3 * TTL_S + later_s)

@@ -318,6 +318,8 @@ async def test_a_hub_that_ends_gives_a_token_from_ahead_back(
 class Nobody(SoleOwnership):
     """The ownership of a hub without servers."""
 
+    owns_all = False
+
     def owns(self, server: str) -> bool:
         return False
 

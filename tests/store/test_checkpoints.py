@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hubbubd.store import StoreDamaged, Write
-from hubbubd.store.sqlite.file import look_at
+from hubbubd.store.sqlite.file import check_file
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from .faulty import FULL, MAIN, SHORT, WRITE, Disk, Fault
@@ -113,7 +113,7 @@ async def test_wherever_a_checkpoint_was_interrupted_the_store_opens_with_all_th
         left.parent.mkdir()
         left.write_bytes(state)
         Path(f"{left}-wal").write_bytes(journal)
-        look_at(left)
+        check_file(left)
         assert left.read_bytes() == state
         assert await opened(left) == expected, f"state {number} of {len(found)}"
         shutil.rmtree(left.parent)

@@ -171,7 +171,7 @@ async def test_what_a_killed_process_left_of_a_copy_is_gone_at_the_next_start(pa
 async def test_a_copy_that_would_fill_the_disk_is_refused(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup, "ROOM_BYTES", 1 << 60)
+    monkeypatch.setattr(backup, "MIN_FREE_BYTES", 1 << 60)
     with pytest.raises(NoRoom, match="are free"):
         await store.copy()
     assert await store.commit([Write("a", b"1")]) == 1

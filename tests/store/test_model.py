@@ -27,7 +27,7 @@ WRITES = st.lists(st.builds(Write, KEYS, st.none() | st.binary(max_size=3)), max
 GUARDS = st.lists(st.tuples(KEYS, st.sampled_from([0, 0, 0, 1, -1])), max_size=2)
 CODES = st.sampled_from([sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR])
 DISK = Disk()
-SIZES = engine.ROWS, engine.BOUND
+SIZES = engine.MAX_ROWS, engine.MAX_BATCH_BYTES
 STATEMENTS = st.sampled_from([SIZES, (1, SIZES[1]), (2, SIZES[1]), (SIZES[0], 3)])
 """The most rows of one statement, and the bytes from which on it gets no further ones."""
 
@@ -80,7 +80,7 @@ class InMemory(RuleBasedStateMachine):
 
     @initialize(sizes=STATEMENTS)
     def create(self, sizes: tuple[int, int]) -> None:
-        engine.ROWS, engine.BOUND = sizes
+        engine.MAX_ROWS, engine.MAX_BATCH_BYTES = sizes
         self.open(":memory:")
 
     def open(self, path: Path | str) -> None:
@@ -154,7 +154,7 @@ class InMemory(RuleBasedStateMachine):
         assert self.heard == self.model.history
 
     def teardown(self) -> None:
-        engine.ROWS, engine.BOUND = SIZES
+        engine.MAX_ROWS, engine.MAX_BATCH_BYTES = SIZES
         if hasattr(self, "store"):
             self.runner.run(self.store.close())
         self.runner.close()
@@ -165,7 +165,7 @@ class InAFile(InMemory):
 
     @initialize(sizes=STATEMENTS)
     def create(self, sizes: tuple[int, int]) -> None:
-        engine.ROWS, engine.BOUND = sizes
+        engine.MAX_ROWS, engine.MAX_BATCH_BYTES = sizes
         DISK.install()
         self.directory = Path(tempfile.mkdtemp())
         self.open(self.directory / "store.db")

@@ -20,7 +20,7 @@ from hubbubd.store import (
     StoreUnavailable,
     Write,
 )
-from hubbubd.store.postgres.database import reachable
+from hubbubd.store.postgres.database import require_reachable
 from hubbubd.store.postgres.identity import Entrant
 from hubbubd.store.postgres.postgres_store import PostgresStore
 from hubbubd.store.postgres.sql import KEY_BYTES
@@ -359,5 +359,5 @@ async def store_compacted(link: Any, schema: str) -> int:
 
 
 async def test_it_can_be_looked_at_without_being_opened(postgres: Postgres, schema: str):
-    assert schema in await reachable(postgres.url, schema, None)
+    assert schema in await require_reachable(postgres.url, schema, None)
     assert await asked(postgres, f"SELECT to_regclass('{schema}.meta')") is None

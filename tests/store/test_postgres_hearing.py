@@ -11,7 +11,7 @@ from hubbubd.store import Commit, Precondition, Write, WriteConflict
 from hubbubd.store.postgres import notices
 from hubbubd.store.postgres.database import DatabaseConnection
 from hubbubd.store.postgres.identity import MemberIdentity
-from hubbubd.store.postgres.notices import RevisionDelta, look
+from hubbubd.store.postgres.notices import RevisionDelta, fetch_delta
 
 from ..postgres import Postgres, Proxy
 from .entering import LIMIT_S, Open
@@ -32,7 +32,7 @@ async def test_each_hears_what_the_others_commit_once_and_in_order(enter: Open):
 async def test_a_connection_that_falls_silent_as_it_begins_to_listen_is_made_again(
     enter: Open, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(notices, "ANSWERED_S", 0.5)
+    monkeypatch.setattr(notices, "REPLY_TIMEOUT_S", 0.5)
     a = await enter("a")
     silent: list[Any] = []
 
@@ -138,8 +138,8 @@ async def test_a_notice_that_is_lost_is_found_by_a_look(enter: Open, monkeypatch
 async def test_others_are_given_notice_at_once_also_by_one_that_listens_to_nobody(
     enter: Open, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("hubbubd.store.postgres.notices.LOOK_S", 2 * LIMIT_S)
-    monkeypatch.setattr("hubbubd.store.postgres.notices.IDLE_S", 2 * LIMIT_S)
+    monkeypatch.setattr("hubbubd.store.postgres.notices.BUSY_INTERVAL_S", 2 * LIMIT_S)
+    monkeypatch.setattr("hubbubd.store.postgres.notices.IDLE_INTERVAL_S", 2 * LIMIT_S)
     a, b = await enter("a", listens=False), await enter("b")
     await b.store.commit([Write("x", b"b")])
     await a.store.commit([Write("x", b"a")])
@@ -160,15 +160,15 @@ async def test_a_notice_from_another_program_harms_nobody(enter: Open, ask: Open
 async def test_a_notice_of_a_revision_that_never_comes_costs_one_look(
     enter: Open, ask: Open, schema: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("hubbubd.store.postgres.notices.IDLE_S", 2 * LIMIT_S)
-    monkeypatch.setattr("hubbubd.store.postgres.notices.LOOK_S", 2 * LIMIT_S)
+    monkeypatch.setattr("hubbubd.store.postgres.notices.IDLE_INTERVAL_S", 2 * LIMIT_S)
+    monkeypatch.setattr("hubbubd.store.postgres.notices.BUSY_INTERVAL_S", 2 * LIMIT_S)
     looks: list[str] = []
 
     async def counted(place: MemberIdentity, link: DatabaseConnection, after: int) -> RevisionDelta:
         looks.append(place.name)
-        return await look(place, link, after)
+        return await fetch_delta(place, link, after)
 
-    monkeypatch.setattr("hubbubd.store.postgres.notices.look", counted)
+    monkeypatch.setattr("hubbubd.store.postgres.notices.fetch_delta", counted)
     a, b = await enter("a"), await enter("b")
     await a.store.commit([Write("x", b"")])
     await b.reaches(1)

@@ -43,7 +43,7 @@ async def test_members_that_have_lost_their_connections_go_on(enter: Open, ask: 
     a, b = await enter("a"), await enter("b")
     for number in range(5):
         await a.store.commit([Write("x", b"%d" % number)])
-        await a.members.beat(a.store.revision)
+        await a.members.renew_lease(a.store.revision)
         await b.reaches(number + 1)
         await cut_off(ask, schema)
     await b.store.commit([Write("x", b"end")], [Precondition("x", 5)])
@@ -60,10 +60,10 @@ async def test_what_a_member_has_yet_to_hear_is_not_compacted(enter: Open):
     await a.store.compact(2)
     assert (await a.store.stats()).compacted_revision == 0
     await b.reaches(2)
-    await b.members.beat(1)
+    await b.members.renew_lease(1)
     await a.store.compact(2)
     assert (await a.store.stats()).compacted_revision == 1
-    await b.members.stand(MemberStatus.GONE)
+    await b.members.set_own_status(MemberStatus.GONE)
     await a.store.compact(2)
     assert (await a.store.stats()).compacted_revision == 2
 
@@ -74,7 +74,7 @@ async def test_a_database_that_goes_silent_is_asked_again_over_other_connections
     async with Proxy(postgres) as way, asyncio.timeout(LIMIT_S):
         a = await enter("a", url=way.url)
         await a.store.snapshot()
-        for name in ("postgres_store.REPLY_S", "database.CONNECT_S", "identity.CONNECT_S"):
+        for name in ("postgres_store.REPLY_TIMEOUT_S", "database.CONNECT_S", "identity.CONNECT_S"):
             monkeypatch.setattr(f"hubbubd.store.postgres.{name}", 0.2)
         way.silent, before = True, way.made
         commits = asyncio.gather(*(a.store.commit([Write("x", b"%d" % number)]) for number in range(3)))
@@ -90,13 +90,13 @@ async def test_what_is_asked_of_a_silent_database_fails_in_time_and_works_again_
     async with Proxy(postgres) as way, asyncio.timeout(LIMIT_S):
         a = await enter("a", url=way.url, ttl_s=1, patience_s=0.5)
         await a.store.snapshot()
-        await a.members.beat(0)
+        await a.members.renew_lease(0)
         way.silent = True
-        for asked in (a.members.beat(0), a.store.snapshot()):
+        for asked in (a.members.renew_lease(0), a.store.snapshot()):
             with pytest.raises(StoreUnavailable, match=r"has not answered for 0\.5 s"):
                 await asked
         way.silent = False
-        await a.members.beat(0)
+        await a.members.renew_lease(0)
         await a.store.snapshot()
 
 
@@ -110,9 +110,9 @@ async def test_a_member_that_cannot_hear_of_others_ends_its_life(enter: Open, mo
     def broken(*_: object) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr("hubbubd.store.postgres.notices.commits_of", broken)
+    monkeypatch.setattr("hubbubd.store.postgres.notices.group_into_commits", broken)
     async with asyncio.timeout(LIMIT_S):
-        while b.store.place.over is None:
+        while b.store.place.end_reason is None:
             await asyncio.sleep(0.01)
     with pytest.raises(Expelled, match="cannot hear of other members' changes any more: KeyError"):
         await b.store.commit([Write("x", b"2")])
@@ -124,7 +124,7 @@ async def test_old_groups_are_forgotten_but_those_by_which_a_member_knows_its_hi
     for number in range(4):
         await a.store.commit([Write("x", b"%d" % number)])
     await b.reaches(4)
-    await b.members.beat(2)
+    await b.members.renew_lease(2)
     await ask("UPDATE {s}.commits SET at = at - interval '2 days'")
     await a.store.compact(4)
     assert [row[0] for row in await ask("SELECT last FROM {s}.commits ORDER BY last")] == [2, 3, 4]
@@ -145,10 +145,10 @@ async def test_another_history_ends_the_lives_of_all_and_the_store_gets_another_
     with pytest.raises(HistoryLost, match="another history than this hub has seen up to revision 2; it is at 1 now"):
         await a.store.commit([Write("x", b"")])
     with pytest.raises(HistoryLost, match="up to revision 2; it is at 1 now") as again:
-        await a.members.beat(2)
+        await a.members.renew_lease(2)
     assert (again.value.seen, again.value.reached) == (2, 1)
     async with asyncio.timeout(LIMIT_S):
-        while b.store.place.over is None:
+        while b.store.place.end_reason is None:
             await asyncio.sleep(0.01)
     with pytest.raises(HistoryLost):
         await b.store.snapshot()
@@ -172,7 +172,7 @@ async def test_a_history_that_has_grown_past_the_lost_one_is_known_by_its_groups
     await cut_off(ask, schema)
     await ask("COMMIT")
     with pytest.raises(HistoryLost):
-        await a.members.beat(2)
+        await a.members.renew_lease(2)
 
 
 async def test_a_database_that_was_put_back_to_before_this_life_has_another_history(
@@ -184,7 +184,7 @@ async def test_a_database_that_was_put_back_to_before_this_life_has_another_hist
     await ask("DELETE FROM {s}.members")
     await cut_off(ask, schema)
     with pytest.raises(HistoryLost):
-        await a.members.beat(0)
+        await a.members.renew_lease(0)
     assert (await enter("a")).store.id != before
 
 
@@ -203,7 +203,7 @@ async def test_a_member_with_open_connections_hears_of_another_history_by_the_ne
     a = await enter("a")
     await ask("UPDATE {s}.meta SET id = 'another'")
     async with asyncio.timeout(LIMIT_S):
-        while a.store.place.over is None:
+        while a.store.place.end_reason is None:
             await asyncio.sleep(0.01)
     with pytest.raises(HistoryLost):
         await a.store.commit([Write("x", b"")])
@@ -214,8 +214,8 @@ async def test_a_store_of_the_first_version_is_migrated_with_all_that_it_has(
     enter: Open, postgres: Postgres, ask: Open, schema: str
 ):
     database = Database(postgres.url, schema, None)
-    link = await database.connected()
-    await link.execute(database.sql(sql.MIGRATIONS[0]))
+    link = await database.connect()
+    await link.execute(database.for_schema(sql.MIGRATIONS[0]))
     await ask("INSERT INTO {s}.entries VALUES ('x', 3, 'there'), ('gone', 2, NULL)")
     await ask("UPDATE {s}.meta SET id = 'first', revision = 3, life = 5")
     await link.close(timeout=LIMIT_S)
@@ -255,7 +255,7 @@ async def test_a_restart_of_the_database_under_load_expels_nobody_and_loses_noth
     async def beat(heard: Heard) -> None:
         while not stop.is_set():
             with suppress(StoreUnavailable):
-                await heard.members.beat(heard.store.revision)
+                await heard.members.renew_lease(heard.store.revision)
             await asyncio.sleep(0.05)
 
     async def more() -> None:
@@ -279,7 +279,7 @@ async def test_a_restart_of_the_database_under_load_expels_nobody_and_loses_noth
     for member in members:
         await member.reaches(len(kept))
         assert member.state == there
-        await member.members.beat(0)
+        await member.members.renew_lease(0)
 
 
 async def test_a_silent_host_does_not_keep_from_the_next_one(
@@ -295,7 +295,7 @@ async def test_a_silent_host_does_not_keep_from_the_next_one(
         port = silent.sockets[0].getsockname()[1]
         a = await enter("a", url=postgres.url.replace("@", f"@127.0.0.1:{port},"))
         await a.store.commit([Write("x", b"")])
-        await a.members.beat(1)
+        await a.members.renew_lease(1)
         await a.store.snapshot()
         assert len(connections) == 1  # whoever connects next begins with the host that has answered
         for each in connections:

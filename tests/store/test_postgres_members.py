@@ -33,7 +33,7 @@ async def test_a_member_that_was_expelled_changes_reads_and_says_nothing_more(en
         with pytest.raises(Expelled):
             await end()
     with pytest.raises(Expelled):
-        await a.members.beat(1)
+        await a.members.renew_lease(1)
     with pytest.raises(Expelled):
         await a.store.commit([Write("x", b"2")])
     await b.store.commit([Write("y", b"")], [Precondition("x", 1)])
@@ -44,7 +44,7 @@ async def test_a_member_that_is_gone_learns_it_from_its_beat(enter: Open, ask: O
     a = await enter("a")
     await ask("UPDATE {s}.members SET standing = 'gone'")
     with pytest.raises(Expelled):
-        await a.members.beat(0)
+        await a.members.renew_lease(0)
     with pytest.raises(Expelled):
         await a.store.commit([Write("x", b"")])
     assert await ask("SELECT FROM {s}.entries") == []
@@ -103,7 +103,7 @@ async def test_nobody_expels_itself(enter: Open, ask: Open):
     a = await enter("a")
     await overdue(ask)
     assert not await a.members.expel(await told(a, "a"))
-    await a.members.beat(0)
+    await a.members.renew_lease(0)
 
 
 async def test_two_that_expel_each_other_are_not_both_gone(enter: Open, ask: Open):
@@ -111,7 +111,7 @@ async def test_two_that_expel_each_other_are_not_both_gone(enter: Open, ask: Ope
     for _ in range(20):
         await overdue(ask, "a", "b")
         others = await told(a, "b"), await told(b, "a")
-        beats = [a.members.beat(0), b.members.beat(0)]
+        beats = [a.members.renew_lease(0), b.members.renew_lease(0)]
         await asyncio.gather(*beats, a.members.expel(others[0]), b.members.expel(others[1]))
         assert [each.standing for each in await a.members.members()] == [MemberStatus.LIVE] * 2
 
@@ -130,21 +130,21 @@ async def test_of_many_that_expel_a_member_at_once_one_is_told_that_it_has_done_
 async def test_a_beat_moves_the_lease_and_reads_the_database_s_clock(enter: Open, ask: Open):
     a = await enter("a")
     past = PostgresMembers(a.store.place, Entrant("a", TTL_S), now=lambda: 1000.0)
-    reading = await past.beat(7)
+    reading = await past.renew_lease(7)
     await past.close()
     [[now]] = await ask("SELECT extract(epoch FROM now())::float8")
     assert 0 <= now - reading.at < LIMIT_S
     assert (reading.sent, reading.came) == (1000, 1000)
     assert (await told(a, "a")).position == 7
-    await a.members.beat(3)
+    await a.members.renew_lease(3)
     assert (await told(a, "a")).position == 7
     # One in time leaves it steady; a late one begins anew.
     query = "SELECT steady_since < now() - interval '1 hour', expires_at > now() FROM {s}.members"
     await overdue(ask)
-    await a.members.beat(7)
+    await a.members.renew_lease(7)
     assert [tuple(row) for row in await ask(query)] == [(True, True)]
     await overdue(ask, "a")
-    await a.members.beat(7)
+    await a.members.renew_lease(7)
     assert [tuple(row) for row in await ask(query)] == [(False, True)]
 
 
@@ -152,9 +152,9 @@ async def test_who_asks_for_more_time_than_a_lease_s_is_not_steady_for_that(ente
     a = await enter("a")
     for silent_s, steady in ((TTL_S / 2 - 1, True), (TTL_S / 2 + 1, False)):
         await overdue(ask)
-        await a.members.beat(7, 10 * TTL_S)
+        await a.members.renew_lease(7, 10 * TTL_S)
         await ask(f"UPDATE {{s}}.members SET beat_at = now() - interval '{silent_s} s'")
-        await a.members.beat(7)
+        await a.members.renew_lease(7)
         [[found]] = await ask("SELECT steady_since < now() - interval '1 hour' FROM {s}.members")
         assert found is steady
 
@@ -164,12 +164,12 @@ async def test_a_member_says_where_it_is_and_whether_it_takes_part(enter: Open):
     assert (a.members.name, a.members.lease_ttl_s) == ("a", TTL_S)
     assert b.members.life > a.members.life
     await a.members.publish("a.example:7878", "10.0.0.5:7879")
-    await a.members.stand(MemberStatus.DRAINING)
+    await a.members.set_own_status(MemberStatus.DRAINING)
     there = await told(b, "a")
     assert (there.address, there.forward, there.standing) == ("a.example:7878", "10.0.0.5:7879", MemberStatus.DRAINING)
     assert (there.life, there.overdue, there.serves) == (a.members.life, False, False)
     await a.store.commit([Write("x", b"")])
-    await a.members.stand(MemberStatus.GONE)
+    await a.members.set_own_status(MemberStatus.GONE)
     assert (await told(b, "a")).standing is MemberStatus.GONE
     with pytest.raises(Expelled):
         await a.store.commit([Write("x", b"")])
@@ -196,7 +196,7 @@ async def test_a_member_that_starts_again_from_its_data_directory_does_not_wait(
 async def test_a_new_life_is_reached_nowhere_until_it_says_where(enter: Open):
     first = await enter("a")
     await first.members.publish("a.example:7878", "10.0.0.5:7879")
-    await first.members.stand(MemberStatus.DRAINING)
+    await first.members.set_own_status(MemberStatus.DRAINING)
     again = await told(await enter("a"), "a")
     assert (again.address, again.forward, again.standing) == ("", "", MemberStatus.LIVE)
 
@@ -209,7 +209,7 @@ async def test_a_member_whose_word_where_it_is_was_lost_says_it_with_its_next_be
             await a.members.publish("a.example:7878", "10.0.0.5:7879")
         way.silent = False
         assert (await told(b, "a")).forward == ""
-        await a.members.beat(0)
+        await a.members.renew_lease(0)
         there = await told(b, "a")
         assert (there.address, there.forward) == ("a.example:7878", "10.0.0.5:7879")
         await a.members.close()
@@ -274,23 +274,23 @@ async def test_a_beat_that_the_database_does_not_answer_fails_in_time(enter: Ope
     if postgres.data is None:
         pytest.skip("HUBBUB_TEST_PG names a server that tests may not stop")
     a = await enter("a", ttl_s=2)
-    await a.members.beat(0)
+    await a.members.renew_lease(0)
     await asyncio.to_thread(postgres.stop)
     try:
         with pytest.raises(StoreUnavailable) as away:
-            await a.members.beat(0)
+            await a.members.renew_lease(0)
         assert not isinstance(away.value, Expelled)
     finally:
         await asyncio.to_thread(postgres.start)
-    await a.members.beat(0)
+    await a.members.renew_lease(0)
 
 
 async def test_a_beat_whose_answer_was_lost_is_sent_again(enter: Open, postgres: Postgres):
     async with Proxy(postgres) as way:
         a = await enter("a", url=way.url, listens=False)
-        await a.members.beat(0)
+        await a.members.renew_lease(0)
         way.eaten = 1
-        await a.members.beat(3)
+        await a.members.renew_lease(3)
         assert way.cut == 1
         assert (await told(a, "a")).position == 3
         await a.members.close()
@@ -300,15 +300,15 @@ async def test_the_engine_opens_a_member_with_its_place(postgres: Postgres, sche
     settings = StoreSettings.model_validate({"url": postgres.url, "schema_name": schema})
     nothing = tmp_path / "none.pem"
     fleet = FleetSettings(name="a", ca=nothing, cert=nothing, key=nothing, lease_ttl_s=3)
-    async with engines.opened(settings, tmp_path, fleet) as (store, members):
+    async with engines.open_store(settings, tmp_path, fleet) as (store, members):
         assert members is not None
         assert (members.name, members.lease_ttl_s) == ("a", 3)
-        await members.beat(0)
+        await members.renew_lease(0)
         assert await store.commit([Write("x", b"")]) == 1
-    async with engines.opened(settings, tmp_path, fleet) as (store, members):
+    async with engines.open_store(settings, tmp_path, fleet) as (store, members):
         assert members is not None
         assert store.revision == 1
-    async with engines.opened(settings, tmp_path) as (store, members):
+    async with engines.open_store(settings, tmp_path) as (store, members):
         assert members is None
         assert store.revision == 1
 
@@ -322,11 +322,11 @@ async def test_a_clock_that_is_set_back_keeps_nobody_who_is_gone(enter: Open, as
     dead = await told(a, "b")
     assert dead.overdue
     assert not await a.members.expel(dead)  # it has not had a beat itself
-    await a.members.beat(0)
+    await a.members.renew_lease(0)
     assert not await a.members.expel(dead)
     query = "SELECT steady_since BETWEEN now() - interval '1 minute' AND now() FROM {s}.members WHERE name = 'a'"
     assert (await ask(query))[0][0]
-    await c.members.beat(0)
+    await c.members.renew_lease(0)
     assert not (await told(a, "c")).overdue
     await ask("UPDATE {s}.members SET steady_since = now() - interval '301 s' WHERE name = 'a'")
     assert not await a.members.expel(await told(a, "c"))
@@ -343,7 +343,7 @@ async def test_each_has_a_lease_s_time_of_its_own_to_be_heard_of_again(enter: Op
         await ask(f"UPDATE {{s}}.members SET steady_since = now() - interval '{steady_s} s' WHERE name = 'a'")
         assert bool(await a.members.expel(await told(a, "b"))) is gone
     with pytest.raises(Expelled):
-        await b.members.beat(0)
+        await b.members.renew_lease(0)
 
 
 async def test_a_clock_that_is_set_back_by_less_than_a_lease_makes_nobody_overdue(enter: Open, ask: Open):
@@ -357,7 +357,7 @@ async def test_a_hub_that_is_stopped_while_it_opens_the_store_holds_up_the_other
 ):
     monkeypatch.setitem(database.SESSION, "idle_in_transaction_session_timeout", "200ms")
     a = await enter("a")
-    stopped = await database.Database(postgres.url, schema, None).connected()
+    stopped = await database.Database(postgres.url, schema, None).connect()
     await stopped.execute(f"BEGIN; SELECT FROM {schema}.meta FOR UPDATE")  # and nothing more comes of it
     async with asyncio.timeout(LIMIT_S):
         assert await a.store.commit([Write("x", b"")]) == 1

@@ -13,7 +13,7 @@ from hubbubd.config.sections.store import StoreSettings
 from hubbubd.members import Member, MemberStatus
 from hubbubd.store import StoreLocked, Write, engines
 from hubbubd.store.membership import Expelled
-from hubbubd.store.sqlite.file import claim
+from hubbubd.store.sqlite.file import lock_store
 
 from ..postgres import Postgres
 from .entering import Heard, Open, overdue, told
@@ -23,17 +23,17 @@ async def test_a_member_sets_the_standing_of_another_and_its_own(enter: Open) ->
     a, b = await enter("a"), await enter("b")
     for name in "ab":
         for standing in (MemberStatus.DRAINING, MemberStatus.LIVE):
-            assert await a.members.appoint(await told(a, name), standing)
+            assert await a.members.set_status(await told(a, name), standing)
             assert (await told(b, name)).standing is standing
     await b.store.commit([Write("x", b"")])
 
 
 async def test_a_member_that_is_declared_gone_changes_nothing_more_though_it_is_not_overdue(enter: Open) -> None:
     a, b = await enter("a"), await enter("b")
-    assert await a.members.appoint(await told(a, "b"), MemberStatus.GONE)
+    assert await a.members.set_status(await told(a, "b"), MemberStatus.GONE)
     with pytest.raises(Expelled):
         await b.store.commit([Write("x", b"")])
-    assert not await a.members.appoint(await told(a, "b"), MemberStatus.LIVE)
+    assert not await a.members.set_status(await told(a, "b"), MemberStatus.LIVE)
     assert (await told(a, "b")).standing is MemberStatus.GONE
 
 
@@ -42,15 +42,15 @@ async def test_a_life_that_is_over_is_not_taken_for_the_next_one(enter: Open) ->
     former = await told(a, "b")
     await b.store.close()
     again = await enter("b")
-    assert not await a.members.appoint(former, MemberStatus.GONE)
+    assert not await a.members.set_status(former, MemberStatus.GONE)
     await again.store.commit([Write("x", b"")])
 
 
 async def test_whoever_is_gone_sets_no_standing(enter: Open) -> None:
     a, b = await enter("a"), await enter("b")
     seen = await told(a, "b")
-    assert await b.members.appoint(await told(b, "a"), MemberStatus.GONE)
-    assert not await a.members.appoint(seen, MemberStatus.GONE)
+    assert await b.members.set_status(await told(b, "a"), MemberStatus.GONE)
+    assert not await a.members.set_status(seen, MemberStatus.GONE)
     await b.store.commit([Write("x", b"")])
 
 
@@ -61,7 +61,7 @@ async def test_of_two_that_declare_each_other_gone_one_is(enter: Open) -> None:
 
     async def declare(heard: Heard, other: Member) -> None:
         with suppress(Expelled):
-            outcomes.append(await heard.members.appoint(other, MemberStatus.GONE))
+            outcomes.append(await heard.members.set_status(other, MemberStatus.GONE))
 
     async with anyio.create_task_group() as together:
         together.start_soon(declare, b, both[0])
@@ -78,7 +78,7 @@ async def test_members_say_when_they_were_heard_of(enter: Open, ask: Open) -> No
 
 
 async def test_a_database_without_a_standby_says_so(enter: Open) -> None:
-    assert await (await enter("a")).members.standbys() == 0
+    assert await (await enter("a")).members.count_standbys() == 0
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ async def test_a_member_whose_process_has_ended_is_declared_gone_once(
     enter: Open, settings: StoreSettings, tmp_path: Path
 ) -> None:
     a, b = await enter("a"), await enter("b")
-    said = await engines.released(settings, tmp_path / "a", member("a"))
+    said = await engines.release_member(settings, tmp_path / "a", member("a"))
     assert said == "the member a was declared gone; others take its servers"
     assert [(each.name, each.standing) for each in await b.members.members()] == [
         ("b", MemberStatus.LIVE),
@@ -102,16 +102,16 @@ async def test_a_member_whose_process_has_ended_is_declared_gone_once(
     ]
     with pytest.raises(Expelled):
         await a.store.commit([Write("x", b"")])
-    assert "has left the fleet already" in await engines.released(settings, tmp_path / "a", member("a"))
+    assert "has left the fleet already" in await engines.release_member(settings, tmp_path / "a", member("a"))
 
 
 async def test_a_member_whose_process_runs_is_not_declared_gone(
     enter: Open, settings: StoreSettings, tmp_path: Path
 ) -> None:
     a = await enter("a")
-    lock = claim(tmp_path / "a" / engines.FILE)
+    lock = lock_store(tmp_path / "a" / engines.FILE)
     with pytest.raises(StoreLocked, match=r"member a .*its process runs"):
-        await engines.released(settings, tmp_path / "a", member("a"))
+        await engines.release_member(settings, tmp_path / "a", member("a"))
     os.close(lock)
     await a.store.commit([Write("x", b"")])
 
@@ -124,13 +124,13 @@ async def test_a_life_that_was_started_elsewhere_is_not_this_one_s_to_end(
     second = await enter("a", directory="second")
     for directory in ("first", "empty"):
         (tmp_path / directory).mkdir(exist_ok=True)
-        assert "already" in await engines.released(settings, tmp_path / directory, member("a"))
+        assert "already" in await engines.release_member(settings, tmp_path / directory, member("a"))
     await second.store.commit([Write("x", b"")])
 
 
 async def test_without_a_fleet_or_a_store_there_is_nothing_to_release(settings: StoreSettings, tmp_path: Path) -> None:
-    assert "no member of a fleet" in await engines.released(StoreSettings(), tmp_path, None)
-    assert "no member of a fleet" in await engines.released(settings, tmp_path, None)
-    assert "no hub has run" in await engines.released(settings, tmp_path / "nowhere", member("a"))
+    assert "no member of a fleet" in await engines.release_member(StoreSettings(), tmp_path, None)
+    assert "no member of a fleet" in await engines.release_member(settings, tmp_path, None)
+    assert "no hub has run" in await engines.release_member(settings, tmp_path / "nowhere", member("a"))
     (tmp_path / "member.json").write_text('["x"]')
-    assert "already" in await engines.released(settings, tmp_path, member("a"))  # the schema is not there
+    assert "already" in await engines.release_member(settings, tmp_path, member("a"))  # the schema is not there

@@ -10,7 +10,7 @@ from hubbubd.members import MemberStatus, Schema
 from hubbubd.store import StoreLocked, StoreTooNew, StoreUnavailable, Write
 from hubbubd.store.postgres import sql as sql
 from hubbubd.store.postgres.database import Database
-from hubbubd.store.transfer.postgres import held_database
+from hubbubd.store.transfer.postgres import hold_database
 
 from ..postgres import Postgres
 from .entering import LIMIT_S, Heard, Open, cut_off, told
@@ -50,7 +50,7 @@ async def at_work(member: Heard, ends: asyncio.Event) -> int:
     while not ends.is_set():
         await member.store.commit([Write(f"k{done % 7}", str(done).encode())])
         done += 1
-        await member.members.beat(member.store.revision)
+        await member.members.renew_lease(member.store.revision)
         await member.members.members()
         await member.store.compact(member.store.revision)
         await member.store.reclaim()
@@ -83,7 +83,7 @@ async def test_until_an_upgrade_is_finished_older_members_may_start_again(enter:
     with newer():
         b = await enter("b")
     assert await b.members.finish_upgrade() == Schema(KNOWN + 1, KNOWN)
-    await a.members.stand(MemberStatus.GONE)
+    await a.members.set_own_status(MemberStatus.GONE)
     again = await enter("a")
     await again.store.commit([Write("x", b"")])
     assert await b.members.finish_upgrade() == Schema(KNOWN + 1, KNOWN)
@@ -94,7 +94,7 @@ async def test_a_finished_upgrade_lets_no_older_one_in(enter: Open, newer: Newer
     a = await enter("a")
     with newer():
         b = await enter("b")
-    await a.members.stand(MemberStatus.GONE)
+    await a.members.set_own_status(MemberStatus.GONE)
     if becomes == "newer":
         with newer():
             await enter("a")
@@ -111,7 +111,7 @@ async def test_a_member_that_is_gone_finishes_nothing(enter: Open, newer: Newer,
     await enter("a")
     with newer():
         b = await enter("b")
-    await b.members.beat(0)
+    await b.members.renew_lease(0)
     await ask("UPDATE {s}.members SET standing = 'gone'")
     with pytest.raises(StoreUnavailable, match="no member of the fleet any more"):
         await b.members.finish_upgrade()
@@ -144,10 +144,10 @@ async def test_whoever_reads_for_long_does_not_keep_commits_waiting_behind_a_mig
 ):
     a = await enter("a")
     database = Database(postgres.url, schema, None)
-    reads = await database.connected()
+    reads = await database.connect()
     begun = reads.transaction()
     await begun.__aenter__()
-    await reads.fetch(database.sql("SELECT * FROM {schema}.members"))
+    await reads.fetch(database.for_schema("SELECT * FROM {schema}.members"))
     with newer():
         entering = asyncio.create_task(enter("b"))
         for number in range(5):
@@ -165,9 +165,9 @@ async def test_what_the_last_version_made_that_knew_no_upgrades_requires_the_fir
     enter: Open, postgres: Postgres, ask: Open, schema: str
 ):
     database = Database(postgres.url, schema, None)
-    link = await database.connected()
+    link = await database.connect()
     for step in sql.MIGRATIONS[:2]:
-        await link.execute(database.sql(step))
+        await link.execute(database.for_schema(step))
     await ask("UPDATE {s}.meta SET version = 2")
     await link.close(timeout=LIMIT_S)
     a = await enter("a")
@@ -181,7 +181,7 @@ async def test_a_member_two_versions_ahead_of_one_at_work_does_not_start(enter: 
         await enter("b")
     await a.store.commit([Write("x", b"")])
     assert await a.members.finish_upgrade() == Schema(KNOWN, KNOWN)
-    await a.members.stand(MemberStatus.GONE)
+    await a.members.set_own_status(MemberStatus.GONE)
     with newer(2):
         b = await enter("b")
     assert await b.members.finish_upgrade() == Schema(KNOWN + 2, KNOWN + 2)
@@ -193,7 +193,7 @@ async def test_a_hub_alone_and_a_copy_mind_no_rows_of_those_that_do_not_run(
     await (await enter(None)).store.close()
     await ask("INSERT INTO {s}.members SELECT 'crashed', 1, '', 'live', '', '', '', 0, now(), 'infinity', now(), 1")
     with newer(2):
-        async with held_database(postgres.url, schema, None):
+        async with hold_database(postgres.url, schema, None):
             pass
         await ask("UPDATE {s}.members SET standing = 'live'")
     with newer(4):
@@ -207,7 +207,7 @@ async def test_a_former_hub_alone_keeps_no_member_from_starting(enter: Open, new
 
 
 async def test_what_is_two_versions_behind_is_refused_although_the_upgrade_is_not_finished(enter: Open, newer: Newer):
-    await (await enter("a")).members.stand(MemberStatus.GONE)
+    await (await enter("a")).members.set_own_status(MemberStatus.GONE)
     with newer(2):
         await enter("b")
     with pytest.raises(StoreTooNew, match=f"schema {KNOWN + 1},"):
@@ -218,10 +218,10 @@ async def test_what_is_two_versions_behind_is_refused_although_the_upgrade_is_no
 
 async def test_a_copy_finishes_no_upgrade_of_what_it_reads(enter: Open, newer: Newer, postgres: Postgres, schema: str):
     a = await enter("a")
-    await a.members.stand(MemberStatus.GONE)
+    await a.members.set_own_status(MemberStatus.GONE)
     await a.store.close()
     with newer():
-        async with held_database(postgres.url, schema, None) as held, held.reading() as reading:
+        async with hold_database(postgres.url, schema, None) as held, held.open_reader() as reading:
             assert reading is not None
     await enter("a")
 
@@ -229,15 +229,15 @@ async def test_a_copy_finishes_no_upgrade_of_what_it_reads(enter: Open, newer: N
 async def test_a_vacuum_yields_to_a_new_member(enter: Open, newer: Newer, postgres: Postgres, schema: str):
     await enter("a")
     database = Database(postgres.url, schema, None)
-    vacuums = await database.connected()
+    vacuums = await database.connect()
     begun = vacuums.transaction()
     await begun.__aenter__()
-    await vacuums.execute(database.sql("LOCK TABLE {schema}.entries IN SHARE UPDATE EXCLUSIVE MODE"))
+    await vacuums.execute(database.for_schema("LOCK TABLE {schema}.entries IN SHARE UPDATE EXCLUSIVE MODE"))
     with newer():
         entering = asyncio.create_task(enter("b"))
         # In this mode, in which nobody waits behind it, it waits for as long as a vacuum needs to yield.
         async with asyncio.timeout(LIMIT_S):
-            while not await vacuums.fetch(database.sql(WAITING)):
+            while not await vacuums.fetch(database.for_schema(WAITING)):
                 await asyncio.sleep(0.01)
         assert not entering.done()
         await begun.__aexit__(None, None, None)

@@ -13,12 +13,12 @@ from hubbubd.store.vault.encryption import (
     SealLocation,
     UnreadableSecret,
     VaultKey,
-    opened,
-    rewrapped,
+    rewrap,
     seal,
+    unseal,
 )
 
-KEYS = st.binary(min_size=KEY_BYTES, max_size=KEY_BYTES).map(VaultKey.of)
+KEYS = st.binary(min_size=KEY_BYTES, max_size=KEY_BYTES).map(VaultKey.with_id)
 TEXTS = st.text(max_size=20)
 PLACES = st.builds(SealLocation, TEXTS, TEXTS, TEXTS, st.integers(0, 2**63 - 1))
 
@@ -26,7 +26,7 @@ PLACES = st.builds(SealLocation, TEXTS, TEXTS, TEXTS, st.integers(0, 2**63 - 1))
 @given(KEYS, PLACES, st.binary(max_size=500))
 def test_what_was_sealed_is_read_in_its_place_and_is_not_in_sight(key: VaultKey, place: SealLocation, content: bytes):
     sealed = seal(key, place, content)
-    assert opened(key, place, sealed) == content
+    assert unseal(key, place, sealed) == content
     assert sealed.key_id == key.id
     if len(content) > 4:
         assert content not in sealed.content + sealed.wrapped
@@ -37,7 +37,7 @@ def test_it_is_read_in_no_other_place(key: VaultKey, place: SealLocation, other:
     sealed = seal(key, place, content)
     if other != place:
         with pytest.raises(UnreadableSecret):
-            opened(key, other, sealed)
+            unseal(key, other, sealed)
 
 
 @given(KEYS, PLACES, st.sampled_from(["vault", "name", "kind"]), TEXTS)
@@ -45,14 +45,14 @@ def test_each_part_of_the_place_counts(key: VaultKey, place: SealLocation, part:
     other = replace(place, **{part: getattr(place, part) + "|" + text})
     for there in (other, replace(place, version=place.version + 1)):
         with pytest.raises(UnreadableSecret):
-            opened(key, there, seal(key, place, b"secret"))
+            unseal(key, there, seal(key, place, b"secret"))
 
 
 @given(KEYS, KEYS, PLACES)
 def test_it_is_read_with_no_other_key(key: VaultKey, other: VaultKey, place: SealLocation):
     if key != other:
         with pytest.raises(UnreadableSecret):
-            opened(other, place, seal(key, place, b"secret"))
+            unseal(other, place, seal(key, place, b"secret"))
 
 
 @given(KEYS, PLACES, st.binary(max_size=50), st.data())
@@ -63,13 +63,13 @@ def test_a_changed_bit_is_found(key: VaultKey, place: SealLocation, content: byt
     bit = data.draw(st.integers(0, 8 * len(changed) - 1))
     changed[bit // 8] ^= 1 << bit % 8
     with pytest.raises(UnreadableSecret):
-        opened(key, place, replace(sealed, **{part: bytes(changed)}))
+        unseal(key, place, replace(sealed, **{part: bytes(changed)}))
 
 
 @given(KEYS, PLACES, st.binary(max_size=60), st.binary(max_size=60))
 def test_anything_at_all_is_unreadable_and_no_crash(key: VaultKey, place: SealLocation, wrapped: bytes, content: bytes):
     with pytest.raises(UnreadableSecret):
-        opened(key, place, SealedSecret(key.id, wrapped, content))
+        unseal(key, place, SealedSecret(key.id, wrapped, content))
 
 
 @given(KEYS, PLACES)
@@ -77,24 +77,24 @@ def test_parts_of_two_versions_do_not_fit_together(key: VaultKey, place: SealLoc
     one, two = seal(key, place, b"secret"), seal(key, place, b"secret")
     assert one != two
     with pytest.raises(UnreadableSecret):
-        opened(key, place, replace(one, wrapped=two.wrapped))
+        unseal(key, place, replace(one, wrapped=two.wrapped))
 
 
 @given(KEYS, KEYS, PLACES, st.binary(max_size=100))
 def test_with_another_key_it_is_the_same_content_in_the_same_place(
     old: VaultKey, new: VaultKey, place: SealLocation, content: bytes
 ):
-    again = rewrapped(old, new, place, seal(old, place, content))
+    again = rewrap(old, new, place, seal(old, place, content))
     assert again.key_id == new.id
-    assert opened(new, place, again) == content
+    assert unseal(new, place, again) == content
     if old != new:
         with pytest.raises(UnreadableSecret):
-            opened(old, place, again)
+            unseal(old, place, again)
 
 
 def test_no_key_and_no_content_is_printed():
     secret = secrets.token_bytes(KEY_BYTES)
-    key = VaultKey.of(secret)
+    key = VaultKey.with_id(secret)
     assert repr(secret) not in repr((key, seal(key, SealLocation("v", "n", "k", 1), secret)))
     assert key.id in repr(key)
 
@@ -102,4 +102,4 @@ def test_no_key_and_no_content_is_printed():
 @pytest.mark.parametrize("size", [0, 16, 31, 33])
 def test_a_key_of_another_size_is_refused(size: int):
     with pytest.raises(ValueError, match=f"this has {size}"):
-        VaultKey.of(bytes(size))
+        VaultKey.with_id(bytes(size))

@@ -28,7 +28,7 @@ from hubbubd.store.sqlite.backup import Row
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.store.transfer.sqlite import SLICE_BYTES, SLICE_ROWS
 from hubbubd.store.transfer.store_transfer import (
-    NAMED,
+    MAX_NAMED,
     Extent,
     SourceReader,
     TargetNotEmpty,
@@ -112,8 +112,8 @@ def copied(
 
 async def is_not_there(place: Place) -> bool:
     """Whether a hub would find an empty store, or none."""
-    async with held(place, HUB, make=True) as store, store.reading() as there:
-        return there is None or (await there.extent()).rows == 0
+    async with held(place, HUB, make=True) as store, store.open_reader() as there:
+        return there is None or (await there.measure()).rows == 0
 
 
 async def whole(places: Places, place: Place) -> tuple[Snapshot, int, str]:
@@ -176,8 +176,8 @@ async def test_a_target_with_records_is_compared_when_that_is_wanted(places: Pla
 async def test_many_differences_are_counted_and_the_first_are_named(places: Places) -> None:
     done = await copied(await places.kept(MANY), await places.kept([[("z", b"")]]), verify=True)
     assert done.compared.differing == 3000 + 2
-    assert len(done.compared.named) == NAMED
-    assert len(done.to_json()["differences"]) == NAMED
+    assert len(done.compared.named) == MAX_NAMED
+    assert len(done.to_json()["differences"]) == MAX_NAMED
 
 
 async def test_a_store_that_a_hub_has_open_is_neither_read_nor_written(places: Places) -> None:
@@ -241,9 +241,9 @@ async def test_slices_are_bounded_in_rows_and_bytes(places: Places) -> None:
     sizes = [10] * 2500 + [LARGE] * 9 + [SLICE_BYTES + 1] * 2 + [0] * 1200
     place = await places.kept([[(f"{number:05}", b"x" * size) for number, size in enumerate(sizes)]])
     found: list[str] = []
-    async with held(place, HUB, make=False) as store, store.reading() as there:
+    async with held(place, HUB, make=False) as store, store.open_reader() as there:
         assert there
-        async for rows in there.slices():
+        async for rows in there.read_slices():
             assert len(rows) <= SLICE_ROWS
             assert sum(len(value or b"") for _, _, value in rows[:-1]) < SLICE_BYTES
             found += [key for key, _, _ in rows]
@@ -290,18 +290,18 @@ class Held:
         self.most = 0
 
     @asynccontextmanager
-    async def reading(self) -> AsyncGenerator[SourceReader]:
+    async def open_reader(self) -> AsyncGenerator[SourceReader]:
         yield self
 
     @asynccontextmanager
-    async def filling(self, extent: Extent) -> AsyncGenerator[TargetWriter]:
+    async def open_writer(self, extent: Extent) -> AsyncGenerator[TargetWriter]:
         assert extent.rows == self.rows or not self.rows
         yield self
 
-    async def extent(self) -> Extent:
+    async def measure(self) -> Extent:
         return Extent(revision=1, compacted=0, records=self.rows, deletions=0, size_bytes=0)
 
-    async def slices(self) -> AsyncGenerator[Sequence[Row]]:
+    async def read_slices(self) -> AsyncGenerator[Sequence[Row]]:
         for start in range(0, self.rows, SLICE_ROWS):
             self.given += SLICE_ROWS
             self.most = max(self.most, self.given - self.taken)

@@ -15,7 +15,7 @@ from hubbubd.program.store_copy import held
 from hubbubd.store import NoRoom, StoreError, StoreUnavailable, Write
 from hubbubd.store.sqlite import backup
 from hubbubd.store.sqlite.schema import APPLICATION_ID
-from hubbubd.store.transfer.store_transfer import SecretsLeft, TargetNotEmpty, transfer
+from hubbubd.store.transfer.store_transfer import SecretsNotCopied, TargetNotEmpty, transfer
 
 from .faulty import BROKEN_WRITE, FULL, Disk, Fault
 from .test_transfer import FEW, HUB, MANY, Places, copied, told, whole
@@ -101,8 +101,8 @@ async def test_what_is_no_store_is_named_with_what_to_do(files: Places, tmp_path
 
 async def test_a_copy_that_would_fill_the_disk_is_not_begun(files: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = await files.kept(FEW), files.new()
-    monkeypatch.setattr(backup, "ROOM_BYTES", 1 << 60)
-    with pytest.raises(NoRoom, match=r"the copy takes \d+ bytes of .*, and \d+ are free"):
+    monkeypatch.setattr(backup, "MIN_FREE_BYTES", 1 << 60)
+    with pytest.raises(NoRoom, match=r"a copy takes \d+ bytes of .* for a while, and \d+ are free"):
         await copied(source, target)
     assert in_directory(target) == {"hubbub.db.lock"}
 
@@ -199,6 +199,8 @@ async def test_secrets_that_cannot_be_written_are_said_to_be_missing(files: Plac
     source, target = await files.kept(FEW), files.new()
     vaults = Vault(TOKENS), Vault({}, OSError("the disk is full"))
     async with held(source, HUB, make=False) as one, held(target, HUB, make=True) as other:
-        with pytest.raises(SecretsLeft, match=r"the records are in .*, but the secrets of servers are not: the disk"):
+        with pytest.raises(
+            SecretsNotCopied, match=r"the records are in .*, but the secrets of servers are not: the disk"
+        ):
             await transfer(one, other, verify=False, vaults=vaults, on_copied=told)
     assert len((await whole(files, target))[0].entries) == 3

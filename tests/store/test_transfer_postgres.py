@@ -24,6 +24,8 @@ from . import test_transfer
 from .test_transfer import FEW, MANY, Places, copied, is_not_there, told, whole
 from .test_transfer_files import path_of
 
+LIMIT_S = 60
+
 for name, test in list(vars(test_transfer).items()):
     parameters = getattr(getattr(test, "__code__", None), "co_varnames", ())
     if name.startswith("test_") and "places" in parameters:
@@ -121,6 +123,9 @@ async def test_a_connection_that_breaks_on_the_way_leaves_no_copy(
 
         with pytest.raises(StoreUnavailable):
             await copied(source, DatabasePlace(way.url, target.schema), on_copied=cut)
+    async with asyncio.timeout(LIMIT_S):
+        while await schemas.asked("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"):
+            await asyncio.sleep(0.01)  # until the database notices, the client that has gone holds the target
     assert await is_not_there(target)
     assert (await copied(source, target, verify=True)).compared.differing == 0
 

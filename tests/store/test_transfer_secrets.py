@@ -15,7 +15,7 @@ from hubbubd.config.store_addresses import DatabasePlace, Place, StoreCopy
 from hubbubd.errors import ConfigError
 from hubbubd.program.store_copy import carry_out
 from hubbubd.store.postgres.vault import PostgresVault
-from hubbubd.store.transfer.store_transfer import SecretsLeft, TargetNotEmpty
+from hubbubd.store.transfer.store_transfer import SecretsNotCopied, TargetNotEmpty
 from hubbubd.store.vault.keys import VaultKeys
 
 from ..postgres import Postgres
@@ -138,6 +138,8 @@ async def test_secrets_that_a_database_does_not_take_are_said_to_be_missing(
 ) -> None:
     source, target = await files.kept(FEW), schemas.new()
     with_secrets(source, {"github": {"token": "x" * 1024 * 1024}})
-    with pytest.raises(SecretsLeft, match=r"but the secrets of servers are not: the secrets of github have \d+ bytes"):
+    with pytest.raises(
+        SecretsNotCopied, match=r"but the secrets of servers are not: the secrets of github have \d+ bytes"
+    ):
         await carried(source, target, settings(tmp_path, OLD))
     assert len((await whole(schemas, target))[0].entries) == 3

@@ -10,7 +10,7 @@ import pytest
 
 from hubbubd.errors import ConfigError
 from hubbubd.redaction import MARK, REDACTION
-from hubbubd.store.vault.keys import MOST, VARIABLE, VaultKeys
+from hubbubd.store.vault.keys import MAX_KEYS, VARIABLE, VaultKeys
 
 
 def made() -> str:
@@ -64,7 +64,7 @@ def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int):
         ("n0-k3y!", "key 1 of .* is not 32 bytes in base64; make one with"),
         (base64.b64encode(bytes(16)), "key 1 of .* is not 32 bytes"),
         (f"{made()}\n{made()[:-2]}", "key 2 of .* is not 32 bytes"),
-        ("\n".join(made() for _ in range(MOST + 1)), f"has more than {MOST} keys"),
+        ("\n".join(made() for _ in range(MAX_KEYS + 1)), f"has more than {MAX_KEYS} keys"),
         ("A" * 5000, "is longer than 4096 bytes"),
         (b"\xff" * 32, "is not text; make one with"),
     ],

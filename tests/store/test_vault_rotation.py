@@ -7,7 +7,7 @@ import pytest
 
 from hubbubd.errors import Overtaken, VaultError
 from hubbubd.store import StoreError
-from hubbubd.store.postgres.vault import SLICE, Rotated
+from hubbubd.store.postgres.vault import SLICE_ROWS, RotationProgress
 from hubbubd.store.vault.file import TokenFile
 
 from ..postgres import Proxy
@@ -19,17 +19,17 @@ async def test_after_a_rotation_the_old_key_is_not_needed_and_owners_write_on(fl
     for number in range(5):
         await b.put(f"s{number}", {"number": number})
     before = await fleet.row("s0")
-    assert await a.rotate() == Rotated(5, 5)
+    assert await a.rotate() == RotationProgress(5, 5)
     after = await fleet.row("s0")
     assert (after["version"], after["sealed"]) == (before["version"], before["sealed"])
     assert after["wrapped"] != before["wrapped"]
     await b.put("s0", OTHER)  # by who still seals with the old key
-    assert await a.rotate() == Rotated(5, 5)
+    assert await a.rotate() == RotationProgress(5, 5)
     assert (await fleet.vault("c", keys(NEW))).all() == {"s0": OTHER, **{f"s{n}": {"number": n} for n in range(1, 5)}}
 
 
 async def test_a_rotation_that_was_interrupted_goes_on_where_it_was(fleet: Fleet):
-    many = {f"s{number:03}": {"number": number} for number in range(2 * SLICE + 5)}
+    many = {f"s{number:03}": {"number": number} for number in range(2 * SLICE_ROWS + 5)}
     await (await fleet.vault(None)).put_all(many)
     vault = await fleet.vault("a", keys(NEW, OLD))
     done = "SELECT count(*) FROM {schema}.vault WHERE key_id = $1"
@@ -40,24 +40,24 @@ async def test_a_rotation_that_was_interrupted_goes_on_where_it_was(fleet: Fleet
         rotation.cancel()
         await asyncio.wait([rotation])
     [(before,)] = await fleet.ask(done, keys(NEW).first.id)
-    assert before % SLICE in (0, 5)
+    assert before % SLICE_ROWS in (0, 5)
     sealed = dict(await fleet.ask("SELECT name, wrapped FROM {schema}.vault WHERE key_id = $1", keys(NEW).first.id))
     assert (await fleet.vault("b", keys(OLD, NEW))).all() == many
-    assert await vault.rotate() == Rotated(len(many), len(many))
+    assert await vault.rotate() == RotationProgress(len(many), len(many))
     again = dict(await fleet.ask("SELECT name, wrapped FROM {schema}.vault"))
     assert {name: again[name] for name in sealed} == sealed
     assert (await fleet.vault("b", keys(NEW))).all() == many
 
 
 async def test_two_rotations_at_once_both_end_with_all_rows_sealed_anew(fleet: Fleet):
-    many = {f"s{number:03}": {"number": number} for number in range(3 * SLICE)}
+    many = {f"s{number:03}": {"number": number} for number in range(3 * SLICE_ROWS)}
     await (await fleet.vault(None)).put_all(many)
     both = [await fleet.vault(name, keys(NEW, OLD)) for name in "ab"]
     owner = await fleet.vault("c", keys(OLD, NEW))
     renewed = [f"s{number:03}" for number in range(0, len(many), 50)]
     async with asyncio.timeout(LIMIT_S):
         *_, first, second = await asyncio.gather(
-            *(owner.put(f"s{number:03}", OTHER) for number in range(0, 3 * SLICE, 50)),
+            *(owner.put(f"s{number:03}", OTHER) for number in range(0, 3 * SLICE_ROWS, 50)),
             *(each.rotate() for each in both),
         )
     assert first.all == second.all == len(many)
@@ -67,12 +67,12 @@ async def test_two_rotations_at_once_both_end_with_all_rows_sealed_anew(fleet: F
 
 
 async def test_a_rotation_over_a_way_that_breaks_ends(fleet: Fleet):
-    many = {f"s{number:03}": {"number": number} for number in range(SLICE + 5)}
+    many = {f"s{number:03}": {"number": number} for number in range(SLICE_ROWS + 5)}
     await (await fleet.vault(None)).put_all(many)
     async with Proxy(fleet.server) as way:
         vault = await fleet.vault("a", keys(NEW, OLD), url=way.url)
         way.eaten = 3
-        assert await vault.rotate() == Rotated(len(many), len(many))
+        assert await vault.rotate() == RotationProgress(len(many), len(many))
         assert way.cut == 3
         await vault.close()
     assert (await fleet.vault("b", keys(NEW))).all() == many

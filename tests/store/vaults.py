@@ -22,7 +22,7 @@ OTHER = {"tokens": {"access_token": "s3cr3t-renewed"}}
 
 
 def keys(*secret: bytes) -> VaultKeys:
-    return VaultKeys(tuple(VaultKey.of(each) for each in secret), "vault.key")
+    return VaultKeys(tuple(VaultKey.with_id(each) for each in secret), "vault.key")
 
 
 OLD, NEW = b"o" * 32, b"n" * 32

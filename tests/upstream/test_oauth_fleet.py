@@ -28,7 +28,7 @@ from .guarded import CALL, Guarded, World, listening, until
 
 PATIENCE_S = 0.3
 LIMIT_S = 60
-KEYS = VaultKeys((VaultKey.of(b"k" * 32),), "vault.key")
+KEYS = VaultKeys((VaultKey.with_id(b"k" * 32),), "vault.key")
 
 
 class Member:

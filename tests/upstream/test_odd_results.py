@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream.protocol.result_notes import ResultNotes
+from hubbubd.upstream.protocol.results import ResultNotes
 
 from .conftest import Connect, Endpoint, Recorder, Scripted, event, says
 from .test_era import modern

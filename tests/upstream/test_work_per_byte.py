@@ -22,7 +22,7 @@ from hubbubd.core.inbox import forms, questions
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc.messages import json_codec
-from hubbubd.runtime.records.age_index import AgeIndex
+from hubbubd.runtime.records.table import AgeIndex
 from hubbubd.upstream.http.oauth.replies import require_few_values
 from hubbubd.upstream.http.streams.event_parser import EventParser
 from hubbubd.upstream.messages.codec import BadMessage, LineSplitter, Oversized, parse_message

@@ -138,7 +138,7 @@ def fail(task: Task, error: bytes, message: str, now: float) -> Task:
     return replace(move(task, TaskStatus.FAILED, now, message), error=error)
 
 
-def created(
+def find_created_task(
     method: str, params: Mapping[str, Any], result: Mapping[str, Any], *, stateless: bool
 ) -> Mapping[str, Any] | None:
     """Return the MCP Task in a call's result; None when the server did not make the call a task.

@@ -9,6 +9,7 @@ from hubbubd import payload
 from hubbubd.core.access import Principal, call_origin
 from hubbubd.core.calls.call_states import Call, CallOrigin
 from hubbubd.core.calls.capabilities import KEY as CAPABILITIES
+from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.core.jsonrpc import HUB_FAILED
 from hubbubd.core.servers.catalog import CatalogKind, list_id
 from hubbubd.downstream.calls import tickets
@@ -162,15 +163,27 @@ class HostCalls:
 
         None once the host has waited long enough.
         """
-        requests = QuestionRequests(self._questions, host_call.request, host_call)
-        host_call.observer.on_question = requests.update
-        waiting = self._questions.as_waiting(host_call.request.host, why_absent=requests.why_absent)
+        request = host_call.request
+        requests: QuestionRequests | None = None
+
+        def ask_or_take_back(question: PendingRequest) -> None:
+            nonlocal requests
+            if requests is None:  # most calls have no question
+                requests = QuestionRequests(self._questions, request, host_call)
+            requests.update(question)
+
+        def why_absent() -> str:
+            return "" if request.presence.here else "it has hung up"
+
+        host_call.observer.on_question = ask_or_take_back
+        waiting = self._questions.as_waiting(request.host, why_absent=why_absent)
         with host_call.followed(), self._hub.inbox.reserved.for_host(host_call.call_id, waiting):
             try:
-                call = self._hub.calls.call(host_call.spec, host_call.request.host.principal.name)
+                call = self._hub.calls.call(host_call.spec, request.host.principal.name)
                 return await host_call.result_in_time(call)
             finally:
-                await requests.close()
+                if requests is not None:
+                    await requests.close()
 
     def _has_output_schema(self, request: HostRequest, call: Call) -> bool:
         """Return whether the host checks results of the tool that it has called against a schema."""

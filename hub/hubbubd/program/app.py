@@ -130,7 +130,7 @@ def _copy_store(order: StoreCopy, settings: HubSettings) -> int:
 def _release_member(settings: HubSettings) -> int:
     """Say to the fleet that this member has ended, and how that went."""
     try:
-        console.say(anyio.run(engines.released, settings.store, settings.data_dir, settings.fleet))
+        console.say(anyio.run(engines.release_member, settings.store, settings.data_dir, settings.fleet))
     except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
         return _complain_if_expected(exc)
     return DONE
@@ -204,7 +204,7 @@ class ProcessState:
 async def _run_term(settings: LoadedSettings, load: Callable[[], LoadedSettings], process: ProcessState) -> bool:
     """Be a hub until a signal; return True if it is to start again, as its fleet has declared it gone."""
     hub_settings = settings.hub
-    async with engines.opened(hub_settings.store, hub_settings.data_dir, hub_settings.fleet) as (store, membership):
+    async with engines.open_store(hub_settings.store, hub_settings.data_dir, hub_settings.fleet) as (store, membership):
         joining = _joining(hub_settings, membership, process.losses)
         permit = joining.fleet.wait_until_may_act if joining is not None else None
         async with (

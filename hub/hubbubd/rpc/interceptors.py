@@ -31,7 +31,7 @@ class Oversight:
 
     def __init__(self, audit: Audit, quotas: Quotas) -> None:
         self._audit = audit
-        self._quotas = quotas
+        self.quotas = quotas
 
     def over(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
         """Return the RPC wrapped with audit log and quotas."""
@@ -42,19 +42,15 @@ class Oversight:
             return self._wrap_dialogue(path, serve)
         return self._wrap_stream(path, serve) if method.server_streaming else self._wrap_unary(path, serve)
 
-    def admit(self, caller: Principal) -> None:
-        """Charge the RPC to its principal's rate limit. Raises ResourceExhausted (RPC_RATE_EXCEEDED)."""
-        self._quotas.rpcs.charge(caller.name)
-
     def charged(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
         """Return an RPC within a stream, counted and charged to its principal's rate limit as one of its own."""
         path = f"/{method.containing_service.full_name}/{method.name}"
-        quota = self._quotas.carried_answers if path == ANSWER else self._quotas.carried
+        quota = self.quotas.carried_answers if path == ANSWER else self.quotas.carried
 
         async def charged(request: Message) -> Message:
             caller = principal()
             try:
-                self.admit(caller)
+                self.quotas.rpcs.charge(caller.name)
             except HubError as exc:
                 raise self.refused(path, exc, caller) from None
             with quota.hold(caller.name):
@@ -68,8 +64,8 @@ class Oversight:
 
         Raises ResourceExhausted (RPC_RATE_EXCEEDED, TOO_MANY_STREAMS).
         """
-        self.admit(caller)
-        with self._quotas.streams.hold(caller.name):
+        self.quotas.rpcs.charge(caller.name)
+        with self.quotas.streams.hold(caller.name):
             yield
 
     def refused(self, path: str, exc: HubError, caller: Principal) -> HubError:
@@ -78,7 +74,7 @@ class Oversight:
             self._audit.refused(_audit_attempt(path, caller), exc.reason)
         if isinstance(exc, Unauthenticated):
             try:
-                self._quotas.attempts.charge(_peer_host(current().address))
+                self.quotas.attempts.charge(_peer_host(current().address))
             except HubError as too_many:
                 return too_many
         return exc
@@ -111,7 +107,7 @@ class Oversight:
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
             known = current().crowd is CallerGroup.KNOWN
-            with self._quotas.streams.hold(principal().name) if known else nullcontext():
+            with self.quotas.streams.hold(principal().name) if known else nullcontext():
                 async with aclosing(serve(request)) as responses:
                     async for response in responses:
                         yield response
@@ -123,7 +119,7 @@ class Oversight:
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
             caller = principal()
-            with self._quotas.streams.hold(caller.name):
+            with self.quotas.streams.hold(caller.name):
                 if kind is not None:
                     self._audit.began(_audit_attempt(path, caller, request), kind)
                 try:
@@ -139,7 +135,7 @@ class Oversight:
     def _wrap_dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
         kind = RULES[path].audit
         # Counted apart: the library opens streams of calls by itself, and they must take no place of a watch.
-        quota = self._quotas.call_streams if path == CALL_STREAM else self._quotas.streams
+        quota = self.quotas.call_streams if path == CALL_STREAM else self.quotas.streams
 
         async def dialogue(requests: AsyncIterator[Any], write: Any) -> None:
             caller = principal()

@@ -37,7 +37,7 @@ from hubbubd.runtime.wiring import (
     build_work,
     load_tables,
 )
-from hubbubd.store import Commit, Store, StoreUnavailable
+from hubbubd.store import Store, StoreUnavailable
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF, Tracer
@@ -93,9 +93,7 @@ class Hub:
         self.started_at = self.clock.now()
         self._ledger = env.ledger
         self.store, self.health = env.ledger.store, env.ledger.health
-        self.committed_at: float | None = None
         self._alarms = env.alarms
-        self._stop_listening = self.store.listen(self._committed)
         self.hurry = anyio.Event()
         """Set to cut the grace of `drain` short."""
         self._grace_ends = 0.0
@@ -125,9 +123,9 @@ class Hub:
         it a reload changes nothing. `telemetry_endpoint` is only shown. A member of a `fleet` has what that gives it.
         """
         ownership = fleet or ownership
-        ledger, tables = await load_tables(store, settings, meter, ownership)
+        clock = clock or Clock(asyncio.get_running_loop().time)
+        ledger, tables = await load_tables(store, settings, meter, ownership, clock)
         async with aclosing(ledger), Background.open() as background:
-            clock = clock or Clock(asyncio.get_running_loop().time)
             measures = Measures(
                 meter=meter,
                 ledger=ledger,
@@ -191,7 +189,7 @@ class Hub:
         tasks = build_tasks(env, inbox, client_tasks, lambda name, method, params: servers.notify(name, method, params))
         events = EventFeed(clock, ledger.watcher_limit)
         subscriptions = Subscriptions(calls, clock, env.background, ledger.watcher_limit)
-        log_levels = LogLevels(env.tables.calls, env.background)
+        log_levels = LogLevels(env.background)
         servers = build_servers(
             env,
             connector,
@@ -360,7 +358,6 @@ class Hub:
         self.inbox.store_views()
         self.ages.close()
         await self._ledger.flush()
-        self._stop_listening()
         if self.fleet is not None:
             await self.fleet.quit()
 
@@ -376,9 +373,6 @@ class Hub:
         self.audit.adopt(settings)
         self.retention.adopt(settings)
         self.catalog.reconsider()  # profiles
-
-    def _committed(self, _commit: Commit) -> None:
-        self.committed_at = self.clock.now()
 
 
 @asynccontextmanager

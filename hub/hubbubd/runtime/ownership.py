@@ -68,6 +68,11 @@ class Ownership(Protocol):
         """This member's name; empty without a fleet."""
         ...
 
+    @property
+    def owns_all(self) -> bool:
+        """Whether all servers are this hub's own, whatever their names."""
+        ...
+
     def owns(self, server: str) -> bool:
         """Return whether a server of this name is this hub's own."""
         ...
@@ -100,6 +105,7 @@ class SoleOwnership:
     """The ownership of a hub that shares its store with nobody: all servers are its own."""
 
     me = ""
+    owns_all = True
 
     def owns(self, server: str) -> bool:
         return True

@@ -47,9 +47,10 @@ class Tables:
     """All tables."""
 
     def __init__(self, stored: Stored, ownership: Ownership = SoleOwnership()) -> None:  # noqa: B008 - has no state
-        def is_own(record: PendingRequest | Call | Task) -> bool:
+        def is_server_own(record: PendingRequest | Call | Task) -> bool:
             return ownership.owns(record.server)
 
+        is_own = None if ownership.owns_all else is_server_own
         self.servers = Table(
             stored, "server", ServerRecord, RepairRule(vital=frozenset({"name", "config", "source"})), SERVER_PARTS
         )

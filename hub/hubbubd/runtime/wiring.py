@@ -62,12 +62,14 @@ class HubEnvironment:
     ownership: Ownership
 
 
-async def load_tables(store: Store, settings: HubSettings, meter: Meter, ownership: Ownership) -> tuple[Ledger, Tables]:
+async def load_tables(
+    store: Store, settings: HubSettings, meter: Meter, ownership: Ownership, clock: Clock
+) -> tuple[Ledger, Tables]:
     """Load the store into tables, and return them with the ledger that keeps them."""
     watcher_limit = WatcherLimit(settings.max_watchers)
     stored = await Stored.read(store, watcher_limit)
     tables = Tables(stored, ownership)
-    return Ledger(store, tables.all(), stored, meter), tables
+    return Ledger(store, tables.all(), stored, meter, now=clock.now), tables
 
 
 def build_catalog(env: HubEnvironment, remote_servers: Callable[[], Collection[str]]) -> Catalog:

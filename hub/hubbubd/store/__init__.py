@@ -141,18 +141,18 @@ class Store(Protocol):
         """Apply all writes if all guards hold; return the revision once it is durable.
 
         Deleting a missing key changes nothing. Once begun, a commit finishes even if its caller is cancelled. Listeners
-        have been called before it returns, and before it raises Conflict with the commit that it lost to. Raises
-        Conflict or StoreUnavailable; then nothing changed.
+        have been called before it returns, and before it raises WriteConflict with the commit that it lost to. Raises
+        WriteConflict or StoreUnavailable; then nothing changed.
         """
         ...
 
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
         """Call `listener` on the event loop with each durable commit, in revision order, without gaps.
 
-        Those of other processes that share the store come in the same order, and their writes have no `ref`. Several of
-        them may come as a whole cut: a key that changed more than once comes once, with its newest state, at the
-        revision of that. Then the revisions in between are not told, and a key that was made and deleted in between
-        comes as deleted. One's own commits come one by one.
+        Commits of other processes that share the store come in the same order; their writes have no `ref`. Several of
+        them may be merged: a key that changed more than once comes once, in its newest state, at the revision of that.
+        The revisions in between are skipped, and a key that was made and deleted in between comes as deleted. The
+        commits of this process come one by one.
 
         The listener must not block or raise. Returns a function that unsubscribes.
         """

@@ -14,17 +14,17 @@ from hubbubd.errors import ConfigError
 from hubbubd.process import installation
 from hubbubd.store import Store, StoreLocked
 from hubbubd.store.membership import Membership
-from hubbubd.store.sqlite.file import claim, look_at
+from hubbubd.store.sqlite.file import check_file, lock_store
 
 FILE: Final = "hubbub.db"
 """The store of a hub without a database, in its data directory."""
 
 
 @asynccontextmanager
-async def opened(
+async def open_store(
     settings: StoreSettings, data_dir: Path, fleet: FleetSettings | None = None
 ) -> AsyncGenerator[tuple[Store, Membership | None]]:
-    """Open the store for a block, and close it. In a fleet it comes with this hub's place among the members.
+    """Open the store for a block, and close it. In a fleet, yield this hub's membership with it.
 
     One hub uses a data directory at a time, whatever the engine. Raises StoreLocked, StoreTooNew, StoreDamaged,
     StoreUnavailable, and ConfigError when the engine is not installed or has no password.
@@ -43,8 +43,8 @@ async def opened(
     from hubbubd.store.postgres.members import PostgresMembers
     from hubbubd.store.postgres.postgres_store import PostgresStore
 
-    entrant = None if fleet is None else Entrant(fleet.name, fleet.lease_ttl_s)
-    held = await to_thread.run_sync(claim, data_dir / FILE)
+    as_member = None if fleet is None else Entrant(fleet.name, fleet.lease_ttl_s)
+    lock = await to_thread.run_sync(lock_store, data_dir / FILE)
     try:
         database = await PostgresStore.open(
             settings.url.get_secret_value(),
@@ -52,9 +52,9 @@ async def opened(
             password=settings.password(),
             directory=data_dir,
             patience_s=settings.unavailable_after_s,
-            member=entrant,
+            member=as_member,
         )
-        members = None if entrant is None else PostgresMembers(database.place, entrant)
+        members = None if as_member is None else PostgresMembers(database.place, as_member)
         try:
             yield database, members
         finally:
@@ -62,10 +62,10 @@ async def opened(
                 await members.close()
             await database.close()
     finally:
-        os.close(held)
+        os.close(lock)
 
 
-async def released(settings: StoreSettings, data_dir: Path, fleet: FleetSettings | None) -> str:
+async def release_member(settings: StoreSettings, data_dir: Path, fleet: FleetSettings | None) -> str:
     """Declare the last life of this member gone, whose process has ended, and return what was done, for people.
 
     Raises StoreLocked when its process has not ended, StoreUnavailable, ConfigError and OSError.
@@ -80,29 +80,29 @@ async def released(settings: StoreSettings, data_dir: Path, fleet: FleetSettings
 
     database = Database(settings.url.get_secret_value(), settings.schema_name, settings.password())
     try:
-        done = await release(database, fleet.name, data_dir, data_dir / FILE)
+        released = await release(database, fleet.name, data_dir, data_dir / FILE)
     except StoreLocked:
         raise StoreLocked(f"the member {fleet.name} was not declared gone: its process runs ({data_dir})") from None
-    if done:
+    if released:
         return f"the member {fleet.name} was declared gone; others take its servers"
     return f"nothing to release: the member {fleet.name} has left the fleet already"
 
 
-async def looked_at(settings: StoreSettings, data_dir: Path) -> str:
+async def check_store(settings: StoreSettings, data_dir: Path) -> str:
     """Check a store without opening or changing it, and return what was found.
 
     Raises StoreLocked when a hub has its file open, StoreTooNew, StoreDamaged, StoreUnavailable and ConfigError.
     """
     if settings.url is not None:
         require_database()
-        from hubbubd.store.postgres.database import reachable
+        from hubbubd.store.postgres.database import require_reachable
 
-        await reachable(settings.url.get_secret_value(), settings.schema_name, settings.password())
+        await require_reachable(settings.url.get_secret_value(), settings.schema_name, settings.password())
         return "the database can be used"
     path = data_dir / FILE
     if not path.exists():
         return "it will be made"
-    await to_thread.run_sync(look_at, path)
+    await to_thread.run_sync(check_file, path)
     return "it is sound"
 
 

@@ -34,7 +34,7 @@ RESTORE = "stop the hub and put back a copy that `hubbub store backup` made"
 
 
 @contextmanager
-def explained(name: str) -> Generator[None]:
+def explain_errors(name: str) -> Generator[None]:
     """Translate errors of SQLite and the system to StoreUnavailable, or StoreDamaged where only a backup helps."""
     try:
         yield
@@ -42,19 +42,19 @@ def explained(name: str) -> Generator[None]:
         # Errors raised by Python's sqlite3 module itself have no code.
         code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         if code & PRIMARY in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise damaged(name, str(exc)) from exc
+            raise damaged_error(name, str(exc)) from exc
         reason = f"{exc}, {exc.sqlite_errorname}" if code & PRIMARY == sqlite3.SQLITE_IOERR else str(exc)
-        raise _failed(name, _BY_SQLITE_CODE.get(code & PRIMARY), reason) from exc
+        raise unavailable_error(name, _BY_SQLITE_CODE.get(code & PRIMARY), reason) from exc
     except OSError as exc:
-        raise _failed(name, _BY_ERRNO.get(exc.errno or 0), exc.strerror or str(exc)) from exc
+        raise unavailable_error(name, _BY_ERRNO.get(exc.errno or 0), exc.strerror or str(exc)) from exc
 
 
-def damaged(name: str, reason: str) -> StoreDamaged:
+def damaged_error(name: str, reason: str) -> StoreDamaged:
     """Return the error for a file with corrupt content; `reason` is SQLite's reason."""
     return StoreDamaged(f"the store {name} is damaged ({reason}); {RESTORE}")
 
 
-def _failed(name: str, advice: str | None, reason: str) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"the store {name} failed: {advice} ({reason})" if advice else f"the store {name} failed: {reason}"
-    )
+def unavailable_error(name: str, advice: str | None, reason: str) -> StoreUnavailable:
+    """Return the error for people; `advice`, if any, says what to do."""
+    problem = f"{advice} ({reason})" if advice else reason
+    return StoreUnavailable(f"the store {name} failed: {problem}")

@@ -20,10 +20,10 @@ class CommitBuffer:
         self.missed = False
         self._prefix = prefix
         self._unread: deque[Commit] = deque()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def put(self, commit: Commit) -> None:
-        """Take one more commit."""
+        """Add one more commit's writes to the prefix, or note that it was missed."""
         if self.missed:
             return
         writes = tuple(write for write in commit.writes if write.key.startswith(self._prefix))
@@ -36,9 +36,9 @@ class CommitBuffer:
             self.missed = True
         else:
             self._unread.append(Commit(commit.revision, writes))
-        self._news.set()
+        self._changed.set()
 
-    def take(self) -> Commit | None:
+    def take_next(self) -> Commit | None:
         """Return the next commit after `position` and advance it; None when there is none."""
         while self._unread:
             commit = self._unread.popleft()
@@ -48,10 +48,10 @@ class CommitBuffer:
         return None
 
     def wake(self) -> None:
-        """Let the watcher look again."""
-        self._news.set()
+        """Let the watcher look again: the store has closed."""
+        self._changed.set()
 
-    async def news(self) -> None:
-        """Wait until there is something to look at."""
-        await self._news.wait()
-        self._news.clear()
+    async def wait_for_change(self) -> None:
+        """Wait until a commit was put, or `wake` was called."""
+        await self._changed.wait()
+        self._changed.clear()

@@ -25,7 +25,7 @@ Outcome = Commit | WriteConflict
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedGroup:
     """What became of a group, with what others have committed `before` it and `after` it, if the store is shared."""
 
     outcomes: Sequence[Outcome]
@@ -52,30 +52,30 @@ class GroupedStore(ABC):
         # Listeners begin work of their own, which is not part of whatever RPC happens to begin a group.
         self._context = copy_context()
         self._revision = revision
-        self._space = anyio.Semaphore(QUEUED_COMMITS, fast_acquire=True)
+        self._capacity = anyio.Semaphore(QUEUED_COMMITS, fast_acquire=True)
         self._queue: list[QueuedCommit] = []
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._no_group = asyncio.Event()
+        self._no_group.set()
         self._listeners: dict[object, Callable[[Commit], None]] = {}
-        self._feeds: set[CommitBuffer] = set()
+        self._buffers: set[CommitBuffer] = set()
         self._closing: asyncio.Task[None] | None = None
 
     @abstractmethod
-    def _apply(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[Applied]":
+    def _apply_group(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[AppliedGroup]":
         """Begin to apply a group; each commit sees the writes of those before it, and fails alone.
 
         If the future has an exception, none of the group has happened.
         """
 
     @abstractmethod
-    async def _changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
+    async def _read_changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
         """Return the current revision, and the newest state of each key under a prefix that changed after `after`.
 
         Raises Compacted, also for a revision that was never reached, and StoreUnavailable.
         """
 
     @abstractmethod
-    async def _release(self) -> None:
+    async def _close_engine(self) -> None:
         """Close the engine; all commits that were begun have ended."""
 
     @property
@@ -87,58 +87,60 @@ class GroupedStore(ABC):
         """Apply all writes if all guards hold; return the revision once it is durable.
 
         Of several writes to one key the last counts. Without an effective change the revision stays and no listener is
-        called. Waits while QUEUED_COMMITS are queued; a caller cancelled by then has begun nothing. Raises Conflict or
-        StoreUnavailable, and ValueError when a key is not valid Unicode.
+        called. Waits while QUEUED_COMMITS are queued; a caller cancelled by then has begun nothing. Raises
+        WriteConflict or StoreUnavailable, and ValueError when a key is not valid Unicode.
         """
         for each in (*writes, *guards):
             each.key.encode()  # an invalid key must not fail the commits that share its transaction
-        await self._space.acquire()
+        await self._capacity.acquire()
         if self._closing:
-            self._space.release()
-            raise self._closed()
-        begun = QueuedCommit(tuple(writes), tuple(guards), self._loop.create_future())
-        self._queue.append(begun)
-        if self._idle.is_set():
-            self._idle.clear()
+            self._capacity.release()
+            raise self._closed_error()
+        queued = QueuedCommit(tuple(writes), tuple(guards), self._loop.create_future())
+        self._queue.append(queued)
+        if self._no_group.is_set():
+            self._no_group.clear()
             # Not at once: all commits of this turn of the loop share a sync.
-            self._loop.call_soon(self._flush, context=self._context)
-        return await begun.done
+            self._loop.call_soon(self._apply_queued, context=self._context)
+        return await queued.done
 
-    def _flush(self) -> None:
+    def _apply_queued(self) -> None:
+        """Start the transaction of all commits that are queued; with none of them the store is idle."""
         group, self._queue = self._queue, []
         if not group:
-            self._idle.set()
+            self._no_group.set()
             return
-        applied = self._apply(group)
-        if applied.done():
-            self._conclude(group, applied)
+        applying = self._apply_group(group)
+        if applying.done():
+            self._finish_group(group, applying)
         else:
-            applied.add_done_callback(lambda done: self._conclude(group, done))
+            applying.add_done_callback(lambda done: self._finish_group(group, done))
 
-    def _conclude(self, group: Sequence[QueuedCommit], applied: "asyncio.Future[Applied]") -> None:
-        self._flush()  # the next sync runs while listeners are called for this one; it completes in a later turn
-        failure = applied.exception()
+    def _finish_group(self, group: Sequence[QueuedCommit], applying: "asyncio.Future[AppliedGroup]") -> None:
+        self._apply_queued()  # the next sync runs while listeners are called for this one; it completes in a later turn
+        failure = applying.exception()
         outcomes: Sequence[Outcome | StoreUnavailable]
         if failure is None:
-            found = applied.result()
-            outcomes = found.outcomes
-            own = [each for each in outcomes if isinstance(each, Commit) and each.writes]
-            for commit in (*found.before, *own, *found.after):
-                self._tell(commit)
+            result = applying.result()
+            outcomes = result.outcomes
+            own_commits = [each for each in outcomes if isinstance(each, Commit) and each.writes]
+            for commit in (*result.before, *own_commits, *result.after):
+                self._publish(commit)
         else:
+            # One exception for each caller: raised twice, an exception would collect both tracebacks.
             kind = type(failure) if isinstance(failure, StoreUnavailable) else StoreUnavailable
             outcomes = [kind(str(failure)) for _ in group]
-        for begun, outcome in zip(group, outcomes, strict=True):
-            self._space.release()
-            if begun.done.done():
+        for queued, outcome in zip(group, outcomes, strict=True):
+            self._capacity.release()
+            if queued.done.done():
                 continue  # the caller was cancelled
             if isinstance(outcome, Commit):
-                begun.done.set_result(outcome.revision)
+                queued.done.set_result(outcome.revision)
             else:
                 outcome.__cause__ = failure
-                begun.done.set_exception(outcome)
+                queued.done.set_exception(outcome)
 
-    def _tell(self, commit: Commit) -> None:
+    def _publish(self, commit: Commit) -> None:
         self._revision = commit.revision
         for listener in tuple(self._listeners.values()):
             try:
@@ -146,7 +148,7 @@ class GroupedStore(ABC):
             except Exception as exc:  # noqa: BLE001  # one listener's bug must not keep a commit from the others
                 self._loop.call_exception_handler({"message": "A store listener raised", "exception": exc})
 
-    def _closed(self) -> StoreUnavailable:
+    def _closed_error(self) -> StoreUnavailable:
         return StoreUnavailable("the store is closed")
 
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
@@ -169,26 +171,26 @@ class GroupedStore(ABC):
         catches up again. Live writes carry their `ref`. Raises Compacted for a revision that is too old or that this
         store never reached, and StoreUnavailable when the store closes. Close the generator to end the watch.
         """
-        feed = CommitBuffer(prefix, after)
-        stop = self.listen(feed.put)
-        self._feeds.add(feed)
+        buffer = CommitBuffer(prefix, after)
+        stop_listening = self.listen(buffer.put)
+        self._buffers.add(buffer)
         try:
             while True:
-                feed.missed = False
-                current, changes = await self._changes(prefix, feed.position)
+                buffer.missed = False
+                current, changes = await self._read_changes(prefix, buffer.position)
                 for commit in changes:
                     yield commit
-                feed.position = max(feed.position, current)
-                while not feed.missed:
-                    if commit := feed.take():
+                buffer.position = max(buffer.position, current)
+                while not buffer.missed:
+                    if commit := buffer.take_next():
                         yield commit
                     elif self._closing and self._closing.done():
-                        raise self._closed()
+                        raise self._closed_error()
                     else:
-                        await feed.news()
+                        await buffer.wait_for_change()
         finally:
-            stop()
-            self._feeds.discard(feed)
+            stop_listening()
+            self._buffers.discard(buffer)
 
     async def close(self) -> None:
         """Finish the commits that have begun and close the store. Idempotent.
@@ -196,13 +198,14 @@ class GroupedStore(ABC):
         Later commits and reads raise StoreUnavailable, and so do open watches.
         """
         if not self._closing:
-            self._closing = self._loop.create_task(self._finish())
+            self._closing = self._loop.create_task(self._close_when_idle())
         await asyncio.shield(self._closing)
 
-    async def _finish(self) -> None:
-        await self._idle.wait()
+    async def _close_when_idle(self) -> None:
+        """Close the engine once no group is under way, and let open watches find the store closed."""
+        await self._no_group.wait()
         try:
-            await self._release()
+            await self._close_engine()
         finally:
-            for feed in self._feeds:
-                feed.wake()
+            for buffer in self._buffers:
+                buffer.wake()

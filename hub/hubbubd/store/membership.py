@@ -17,8 +17,8 @@ class HistoryLost(Expelled):
     up to which this member had seen the other history, `reached` that of the database when this was found.
     """
 
-    def __init__(self, words: str, seen: int = 0, reached: int = 0) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, seen: int = 0, reached: int = 0) -> None:
+        super().__init__(message)
         self.seen = seen
         self.reached = reached
 
@@ -49,11 +49,11 @@ class Membership(Protocol):
         """Of the store, when the members were last asked for."""
         ...
 
-    async def beat(self, position: int, for_s: float) -> ClockReading:
-        """Say that this member lives and has read up to a revision; return a reading of the database's clock.
+    async def renew_lease(self, position: int, for_s: float) -> ClockReading:
+        """Tell the database that this member lives and has read up to a revision; return a reading of its clock.
 
-        After `for_s` seconds without a beat others may expel it.
-        Raises Expelled, and StoreUnavailable when the database does not answer.
+        Unless the lease is renewed within `for_s` seconds, others may expel this member. Raises Expelled, and
+        StoreUnavailable when the database does not answer.
         """
         ...
 
@@ -62,7 +62,7 @@ class Membership(Protocol):
         ...
 
     async def expel(self, member: Member) -> Expulsion:
-        """Declare an overdue member gone. Of several that do so at once, one is told that it has done it.
+        """Declare an overdue member gone. Of several that do so at once, one gets DONE.
 
         Refused unless this member has missed no beat for a lease's time itself: the database may have been away for
         all. A beat is missed once half of a lease's time passes without one.
@@ -70,19 +70,19 @@ class Membership(Protocol):
         """
         ...
 
-    async def stand(self, standing: MemberStatus) -> None:
-        """Set this member's own standing; GONE ends this life. Raises Expelled and StoreUnavailable."""
+    async def set_own_status(self, standing: MemberStatus) -> None:
+        """Set this member's own status; GONE ends this life. Raises Expelled and StoreUnavailable."""
         ...
 
-    async def appoint(self, member: Member, standing: MemberStatus) -> bool:
-        """Set the standing of a member, whoever it is; return whether it has that now. False: that life was over.
+    async def set_status(self, member: Member, standing: MemberStatus) -> bool:
+        """Set the status of any member; return whether it has that now. False: that life of it is over.
 
-        GONE ends its life at once, overdue or not: whoever asks for it must know that it has ended. Raises Expelled and
+        GONE ends its life at once, overdue or not: the caller must know that the process has ended. Raises Expelled and
         StoreUnavailable.
         """
         ...
 
-    async def standbys(self) -> int | None:
+    async def count_standbys(self) -> int | None:
         """Return how many synchronous standbys the database has; None if it wants some and this one may not see them.
 
         Raises Expelled and StoreUnavailable.
@@ -97,8 +97,8 @@ class Membership(Protocol):
         ...
 
     async def publish(self, address: str, forward: str) -> None:
-        """Say where clients and other members reach this one, HOST:PORT each, now and with every beat.
+        """Publish where clients and other members reach this one, HOST:PORT each, now and with every beat.
 
-        Raises Expelled, and StoreUnavailable; after that the next beat says it.
+        Raises Expelled, and StoreUnavailable; after that the next beat publishes it.
         """
         ...

@@ -75,10 +75,6 @@ class QuestionRequests:
             if question.origin in _OF_RESULTS:
                 self._tell_page_done(question.id)
 
-    def why_absent(self) -> str:
-        """Return why the host is not asked anything now; "" if it is."""
-        return "" if self._request.presence.here else "it has hung up"
-
     def _on_presence(self) -> None:
         """Ask a host that is back what it was not asked meanwhile."""
         if self._request.presence.here:

@@ -133,7 +133,7 @@ class Gate:
             caller = _rename_caller(caller, called)
         amend(principal=caller, names_caller=bool(called), standing=partial(self.good, caller))
         CURRENT_TRACE.set(parsed(place) if place else None)
-        oversight.admit(caller)
+        oversight.quotas.rpcs.charge(caller.name)
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):
             raise denied(rule.any_of[0], everywhere=rule.reach is RpcReach.HUB)

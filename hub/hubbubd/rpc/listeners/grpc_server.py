@@ -121,7 +121,12 @@ async def serve(
     logging.getLogger("grpc._cython.cygrpc").addFilter(is_fault)
     oversight = Oversight(hub.audit, hub.quotas)
     around = (trace_rpcs(hub.tracer, "grpc"), oversight.over, *within)
-    carried = RpcSettings(max_message_bytes, (oversight.charged, *around), oversight.admit, oversight.held)
+    carried = RpcSettings(
+        max_message_bytes,
+        (oversight.charged, *around),
+        charge=lambda caller: hub.quotas.rpcs.charge(caller.name),
+        hold=oversight.held,
+    )
     server = grpc.aio.server(
         interceptors=[Authentication(gate, oversight), Revisions(hub.store)],
         options=_options(max_message_bytes),

@@ -75,7 +75,7 @@ class AdminService:
             versions=_versions(),
             serving=hub.health.well,
             store_problem=hub.health.problem,
-            last_commit_at=None if hub.committed_at is None else values.timestamp(hub.committed_at),
+            last_commit_at=None if hub.health.committed_at is None else values.timestamp(hub.health.committed_at),
             open_pending_requests=[
                 _Counts.PendingRequestKindCount(kind=api_records.REQUEST_KINDS[kind], count=count)
                 for kind, count in _counted(request.kind for request in waiting)

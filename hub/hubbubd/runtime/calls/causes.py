@@ -38,12 +38,12 @@ class Causes:
         self._inbox = inbox
         self._clock = clock
         self._alarms = alarms
-        self._request_ids: dict[str, set[str]] = {}
-        """By call, the requests that name it."""
+        self.request_ids_by_call: dict[str, set[str]] = {}
+        """The requests that name a call as their cause, or as a candidate for it; some may be over."""
         inbox.mark_ended_calls = self._mark_ended_calls
         requests.follow(self._follow_request)
         requests.follow_own(self._update_new_request)
-        calls.follow_own(self._follow_call)
+        calls.follow_own(self._update_requests_of_ended, ids=self.request_ids_by_call)
 
     async def take_over(self, takeover: Takeover) -> None:
         """Index the stored requests of these servers; those whose calls have ended are updated on return."""
@@ -58,7 +58,7 @@ class Causes:
 
         One whose answer has just been delivered is over, though the index has it until that is durable.
         """
-        for request_id in self._request_ids.get(call_id, ()):
+        for request_id in self.request_ids_by_call.get(call_id, ()):
             request = self._requests.record(request_id)
             if request is not None and not core.over(request):
                 return True
@@ -66,7 +66,7 @@ class Causes:
 
     def changes(self, call_id: str) -> list[Change[Any]]:
         """Return the changes of requests that follow from the recorded end of a call."""
-        return self._update(self._request_ids.get(call_id, ()))
+        return self._update(self.request_ids_by_call.get(call_id, ()))
 
     def _update(self, request_ids: Iterable[str]) -> list[Change[Any]]:
         return self._inbox.changes(list(request_ids), self._mark_ended_calls)
@@ -83,15 +83,15 @@ class Causes:
     def _index(self, request: PendingRequest) -> None:
         if not core.over(request):
             for call_id in _cause_ids(request):
-                self._request_ids.setdefault(call_id, set()).add(request.id)
+                self.request_ids_by_call.setdefault(call_id, set()).add(request.id)
 
     def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         if before is not None:
             for call_id in _cause_ids(before):
-                request_ids = self._request_ids.get(call_id, set())
+                request_ids = self.request_ids_by_call.get(call_id, set())
                 request_ids.discard(before.id)
                 if not request_ids:
-                    self._request_ids.pop(call_id, None)
+                    self.request_ids_by_call.pop(call_id, None)
         if after is not None:
             self._index(after)
 
@@ -100,9 +100,9 @@ class Causes:
         if before is None and after is not None and self._mark_ended_calls(after) is not after:
             self._update_soon(after.id, {after.id})
 
-    def _follow_call(self, _before: Call | None, after: Call | None) -> None:
-        if after is not None and after.state.ended and (request_ids := self._request_ids.get(after.id)):
-            self._update_soon(after.id, set(request_ids))
+    def _update_requests_of_ended(self, _before: Call | None, after: Call | None) -> None:
+        if after is not None and after.state.ended:
+            self._update_soon(after.id, set(self.request_ids_by_call[after.id]))
 
     def _update_soon(self, alarm_name: str, request_ids: set[str]) -> None:
         async def update() -> None:

@@ -1,7 +1,7 @@
 """Executes queued calls: admission, turn, exchange with the server, further rounds, end."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from hubbubd.core.calls import call_states as core
 from hubbubd.core.calls.call_faults import of_hub, of_server, reused
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.calls.tool_policy import denied, shown
-from hubbubd.core.tasks import created
+from hubbubd.core.tasks import find_created_task
 from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, UnknownOutcome, UpstreamError
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.calls.approvals.gate import ApprovalGate
@@ -126,8 +126,6 @@ class CallExchange:
         except Exception as exc:
             log.exception("call failed: internal error", call=active.call.id)
             fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
-        finally:
-            self.consents.forget(active)
         if result is not None:
             ended = core.complete(active.call, payload.dumps(result), self.clock.now())
         elif self.resumption.outlives(queue, active, fault):
@@ -178,7 +176,8 @@ class CallExchange:
             try:
                 result = await self._send(queue, link, active, params_to_send)
             except PeerError as exc:
-                await self.rounds.mark_delivered(active.call)
+                if active.call.rounds is not None:
+                    await self.rounds.mark_delivered(active.call.rounds)
                 if is_resumed:
                     require_state(active.call, exc)
                 await self.consents.ask(queue, active, link.hello, exc)
@@ -192,14 +191,16 @@ class CallExchange:
                     queue.set_link(None)  # it is lost for all calls; they wait for the next link
                 queue.requeue(active)
                 continue
-            await self.rounds.mark_delivered(active.call)
+            if active.call.rounds is not None:
+                await self.rounds.mark_delivered(active.call.rounds)
             is_resumed = False
             is_stateless = link.hello.era is Era.STATELESS
-            task = created(active.call.method, params_to_send, result, stateless=is_stateless)
-            if task is not None:
-                return await self.client_tasks.follow_new(queue, active, link, task)
+            if is_stateless or "task" in params_to_send:
+                task = find_created_task(active.call.method, params_to_send, result, stateless=is_stateless)
+                if task is not None:
+                    return await self.client_tasks.follow_new(queue, active, link, task)
             if result.get("resultType") != "input_required":
-                return shown(queue.config, active.call.method, result)
+                return shown(queue.config, active.call.method, result) if queue.limits_tools else result
             params_to_send = await self.rounds.ask(queue, active, params, result)
 
     async def _check(self, queue: ServerQueue, link: McpLink, active: ActiveCall, params: dict[str, Any]) -> None:
@@ -213,7 +214,8 @@ class CallExchange:
             config, hello = active.checked_with
             if config is queue.config and hello is link.hello:
                 return
-        if (denial := denied(queue.config, active.call.method, params)) is not None:
+        denial = denied(queue.config, active.call.method, params) if queue.limits_tools else None
+        if denial is not None:
             raise denial
         await self.support.check(link.hello, active.call, params)
 
@@ -242,7 +244,8 @@ class CallExchange:
                 self.live.publish(active.call, event)
 
         active.was_sent = True
-        orphan_search = self.orphans.search_if_cancelled(queue, link, active.call, params)
+        may_create_task = "task" in params
+        orphan_search = self.orphans.search_if_cancelled(queue, link, active.call) if may_create_task else nullcontext()
         with orphan_search, self.spans.exchange_span(active, params) as span:
             return await link.request(
                 active.call.method, params or None, call_id=active.call.id, on_progress=on_progress, span=span
@@ -255,7 +258,8 @@ class CallExchange:
         queue.remove(active, call)
         log.debug("call ended", call=call.id, server=call.server, method=call.method, state=call.state.value)
         try:
-            if call.detached or call.rounds or call.task_id or self.causes.has_open_request(call.id):
+            is_named = call.id in self.causes.request_ids_by_call
+            if call.detached or call.rounds or call.task_id or (is_named and self.causes.has_open_request(call.id)):
                 # Durable before the caller sees it; if the store fails now, write-behind retries.
                 with suppress(HubError):
                     await self.ledger.transact(

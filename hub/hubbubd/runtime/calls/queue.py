@@ -57,7 +57,7 @@ class End(StrEnum):
     """The hub stops; the call may be resumed after the restart."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class ActiveCall:
     """A call under way. Whoever joins it waits for `admitted`, and then looks whether there is a `refusal`."""
 
@@ -161,6 +161,7 @@ class ServerQueue:
     def _set_config(self, config: ServerConfig) -> None:
         self.config = config
         self.fingerprint = config.fingerprint  # cached: a hash
+        self.limits_tools = config.limits_tools
 
     def counts(self) -> QueueCounts:
         """Return the number of calls by state."""

@@ -372,7 +372,8 @@ class Calls(RecordReader[Call]):
         if queue.closed:
             raise not_connected(call.server, queue.given_up)
         params = spec.message
-        if (denial := denied(queue.config, call.method, params)) is not None:
+        denial = denied(queue.config, call.method, params) if queue.limits_tools else None
+        if denial is not None:
             raise denial
         hello = queue.link.hello if queue.link is not None else None
         refusal = self._support.refusal(hello, call, params) if hello is not None else None

@@ -224,7 +224,7 @@ async def _check_store(hub: HubSettings) -> tuple[Finding, bool]:
     """Check the store; return the finding, and whether a hub has it open."""
     about = "store" if hub.store.url else f"store {hub.data_dir / engines.FILE}"
     try:
-        return Finding(about, Severity.OK, await engines.looked_at(hub.store, hub.data_dir)), False
+        return Finding(about, Severity.OK, await engines.check_store(hub.store, hub.data_dir)), False
     except StoreLocked:
         return Finding(about, Severity.OK, "a hub has it open"), True
     except (StoreError, ConfigError) as exc:

@@ -154,7 +154,7 @@ async def _check_standby(fleet: FleetOwnership) -> Finding:
         "have a synchronous standby, so that a failover loses nothing (docs/store.md)",
     )
     try:
-        standbys = await fleet.membership.standbys()
+        standbys = await fleet.membership.count_standbys()
     except StoreUnavailable as exc:
         return Finding(about, Severity.FAIL, str(exc), "see that the database runs")
     if standbys is None:

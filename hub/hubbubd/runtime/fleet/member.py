@@ -81,6 +81,7 @@ class FleetOwnership:
     ) -> None:
         """Begin a term. `losses` are those of former terms; it notes them, and adds its own."""
         self.me = membership.name
+        self.owns_all = False
         self._term = MembershipTerm(self.me, [] if losses is None else losses)
         self.lost = self._term.over
         """Set once this member is found to be gone."""
@@ -188,7 +189,6 @@ class FleetOwnership:
         return sorted(self._members.values(), key=lambda member: member.name)
 
     def lease(self, server: str) -> Lease | None:
-        """Return a server's lease."""
         return self._leases.record(server)
 
     def owned_count(self) -> int:
@@ -217,7 +217,7 @@ class FleetOwnership:
 
         Raises StoreUnavailable.
         """
-        done = await self.membership.appoint(member, standing)
+        done = await self.membership.set_status(member, standing)
         await self.refresh_members()
         self.look_soon()
         return done
@@ -262,7 +262,7 @@ class FleetOwnership:
     async def drain(self) -> None:
         """Take over no more servers, and hand over as many as there is time for. Raises Unavailable."""
         self._ending = True
-        await self.membership.stand(MemberStatus.DRAINING)
+        await self.membership.set_own_status(MemberStatus.DRAINING)
         self.look_soon()
         with anyio.move_on_after(self._drain_timeout_s + GIVING_UP_S):
             async with anyio.create_task_group() as together:
@@ -273,7 +273,7 @@ class FleetOwnership:
         """Say that this member is gone, so that no other waits for it. Its store takes no more commits."""
         self._term.is_quitting = True
         try:
-            await self.membership.stand(MemberStatus.GONE)
+            await self.membership.set_own_status(MemberStatus.GONE)
         except StoreUnavailable as exc:
             log.warning("the fleet was not told that this member has ended; it will see", error=str(exc))
 
@@ -312,7 +312,7 @@ class FleetOwnership:
     async def _beat_once(self) -> None:
         for_s = self.membership.lease_ttl_s
         self.time.take_reading(
-            await self.membership.beat(self._position(), for_s if self._is_running else max(for_s, STARTING_S))
+            await self.membership.renew_lease(self._position(), for_s if self._is_running else max(for_s, STARTING_S))
         )
         self.feed.observe()
 

@@ -53,6 +53,8 @@ class Ages:
         self._set_s = 0.0
         self._noted = ledger.store.revision
         self._dated: Callable[[], None] = lambda: None
+        self.has_leaps = len(self._known.eras) > 1
+        """Whether the clock has leapt, so that `true` may change a stamp."""
         table.follow(lambda before, after: self._date_anew(before or Upkeep(), after or Upkeep()))
 
     def on_dated(self, listener: Callable[[], None]) -> None:
@@ -185,6 +187,7 @@ class Ages:
         self._date_anew(before, self._known)
 
     def _date_anew(self, before: Upkeep, after: Upkeep) -> None:
+        self.has_leaps = len(self._known.eras) > 1
         if _dates(before.eras) != _dates(after.eras):
             self._dated()
 

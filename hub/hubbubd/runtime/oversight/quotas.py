@@ -1,11 +1,10 @@
 """Quotas and rate limits per principal, so that nobody uses up alone what all share (docs/configuration.md)."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
 from hubbubd.config import HubSettings
-from hubbubd.core.tally import Tally
 from hubbubd.errors import ResourceExhausted
 from hubbubd.timing.bucket import Bucket
 
@@ -26,7 +25,7 @@ class Quota:
         self.limit = limit
         self._things = things
         self._reason = reason
-        self._taken = Tally()
+        self._taken = Counter[str]()
 
     def held(self, holder: str) -> int:
         """Return how many a holder has."""
@@ -43,10 +42,12 @@ class Quota:
 
     def take(self, holder: str) -> None:
         """Count one more, without checking the limit; see `require`."""
-        self._taken.add(holder)
+        self._taken[holder] += 1
 
     def give_back(self, holder: str) -> None:
-        self._taken.take(holder)
+        self._taken[holder] -= 1
+        if self._taken[holder] <= 0:
+            del self._taken[holder]
 
     async def until_ended(self, holder: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run what a unit was taken for, and give it back at the end."""

@@ -25,6 +25,8 @@ class Health:
         self._store = store
         self._well = True
         self.problem = ""
+        self.committed_at: float | None = None
+        """When the last commit became durable, in seconds since the epoch; None if none has since the start."""
         self._condition = VersionedCondition()
         self._is_ready: Callable[[], bool] = lambda: True
         self._last_published = True

@@ -64,9 +64,18 @@ COMMIT_HOOK: ContextVar[CommitHook | None] = ContextVar("hubbub_commit_hook", de
 class Ledger:
     """All tables over one store. Follows the store from its construction on."""
 
-    def __init__(self, store: Store, tables: Sequence[Table[Any]], stored: Stored, meter: Meter = OFF) -> None:
+    def __init__(
+        self,
+        store: Store,
+        tables: Sequence[Table[Any]],
+        stored: Stored,
+        meter: Meter = OFF,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         """`stored` is what the tables were loaded from."""
         self.store = store
+        self._now = now
         self.watcher_limit = stored.watcher_limit
         self._progress = stored.progress
         self._meter = meter
@@ -306,6 +315,7 @@ class Ledger:
 
     def _apply(self, commit: Commit) -> None:
         """Apply a durable commit to the tables that it concerns; followers are called once all have it."""
+        self.health.committed_at = self._now()
         by_table: dict[Table[Any], list[Change[Any]]] = {}
         for write in commit.writes:
             change: Change[Any] | None = write.ref or self._foreign_change(commit.revision, write)

@@ -5,9 +5,8 @@ from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 from hubbubd.core.filters import Filter
-from hubbubd.runtime.records.age_index import AgePosition
 from hubbubd.runtime.records.broadcast import Watch
-from hubbubd.runtime.records.table import Table
+from hubbubd.runtime.records.table import AgePosition, Table
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Encoding and decoding of stored records. One that does not validate is repaired as far as possible.
+"""Decoding of stored records. One that does not validate is repaired as far as possible.
 
 A store may contain records written by an older or newer version, or edited by hand. A number out of bounds is clamped;
 any other invalid field is dropped. A record that is still invalid is unreadable.
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails, PydanticSerializationError, from_json
+from pydantic_core import ErrorDetails, from_json
 
 T = TypeVar("T")
 
@@ -72,14 +72,6 @@ def read(adapter: TypeAdapter[T], value: bytes, rule: RepairRule) -> tuple[T, st
     raise UnreadableRecord(summary)
 
 
-def write(adapter: TypeAdapter[T], record: T) -> bytes:
-    """Encode a record. Lone surrogates, which a server may send but UTF-8 cannot encode, become U+FFFD."""
-    try:
-        return adapter.dump_json(record)
-    except PydanticSerializationError:
-        return adapter.dump_json(_whole_text(record))
-
-
 def _list_problems(exc: ValidationError) -> list[ErrorDetails]:
     return exc.errors(include_url=False, include_input=False)[:PROBLEMS]
 
@@ -118,23 +110,26 @@ def _container(raw: dict[str, Any], path: tuple[int | str, ...]) -> Any:
         return None
 
 
-def _whole_text(value: Any) -> Any:
-    """Return the value with lone surrogates replaced in every string, names of members included."""
+def replace_surrogates(value: Any) -> Any:
+    """Return a record, or part of one, with U+FFFD for each lone surrogate: a server may send those, UTF-8 has none."""
     match value:
         case str():
             return type(value)(value.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
         case dict():
             items = cast("dict[Any, Any]", value).items()
-            return {_whole_text(key): _whole_text(inner) for key, inner in items}
+            return {replace_surrogates(key): replace_surrogates(inner) for key, inner in items}
         case list():
-            return [_whole_text(inner) for inner in cast("list[Any]", value)]
+            return [replace_surrogates(inner) for inner in cast("list[Any]", value)]
         case tuple():
-            return tuple(_whole_text(inner) for inner in cast("tuple[Any, ...]", value))
+            return tuple(replace_surrogates(inner) for inner in cast("tuple[Any, ...]", value))
         case BaseModel():
-            return value.model_copy(update={name: _whole_text(getattr(value, name)) for name in value.model_fields_set})
+            return value.model_copy(
+                update={name: replace_surrogates(getattr(value, name)) for name in value.model_fields_set}
+            )
         case _ if is_dataclass(value) and not isinstance(value, type):
             return replace(
-                value, **{each.name: _whole_text(getattr(value, each.name)) for each in fields(value) if each.init}
+                value,
+                **{each.name: replace_surrogates(getattr(value, each.name)) for each in fields(value) if each.init},
             )
         case _:
             return value

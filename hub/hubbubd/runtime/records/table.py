@@ -6,23 +6,22 @@ What waits are steps, not states. When the store has something else than they we
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import cache, cached_property, partial
-from operator import attrgetter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
+from functools import cache, partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import structlog
 from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
+from sortedcontainers import SortedList  # pyright: ignore[reportMissingTypeStubs] - it has no types
 
 from hubbubd.errors import NotFound
 from hubbubd.runtime.records import repair
-from hubbubd.runtime.records.age_index import AgeIndex, AgePosition
-from hubbubd.runtime.records.broadcast import NOTHING, TableFeed, WatcherLimit
-from hubbubd.runtime.records.condition import StoreProgress
+from hubbubd.runtime.records.broadcast import NOTHING, TableFeed
 from hubbubd.runtime.records.repair import RepairRule
+from hubbubd.runtime.records.stored import Stored
 from hubbubd.runtime.records.write_behind import FEW, PendingSteps, Step
-from hubbubd.store import Commit, KeyValue, Snapshot, Store
 
 T = TypeVar("T")
 
@@ -31,6 +30,9 @@ DELETIONS = 10_000
 
 ABSENT: Final = 0
 """The revision of a record that does not exist."""
+
+AgePosition = tuple[float, str]
+"""Sort key of a record: its creation time, in seconds since the epoch, and its id."""
 
 log = structlog.get_logger(__name__)
 
@@ -71,49 +73,38 @@ class Change(Generic[T]):
         return self.table.prefix + self.id
 
 
-@dataclass(frozen=True)
-class Stored:
-    """The content of the store at the start, and the limit that all its watchers share."""
+class AgeIndex:
+    """Ids of records, oldest first."""
 
-    store_id: str
-    snapshot: Snapshot
-    oldest: int
-    watcher_limit: WatcherLimit
-    _: KW_ONLY
-    since: list[Commit] = field(default_factory=list[Commit])
-    stop_listening: Callable[[], None] = lambda: None
+    def __init__(self) -> None:
+        # Not a list: once a history is full each new record deletes an old one, for which a list moves all the others.
+        self._places: Any = SortedList()
+        self._made: dict[str, float] = {}
 
-    @classmethod
-    async def read(cls, store: Store, watcher_limit: WatcherLimit) -> "Stored":
-        """Read everything, and note what others commit until a ledger follows the store. Raises StoreError."""
-        since: list[Commit] = []
-        stop_listening = store.listen(since.append)
-        try:
-            snapshot = await store.snapshot("")
-            oldest = (await store.stats()).compacted_revision
-        except BaseException:
-            stop_listening()
-            raise
-        return cls(store.id, snapshot, oldest, watcher_limit, since=since, stop_listening=stop_listening)
+    def put(self, record_id: str, record: object) -> None:
+        """Add a record or keep its place; a record without `created_at` is ignored."""
+        made_at: float | None = getattr(record, "created_at", None)
+        known = self._made.get(record_id)
+        if made_at is None or known == made_at:
+            return
+        if known is not None:
+            self.drop(record_id)
+        self._made[record_id] = made_at
+        self._places.add((made_at, record_id))
 
-    @cached_property
-    def progress(self) -> StoreProgress:
-        """How far the tables that are loaded from it have come."""
-        return StoreProgress(self.snapshot.revision)
+    def drop(self, record_id: str) -> None:
+        """Remove a record, if present."""
+        made_at = self._made.pop(record_id, None)
+        if made_at is not None:
+            self._places.remove((made_at, record_id))
 
-    @cached_property
-    def entries(self) -> dict[str, list[KeyValue]]:
-        """The records by noun, each in the order of their last change."""
-        entries: dict[str, list[KeyValue]] = {}
-        for entry in sorted(self.snapshot.entries, key=attrgetter("revision")):
-            entries.setdefault(entry.key.partition("/")[0], []).append(entry)
-        return entries
+    def before(self, place: AgePosition | None) -> Iterator[str]:
+        """Yield ids made before a place (None: all), newest first. The index must not change meanwhile."""
+        return (record_id for _, record_id in self._places.irange(None, place, (True, False), reverse=True))
 
-    def hand_over(self, listener: Callable[[Commit], None]) -> None:
-        """Call the listener, which follows the store from now on, with what it has missed."""
-        self.stop_listening()
-        for commit in self.since:
-            listener(commit)
+    def after(self, place: AgePosition | None) -> Iterator[str]:
+        """Yield ids made after a place (None: all), oldest first. The index must not change meanwhile."""
+        return (record_id for _, record_id in self._places.irange(place, None, (False, True)))
 
 
 class Table(Generic[T]):
@@ -127,11 +118,12 @@ class Table(Generic[T]):
         repair_rule: RepairRule = RepairRule(),  # noqa: B008 - frozen
         parts: Mapping[str, Callable[[Any], object]] | None = None,
         *,
-        is_own: Callable[[T], bool] = lambda _: True,
+        is_own: Callable[[T], bool] | None = None,
     ) -> None:
         """`parts` maps fields that watchers do not see whole to what they see of them.
 
-        A change that no watcher sees is not published. `is_own` says whether this hub acts on a record's changes.
+        A change that no watcher sees is not published. `is_own` says whether this hub acts on a record's changes; None:
+        on those of all.
         """
         self.noun = noun
         self._visible_parts = dict(parts or {})
@@ -145,7 +137,8 @@ class Table(Generic[T]):
         self.adapter: TypeAdapter[T] = cast("TypeAdapter[T]", _adapter(record_type))
         self._is_own = is_own
         self._followers: list[Callable[[T | None, T | None], None]] = []
-        self._own_followers: list[Callable[[T | None, T | None], None]] = []
+        self._own_followers: list[tuple[Callable[[T | None, T | None], None], Container[str] | None]] = []
+        self._own_deletion_followers: list[Callable[[T], None]] = []
         self._rows: OrderedDict[str, _TableRow[T]] = OrderedDict()
         self._by_age = AgeIndex()
         self._deleted: OrderedDict[str, int] = OrderedDict()
@@ -234,7 +227,10 @@ class Table(Generic[T]):
 
     def encode(self, record: T) -> bytes:
         """Encode a record for the store. Lone surrogates become U+FFFD."""
-        return repair.write(self.adapter, record)
+        try:
+            return self.adapter.dump_json(record)
+        except PydanticSerializationError:
+            return self.adapter.dump_json(repair.replace_surrogates(record))
 
     def _load(self, stored: Stored) -> None:
         for entry in stored.entries.get(self.noun, ()):
@@ -329,15 +325,24 @@ class Table(Generic[T]):
 
     def _call_followers(self, record_id: str, before: T | None, after: T | None) -> None:
         """Call the followers; a failure is logged and does not affect the others."""
-        record = before if after is None else after
-        own_followers: list[Callable[[T | None, T | None], None]] = []
-        if self._own_followers and record is not None and self._is_own(record):
-            own_followers = self._own_followers
-        for follower in (*self._followers, *own_followers):
+        for call_follower in self._follower_calls(record_id, before, after):
             try:
-                follower(before, after)
+                call_follower()
             except Exception:
                 log.exception("change follower failed: internal error", key=self.prefix + record_id)
+
+    def _follower_calls(self, record_id: str, before: T | None, after: T | None) -> Iterator[Callable[[], None]]:
+        for follower in self._followers:
+            yield partial(follower, before, after)
+        record = before if after is None else after
+        if record is None or not (self._is_own is None or self._is_own(record)):
+            return
+        for follower, ids in self._own_followers:
+            if ids is None or record_id in ids:
+                yield partial(follower, before, after)
+        if before is not None and after is None:
+            for deletion_follower in self._own_deletion_followers:
+                yield partial(deletion_follower, before)
 
     def forget_compacted(self, revision: int) -> None:
         """Forget the tombstones that the store has compacted."""
@@ -353,9 +358,16 @@ class Table(Generic[T]):
         """
         self._followers.append(follower)
 
-    def follow_own(self, follower: Callable[[T | None, T | None], None]) -> None:
-        """Call `follower` only for the records that are this hub's own: where something is sent, timed or counted."""
-        self._own_followers.append(follower)
+    def follow_own(self, follower: Callable[[T | None, T | None], None], ids: Container[str] | None = None) -> None:
+        """Call `follower` only for the records that are this hub's own: where something is sent, timed or counted.
+
+        With `ids` only for those in it at that time.
+        """
+        self._own_followers.append((follower, ids))
+
+    def follow_own_deletions(self, follower: Callable[[T], None]) -> None:
+        """Call `follower` with each record of this hub's own that is deleted."""
+        self._own_deletion_followers.append(follower)
 
     def add_step(self, record_id: str, step: Step[T]) -> bool:
         """Let a step wait for write-behind; return False if it has nothing to do."""

@@ -18,6 +18,7 @@ from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.records import Ledger, Table
+from hubbubd.runtime.servers.log_levels import METHOD as LOG_LEVEL_METHOD
 from hubbubd.runtime.servers.notes import ServerNotes
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
 from hubbubd.timing.clock import Clock
@@ -180,6 +181,8 @@ class ActiveServers:
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
         if (call := after or before) is not None:
             self._show_soon(call.server)
+        if after is not None and after.method == LOG_LEVEL_METHOD:
+            self._assembly.log_levels.note_call(after)
 
     def _show_soon(self, name: str) -> None:
         """Publish a server's record SOON_S after the first of several changes (coalesced)."""

@@ -15,7 +15,6 @@ from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.servers.log_levels import least
 from hubbubd.errors import HubError, InvalidArgument, PeerError
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.records import Table
 from hubbubd.upstream.ports import Era, McpLink
 
 METHOD = "logging/setLevel"
@@ -29,7 +28,7 @@ log = structlog.get_logger(__name__)
 class LogLevels:
     """What callers asked each server for by `logging/setLevel` calls, and what hosts want of it; in memory."""
 
-    def __init__(self, calls: Table[Call], background: Background) -> None:
+    def __init__(self, background: Background) -> None:
         self._background = background
         self._asked: dict[str, bytes] = {}
         """The params of the last successful call to each server."""
@@ -37,7 +36,6 @@ class LogLevels:
         self._links: dict[str, McpLink | None] = {}
         self._told: dict[str, tuple[McpLink | None, bytes]] = {}
         self._telling: dict[str, anyio.Event] = {}
-        calls.follow(self._follow_call)
 
     def follow(self, server: str, link: McpLink | None) -> None:
         """Note a server's current connection; tell the level over a new one."""
@@ -72,11 +70,12 @@ class LogLevels:
             while (telling := self._telling.get(server)) is not None:
                 await telling.wait()
 
-    def _follow_call(self, before: Call | None, after: Call | None) -> None:
-        if after is not None and after.method == METHOD and after.state is CallState.COMPLETED:
-            self._asked[after.server] = after.params
-            self._told[after.server] = self._links.get(after.server), after.params
-            self._stir(after.server)
+    def note_call(self, call: Call) -> None:
+        """Note the level that a call of METHOD has set, if it has succeeded."""
+        if call.state is CallState.COMPLETED:
+            self._asked[call.server] = call.params
+            self._told[call.server] = self._links.get(call.server), call.params
+            self._stir(call.server)
 
     def _due(self, server: str) -> bytes | None:
         """Return the params that a server should have been told; None if nobody wants a level."""

@@ -119,7 +119,7 @@ class Assembly:
         self._catalog = catalog
         self._events = events
         self._subscriptions = subscriptions
-        self._log_levels = log_levels
+        self.log_levels = log_levels
         self._measures = measures
         self._audit = audit
         self._clock = clock
@@ -196,7 +196,7 @@ class Assembly:
         name, link = parts.record.name, parts.shell.link
         parts.catalog.follow(link)
         self._subscriptions.follow(name, link)
-        self._log_levels.follow(name, link)
+        self.log_levels.follow(name, link)
 
     async def let_go(self, parts: ServerParts, fault: Fault) -> ServerQueue:
         """End the connection for a new one to the same server, and return its queue.
@@ -235,7 +235,7 @@ class Assembly:
         """Forget what belongs to a name in the configuration."""
         self._events.forget(name)
         self._subscriptions.forget(name)
-        self._log_levels.forget(name)
+        self.log_levels.forget(name)
 
     async def forget_login(self, name: str) -> None:
         """Forget the OAuth tokens and the registered client of a server. Raises Unavailable."""

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from hubbubd.store import StoreLocked, StoreTooNew, StoreUnavailable
+from hubbubd.store.errors import unavailable_error
 from hubbubd.store.postgres import sql as sql
 
 ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -19,11 +20,11 @@ ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Internal
 CONNECT_S: Final = 5.0
 """Seconds for a connection to be made."""
 
-LOCKING_TRIES: Final = 20
-LOCKING_PAUSE_S: Final = 0.2
+LOCK_ATTEMPTS: Final = 20
+LOCK_PAUSE_S: Final = 0.2
 """Seconds between tries to lock the tables, in which members at work go on."""
 
-OLDEST: Final = 140000
+OLDEST_VERSION: Final = 140000
 """The oldest version of PostgreSQL that is used, as `server_version_num`."""
 
 SESSION: Final = {
@@ -43,7 +44,7 @@ SESSION: Final = {
 }
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
-_CERTAIN: Final = frozenset({"22", "23", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "HB", "P0"})
+_CERTAIN_CLASSES: Final = frozenset({"22", "23", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "HB", "P0"})
 """Classes of errors after which a statement has changed nothing; after others its connection may have just broken."""
 
 _ADVICE: Final = {
@@ -97,10 +98,10 @@ class DatabaseConnection(Protocol):
 
 def is_certain(error: BaseException) -> bool:
     """Return whether the database itself has said that the statement changed nothing."""
-    return (getattr(error, "sqlstate", None) or "")[:2] in _CERTAIN
+    return (getattr(error, "sqlstate", None) or "")[:2] in _CERTAIN_CLASSES
 
 
-def failed(name: str, error: BaseException) -> StoreUnavailable:
+def as_store_error(name: str, error: BaseException) -> StoreUnavailable:
     """Return the error for people: what happened, and what to do."""
     if isinstance(error, StoreUnavailable):
         return error
@@ -108,13 +109,11 @@ def failed(name: str, error: BaseException) -> StoreUnavailable:
     advice = _ADVICE.get(getattr(error, "sqlstate", None) or "")
     if advice is None and isinstance(error, OSError):
         advice = "it cannot be reached; look whether it runs, and at [store] url"
-    return StoreUnavailable(
-        f"the store {name} failed: {advice} ({reason})" if advice else f"the store {name} failed: {reason}"
-    )
+    return unavailable_error(name, advice, reason)
 
 
-def _hosts(url: str) -> deque[str]:
-    """Return an address for each host of an address."""
+def _split_by_host(url: str) -> deque[str]:
+    """Return one URL for each host of a URL that names several (`HOST,HOST`)."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -123,8 +122,8 @@ def _hosts(url: str) -> deque[str]:
     return deque(urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(","))
 
 
-def _shown(url: str) -> str:
-    """Return an address without what is secret. Nothing but its scheme where a password may be in any part of it."""
+def _redact_url(url: str) -> str:
+    """Return a URL without its password: only the scheme where the password may be in any part of it."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -141,13 +140,13 @@ class Database:
 
     def __init__(self, url: str, schema: str, password: str | None) -> None:
         self.schema = schema
-        self._urls = _hosts(url)
+        self._urls = _split_by_host(url)
         """One for each host, that which is to be tried first in front."""
         self._password = password
         self._fresh_id = secrets.token_hex(8)
-        self.name = f"{_shown(url)}, schema {schema}"
+        self.name = f"{_redact_url(url)}, schema {schema}"
 
-    def sql(self, text: str) -> str:
+    def for_schema(self, text: str) -> str:
         """Return a statement for this schema."""
         return (
             text.replace("{schema}", f'"{self.schema}"')  # some names are words of SQL
@@ -157,39 +156,39 @@ class Database:
             .replace("$id$", f"'{self._fresh_id}'")
         )
 
-    async def connected(self) -> DatabaseConnection:
+    async def connect(self) -> DatabaseConnection:
         """Make a connection to the first host that answers and fits. Raises StoreUnavailable.
 
-        Each has its part of CONNECT_S: one that is silent must not keep from those after it.
+        Each host has its share of CONNECT_S, so that a silent one leaves time for those after it.
         """
-        left = len(self._urls)
+        untried = len(self._urls)
         while True:
             url = self._urls[0]
             try:
-                return await self._connected(url)
-            except BaseException as error:  # also if the caller has no more patience
+                return await self._connect_to(url)
+            except BaseException as error:  # also when the caller is cancelled: the next attempt begins elsewhere
                 if self._urls[0] == url:
                     self._urls.rotate(-1)
-                left -= 1
-                if not left or not isinstance(error, StoreUnavailable):
+                untried -= 1
+                if not untried or not isinstance(error, StoreUnavailable):
                     raise
 
-    async def _connected(self, url: str) -> DatabaseConnection:
+    async def _connect_to(self, url: str) -> DatabaseConnection:
         try:
             connect, timeout = cast("Any", asyncpg).connect, CONNECT_S / len(self._urls)
-            link = await connect(url, password=self._password, timeout=timeout, server_settings={**SESSION})
-            return cast("DatabaseConnection", link)
+            connection = await connect(url, password=self._password, timeout=timeout, server_settings={**SESSION})
+            return cast("DatabaseConnection", connection)
         except (*ERRORS, OverflowError) as error:
-            raise failed(self.name, error) from error
+            raise as_store_error(self.name, error) from error
         except ValueError:  # it repeats what it could not read, which may be of the password
             raise StoreUnavailable(
                 f"the store {self.name} failed: its address cannot be read; look at its ports, and write / ? # @ : and"
                 " % of a password as %2F %3F %23 %40 %3A and %25, or use password_file, PGPASSWORD or ~/.pgpass"
             ) from None
 
-    async def check(self, link: DatabaseConnection) -> None:
-        """Check that the database keeps what it says it keeps. Raises StoreUnavailable."""
-        wrong = await link.fetchval(
+    async def check_durability(self, connection: DatabaseConnection) -> None:
+        """Check that the database keeps what it confirms. Raises StoreUnavailable."""
+        problem = await connection.fetchval(
             """SELECT CASE
             WHEN current_setting('server_version_num')::int < $1 THEN 'it is older than PostgreSQL 14'
             WHEN pg_is_in_recovery() THEN 'it is a standby; name the primary'
@@ -197,76 +196,76 @@ class Database:
             WHEN current_setting('full_page_writes') = 'off' THEN 'its full_page_writes is off'
             WHEN current_setting('server_encoding') <> 'UTF8' THEN 'its encoding is not UTF8'
             END""",
-            OLDEST,
+            OLDEST_VERSION,
         )
-        if wrong:
-            raise StoreUnavailable(f"the store {self.name} cannot be used: {wrong}")
+        if problem:
+            raise StoreUnavailable(f"the store {self.name} cannot be used: {problem}")
 
-    async def migrate(self, link: DatabaseConnection, *, alone: bool) -> None:
-        """Make the tables, or bring them up to date, within a transaction. Nobody else is at work if this is `alone`.
+    async def migrate(self, connection: DatabaseConnection, *, alone: bool) -> None:
+        """Make the tables, or bring them up to date, within a transaction. `alone`: no member uses them meanwhile.
 
         Members of the version before go on, and may be started again, until the upgrade is finished.
         Raises StoreTooNew, StoreLocked if there are members of still older versions, and ERRORS.
         Source: https://martinfowler.com/bliki/ParallelChange.html
         """
         version = 0
-        if await link.fetchval("SELECT to_regclass($1)", f"{self.schema}.meta") is not None:
-            if 1 < await link.fetchval(self.sql(sql.VERSION)) < sql.SCHEMA_VERSION:
-                await self._lock_tables(link)
-            version = await self.require(link)
+        if await connection.fetchval("SELECT to_regclass($1)", f"{self.schema}.meta") is not None:
+            if 1 < await connection.fetchval(self.for_schema(sql.VERSION)) < sql.SCHEMA_VERSION:
+                await self._lock_tables(connection)
+            version = await self.require_known_version(connection)
         if sql.UPGRADES <= version < sql.SCHEMA_VERSION and not alone:
-            await self._refuse_older(link)
+            await self._require_no_older_members(connection)
         for step in sql.MIGRATIONS[version:]:
-            await link.execute(self.sql(step))
-        await link.execute(self.sql(sql.MIGRATED))
-        await link.execute(self.sql(sql.BESIDE if version else sql.REQUIRE))
+            await connection.execute(self.for_schema(step))
+        await connection.execute(self.for_schema(sql.MIGRATED))
+        await connection.execute(self.for_schema(sql.BESIDE if version else sql.REQUIRE))
 
-    async def require(self, link: DatabaseConnection, *, alone: bool = False) -> int:
+    async def require_known_version(self, connection: DatabaseConnection, *, alone: bool = False) -> int:
         """Check that this hub may open the store, which holds until the transaction ends; return the tables' version.
 
         If it is `alone`, the upgrade is finished: others must know this hub's version from then on. Raises StoreTooNew
         and ERRORS.
         """
-        [(version, required)] = await link.fetch(self.sql(sql.VERSIONS))
+        [(version, required)] = await connection.fetch(self.for_schema(sql.VERSIONS))
         if required > sql.SCHEMA_VERSION:
             raise StoreTooNew(
                 f"the store {self.name} is used by newer hubs (schema {required}, this hub knows up to"
                 f" {sql.SCHEMA_VERSION}); install their version"
             )
         if alone:
-            await link.execute(self.sql(sql.REQUIRE))
+            await connection.execute(self.for_schema(sql.REQUIRE))
         return version
 
-    async def _refuse_older(self, link: DatabaseConnection) -> None:
-        if older := ", ".join(name for name, *_ in await link.fetch(self.sql(sql.TOO_OLD))):
+    async def _require_no_older_members(self, connection: DatabaseConnection) -> None:
+        if older_members := ", ".join(name for name, *_ in await connection.fetch(self.for_schema(sql.TOO_OLD))):
             raise StoreLocked(
                 f"the store {self.name} is in use by members that are more than one version of its schema behind this"
-                f" hub: {older}; install the versions in between first, or stop those (one that was killed: hubbubd"
-                " --release)"
+                f" hub: {older_members}; install the versions in between first, or stop those (one that was killed:"
+                " hubbubd --release)"
             )
 
-    async def _lock_tables(self, link: DatabaseConnection) -> None:
+    async def _lock_tables(self, connection: DatabaseConnection) -> None:
         """Lock the tables, which members use meanwhile, until the transaction ends. Raises ERRORS."""
-        await link.execute(self.sql(sql.KEEP_VACUUM_OUT))
-        for left in range(LOCKING_TRIES, 0, -1):
+        await connection.execute(self.for_schema(sql.KEEP_VACUUM_OUT))
+        for attempts_left in range(LOCK_ATTEMPTS, 0, -1):
             try:
-                async with link.transaction():
-                    await link.execute(self.sql(sql.LOCK_TABLES))
+                async with connection.transaction():
+                    await connection.execute(self.for_schema(sql.LOCK_TABLES))
                     return
             except asyncpg.LockNotAvailableError:
-                if left == 1:
+                if attempts_left == 1:
                     raise
-            await asyncio.sleep(LOCKING_PAUSE_S)
+            await asyncio.sleep(LOCK_PAUSE_S)
 
 
-async def reachable(url: str, schema: str, password: str | None) -> str:
+async def require_reachable(url: str, schema: str, password: str | None) -> str:
     """Return the name of a database that can be used. Raises StoreUnavailable."""
     database = Database(url, schema, password)
-    link = await database.connected()
+    connection = await database.connect()
     try:
-        await database.check(link)
+        await database.check_durability(connection)
     except ERRORS as error:
-        raise failed(database.name, error) from error
+        raise as_store_error(database.name, error) from error
     finally:
-        await asyncio.shield(link.close(timeout=CONNECT_S))
+        await asyncio.shield(connection.close(timeout=CONNECT_S))
     return database.name

@@ -24,18 +24,18 @@ from hubbubd.process import files
 from hubbubd.store import StoreLocked, StoreUnavailable
 from hubbubd.store.membership import Expelled, HistoryLost
 from hubbubd.store.postgres import sql as sql
-from hubbubd.store.postgres.database import CONNECT_S, ERRORS, Database, DatabaseConnection, failed
+from hubbubd.store.postgres.database import CONNECT_S, ERRORS, Database, DatabaseConnection, as_store_error
 
-AGAIN_S: Final = 0.25
+RETRY_S: Final = 0.25
 """Seconds between attempts to reach the database again."""
 
-TERMINATED_S: Final = 5.0
+TERMINATE_TIMEOUT_S: Final = 5.0
 """Seconds that the server has for ending the session that this hub has lost."""
 
-PROOFS: Final = "member.json"
+PROOFS_FILE: Final = "member.json"
 """The file in the data directory with the proofs of the last life there, and of one that may have begun."""
 
-PROOFS_BYTES: Final = 4096
+MAX_PROOFS_BYTES: Final = 4096
 """Of this file, as much as is read; two proofs take 73 bytes."""
 
 ENDLESS: Final = 2**63 - 1
@@ -59,7 +59,7 @@ class Entrant:
 
 
 class MemberIdentity:
-    """The place of a hub at a database. Without an entrant it is alone there.
+    """As which member a hub uses a database. Without an entrant it is alone there.
 
     `seen` is a revision that listeners have heard of, with the group that made it: the history that this hub knows.
     `over` is why this life has ended; None while it goes on.
@@ -71,38 +71,40 @@ class MemberIdentity:
         self.name = entrant.name if entrant else sql.SOLE
         self.life = 0
         self.store_id = ""
-        self.seen: tuple[int, uuid.UUID] = 0, uuid.UUID(int=0)
-        self.over: Expelled | None = None
-        self._proofs = data_dir / PROOFS
-        self._endings: list[Callable[[], None]] = []
+        self.known_history: tuple[int, uuid.UUID] = 0, uuid.UUID(int=0)
+        self.end_reason: Expelled | None = None
+        self._proofs = data_dir / PROOFS_FILE
+        self._end_callbacks: list[Callable[[], None]] = []
 
-    async def take(self, link: DatabaseConnection) -> None:
-        """Open the store as this hub. `link` keeps the lock.
+    async def enter(self, connection: DatabaseConnection) -> None:
+        """Open the store as this hub. `connection` keeps the lock.
 
         Raises StoreLocked, StoreTooNew, StoreUnavailable, OSError of the data directory, and ERRORS.
         """
-        await self.database.check(link)
-        if not await self._lock(link):
-            raise StoreLocked(self._taken())
-        async with link.transaction():  # one of its own: members at work wait for it
-            await link.execute(sql.OPENING, self.database.schema)
-            await self.database.migrate(link, alone=self.entrant is None)
-        async with link.transaction():
-            await link.execute(sql.OPENING, self.database.schema)
-            await self.database.require(link, alone=self.entrant is None)
-            proof = await self._prove(link)
+        await self.database.check_durability(connection)
+        if not await self._try_lock(connection):
+            raise StoreLocked(self._in_use_message())
+        async with connection.transaction():  # one of its own: members at work wait for it
+            await connection.execute(sql.OPENING, self.database.schema)
+            await self.database.migrate(connection, alone=self.entrant is None)
+        async with connection.transaction():
+            await connection.execute(sql.OPENING, self.database.schema)
+            await self.database.require_known_version(connection, alone=self.entrant is None)
+            proof = await self._create_proof(connection)
             if self.entrant is None:
-                await link.execute(self.database.sql(sql.ALL_GONE), self.name)
+                await connection.execute(self.database.for_schema(sql.ALL_GONE), self.name)
             else:
-                await link.execute(self.database.sql(sql.SOLE_GONE))
-            await link.execute(self.database.sql(sql.FORGET))
-            [(self.store_id, revision, op, self.life)] = await link.fetch(self.database.sql(sql.LIFE))
-            self.seen = revision, op
+                await connection.execute(self.database.for_schema(sql.SOLE_GONE))
+            await connection.execute(self.database.for_schema(sql.FORGET))
+            [(self.store_id, revision, op, self.life)] = await connection.fetch(self.database.for_schema(sql.LIFE))
+            self.known_history = revision, op
             ttl_s = self.entrant.lease_ttl_s if self.entrant else None
             position = revision if self.entrant else ENDLESS
-            await link.execute(self.database.sql(sql.ENTER), self.name, self.life, proof, __version__, position, ttl_s)
+            await connection.execute(
+                self.database.for_schema(sql.ENTER), self.name, self.life, proof, __version__, position, ttl_s
+            )
 
-    def _taken(self) -> str:
+    def _in_use_message(self) -> str:
         if self.entrant is None:
             return (
                 f"the store {self.database.name} is in use by another hub, or by the members of a fleet; stop it,"
@@ -110,118 +112,133 @@ class MemberIdentity:
             )
         return f"the store {self.database.name} is in use by another hub, which is no member of a fleet; stop that one"
 
-    async def _prove(self, link: DatabaseConnection) -> str:
+    async def _create_proof(self, connection: DatabaseConnection) -> str:
         """Return the proof of a new life; it is in the data directory. Raises StoreLocked and OSError."""
         if self.entrant is None:
             return ""
-        known = await to_thread.run_sync(read_proofs, self._proofs)
-        former = await link.fetch(self.database.sql(sql.FORMER), self.name)
-        for proof, lives, left_s in former:
-            if lives and proof not in known:
+        own_proofs = await to_thread.run_sync(read_proofs, self._proofs)
+        former_rows = await connection.fetch(self.database.for_schema(sql.FORMER), self.name)
+        for proof, lives, lease_left_s in former_rows:
+            if lives and proof not in own_proofs:
                 raise StoreLocked(
                     f"the fleet of the store {self.database.name} has a member {self.name!r} already; stop that one, or"
-                    f" give this one another name ([fleet] name). If it has ended, this one may start in {left_s} s"
+                    f" give this one another name ([fleet] name). If it has ended, this one may start in"
+                    f" {lease_left_s} s"
                 )
         proof = secrets.token_hex(16)
         # Before the commit, and with the former one: whichever of the two the row has in the end, it is known.
-        kept = [each for each, *_ in former if each in known]
-        await to_thread.run_sync(files.put, self._proofs, payload.dumps([*kept, proof]) + b"\n")
+        former_proofs = [each for each, *_ in former_rows if each in own_proofs]
+        await to_thread.run_sync(files.put, self._proofs, payload.dumps([*former_proofs, proof]) + b"\n")
         return proof
 
-    async def _lock(self, link: DatabaseConnection) -> bool:
-        return await link.fetchval(_SHARED if self.entrant else sql.LOCK, self.database.schema)
+    async def _try_lock(self, connection: DatabaseConnection) -> bool:
+        return await connection.fetchval(_SHARED if self.entrant else sql.LOCK, self.database.schema)
 
-    async def connected(self) -> DatabaseConnection:
+    async def connect(self) -> DatabaseConnection:
         """Make one more connection, and check that this life and its history go on.
 
         Raises Expelled, HistoryLost and StoreUnavailable.
         """
-        link = await self.database.connected()
+        connection = await self.database.connect()
         try:
             async with asyncio.timeout(CONNECT_S):
-                await self.check(link)
+                await self.require_history(connection)
         except ERRORS as error:  # TimeoutError is an OSError
-            link.terminate()
-            raise failed(self.database.name, error) from error
+            connection.terminate()
+            raise as_store_error(self.database.name, error) from error
         except BaseException:
-            link.terminate()
+            connection.terminate()
             raise
-        return link
+        return connection
 
-    async def check(self, link: DatabaseConnection) -> None:
-        """Raise Expelled if this member is gone, HistoryLost if the database has another history, and ERRORS."""
-        self.require()
-        revision, op = self.seen
-        rows = await link.fetch(self.database.sql(sql.CHECK), self.name, self.life, op)
-        [(store_id, reached, lives, here, last)] = rows
-        if store_id != self.store_id or lives < self.life or reached < revision or (here and last != revision):
+    async def require_history(self, connection: DatabaseConnection) -> None:
+        """Raise Expelled if this member is gone, HistoryLost if the database has another history, or ERRORS.
+
+        The history is another one if the store's id has changed, if numbers went back, or if the group that made the
+        last known revision has made another revision there.
+        """
+        self.require_alive()
+        revision, op = self.known_history
+        rows = await connection.fetch(self.database.for_schema(sql.CHECK), self.name, self.life, op)
+        [(store_id, newest_revision, newest_life, is_alive, op_revision)] = rows
+        if (
+            store_id != self.store_id
+            or newest_life < self.life
+            or newest_revision < revision
+            or (is_alive and op_revision != revision)
+        ):
             if store_id == self.store_id:
-                await link.execute(self.database.sql(sql.RENAME), secrets.token_hex(8), store_id)
+                await connection.execute(self.database.for_schema(sql.RENAME), secrets.token_hex(8), store_id)
             raise self.end(
                 HistoryLost(
                     f"the store {self.database.name} has another history than this hub has seen up to revision"
-                    f" {revision}; it is at {reached} now. A standby that was behind has become the primary, or a"
-                    " backup was put in place: what it lacks is lost. Everything is to be read anew",
+                    f" {revision}; it is at {newest_revision} now. A standby that was behind has become the primary,"
+                    " or a backup was put in place: what it lacks is lost. Everything is to be read anew",
                     revision,
-                    reached,
+                    newest_revision,
                 )
             )
-        if not here:
-            raise self.expelled()
+        if not is_alive:
+            raise self.end_as_expelled()
 
-    async def hold(self, link: DatabaseConnection) -> None:
-        """Take the lock again. As long as this life goes on, whoever keeps it from us is a session of ours, lost.
+    async def retake_lock(self, connection: DatabaseConnection) -> None:
+        """Take the lock again after a lost connection.
 
+        While this life goes on, only a lost session of this hub can have the lock; a hub alone has it terminated.
         Raises Expelled, HistoryLost, TimeoutError and ERRORS.
         """
-        async with asyncio.timeout(TERMINATED_S):
-            while not await self._lock(link):
+        async with asyncio.timeout(TERMINATE_TIMEOUT_S):
+            while not await self._try_lock(connection):
                 if self.entrant is None:
-                    await link.execute(_OWN_LOCK, self.database.schema)
-                await asyncio.sleep(AGAIN_S)
-                await self.check(link)
+                    await connection.execute(_OWN_LOCK, self.database.schema)
+                await asyncio.sleep(RETRY_S)
+                await self.require_history(connection)
 
-    def expelled(self) -> Expelled:
-        """End this life, since the database says that it is over; return the error."""
-        what = (
+    def end_as_expelled(self) -> Expelled:
+        """End this life, as the database says that it is over; return the error to raise."""
+        reason = (
             f"this hub is no member of the fleet any more, says the store {self.database.name}: it was not heard of in"
             " time, or another one of its name has started"
             if self.entrant
             else f"another hub has taken over the store {self.database.name}"
         )
-        return self.end(Expelled(f"{what}; this one keeps nothing more"))
+        return self.end(Expelled(f"{reason}; this one keeps nothing more"))
 
-    def require(self) -> None:
-        """Raise why this life has ended, if it has."""
-        if self.over:
-            raise copy(self.over)  # not itself: it would grow by a traceback each time
+    def require_alive(self) -> None:
+        """Raise the error that ended this life, if it has ended."""
+        if self.end_reason:
+            raise copy(self.end_reason)  # not itself: it would grow by a traceback each time
 
     def end(self, error: Expelled) -> Expelled:
         """End this life for a reason, unless it has ended; return why it has."""
-        if self.over is None:
-            self.over = error
-            for ending in self._endings:
-                ending()
-        return self.over
+        if self.end_reason is None:
+            self.end_reason = error
+            for callback in self._end_callbacks:
+                callback()
+        return self.end_reason
 
-    def on_end(self, ending: Callable[[], None]) -> None:
-        """Call `ending` when this life ends."""
-        self._endings.append(ending)
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when this life ends."""
+        self._end_callbacks.append(callback)
 
-    def refused(self, error: BaseException) -> StoreUnavailable:
-        """Return the error for people; this life ends if it says so."""
-        if self.over:
-            return self.over
+    def as_store_error(self, error: BaseException) -> StoreUnavailable:
+        """Return a database's error as one for people. End this life if it says that the member is expelled."""
+        if self.end_reason:
+            return self.end_reason
         if getattr(error, "sqlstate", None) == sql.EXPELLED:
-            return self.expelled()
-        return failed(self.database.name, error)
+            return self.end_as_expelled()
+        return as_store_error(self.database.name, error)
 
 
 def read_proofs(path: Path) -> list[str]:
     """Return the proofs in a file; none if there is no such file, or another content."""
     try:
         with path.open("rb") as file:
-            found: object = payload.loads(file.read(PROOFS_BYTES).decode())
+            content: object = payload.loads(file.read(MAX_PROOFS_BYTES).decode())
     except (FileNotFoundError, ValueError):
         return []
-    return [each for each in cast("list[object]", found) if isinstance(each, str)] if isinstance(found, list) else []
+    return (
+        [proof for proof in cast("list[object]", content) if isinstance(proof, str)]
+        if isinstance(content, list)
+        else []
+    )

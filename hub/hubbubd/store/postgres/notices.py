@@ -16,18 +16,18 @@ from hubbubd.store import Commit, StoreUnavailable, Write
 from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres import sql as sql
 from hubbubd.store.postgres.database import ERRORS, DatabaseConnection
-from hubbubd.store.postgres.identity import AGAIN_S, MemberIdentity
+from hubbubd.store.postgres.identity import RETRY_S, MemberIdentity
 
-LOOK_S: Final = 0.25
+BUSY_INTERVAL_S: Final = 0.25
 """Seconds between looks where others write."""
 
-IDLE_S: Final = 1.0
+IDLE_INTERVAL_S: Final = 1.0
 """Seconds between looks where nobody has written since the last one."""
 
-NOTICE_S: Final = 0.002
+NOTICE_INTERVAL_S: Final = 0.002
 """Seconds between notices: each costs all members a look."""
 
-ANSWERED_S: Final = 10.0
+REPLY_TIMEOUT_S: Final = 10.0
 """Seconds that a look may take; its connection is given up then."""
 
 
@@ -40,7 +40,7 @@ class RevisionDelta:
     commits: Sequence[Commit]
 
 
-def commits_of(rows: Sequence[Sequence[Any]]) -> list[Commit]:
+def group_into_commits(rows: Sequence[Sequence[Any]]) -> list[Commit]:
     """Return commits from rows of revision, key and value, in order; those without a key are left out."""
     commits: dict[int, list[Write]] = {}
     for revision, key, value in rows:
@@ -49,79 +49,87 @@ def commits_of(rows: Sequence[Sequence[Any]]) -> list[Commit]:
     return [Commit(revision, tuple(writes)) for revision, writes in commits.items()]
 
 
-async def look(place: MemberIdentity, link: DatabaseConnection, after: int) -> RevisionDelta:
-    """Return what has changed since a revision. Raises Expelled, HistoryLost and ERRORS."""
-    rows = await link.fetch(place.database.sql(sql.LOOK), after)
+async def fetch_delta(identity: MemberIdentity, connection: DatabaseConnection, after: int) -> RevisionDelta:
+    """Return what has changed after a revision. Raises Expelled, HistoryLost and ERRORS."""
+    rows = await connection.fetch(identity.database.for_schema(sql.LOOK), after)
     store_id, op, revision = rows[0][:3]
-    if store_id != place.store_id or revision < after:
-        await place.check(link)
-    return RevisionDelta(revision, op, commits_of([row[3:] for row in rows]))
+    if store_id != identity.store_id or revision < after:
+        await identity.require_history(connection)
+    return RevisionDelta(revision, op, group_into_commits([row[3:] for row in rows]))
 
 
 class NoticeListener:
-    """Tells others of one's commits, and brings what others have committed to `found`, while it runs."""
+    """While it runs: notifies other members of this one's commits, and passes theirs to `on_delta`."""
 
     def __init__(
-        self, place: MemberIdentity, position: Callable[[], int], found: Callable[[RevisionDelta], Awaitable[None]]
+        self,
+        identity: MemberIdentity,
+        position: Callable[[], int],
+        on_delta: Callable[[RevisionDelta], Awaitable[None]],
     ) -> None:
-        self._place = place
+        self._identity = identity
         self._position = position
-        self._found = found
-        self._news = asyncio.Event()
-        self._owed = False
-        self._wanted = 0
+        self._on_delta = on_delta
+        self._changed = asyncio.Event()
+        self._notice_due = False
+        self._announced_revision = 0
 
-    def committed(self) -> None:
-        """Let others know that there is something new."""
-        self._owed = True
-        self._news.set()
+    def announce_commit(self) -> None:
+        """Notify other members soon that this one has committed."""
+        self._notice_due = True
+        self._changed.set()
 
-    def want(self, revision: int) -> None:
-        """Look soon: there is such a revision."""
-        self._wanted = max(self._wanted, revision)
-        self._news.set()
+    def expect_revision(self, revision: int) -> None:
+        """Fetch soon what is new: a revision was announced, or read."""
+        self._announced_revision = max(self._announced_revision, revision)
+        self._changed.set()
 
     async def run(self) -> None:
-        """Go on until this life ends, over as many connections as it takes."""
-        while not self._place.over:
-            link: DatabaseConnection | None = None
+        """Send and receive notices until this member's life ends, over as many connections as that takes."""
+        while not self._identity.end_reason:
+            connection: DatabaseConnection | None = None
             try:
-                link = await self._place.connected()
+                connection = await self._identity.connect()
                 # Commits take it again when there is one; until then this keeps others out.
-                await self._place.hold(link)
-                async with asyncio.timeout(ANSWERED_S):
-                    await link.add_listener(self._place.database.schema, self._notified)
-                await self._follow(link)
+                await self._identity.retake_lock(connection)
+                async with asyncio.timeout(REPLY_TIMEOUT_S):
+                    await connection.add_listener(self._identity.database.schema, self._on_notice)
+                await self._exchange_notices(connection)
             except Expelled:
                 return
             except (StoreUnavailable, *ERRORS):  # TimeoutError is an OSError
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
             finally:
-                if link is not None:
-                    link.terminate()
+                if connection is not None:
+                    connection.terminate()
 
-    def _notified(self, _link: object, _process: int, _channel: str, text: str) -> None:
-        self.want(bounds.whole_text(text) or 0)
+    def _on_notice(self, _link: object, _process: int, _channel: str, text: str) -> None:
+        self.expect_revision(bounds.whole_text(text) or 0)
 
-    async def _follow(self, link: DatabaseConnection) -> None:
+    async def _exchange_notices(self, connection: DatabaseConnection) -> None:
+        """Over one connection: send notices that are due, and fetch what is new, at intervals or when announced."""
         loop = asyncio.get_running_loop()
-        due = tell_at = loop.time()
+        next_fetch_at = next_notice_at = loop.time()
         while True:
-            self._place.require()
-            self._news.clear()
-            if self._owed and loop.time() >= tell_at:
-                self._owed = False
-                tell_at = loop.time() + NOTICE_S
-                async with asyncio.timeout(ANSWERED_S):
-                    await link.fetchval(sql.NOTIFY, self._place.database.schema, str(self._position()))
-            wanted = self._wanted
-            if loop.time() >= due or wanted > self._position():
-                async with asyncio.timeout(ANSWERED_S):
-                    cut = await look(self._place, link, self._position())
-                if self._wanted == wanted:
-                    self._wanted = min(wanted, cut.revision)  # no notice is believed to which no revision comes
-                due = loop.time() + (LOOK_S if cut.commits else IDLE_S)
-                await self._found(cut)
+            self._identity.require_alive()
+            self._changed.clear()
+            if self._notice_due and loop.time() >= next_notice_at:
+                self._notice_due = False
+                next_notice_at = loop.time() + NOTICE_INTERVAL_S
+                async with asyncio.timeout(REPLY_TIMEOUT_S):
+                    await connection.fetchval(sql.NOTIFY, self._identity.database.schema, str(self._position()))
+            announced = self._announced_revision
+            if loop.time() >= next_fetch_at or announced > self._position():
+                async with asyncio.timeout(REPLY_TIMEOUT_S):
+                    delta = await fetch_delta(self._identity, connection, self._position())
+                if self._announced_revision == announced:
+                    self._announced_revision = min(
+                        announced, delta.revision
+                    )  # no notice is believed to which no revision comes
+                next_fetch_at = loop.time() + (BUSY_INTERVAL_S if delta.commits else IDLE_INTERVAL_S)
+                await self._on_delta(delta)
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(min(due, tell_at) if self._owed else due):
-                    await self._news.wait()
+                async with asyncio.timeout_at(
+                    min(next_fetch_at, next_notice_at) if self._notice_due else next_fetch_at
+                ):
+                    await self._changed.wait()

@@ -28,15 +28,15 @@ from hubbubd.store import (
     Write,
     WriteConflict,
 )
-from hubbubd.store.group_commit import Applied, GroupedStore, Outcome, QueuedCommit
+from hubbubd.store.group_commit import AppliedGroup, GroupedStore, Outcome, QueuedCommit
 from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres import sql as sql
-from hubbubd.store.postgres.database import ERRORS, Database, DatabaseConnection, failed, is_certain
-from hubbubd.store.postgres.identity import AGAIN_S, Entrant, MemberIdentity
-from hubbubd.store.postgres.notices import NoticeListener, RevisionDelta, commits_of, look
-from hubbubd.store.sqlite.backup import written
+from hubbubd.store.postgres.database import ERRORS, Database, DatabaseConnection, as_store_error, is_certain
+from hubbubd.store.postgres.identity import RETRY_S, Entrant, MemberIdentity
+from hubbubd.store.postgres.notices import NoticeListener, RevisionDelta, fetch_delta, group_into_commits
+from hubbubd.store.sqlite.backup import write_copy
 
-REPLY_S: Final = 20.0
+REPLY_TIMEOUT_S: Final = 20.0
 """Seconds for the reply to a group; its connection is given up then, and what became of it is found out."""
 
 
@@ -51,21 +51,25 @@ class PostgresStore(GroupedStore):
     snapshot.
     """
 
-    def __init__(self, place: MemberIdentity, link: DatabaseConnection, directory: Path, patience_s: float) -> None:
-        super().__init__(place.seen[0])
-        self.place = place
-        self._sql = place.database.sql
-        self._link: DatabaseConnection | None = link
+    def __init__(
+        self, identity: MemberIdentity, connection: DatabaseConnection, directory: Path, patience_s: float
+    ) -> None:
+        super().__init__(identity.known_history[0])
+        self.place = identity
+        self._sql = identity.database.for_schema
+        self._connection: DatabaseConnection | None = connection
         self._reader: DatabaseConnection | None = None
-        self._reading = anyio.Lock()
+        self._read_lock = anyio.Lock()
         self._directory = directory
-        self._patience_s = patience_s
-        self._moved = asyncio.Event()
-        self._newest = place.seen[1]
-        self._group: asyncio.Task[Applied] | None = None
-        self._listener = NoticeListener(place, lambda: self._revision, self._found) if place.entrant else None
+        self._timeout_s = patience_s
+        self._advanced = asyncio.Event()
+        self._newest_op = identity.known_history[1]
+        self._group: asyncio.Task[AppliedGroup] | None = None
+        self._listener = (
+            NoticeListener(identity, lambda: self._revision, self._publish_delta) if identity.entrant else None
+        )
         self._listening: asyncio.Task[None] | None = None
-        place.on_end(self._pulse)
+        identity.on_end(self._wake_waiters)
 
     @classmethod
     async def open(
@@ -85,17 +89,17 @@ class PostgresStore(GroupedStore):
         fit.
         """
         database = Database(url, schema, password)
-        link = await database.connected()
-        place = MemberIdentity(database, member, directory)
+        connection = await database.connect()
+        identity = MemberIdentity(database, member, directory)
         try:
-            await place.take(link)
+            await identity.enter(connection)
         except ERRORS as error:
-            link.terminate()
-            raise failed(database.name, error) from error
+            connection.terminate()
+            raise as_store_error(database.name, error) from error
         except BaseException:
-            link.terminate()
+            connection.terminate()
             raise
-        return cls(place, link, directory, patience_s)
+        return cls(identity, connection, directory, patience_s)
 
     @property
     def name(self) -> str:
@@ -114,132 +118,144 @@ class PostgresStore(GroupedStore):
         OutcomeUnknown when the database has not answered in time.
         """
         for each in (*writes, *guards):  # one of those would fail all commits of its group
-            if wrong := sql.unfit(each.key):
-                raise ValueError(f"a key {wrong}")
-        self.place.require()
+            if problem := sql.unfit(each.key):
+                raise ValueError(f"a key {problem}")
+        self.place.require_alive()
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._timeout_s):
                 return await super().commit(writes, guards)
         except TimeoutError:
             raise OutcomeUnknown(
-                f"the store {self.name} has not answered for {self._patience_s:g} s; whether this was kept will show"
+                f"the store {self.name} has not answered for {self._timeout_s:g} s; whether this was kept will show"
             ) from None
 
-    def _apply(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[Applied]":
-        self._group = self._loop.create_task(self._applied(group))
+    def _apply_group(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[AppliedGroup]":
+        self._group = self._loop.create_task(self._commit_group(group))
         return self._group
 
-    async def _applied(self, group: Sequence[QueuedCommit]) -> Applied:
-        newest = [{write.key: write for write in begun.writes} for begun in group]
-        words = _words(group, newest)
+    async def _commit_group(self, group: Sequence[QueuedCommit]) -> AppliedGroup:
+        """Apply a group in one round trip; again over new connections until it is known what became of it."""
+        writes_by_key = [{write.key: write for write in queued.writes} for queued in group]
+        arguments = _apply_arguments(group, writes_by_key)
         while True:
-            link = self._link or await self._again()
+            connection = self._connection or await self._reconnect()
             op = uuid.uuid4()
             try:
-                async with asyncio.timeout(REPLY_S):
-                    [row] = await link.fetch(self._sql(sql.APPLY), op, *self._own, self._revision, *words)
+                async with asyncio.timeout(REPLY_TIMEOUT_S):
+                    [row] = await connection.fetch(
+                        self._sql(sql.APPLY), op, *self._member_key, self._revision, *arguments
+                    )
             except ERRORS as error:  # TimeoutError is an OSError
                 if is_certain(error):
                     if getattr(error, "sqlstate", None) == sql.BEHIND:
-                        await self._again()
-                    raise self.place.refused(error) from error
-                if (applied := await self._settled(op, newest)) is not None:
+                        await self._reconnect()
+                    raise self.place.as_store_error(error) from error
+                if (applied := await self._find_group_outcome(op, writes_by_key)) is not None:
                     return applied
                 continue
-            found, self._newest, *foreign = row
-            before = commits_of(list(zip(*foreign, strict=True))) if foreign[0] else ()
-            return Applied(_outcomes(newest, found), before)
+            outcomes_json, self._newest_op, *foreign_columns = row
+            before = group_into_commits(list(zip(*foreign_columns, strict=True))) if foreign_columns[0] else ()
+            return AppliedGroup(_read_outcomes(writes_by_key, outcomes_json), before)
 
     @property
-    def _own(self) -> tuple[str, int]:
+    def _member_key(self) -> tuple[str, int]:
         return self.place.name, self.place.life
 
-    async def _settled(self, op: uuid.UUID, newest: Sequence[dict[str, Write]]) -> Applied | None:
+    async def _find_group_outcome(
+        self, op: uuid.UUID, writes_by_key: Sequence[dict[str, Write]]
+    ) -> AppliedGroup | None:
         """Return what became of a group whose connection broke; None if it has not happened, and never will."""
         while True:
-            link = await self._again()
+            connection = await self._reconnect()
             try:
-                async with asyncio.timeout(REPLY_S):
-                    await link.execute(self._sql(sql.SETTLE), op, *self._own)
-                    rows = await link.fetch(self._sql(sql.SETTLED), op)
+                async with asyncio.timeout(REPLY_TIMEOUT_S):
+                    await connection.execute(self._sql(sql.SETTLE), op, *self._member_key)
+                    rows = await connection.fetch(self._sql(sql.SETTLED), op)
                     if not rows:
-                        raise self.place.expelled()
+                        raise self.place.end_as_expelled()
                     if rows[0][0] is None:
                         return None
-                    cut = await look(self.place, link, self._revision)
+                    delta = await fetch_delta(self.place, connection, self._revision)
             except ERRORS as error:
                 if is_certain(error):
-                    raise self.place.refused(error) from error
+                    raise self.place.as_store_error(error) from error
                 continue
-            self._newest = cut.op
-            outcomes = _outcomes(newest, rows[0][0])
-            own = [each.revision for each in outcomes if isinstance(each, Commit) and each.writes]
-            first, last = (own[0], own[-1]) if own else (cut.revision + 1, cut.revision)
-            return Applied(
+            self._newest_op = delta.op
+            outcomes = _read_outcomes(writes_by_key, rows[0][0])
+            own_revisions = [each.revision for each in outcomes if isinstance(each, Commit) and each.writes]
+            first, last = (
+                (own_revisions[0], own_revisions[-1]) if own_revisions else (delta.revision + 1, delta.revision)
+            )
+            return AppliedGroup(
                 outcomes,
-                [commit for commit in cut.commits if commit.revision < first],
-                [commit for commit in cut.commits if commit.revision > max(first, last)],
+                [commit for commit in delta.commits if commit.revision < first],
+                [commit for commit in delta.commits if commit.revision > max(first, last)],
             )
 
-    async def _again(self) -> DatabaseConnection:
-        """Connect anew for commits, however long that takes. Raises Expelled if this life is over.
+    async def _reconnect(self) -> DatabaseConnection:
+        """Return a new connection for commits, however long that takes; `patience_s` seconds once the store closes.
 
-        While the store closes, it is tried for `patience_s` seconds.
+        Raises Expelled if this member's life is over.
         """
-        if self._link is not None:
-            self._link.terminate()
-            self._link = None
-        closing_at: float | None = None
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+        closing_since: float | None = None
         while True:
-            link: DatabaseConnection | None = None
+            connection: DatabaseConnection | None = None
             try:
-                link = await self.place.connected()
-                await self.place.hold(link)
+                connection = await self.place.connect()
+                await self.place.retake_lock(connection)
             except (StoreUnavailable, *ERRORS) as error:
-                if link is not None:
-                    link.terminate()
+                if connection is not None:
+                    connection.terminate()
                 if isinstance(error, Expelled):
                     raise
                 now = self._loop.time()
-                closing_at = closing_at or (now if self._closing else None)
-                if closing_at is not None and now > closing_at + self._patience_s:
-                    raise failed(self.name, error) from error
-                await asyncio.sleep(AGAIN_S)
+                closing_since = closing_since or (now if self._closing else None)
+                if closing_since is not None and now > closing_since + self._timeout_s:
+                    raise as_store_error(self.name, error) from error
+                await asyncio.sleep(RETRY_S)
                 continue
-            self._link = link
+            self._connection = connection
             self.reconnects += 1
-            return link
+            return connection
 
-    def _conclude(self, group: Sequence[QueuedCommit], applied: "asyncio.Future[Applied]") -> None:
-        before = self._revision
-        super()._conclude(group, applied)
-        if applied.exception() is None:
-            self.place.seen = self._revision, self._newest
-        if self._listener is not None and self._revision != before:
-            self._listener.committed()
+    def _finish_group(self, group: Sequence[QueuedCommit], applying: "asyncio.Future[AppliedGroup]") -> None:
+        revision_before = self._revision
+        super()._finish_group(group, applying)
+        if applying.exception() is None:
+            self.place.known_history = self._revision, self._newest_op
+        if self._listener is not None and self._revision != revision_before:
+            self._listener.announce_commit()
             self._start_listening()
-        self._pulse()
+        self._wake_waiters()
 
-    async def _found(self, cut: RevisionDelta) -> None:
-        """Tell what others have committed. While a group is under way, its reply brings that, and says what is ours."""
-        while not self._idle.is_set():
-            if self._revision >= cut.revision:
+    async def _publish_delta(self, delta: RevisionDelta) -> None:
+        """Publish what others have committed, once no group is under way.
+
+        The reply to a group brings others' commits as well, and tells which of them are this member's own.
+        """
+        while not self._no_group.is_set():
+            if self._revision >= delta.revision:
                 return
-            await self._moved.wait()
-        for commit in cut.commits:
+            await self._advanced.wait()
+        for commit in delta.commits:
             if commit.revision > self._revision:
-                self._tell(commit)
-        self._reach(cut.revision, cut.op)
+                self._publish(commit)
+        self._advance(delta.revision, delta.op)
 
-    def _reach(self, revision: int, op: uuid.UUID) -> None:
+    def _advance(self, revision: int, op: uuid.UUID) -> None:
+        """Note that listeners are up to date with a revision, which the group `op` made."""
         if revision >= self._revision:
             self._revision = revision
-            self.place.seen = revision, op
-        self._pulse()
+            self.place.known_history = revision, op
+        self._wake_waiters()
 
-    def _pulse(self) -> None:
-        self._moved.set()
-        self._moved = asyncio.Event()
+    def _wake_waiters(self) -> None:
+        """Let those look again that wait for a revision, or for the end of this member's life."""
+        self._advanced.set()
+        self._advanced = asyncio.Event()
 
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
         """Call `listener` on the event loop with each durable commit, in revision order, without gaps.
@@ -258,88 +274,90 @@ class PostgresStore(GroupedStore):
 
     def _check_listening_end(self, listening: "asyncio.Task[None]") -> None:
         """End this term if listening has failed: the member would go on with old records."""
-        if not listening.cancelled() and (fault := listening.exception()):
-            self._loop.call_exception_handler({"message": "Hearing of other members failed", "exception": fault})
-            self.place.end(Expelled(f"this hub cannot hear of other members' changes any more: {fault!r}"))
+        if not listening.cancelled() and (failure := listening.exception()):
+            self._loop.call_exception_handler({"message": "Hearing of other members failed", "exception": failure})
+            self.place.end(Expelled(f"this hub cannot hear of other members' changes any more: {failure!r}"))
 
-    async def _read(self, query: str, *words: Any) -> list[Sequence[Any]]:
+    async def _read(self, query: str, *arguments: Any) -> list[Sequence[Any]]:
         """Run a query over the connection for reading, which is made again if need be. Raises StoreUnavailable."""
         if self._closing:
-            raise self._closed()
-        wrong = StoreUnavailable(f"the store {self.name} has not answered for {self._patience_s:g} s")
+            raise self._closed_error()
+        failure = StoreUnavailable(f"the store {self.name} has not answered for {self._timeout_s:g} s")
         try:
-            async with asyncio.timeout(self._patience_s), self._reading:
+            async with asyncio.timeout(self._timeout_s), self._read_lock:
                 while True:
-                    self.place.require()
+                    self.place.require_alive()
                     # One that was there may have ended long ago.
-                    wait_s = AGAIN_S if self._reader is None or self._reader.is_closed() else 0.0
+                    wait_s = RETRY_S if self._reader is None or self._reader.is_closed() else 0.0
                     try:
                         if wait_s:
-                            self._reader = await self.place.connected()
+                            self._reader = await self.place.connect()
                         assert self._reader
-                        return await self._reader.fetch(self._sql(query), *words)
+                        return await self._reader.fetch(self._sql(query), *arguments)
                     except (StoreUnavailable, *ERRORS) as error:
-                        wrong = self.place.refused(error)
-                        if is_certain(error.__cause__ or error) or isinstance(wrong, Expelled):
-                            raise wrong from error
+                        failure = self.place.as_store_error(error)
+                        if is_certain(error.__cause__ or error) or isinstance(failure, Expelled):
+                            raise failure from error
                         self._drop_reader()
                     except BaseException:  # nobody waits for its reply any more, which may never come
                         self._drop_reader()
                         raise
                     await asyncio.sleep(wait_s)
         except TimeoutError:
-            raise wrong from None
+            raise failure from None
 
     def _drop_reader(self) -> None:
         if self._reader is not None:
             self._reader.terminate()
             self._reader = None
 
-    async def _heard(self, revision: int, op: uuid.UUID) -> None:
-        """Wait until listeners have heard of a revision that was read. Raises StoreUnavailable."""
+    async def _wait_published(self, revision: int, op: uuid.UUID) -> None:
+        """Wait until listeners have seen a revision that was read. Raises StoreUnavailable."""
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._timeout_s):
                 while self._revision < revision:
-                    self.place.require()
-                    if not self._listeners and self._idle.is_set():
-                        self._reach(revision, op)  # nobody listens yet
+                    self.place.require_alive()
+                    if not self._listeners and self._no_group.is_set():
+                        self._advance(revision, op)  # nobody listens yet
                         return
                     if self._listener is not None:
-                        self._listener.want(revision)
-                    await self._moved.wait()
+                        self._listener.expect_revision(revision)
+                    await self._advanced.wait()
         except TimeoutError:
-            raise StoreUnavailable(f"the store {self.name} has not answered for {self._patience_s:g} s") from None
+            raise StoreUnavailable(f"the store {self.name} has not answered for {self._timeout_s:g} s") from None
 
     async def snapshot(self, prefix: str = "") -> Snapshot:
         """Read everything under a prefix at one revision. Raises StoreUnavailable."""
         rows = await self._read(sql.ENTRIES, prefix)
         op, revision = rows[0][:2]
-        await self._heard(revision, op)
-        found = [row[2:] for row in rows if row[2] is not None]
-        entries = tuple(KeyValue(key, value, at) for key, at, value in found if value is not None)
-        deleted = sorted((at, key) for key, at, value in found if value is None)
-        return Snapshot(revision, entries, tuple((key, at) for at, key in deleted))
+        await self._wait_published(revision, op)
+        records = [row[2:] for row in rows if row[2] is not None]
+        entries = tuple(
+            KeyValue(key, value, revision_of_key) for key, revision_of_key, value in records if value is not None
+        )
+        deleted = sorted((revision_of_key, key) for key, revision_of_key, value in records if value is None)
+        return Snapshot(revision, entries, tuple((key, revision_of_key) for revision_of_key, key in deleted))
 
-    async def _changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
+    async def _read_changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
         rows = await self._read(sql.CHANGES, prefix, after)
         op, revision, compacted = rows[0][:3]
         if not compacted <= after <= revision:
             raise Compacted(compacted)
-        await self._heard(revision, op)
-        return revision, commits_of([row[3:] for row in rows])
+        await self._wait_published(revision, op)
+        return revision, group_into_commits([row[3:] for row in rows])
 
     async def compact(self, revision: int) -> None:
         """Remove tombstones up to `revision`; watches can no longer resume from before it.
 
-        Not those that another member has yet to hear of.
+        Tombstones that another member has yet to see stay.
         """
-        await self._read(sql.COMPACT, revision, *self._own, self._revision)
+        await self._read(sql.COMPACT, revision, *self._member_key, self._revision)
         begin: int | None = 0
         while begin is not None:
             [[begin]] = await self._read(sql.DELETE_TOMBSTONES, begin, sql.SLICE)
         count = sql.SLICE
         while count == sql.SLICE:
-            [[count]] = await self._read(sql.DELETE_GROUPS, *self._own, self._revision, sql.SLICE)
+            [[count]] = await self._read(sql.DELETE_GROUPS, *self._member_key, self._revision, sql.SLICE)
 
     async def reclaim(self) -> None:
         """Let the database use the space of what was deleted again. It erases nothing. Raises StoreUnavailable."""
@@ -352,7 +370,7 @@ class PostgresStore(GroupedStore):
         """
         snapshot = await self.snapshot()
         compacted = min((await self.stats()).compacted_revision, snapshot.revision)  # others go on meanwhile
-        return await to_thread.run_sync(written, self._directory / "postgres.copy", snapshot, compacted)
+        return await to_thread.run_sync(write_copy, self._directory / "postgres.copy", snapshot, compacted)
 
     async def stats(self) -> StoreStats:
         """Return sizes and counts. Raises StoreUnavailable."""
@@ -369,46 +387,48 @@ class PostgresStore(GroupedStore):
 
     async def probe(self) -> None:
         """Do all that a commit does without a change. Raises StoreUnavailable if a commit could not succeed."""
-        if not await self._read(sql.PROBE, *self._own):
-            raise self.place.expelled()
+        if not await self._read(sql.PROBE, *self._member_key):
+            raise self.place.end_as_expelled()
 
-    async def _release(self) -> None:
+    async def _close_engine(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait([self._listening])
-        for link in (self._link, self._reader):
-            if link is not None:
+        for connection in (self._connection, self._reader):
+            if connection is not None:
                 with suppress(*ERRORS):
-                    await link.close(timeout=self._patience_s)
+                    await connection.close(timeout=self._timeout_s)
 
 
-def _words(group: Sequence[QueuedCommit], newest: Sequence[dict[str, Write]]) -> list[list[Any]]:
+def _apply_arguments(group: Sequence[QueuedCommit], writes_by_key: Sequence[dict[str, Write]]) -> list[list[Any]]:
     """Return the arguments of `apply` for a group: flat lists, and where each commit's part of them ends."""
-    guards_to: list[int] = []
-    writes_to: list[int] = []
+    guard_ends: list[int] = []
+    write_ends: list[int] = []
     guards: list[Precondition] = []
     writes: list[Write] = []
-    for begun, new in zip(group, newest, strict=True):
-        guards += begun.guards
-        writes += new.values()
-        guards_to.append(len(guards))
-        writes_to.append(len(writes))
+    for queued, own_writes in zip(group, writes_by_key, strict=True):
+        guards += queued.guards
+        writes += own_writes.values()
+        guard_ends.append(len(guards))
+        write_ends.append(len(writes))
     return [
-        guards_to,
+        guard_ends,
         [guard.key for guard in guards],
         [guard.revision for guard in guards],
-        writes_to,
+        write_ends,
         [write.key for write in writes],
         [write.value for write in writes],
     ]
 
 
-def _outcomes(newest: Sequence[dict[str, Write]], found: str) -> list[Outcome]:
-    return [_outcome(*each) for each in zip(newest, orjson.loads(found), strict=True)]
+def _read_outcomes(writes_by_key: Sequence[dict[str, Write]], outcomes_json: str) -> list[Outcome]:
+    """Return the outcomes of a group's commits, in order, as the database's function `apply` gives them."""
+    return [_read_outcome(*each) for each in zip(writes_by_key, orjson.loads(outcomes_json), strict=True)]
 
 
-def _outcome(newest: dict[str, Write], found: list[Any]) -> Outcome:
-    if len(found) == 1:
-        return WriteConflict(found[0])
-    revision, unchanged = found
-    return Commit(revision, tuple(write for key, write in newest.items() if key not in unchanged))
+def _read_outcome(writes_by_key: dict[str, Write], outcome: list[Any]) -> Outcome:
+    """Return the outcome of one commit: `[failed key]`, or `[revision, keys that did not change]`."""
+    if len(outcome) == 1:
+        return WriteConflict(outcome[0])
+    revision, unchanged = outcome
+    return Commit(revision, tuple(write for key, write in writes_by_key.items() if key not in unchanged))

@@ -7,33 +7,34 @@ from pathlib import Path
 from anyio import to_thread
 
 from hubbubd.store.postgres import sql as sql
-from hubbubd.store.postgres.database import CONNECT_S, ERRORS, Database, failed
-from hubbubd.store.postgres.identity import PROOFS, read_proofs
-from hubbubd.store.sqlite.file import claim
+from hubbubd.store.postgres.database import CONNECT_S, ERRORS, Database, as_store_error
+from hubbubd.store.postgres.identity import PROOFS_FILE, read_proofs
+from hubbubd.store.sqlite.file import lock_store
 
 UNDEFINED = frozenset({"42P01", "3F000"})
 """SQLSTATEs of a table or a schema that is not there."""
 
 
-async def release(database: Database, name: str, data_dir: Path, lock: Path) -> bool:
-    """Declare the last life of a member that was started with this data directory gone; return whether it was not.
+async def release(database: Database, name: str, data_dir: Path, lock_path: Path) -> bool:
+    """Declare a member's last life gone that was started with this data directory; return False if it was already.
 
-    `lock` is of what each hub locks that uses the directory. Raises StoreLocked if one does, StoreUnavailable, OSError.
+    Each hub that uses the directory holds the lock of the store at `lock_path`. Raises StoreLocked while one does,
+    StoreUnavailable and OSError.
     """
-    held = await to_thread.run_sync(claim, lock)
+    lock_descriptor = await to_thread.run_sync(lock_store, lock_path)
     try:
-        proofs = await to_thread.run_sync(read_proofs, data_dir / PROOFS)
+        proofs = await to_thread.run_sync(read_proofs, data_dir / PROOFS_FILE)
         if not proofs:
             return False
-        link = await database.connected()
+        link = await database.connect()
         try:
             async with asyncio.timeout(CONNECT_S):
-                return bool(await link.fetch(database.sql(sql.RELEASE), name, proofs))
+                return bool(await link.fetch(database.for_schema(sql.RELEASE), name, proofs))
         except ERRORS as error:
             if getattr(error, "sqlstate", None) in UNDEFINED:
                 return False
-            raise failed(database.name, error) from error
+            raise as_store_error(database.name, error) from error
         finally:
             await asyncio.shield(link.close(timeout=CONNECT_S))
     finally:
-        os.close(held)
+        os.close(lock_descriptor)

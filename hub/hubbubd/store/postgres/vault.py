@@ -22,30 +22,30 @@ from hubbubd.config.sections.store import StoreSettings
 from hubbubd.errors import ConfigError, Overtaken, VaultError
 from hubbubd.store import StoreError, StoreUnavailable
 from hubbubd.store.postgres import vault_sql as sql
-from hubbubd.store.postgres.database import CONNECT_S, ERRORS, Database, DatabaseConnection, failed, is_certain
+from hubbubd.store.postgres.database import CONNECT_S, ERRORS, Database, DatabaseConnection, as_store_error, is_certain
 from hubbubd.store.vault.encryption import (
     ID_DIGITS,
     SealedSecret,
     SealLocation,
     UnreadableSecret,
-    opened,
-    rewrapped,
+    rewrap,
     seal,
+    unseal,
 )
 from hubbubd.store.vault.keys import SETTING, VaultKeys
 
-AGAIN_S: Final = 0.25
+RETRY_S: Final = 0.25
 """Seconds between attempts to reach the database again."""
 
-ACCESS: Final = "oauth"
+DEFAULT_KIND: Final = "oauth"
 """The kind of what is kept under the plain name of a server; that under `NAME/KIND` has its own."""
 
-SLICE: Final = 100
+SLICE_ROWS: Final = 100
 """Rows that are sealed anew in one statement."""
 
 _KEY_ID: Final = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")
 
-_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 """How many rows a message names."""
 
 log = structlog.get_logger(__name__)
@@ -63,13 +63,13 @@ class KnownRow:
     secrets: Secrets | None = field(repr=False)
 
     @property
-    def there(self) -> int:
-        """The version of the row; 0 if there is none."""
+    def stored_version(self) -> int:
+        """The version of the row in the database; 0 if there is none."""
         return 0 if self.secrets is None else self.version
 
 
 @dataclass(frozen=True, slots=True)
-class Rotated:
+class RotationProgress:
     """How many rows are sealed with the first key, of how many."""
 
     done: int
@@ -88,13 +88,13 @@ class PostgresVault:
         self._database = database
         self._keys = keys
         self._member = member or (None, None)
-        self._alive = sql.OF_A_MEMBER if member else sql.OF_NOBODY
-        self._patience_s = patience_s
-        self._turn = anyio.Lock()
-        self._link: DatabaseConnection | None = None
+        self._member_condition = sql.OF_A_MEMBER if member else sql.OF_NOBODY
+        self._timeout_s = patience_s
+        self._lock = anyio.Lock()
+        self._connection: DatabaseConnection | None = None
         self._id = ""
-        self._kept: dict[str, dict[str, KnownRow]] = {}
-        self._unsure: dict[tuple[str, str], set[int]] = {}
+        self._rows: dict[str, dict[str, KnownRow]] = {}
+        self._unconfirmed: dict[tuple[str, str], set[int]] = {}
         """Versions of a row (0: deleted) that were written without an answer of the database."""
 
     @classmethod
@@ -120,25 +120,25 @@ class PostgresVault:
     async def _load(self) -> None:
         schema = self._database.schema
         try:
-            link = self._link = await self._database.connected()
-            async with link.transaction():
+            connection = self._connection = await self._database.connect()
+            async with connection.transaction():
                 # Members may start at the same time.
-                await link.execute(sql.LOCK, schema)
-                if await link.fetchval("SELECT to_regclass($1)", f"{schema}.vault") is None:
-                    await link.execute(self._text(sql.TABLES))
-            self._id = await link.fetchval(self._text(sql.ID))
-            rows = await link.fetch(self._text(sql.ROWS), None)
+                await connection.execute(sql.LOCK, schema)
+                if await connection.fetchval("SELECT to_regclass($1)", f"{schema}.vault") is None:
+                    await connection.execute(self._statement(sql.TABLES))
+            self._id = await connection.fetchval(self._statement(sql.ID))
+            rows = await connection.fetch(self._statement(sql.ROWS), None)
         except ERRORS as error:
-            raise failed(self._database.name, error) from error
+            raise as_store_error(self._database.name, error) from error
         self._require_keys(rows)
         damaged: list[Row] = []
         for row in rows:
             try:
-                self._take(row, self._opened(row))
+                self._remember(row, self._decrypt_row(row))
             except UnreadableSecret:
                 damaged.append(row)
         if damaged:
-            raise StoreError(_damaged(self._database.name, damaged))
+            raise StoreError(_damage_message(self._database.name, damaged))
 
     def _require_keys(self, rows: Sequence[Row]) -> None:
         """Raise ConfigError if a row is sealed with a key that is not here."""
@@ -146,14 +146,14 @@ class PostgresVault:
         if not unknown:
             return
         key_id = unknown[0][3]
-        of_it = [row for row in unknown if row[3] == key_id]
+        sealed_with_it = [row for row in unknown if row[3] == key_id]
         delete = f"DELETE FROM \"{self._database.schema}\".vault WHERE key_id = '{key_id}'"  # noqa: S608 - for people
         raise ConfigError(
             SETTING,
-            f"{_named(of_it)} in the vault {self._database.name}: sealed with the key {key_id}, which is not in"
-            f" {self._keys.origin}; that has {', '.join(key.id for key in self._keys.keys)}. Add the key as another"
-            f" line. If it is lost, so is what it sealed: `{delete}`. Then these servers ask to let the hub in again,"
-            " and those that were added over the API have to be updated with their secrets",
+            f"{_describe_rows(sealed_with_it)} in the vault {self._database.name}: sealed with the key {key_id}, which"
+            f" is not in {self._keys.origin}; that has {', '.join(key.id for key in self._keys.keys)}. Add the key as"
+            f" another line. If it is lost, so is what it sealed: `{delete}`. Then these servers ask to let the hub in"
+            " again, and those that were added over the API have to be updated with their secrets",
         )
 
     def _lacks_key(self, row: Row) -> bool:
@@ -162,130 +162,136 @@ class PostgresVault:
 
     def get(self, server: str) -> Secrets | None:
         """Return the secrets kept for a server, as far as this member knows, or None."""
-        name, kind = _row_of(server)
-        kept = self._kept.get(name, {}).get(kind)
-        return kept.secrets if kept is not None else None
+        name, kind = _row_key(server)
+        row = self._rows.get(name, {}).get(kind)
+        return row.secrets if row is not None else None
 
     async def put(self, server: str, secrets: Secrets | None) -> None:
         """Replace the secrets kept for a server, None removes them; durable on return, and not undone by cancelling.
 
         Raises VaultError, and Overtaken when this member does not know what is there now, or is gone.
         """
-        content = None if secrets is None else _content(server, secrets)
+        content = None if secrets is None else _encode_secrets(server, secrets)
         # A token that was renewed is lost if it is not kept now: the old one is used up.
         with anyio.CancelScope(shield=True):
-            await self._in_turn(partial(self._put, *_row_of(server), secrets, content))
+            await self._run_exclusively(partial(self._put_exclusively, *_row_key(server), secrets, content))
 
-    async def _put(self, name: str, kind: str, secrets: Secrets | None, content: bytes | None) -> None:
-        kept = self._kept.get(name, {}).get(kind) or KnownRow(0, None)
-        known, fresh = kept.there, 0
+    async def _put_exclusively(self, name: str, kind: str, secrets: Secrets | None, content: bytes | None) -> None:
+        row = self._rows.get(name, {}).get(kind) or KnownRow(0, None)
+        known_version, new_version = row.stored_version, 0
         sealed: list[Any] = []
         if content is not None:
-            [(fresh,)] = await self._run(sql.FRESH, kept.version, 1)
-            row = seal(self._keys.first, SealLocation(self._id, name, kind, fresh), content)
-            sealed = [fresh, row.key_id, row.wrapped, row.content]
-        unsure = self._unsure.setdefault((name, kind), set())
-        unsure.add(fresh)
-        while not await self._written(name, kind, known, sealed):
-            [(alive, there)] = await self._run(sql.LOOK, *self._member, name, kind)
-            if there == fresh:
+            [(new_version,)] = await self._query(sql.FRESH, row.version, 1)
+            sealed_row = seal(self._keys.first, SealLocation(self._id, name, kind, new_version), content)
+            sealed = [new_version, sealed_row.key_id, sealed_row.wrapped, sealed_row.content]
+        unconfirmed = self._unconfirmed.setdefault((name, kind), set())
+        unconfirmed.add(new_version)
+        while not await self._write_row(name, kind, known_version, sealed):
+            [(alive, found_version)] = await self._query(sql.LOOK, *self._member, name, kind)
+            if found_version == new_version:
                 break  # written by an attempt whose answer was lost; or somebody else has deleted it
-            if not alive or there not in unsure:
-                unsure.discard(fresh)
-                raise self._overtaken(name, gone=not alive)
-            known = there
-        del self._unsure[name, kind]
-        self._kept.setdefault(name, {})[kind] = KnownRow(fresh or kept.version, secrets)
+            if not alive or found_version not in unconfirmed:
+                unconfirmed.discard(new_version)
+                raise self._overtaken_error(name, gone=not alive)
+            known_version = found_version
+        del self._unconfirmed[name, kind]
+        self._rows.setdefault(name, {})[kind] = KnownRow(new_version or row.version, secrets)
 
-    async def _written(self, name: str, kind: str, known: int, sealed: Sequence[Any]) -> bool:
-        """Write a row over the version that is known; return whether that was there, and this member is not gone."""
+    async def _write_row(self, name: str, kind: str, known_version: int, sealed: Sequence[Any]) -> bool:
+        """Replace the known version of a row; return whether that was there, and this member is not gone.
+
+        `sealed` is version, key id, wrapped key and content of the new row; empty deletes the row. A known version of
+        0 is no row.
+        """
         if not sealed:
-            return bool(await self._run(sql.DELETE, *self._member, name, kind, known))
-        if not known:
-            return bool(await self._run(sql.INSERT, *self._member, name, kind, *sealed))
-        return bool(await self._run(sql.UPDATE, *self._member, name, kind, *sealed, known))
+            return bool(await self._query(sql.DELETE, *self._member, name, kind, known_version))
+        if not known_version:
+            return bool(await self._query(sql.INSERT, *self._member, name, kind, *sealed))
+        return bool(await self._query(sql.UPDATE, *self._member, name, kind, *sealed, known_version))
 
-    def _overtaken(self, name: str, *, gone: bool) -> Overtaken:
+    def _overtaken_error(self, name: str, *, gone: bool) -> Overtaken:
         if gone:
             return Overtaken(f"the secrets of {name} were not kept: this member is gone, and its servers are others'")
         return Overtaken(f"the secrets of {name} were not kept: another member has written them since")
 
     async def refresh(self, *servers: str) -> None:
         """Read anew all that is kept for servers. Raises VaultError, also for a row that is older than one known."""
-        await self._in_turn(partial(self._refresh, [_row_of(server)[0] for server in servers]))
+        await self._run_exclusively(partial(self._refresh_exclusively, [_row_key(server)[0] for server in servers]))
 
-    async def _refresh(self, names: Sequence[str]) -> None:
-        found: list[tuple[Row, KnownRow]] = []
-        for row in await self._run(sql.ROWS, names):
-            found.append((row, kept := self._readable(row)))
-            known = self._kept.get(row[0], {}).get(row[1])
-            if known is not None and kept.version < known.version:
+    async def _refresh_exclusively(self, names: Sequence[str]) -> None:
+        stored_rows: list[tuple[Row, KnownRow]] = []
+        for row in await self._query(sql.ROWS, names):
+            stored_rows.append((row, stored := self._require_readable(row)))
+            known = self._rows.get(row[0], {}).get(row[1])
+            if known is not None and stored.version < known.version:
                 raise VaultError(
-                    f"{_named([row])} in the vault {self._database.name} was put back: it has version {kept.version},"
-                    f" and this member knows {known.version}. Restart all members if the database was restored; else"
-                    " look who changes it"
+                    f"{_describe_rows([row])} in the vault {self._database.name} was put back: it has version"
+                    f" {stored.version}, and this member knows {known.version}. Restart all members if the database"
+                    " was restored; else look who changes it"
                 )
         for name in names:
-            kinds = self._kept.get(name, {})
-            self._kept[name] = {kind: KnownRow(kept.version, None) for kind, kept in kinds.items()}
-        for row, kept in found:
-            self._take(row, kept)
+            kinds = self._rows.get(name, {})
+            self._rows[name] = {kind: KnownRow(stored.version, None) for kind, stored in kinds.items()}
+        for row, stored in stored_rows:
+            self._remember(row, stored)
 
-    def _readable(self, row: Row) -> KnownRow:
-        """Return what a row has. Raises VaultError."""
+    def _require_readable(self, row: Row) -> KnownRow:
+        """Return a row's version and secrets. Raises VaultError, which says what to do."""
         if self._lacks_key(row):
             raise VaultError(
-                f"{_named([row])} in the vault {self._database.name}: sealed with the key {row[3]}, which is not in"
-                f" {self._keys.origin}; add it there, and restart this member"
+                f"{_describe_rows([row])} in the vault {self._database.name}: sealed with the key {row[3]}, which is"
+                f" not in {self._keys.origin}; add it there, and restart this member"
             )
         try:
-            return self._opened(row)
+            return self._decrypt_row(row)
         except UnreadableSecret:
-            raise VaultError(_damaged(self._database.name, [row])) from None
+            raise VaultError(_damage_message(self._database.name, [row])) from None
 
-    def _opened(self, row: Row) -> KnownRow:
-        """Return what a row has. Raises Unreadable."""
+    def _decrypt_row(self, row: Row) -> KnownRow:
+        """Return a row's version and secrets. Raises UnreadableSecret."""
         name, kind, version, key_id, wrapped, content = row
         key = self._keys.find(key_id)
         if key is None or wrapped is None or content is None:  # None: longer than any that was written
             raise UnreadableSecret
-        plain = opened(key, SealLocation(self._id, name, kind, version), SealedSecret(key_id, wrapped, content))
+        plain = unseal(key, SealLocation(self._id, name, kind, version), SealedSecret(key_id, wrapped, content))
         return KnownRow(version, cast("Secrets", payload.loads(plain)))
 
-    def _take(self, row: Row, kept: KnownRow) -> None:
-        self._kept.setdefault(row[0], {})[row[1]] = kept
+    def _remember(self, row: Row, known: KnownRow) -> None:
+        self._rows.setdefault(row[0], {})[row[1]] = known
 
     def all(self) -> dict[str, Secrets]:
         """Return all secrets by the names under which they are kept, as this member knows them."""
         return {
-            name if kind == ACCESS else f"{name}/{kind}": kept.secrets
-            for name, kinds in self._kept.items()
-            for kind, kept in kinds.items()
-            if kept.secrets is not None
+            name if kind == DEFAULT_KIND else f"{name}/{kind}": row.secrets
+            for name, kinds in self._rows.items()
+            for kind, row in kinds.items()
+            if row.secrets is not None
         }
 
     async def put_all(self, secrets: Mapping[str, Secrets]) -> None:
         """Keep all these secrets, or none, in a vault that is empty. Raises StoreError if it is not, and VaultError."""
-        await self._in_turn(partial(self._put_all, secrets))
+        await self._run_exclusively(partial(self._put_all_exclusively, secrets))
 
-    async def _put_all(self, secrets: Mapping[str, Secrets]) -> None:
+    async def _put_all_exclusively(self, secrets: Mapping[str, Secrets]) -> None:
         if not secrets:
             return
-        [(last,)] = await self._run(sql.FRESH, 0, len(secrets))
+        [(last,)] = await self._query(sql.FRESH, 0, len(secrets))
         rows: list[list[Any]] = []
-        for version, (server, each) in enumerate(secrets.items(), last - len(secrets) + 1):
-            name, kind = _row_of(server)
-            sealed = seal(self._keys.first, SealLocation(self._id, name, kind, version), _content(server, each))
+        for version, (server, server_secrets) in enumerate(secrets.items(), last - len(secrets) + 1):
+            name, kind = _row_key(server)
+            sealed = seal(
+                self._keys.first, SealLocation(self._id, name, kind, version), _encode_secrets(server, server_secrets)
+            )
             rows.append([name, kind, version, sealed.key_id, sealed.wrapped, sealed.content])
         columns = [list(column) for column in zip(*rows, strict=True)]
-        await self._run(sql.INSERT_ALL, *self._member, *columns)
-        there = {(name, kind, version) for name, kind, version, *_ in await self._run(sql.ROWS, None)}
-        if there != {(row[0], row[1], row[2]) for row in rows}:
+        await self._query(sql.INSERT_ALL, *self._member, *columns)
+        found_rows = {(name, kind, version) for name, kind, version, *_ in await self._query(sql.ROWS, None)}
+        if found_rows != {(row[0], row[1], row[2]) for row in rows}:
             raise StoreError(f"the vault {self._database.name} has secrets already, or this member is gone")
-        for row, each in zip(rows, secrets.values(), strict=True):
-            self._take(row, KnownRow(row[2], each))
+        for row, server_secrets in zip(rows, secrets.values(), strict=True):
+            self._remember(row, KnownRow(row[2], server_secrets))
 
-    async def rotate(self) -> Rotated:
+    async def rotate(self) -> RotationProgress:
         """Have all rows sealed with the first key; return how many are. Others read and write meanwhile.
 
         Only the keys of rows are wrapped anew: content and version stay, so whoever knows a row still does. What was
@@ -293,85 +299,87 @@ class PostgresVault:
         """
         after = ("", "")
         while True:
-            rows, counted = await self._in_turn(partial(self._rotate_slice, *after))
+            rows, counted = await self._run_exclusively(partial(self._rotate_slice, *after))
             log.info("vault rows sealed with the first key", done=counted.done, all=counted.all)
             if not rows:
                 return counted
             after = (rows[-1][0], rows[-1][1])
 
-    async def _rotate_slice(self, *after: str) -> tuple[list[Row], Rotated]:
-        rows = await self._run(sql.OTHERS, self._keys.first.id, *after, SLICE)
+    async def _rotate_slice(self, *after: str) -> tuple[list[Row], RotationProgress]:
+        rows = await self._query(sql.OTHERS, self._keys.first.id, *after, SLICE_ROWS)
         if rows:
             await self._rewrap(rows)
-        [counts] = await self._run(sql.COUNTS, self._keys.first.id)
-        return rows, Rotated(*counts)
+        [counts] = await self._query(sql.COUNTS, self._keys.first.id)
+        return rows, RotationProgress(*counts)
 
     async def _rewrap(self, rows: Sequence[Row]) -> None:
-        new: list[tuple[str, str, int, bytes]] = []
+        rewrapped_keys: list[tuple[str, str, int, bytes]] = []
         for row in rows:
-            self._readable(row)
+            self._require_readable(row)
             name, kind, version, key_id, wrapped, content = row
             old = self._keys.find(key_id)
             assert old is not None, "it is readable"
-            place = SealLocation(self._id, name, kind, version)
-            fresh = rewrapped(old, self._keys.first, place, SealedSecret(key_id, wrapped, content))
-            new.append((name, kind, version, fresh.wrapped))
-        columns = [list(column) for column in zip(*new, strict=True)]
-        if not await self._run(sql.REWRAP, *self._member, self._keys.first.id, *columns):
-            raise self._overtaken("servers", gone=True)
+            location = SealLocation(self._id, name, kind, version)
+            fresh = rewrap(old, self._keys.first, location, SealedSecret(key_id, wrapped, content))
+            rewrapped_keys.append((name, kind, version, fresh.wrapped))
+        columns = [list(column) for column in zip(*rewrapped_keys, strict=True)]
+        if not await self._query(sql.REWRAP, *self._member, self._keys.first.id, *columns):
+            raise self._overtaken_error("servers", gone=True)
 
-    async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do what needs the database, alone. Raises VaultError when its time is over."""
+    async def _run_exclusively(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run work that needs the connection while no other work does. Raises VaultError when its time is over."""
         try:
-            async with asyncio.timeout(self._patience_s), self._turn:
+            async with asyncio.timeout(self._timeout_s), self._lock:
                 return await work()
         except TimeoutError:
-            raise VaultError(f"the vault {self._database.name} has not answered for {self._patience_s:g} s") from None
+            raise VaultError(f"the vault {self._database.name} has not answered for {self._timeout_s:g} s") from None
 
-    async def _run(self, query: str, *words: Any) -> list[Row]:
+    async def _query(self, query: str, *arguments: Any) -> list[Row]:
         """Return the rows of a statement that may be run twice, over a connection that is made again if need be.
 
         Raises VaultError for what another attempt would not mend.
         """
         while True:
-            fresh = self._link is None
+            is_new = self._connection is None
             try:
-                link = self._link = self._link or await _whole(self._database.connected(), _end)
-                return await _whole(link.fetch(self._text(query), *words))
+                connection = self._connection = self._connection or await _run_to_end(
+                    self._database.connect(), DatabaseConnection.terminate
+                )
+                return await _run_to_end(connection.fetch(self._statement(query), *arguments))
             except (StoreUnavailable, *ERRORS) as error:
-                # Also one that is still at work for somebody who was cancelled: it takes nothing else meanwhile.
-                self._cut()
+                # Also a connection that is still busy for a cancelled caller: it takes nothing else meanwhile.
+                self._drop_connection()
                 if is_certain(error.__cause__ or error):
-                    raise VaultError(str(failed(self._database.name, error))) from error
-                if fresh:
-                    await asyncio.sleep(AGAIN_S)
+                    raise VaultError(str(as_store_error(self._database.name, error))) from error
+                if is_new:
+                    await asyncio.sleep(RETRY_S)
 
-    def _text(self, query: str) -> str:
-        query = query.replace("{alive}", self._alive).replace("{longest}", str(sql.LONGEST))
-        return self._database.sql(query)
+    def _statement(self, query: str) -> str:
+        query = query.replace("{alive}", self._member_condition).replace("{longest}", str(sql.LONGEST))
+        return self._database.for_schema(query)
 
-    def _cut(self) -> None:
-        if self._link is not None:
-            self._link.terminate()
-            self._link = None
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
 
     async def close(self) -> None:
         """End the connection."""
-        link, self._link = self._link, None
+        link, self._connection = self._connection, None
         if link is not None:
             with suppress(*ERRORS):
                 await link.close(timeout=CONNECT_S)
 
 
-async def _whole(work: Coroutine[Any, Any, T], let_go: Callable[[T], None] = lambda _: None) -> T:
-    """Wait for work of the library that goes on when this is cancelled; then `let_go` gets what came of it.
+async def _run_to_end(work: Coroutine[Any, Any, T], release_result: Callable[[T], None] = lambda _: None) -> T:
+    """Wait for work of asyncpg, which goes on when the caller is cancelled; then `release_result` gets its result.
 
-    Cancelled in the middle, the library leaves futures behind whose errors nobody takes, and they are logged.
+    Work that is cancelled in the middle leaves futures with errors that nobody takes, and asyncio logs them.
     """
 
     def ended(task: asyncio.Task[T]) -> None:
         if not task.cancelled() and task.exception() is None:
-            let_go(task.result())
+            release_result(task.result())
 
     task = asyncio.get_running_loop().create_task(work)
     try:
@@ -381,18 +389,14 @@ async def _whole(work: Coroutine[Any, Any, T], let_go: Callable[[T], None] = lam
         raise
 
 
-def _end(link: DatabaseConnection) -> None:
-    link.terminate()
-
-
-def _row_of(server: str) -> tuple[str, str]:
-    """Return the name and the kind of the row of what is kept under `server`."""
+def _row_key(server: str) -> tuple[str, str]:
+    """Return name and kind of the row for `server`: NAME, or NAME/KIND."""
     name, _, kind = server.partition("/")
-    return name, kind or ACCESS
+    return name, kind or DEFAULT_KIND
 
 
-def _content(server: str, secrets: Secrets) -> bytes:
-    """Return secrets as they are sealed. Raises VaultError if they are too long."""
+def _encode_secrets(server: str, secrets: Secrets) -> bytes:
+    """Return secrets as the bytes that are sealed. Raises VaultError if they are too long."""
     content = payload.dumps(secrets)
     if len(content) > sql.CONTENT_BYTES:
         raise VaultError(f"the secrets of {server} have {len(content)} bytes; at most {sql.CONTENT_BYTES} are kept")
@@ -403,15 +407,15 @@ def _legible(text: str) -> str:
     return NOT_LEGIBLE.sub("?", text[:64])
 
 
-def _named(rows: Iterable[Row]) -> str:
+def _describe_rows(rows: Iterable[Row]) -> str:
     names = [f"{_legible(row[0])} ({_legible(row[1])})" for row in rows]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"the rows of {', '.join(names[:_NAMED])}{more}"
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"the rows of {', '.join(names[:_MAX_NAMED])}{more}"
 
 
-def _damaged(vault: str, rows: Sequence[Row]) -> str:
+def _damage_message(vault: str, rows: Sequence[Row]) -> str:
     return (
-        f"{_named(rows)} in the vault {vault} cannot be opened: they were changed, or are from another place or time."
-        " Look who changes the database; put them back from a backup, or delete them, and the servers ask to let the"
-        " hub in again"
+        f"{_describe_rows(rows)} in the vault {vault} cannot be opened: they were changed, or are from another place"
+        " or time. Look who changes the database; put them back from a backup, or delete them, and the servers ask to"
+        " let the hub in again"
     )

@@ -12,17 +12,17 @@ from typing import BinaryIO
 from hubbubd.store import NoRoom, Snapshot, StoreUnavailable
 from hubbubd.store.sqlite.schema import MIGRATIONS, migrate
 
-PAGES = 256
+PAGES_PER_STEP = 256
 """Pages copied per step (1 MiB); a commit waits for one step at most."""
 
 PAUSE_S = 0.002
 """Seconds between steps, in which waiting commits get the connection."""
 
-LOCKED_S = 0.005
+LOCK_RETRY_S = 0.005
 """Seconds to wait when the connection is in the middle of a commit."""
 
 
-ROOM_BYTES = 64 * 1024 * 1024
+MIN_FREE_BYTES = 64 * 1024 * 1024
 """What must stay free on the disk beside the copy, as the store may grow meanwhile."""
 
 
@@ -30,24 +30,25 @@ Row = tuple[str, int, bytes | None]
 """Key, revision and value of a record; without a value it is a tombstone."""
 
 
-class GivenUp(Exception):
+class CopyAbandoned(Exception):
     """The caller no longer wants the copy."""
 
 
 def require_capacity(source: sqlite3.Connection, path: Path) -> None:
     """Raise NoRoom if a copy at `path` would leave too little of the disk for the database itself."""
     needed: int = source.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0]
-    _require(path, needed)
+    require_free_space(path, needed)
 
 
-def _require(path: Path, needed: int) -> None:
+def require_free_space(path: Path, needed: int) -> None:
+    """Raise NoRoom if a file of so many bytes at `path` would leave too little of the disk for the store itself."""
     free = shutil.disk_usage(path.parent).free
-    if free < needed + ROOM_BYTES:
+    if free < needed + MIN_FREE_BYTES:
         raise NoRoom(f"a copy takes {needed} bytes of {path.parent} for a while, and {free} are free")
 
 
-def copied(
-    source: sqlite3.Connection, path: Path, seal: Callable[[sqlite3.Connection], None], given_up: Callable[[], bool]
+def copy_database(
+    source: sqlite3.Connection, path: Path, seal: Callable[[sqlite3.Connection], None], is_abandoned: Callable[[], bool]
 ) -> BinaryIO:
     """Return the database as of the end of the copying, as an open file with mode 0600 and no name.
 
@@ -56,50 +57,50 @@ def copied(
     is the working file; what a killed process left there is removed. Raises GivenUp, sqlite3.Error and OSError.
     """
 
-    def breathe(_status: int, _remaining: int, _total: int) -> None:
-        if given_up():
-            raise GivenUp
+    def pause(_status: int, _remaining: int, _total: int) -> None:
+        if is_abandoned():
+            raise CopyAbandoned
         time.sleep(PAUSE_S)
 
-    remove(path)
+    remove_copy(path)
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with closing(sqlite3.connect(path, isolation_level=None)) as copy:
             copy.execute("PRAGMA locking_mode = EXCLUSIVE")
             copy.execute("PRAGMA synchronous = OFF")  # only this process reads it: it need not survive a crash
-            source.backup(copy, pages=PAGES, progress=breathe, sleep=LOCKED_S)
+            source.backup(copy, pages=PAGES_PER_STEP, progress=pause, sleep=LOCK_RETRY_S)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without the journal that the source has
             seal(copy)
         return path.open("rb")
     finally:
-        remove(path)
+        remove_copy(path)
 
 
-def written(path: Path, snapshot: Snapshot, compacted: int) -> BinaryIO:
-    """Return what another engine holds as a database: an open file with mode 0600 and no name, and without an id.
+def write_copy(path: Path, snapshot: Snapshot, compacted: int) -> BinaryIO:
+    """Write another engine's snapshot as a database without an id; return its open file, mode 0600, without a name.
 
     `path` is the working file. Raises NoRoom, sqlite3.Error and OSError.
     """
     needed = sum(len(entry.key) + len(entry.value) for entry in snapshot.entries)
-    _require(path, needed)
+    require_free_space(path, needed)
     try:
-        with drafted(path) as copy:
-            add(copy, [(entry.key, entry.revision, entry.value) for entry in snapshot.entries])
-            add(copy, [(key, revision, None) for key, revision in snapshot.deleted])
+        with open_draft(path) as copy:
+            add_rows(copy, [(entry.key, entry.revision, entry.value) for entry in snapshot.entries])
+            add_rows(copy, [(key, revision, None) for key, revision in snapshot.deleted])
             copy.execute("UPDATE meta SET id = '', revision = ?, compacted = ?", (snapshot.revision, compacted))
         return path.open("rb")
     finally:
-        remove(path)
+        remove_copy(path)
 
 
 @contextmanager
-def drafted(path: Path) -> Generator[sqlite3.Connection]:
-    """Make an empty store at a path, mode 0600, and yield it in a transaction that ends with the block.
+def open_draft(path: Path) -> Generator[sqlite3.Connection]:
+    """Make an empty store at a path, mode 0600, and yield its connection in a transaction that ends with the block.
 
     It has an id. It does not survive a crash until it is synced. Raises sqlite3.Error and OSError; whatever is there
     then is to be removed.
     """
-    remove(path)
+    remove_copy(path)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as db:
         db.execute("PRAGMA synchronous = OFF")  # only this process reads it
@@ -112,17 +113,17 @@ def drafted(path: Path) -> Generator[sqlite3.Connection]:
             yield db
 
 
-def add(db: sqlite3.Connection, rows: Sequence[Row]) -> None:
+def add_rows(db: sqlite3.Connection, rows: Sequence[Row]) -> None:
     """Add records and tombstones to a draft."""
     db.executemany("INSERT INTO entries (key, revision, value) VALUES (?, ?, ?)", rows)
 
 
-def place(database: Path) -> Path:
+def copy_path(database: Path) -> Path:
     """Return the path of a database's copy while it is being made."""
     return database.with_name(f"{database.name}.copy")
 
 
-def remove(path: Path) -> None:
+def remove_copy(path: Path) -> None:
     """Remove a copy, complete or not, with SQLite's files beside it."""
     for suffix in ("", "-journal", "-wal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -22,81 +22,82 @@ from hubbubd.store import (
     Write,
     WriteConflict,
 )
-from hubbubd.store.errors import PRIMARY, explained
+from hubbubd.store.errors import PRIMARY, explain_errors
 from hubbubd.store.sqlite import backup as copying
 from hubbubd.store.sqlite import file
-from hubbubd.store.sqlite.schema import MIGRATIONS, Migration, migrate, number, rename
+from hubbubd.store.sqlite.schema import MIGRATIONS, Migration, migrate, query_int, set_id
 
 T = TypeVar("T")
 
 RECLAIMED_PAGES = 256
 """Free pages cut off the file per step (1 MiB); a commit waits for one step at most."""
 
-ROOM = 1024 * 1024
+MIN_FREE_BYTES = 1024 * 1024
 """Bytes that must be free on the disk before a failed store counts as healthy again."""
 
-COLUMNS = 3
+MAX_COLUMNS = 3
 """The most values of a row in a statement."""
 
-ROWS = 1000
+MAX_ROWS = 1000
 """The most rows of one statement; fewer where SQLite takes fewer values.
 
 SQLite runs without the interpreter's lock. A busy event loop gives it back up to 5 ms later, after each step of each
 statement: with a statement for each row, a commit of a thousand would take seconds.
 """
 
-BOUND = 1024 * 1024
+MAX_BATCH_BYTES = 1024 * 1024
 """Bytes of values from which on a statement gets no further rows: SQLite copies them."""
 
 # 0xff never occurs in UTF-8, so a prefix followed by it ends the range of the keys that start with the prefix.
 IN_RANGE = "key >= ? AND key < CAST(? AS TEXT)"
 
 
-def _places(rows: int, columns: int) -> str:
-    """Return the placeholders of so many rows."""
+def _placeholders(rows: int, columns: int) -> str:
+    """Return SQL placeholders for rows of values: `(?, ?), (?, ?)` for 2 rows of 2 columns."""
     row = f"({', '.join('?' * columns)})"
     return ", ".join([row] * rows)
 
 
-def _batches(items: Iterable[T], most: int, size_of: Callable[[T], int] = lambda _: 0) -> Generator[list[T]]:
-    """Divide what goes into one statement each: at most so many, and no more once they have BOUND bytes."""
+def _batches(items: Iterable[T], max_items: int, size_of: Callable[[T], int] = lambda _: 0) -> Generator[list[T]]:
+    """Divide items into batches for one statement each: `max_items`, or fewer once they have MAX_BATCH_BYTES bytes."""
     batch, size = list[T](), 0
     for item in items:
         batch.append(item)
         size += size_of(item)
-        if len(batch) == most or size >= BOUND:
+        if len(batch) == max_items or size >= MAX_BATCH_BYTES:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
 
 
-def _outcome(
-    known: Mapping[str, int], revision: int, writes: Sequence[Write], guards: Sequence[Precondition]
+def _decide(
+    revisions: Mapping[str, int], revision: int, writes: Sequence[Write], guards: Sequence[Precondition]
 ) -> Commit | WriteConflict:
-    """Return what becomes of a commit after a revision. `known` has the revisions of the keys, 0 or none if missing."""
+    """Return the outcome of a commit after `revision`. `revisions` are those of the keys: 0 or none if missing."""
     for guard in guards:
-        if known.get(guard.key, 0) != guard.revision:
+        if revisions.get(guard.key, 0) != guard.revision:
             return WriteConflict(guard.key)
     newest = {write.key: write for write in writes}
-    changes = tuple(each for each in newest.values() if each.value is not None or known.get(each.key))
+    changes = tuple(each for each in newest.values() if each.value is not None or revisions.get(each.key))
     return Commit(revision + 1 if changes else revision, changes)
 
 
-def _range(prefix: str) -> tuple[str, bytes]:
+def _key_range(prefix: str) -> tuple[str, bytes]:
+    """Return the two values of IN_RANGE for the keys that start with a prefix."""
     return prefix, prefix.encode() + b"\xff"
 
 
 class Engine:
     """An open database. Not thread-safe. Every method blocks and may raise StoreUnavailable."""
 
-    def __init__(self, name: str, directory: Path | None, db: sqlite3.Connection, held: ExitStack) -> None:
+    def __init__(self, name: str, directory: Path | None, db: sqlite3.Connection, resources: ExitStack) -> None:
         self.name = name
         self._directory = directory
         self._db = db
-        self._held = held
-        self._rows = min(ROWS, db.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // COLUMNS)
-        self._schema = number(db, "PRAGMA user_version")
+        self._resources = resources
+        self._max_rows = min(MAX_ROWS, db.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // MAX_COLUMNS)
+        self._schema = query_int(db, "PRAGMA user_version")
         self._damage: StoreDamaged | None = None
         self.id: str
         self.revision: int
@@ -110,30 +111,30 @@ class Engine:
         Raises StoreLocked, StoreTooNew, StoreDamaged and StoreUnavailable; an existing file is then unchanged.
         """
         name = str(path or ":memory:")
-        with explained(name), ExitStack() as held:
+        with explain_errors(name), ExitStack() as resources:
             if path:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                held.callback(os.close, file.claim(path))
-                copying.remove(copying.place(path))
-                file.find_or_make(path, migrations)
+                resources.callback(os.close, file.lock_store(path))
+                copying.remove_copy(copying.copy_path(path))
+                file.ensure_store(path, migrations)
             try:
-                db = held.enter_context(file.connected(name))
-                if file.identity(db) == "":
+                db = resources.enter_context(file.open_connection(name))
+                if file.read_id(db) == "":
                     # A restored copy: its history diverges from here, so it gets a new id. The id must be in the
                     # database file before there is a journal: it tells whether a journal belongs to the file.
-                    rename(db)
+                    set_id(db)
                 db.execute("PRAGMA journal_mode = WAL")
                 migrate(db, name, migrations)
-                return cls(name, path and path.parent, db, held.pop_all())
+                return cls(name, path and path.parent, db, resources.pop_all())
             except sqlite3.OperationalError as exc:
                 if exc.sqlite_errorcode & PRIMARY == sqlite3.SQLITE_BUSY:
                     raise StoreLocked(f"the store {name} is in use by another program") from exc
                 raise
 
     @contextmanager
-    def _access(self) -> Generator[None]:
+    def _explaining_errors(self) -> Generator[None]:
         try:
-            with explained(self.name):
+            with explain_errors(self.name):
                 yield
         except StoreDamaged as exc:
             self._damage = exc
@@ -144,7 +145,7 @@ class Engine:
         """Run the block in a transaction that is durable at its end, or rolled back. A damaged store refuses it."""
         if self._damage:
             raise StoreDamaged(str(self._damage))
-        with self._access():
+        with self._explaining_errors():
             try:
                 with self._db:
                     self._db.execute("BEGIN IMMEDIATE")
@@ -165,8 +166,8 @@ class Engine:
     def probe(self) -> None:
         """Test by writing that the store can be written, and that the disk has ROOM left."""
         if self._directory:
-            with self._access(), tempfile.TemporaryFile(dir=self._directory) as scratch:
-                os.posix_fallocate(scratch.fileno(), 0, ROOM)
+            with self._explaining_errors(), tempfile.TemporaryFile(dir=self._directory) as scratch:
+                os.posix_fallocate(scratch.fileno(), 0, MIN_FREE_BYTES)
         with self._transaction():
             self._write_nothing_new()
 
@@ -177,51 +178,51 @@ class Engine:
         group has happened.
         """
         outcomes: list[Commit | WriteConflict] = []
-        revision, rows = self.revision, dict[str, tuple[str, int, bytes | None]]()
+        revision, changed_rows = self.revision, dict[str, tuple[str, int, bytes | None]]()
         with self._transaction():
-            known = self._revisions(group)
+            revisions = self._read_revisions(group)
             for writes, guards in group:
-                outcome = _outcome(known, revision, writes, guards)
+                outcome = _decide(revisions, revision, writes, guards)
                 outcomes.append(outcome)
                 if isinstance(outcome, Commit) and outcome.writes:
                     revision = outcome.revision
-                    known.update((each.key, 0 if each.value is None else revision) for each in outcome.writes)
-                    rows.update((each.key, (each.key, revision, each.value)) for each in outcome.writes)
-            if rows:
-                self._put(rows.values())
+                    revisions.update((write.key, 0 if write.value is None else revision) for write in outcome.writes)
+                    changed_rows.update((write.key, (write.key, revision, write.value)) for write in outcome.writes)
+            if changed_rows:
+                self._write_rows(changed_rows.values())
                 self._db.execute("UPDATE meta SET revision = ?", (revision,))
         self.revision = revision
         return outcomes
 
-    def _revisions(self, group: Sequence[tuple[Sequence[Write], Sequence[Precondition]]]) -> dict[str, int]:
+    def _read_revisions(self, group: Sequence[tuple[Sequence[Write], Sequence[Precondition]]]) -> dict[str, int]:
         """Return the revisions that last wrote the keys on which a group depends, of those that exist."""
         needed = {guard.key for _, guards in group for guard in guards}
         needed.update(write.key for writes, _ in group for write in writes if write.value is None)
-        found: dict[str, int] = {}
-        for keys in _batches(needed, self._rows):
+        revisions: dict[str, int] = {}
+        for keys in _batches(needed, self._max_rows):
             # As one row: each row of a result is a step.
-            question = (
-                f"WITH wanted (n, key) AS (VALUES {_places(len(keys), 2)})"  # noqa: S608  # question marks
+            query = (
+                f"WITH wanted (n, key) AS (VALUES {_placeholders(len(keys), 2)})"  # noqa: S608  # question marks
                 " SELECT group_concat(n || ' ' || CAST(revision AS INTEGER)) FROM wanted CROSS JOIN entries USING (key)"
                 " WHERE value IS NOT NULL"
             )
-            (text,) = self._db.execute(question, [*chain.from_iterable(enumerate(keys))]).fetchone()
+            (text,) = self._db.execute(query, [*chain.from_iterable(enumerate(keys))]).fetchone()
             pairs = (each.split() for each in (text or "").split(",") if each)
-            found.update((keys[int(n)], int(revision)) for n, revision in pairs)
-        return found
+            revisions.update((keys[int(n)], int(revision)) for n, revision in pairs)
+        return revisions
 
-    def _put(self, rows: Collection[tuple[str, int, bytes | None]]) -> None:
-        kept, gone = [row for row in rows if row[2] is not None], [row for row in rows if row[2] is None]
-        for batch in _batches(kept, self._rows, lambda row: len(row[2] or b"")):
+    def _write_rows(self, rows: Collection[tuple[str, int, bytes | None]]) -> None:
+        records, tombstones = [row for row in rows if row[2] is not None], [row for row in rows if row[2] is None]
+        for batch in _batches(records, self._max_rows, lambda row: len(row[2] or b"")):
             self._db.execute(
-                f"INSERT INTO entries (key, revision, value) VALUES {_places(len(batch), COLUMNS)}"  # noqa: S608  # as above
+                f"INSERT INTO entries (key, revision, value) VALUES {_placeholders(len(batch), MAX_COLUMNS)}"  # noqa: S608  # as above
                 " ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, value = excluded.value",
                 [*chain.from_iterable(batch)],
             )
         # REPLACE makes a new row: one set to NULL in place would keep the page that a large value had filled.
-        for batch in _batches(gone, self._rows):
+        for batch in _batches(tombstones, self._max_rows):
             self._db.execute(
-                f"REPLACE INTO entries (key, revision, value) VALUES {_places(len(batch), COLUMNS)}",  # noqa: S608
+                f"REPLACE INTO entries (key, revision, value) VALUES {_placeholders(len(batch), MAX_COLUMNS)}",  # noqa: S608
                 [*chain.from_iterable(batch)],
             )
 
@@ -229,10 +230,10 @@ class Engine:
         """Read everything under a prefix, with its tombstones."""
         entries: list[KeyValue] = []
         deleted: list[tuple[str, int]] = []
-        with self._access():
+        with self._explaining_errors():
             for key, value, revision in self._db.execute(
                 f"SELECT key, value, revision FROM entries WHERE {IN_RANGE} ORDER BY key",  # noqa: S608  # constants
-                _range(prefix),
+                _key_range(prefix),
             ):
                 if value is None:
                     deleted.append((key, revision))
@@ -247,11 +248,11 @@ class Engine:
         """
         if not self.compacted <= after <= self.revision:
             raise Compacted(self.compacted)
-        with self._access():
+        with self._explaining_errors():
             rows = self._db.execute(
                 # The unary plus makes SQLite use the index by revision: few rows are newer, many may share the prefix.
                 f"SELECT revision, key, value FROM entries WHERE revision > ? AND +{IN_RANGE} ORDER BY revision, key",  # noqa: S608  # constants
-                (after, *_range(prefix)),
+                (after, *_key_range(prefix)),
             ).fetchall()
         return self.revision, [
             Commit(revision, tuple(Write(key, value) for _, key, value in same))
@@ -273,25 +274,25 @@ class Engine:
 
         Afterwards neither file contains deleted or overwritten data.
         """
-        with self._access():
-            free = number(self._db, "PRAGMA freelist_count")
+        with self._explaining_errors():
+            free = query_int(self._db, "PRAGMA freelist_count")
             if free:
                 self._db.executescript(f"PRAGMA incremental_vacuum({RECLAIMED_PAGES})")  # `execute` stops after a page
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            return 0 < number(self._db, "PRAGMA freelist_count") < free
+            return 0 < query_int(self._db, "PRAGMA freelist_count") < free
 
-    def copy(self, path: Path, given_up: Callable[[], bool]) -> BinaryIO:
+    def copy(self, path: Path, is_abandoned: Callable[[], bool]) -> BinaryIO:
         """Return a copy of the database, as `copying.copied`. May run in another thread beside the engine's own."""
-        with self._access():
+        with self._explaining_errors():
             copying.require_capacity(self._db, path)
-            return copying.copied(self._db, path, lambda db: rename(db, ""), given_up)
+            return copying.copy_database(self._db, path, lambda db: set_id(db, ""), is_abandoned)
 
     def stats(self) -> StoreStats:
         """Return sizes and counts; sizes exclude the journal."""
-        with self._access():
-            page = number(self._db, "PRAGMA page_size")
-            size = number(self._db, "PRAGMA page_count") * page
-            free = number(self._db, "PRAGMA freelist_count") * page
+        with self._explaining_errors():
+            page = query_int(self._db, "PRAGMA page_size")
+            size = query_int(self._db, "PRAGMA page_count") * page
+            free = query_int(self._db, "PRAGMA freelist_count") * page
             keys, rows = self._db.execute("SELECT count(value), count(*) FROM entries").fetchone()
         return StoreStats(
             id=self.id,
@@ -305,5 +306,5 @@ class Engine:
 
     def close(self) -> None:
         """Checkpoint the journal and close the file."""
-        with self._access():
-            self._held.close()
+        with self._explaining_errors():
+            self._resources.close()

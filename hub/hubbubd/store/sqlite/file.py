@@ -13,14 +13,14 @@ from pathlib import Path
 
 from hubbubd.process import files
 from hubbubd.store import StoreLocked, StoreUnavailable
-from hubbubd.store.errors import damaged, explained
-from hubbubd.store.sqlite.schema import MIGRATIONS, Migration, migrate, recognise
+from hubbubd.store.errors import damaged_error, explain_errors
+from hubbubd.store.sqlite.schema import MIGRATIONS, Migration, migrate, read_version
 
-STATEMENTS = 8
+CACHED_STATEMENTS = 8
 """How many prepared statements a connection keeps. Each keeps the values that it had last, as long as it is kept."""
 
 
-def claim(path: Path) -> int:
+def lock_store(path: Path) -> int:
     """Lock the store for this process and return the lock's descriptor; the kernel releases it when the process ends.
 
     Raises StoreLocked and OSError.
@@ -41,14 +41,14 @@ def claim(path: Path) -> int:
 
 
 @contextmanager
-def connected(database: str, *, uri: bool = False) -> Generator[sqlite3.Connection]:
+def open_connection(database: str, *, uri: bool = False) -> Generator[sqlite3.Connection]:
     """Open a connection without implicit transactions that never waits for a lock."""
     db = sqlite3.connect(
         database,
         timeout=0,
         isolation_level=None,
         check_same_thread=False,
-        cached_statements=STATEMENTS,
+        cached_statements=CACHED_STATEMENTS,
         uri=uri,
     )
     with closing(db):
@@ -59,13 +59,13 @@ def connected(database: str, *, uri: bool = False) -> Generator[sqlite3.Connecti
         yield db
 
 
-def find_or_make(path: Path, migrations: Sequence[Migration]) -> None:
+def ensure_store(path: Path, migrations: Sequence[Migration]) -> None:
     """Ensure a sound store at a path, accessible to its owner only: inspect an existing file, or create one.
 
     Raises StoreUnavailable, StoreDamaged, StoreTooNew, OSError and sqlite3.Error; an existing file is then unchanged.
     """
     if path.exists():
-        _inspect(path, migrations)
+        _check_unopened(path, migrations)
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077:
             path.chmod(mode & 0o700)  # SQLite gives its journal the same mode
@@ -73,24 +73,25 @@ def find_or_make(path: Path, migrations: Sequence[Migration]) -> None:
         _create(path, migrations)
 
 
-def look_at(path: Path) -> None:
+def check_file(path: Path) -> None:
     """Check that the store at a path is sound, without changing it.
 
     Raises StoreLocked when a hub has it open, StoreTooNew, StoreDamaged and StoreUnavailable.
     """
-    with explained(str(path)):
-        lock = claim(path)
+    with explain_errors(str(path)):
+        lock = lock_store(path)
         try:
-            _inspect(path, MIGRATIONS)
+            _check_unopened(path, MIGRATIONS)
         finally:
             os.close(lock)
 
 
-def _beside(path: Path, suffix: str) -> Path:
+def _sibling(path: Path, suffix: str) -> Path:
+    """Return the path of the file that SQLite keeps beside a database: its journal, by suffix."""
     return Path(f"{path.resolve()}{suffix}")
 
 
-def _holds(path: Path) -> bool:
+def _is_nonempty_file(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
@@ -103,7 +104,7 @@ def _create(path: Path, migrations: Sequence[Migration]) -> None:
         for leftover in leftovers:
             leftover.unlink(missing_ok=True)
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        with connected(str(draft)) as db:
+        with open_connection(str(draft)) as db:
             migrate(db, str(path), migrations)
             db.execute("PRAGMA journal_mode = WAL")
         draft.replace(path)
@@ -114,74 +115,74 @@ def _create(path: Path, migrations: Sequence[Migration]) -> None:
     files.sync_directory(path.parent)
 
 
-def _inspect(path: Path, migrations: Sequence[Migration]) -> None:
+def _check_unopened(path: Path, migrations: Sequence[Migration]) -> None:
     """Check that a file is a usable store, without changing a byte of it or of its journal."""
     # SQLite would open a read-only file without an error. The superuser can write any file, but a file whose owner may
     # not write it was made so on purpose.
     os.close(os.open(path, os.O_RDWR))
     if not path.stat().st_mode & stat.S_IWUSR:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    if path.stat().st_size and _holds(_beside(path, "-journal")):
+    if path.stat().st_size and _is_nonempty_file(_sibling(path, "-journal")):
         return  # a restored copy with a hot rollback journal: only SQLite's recovery, a change, makes it whole
-    with reading(path) as db:
-        check(db, path, migrations)
+    with open_readonly(path) as db:
+        check_sound(db, path, migrations)
 
 
 @contextmanager
-def reading(path: Path) -> Generator[sqlite3.Connection]:
+def open_readonly(path: Path) -> Generator[sqlite3.Connection]:
     """Open a claimed store for reading, with what is in its journal, without changing a byte of either.
 
     Raises StoreUnavailable, StoreDamaged, OSError and sqlite3.Error.
     """
     if not path.stat().st_size:
-        raise damaged(str(path), "it is empty")
-    if _holds(_beside(path, "-journal")):
+        raise damaged_error(str(path), "it is empty")
+    if _is_nonempty_file(_sibling(path, "-journal")):
         raise StoreUnavailable(f"the store {path} was left in the middle of a change; let a hub open it once")
-    journal = _beside(path, "-wal")
-    alone = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
-    if not _holds(journal):
-        with connected(alone, uri=True) as db:
+    journal = _sibling(path, "-wal")
+    file_only_uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    if not _is_nonempty_file(journal):
+        with open_connection(file_only_uri, uri=True) as db:
             yield db
         return
     # Only file and journal together are the store: an interrupted checkpoint leaves a file that is inconsistent alone.
     # No locks (unix-none) as the store is claimed, and SQLite cannot take its exclusive lock on a file that is open
     # for reading. Closing a read-only connection does not checkpoint.
-    with connected(f"{path.absolute().as_uri()}?mode=ro&vfs=unix-none", uri=True) as db:
-        if _is_of_another(alone, identity(db)):
+    with open_connection(f"{path.absolute().as_uri()}?mode=ro&vfs=unix-none", uri=True) as db:
+        if _has_other_id(file_only_uri, read_id(db)):
             raise StoreUnavailable(f"the journal {journal} is not that of {path.name}; move it away")
         yield db
 
 
 def require_no_journal(path: Path) -> None:
     """Raise StoreUnavailable if a store is missing, but its journal is there."""
-    if not path.exists() and _holds(_beside(path, "-wal")):
+    if not path.exists() and _is_nonempty_file(_sibling(path, "-wal")):
         raise StoreUnavailable(f"the store {path} is missing, but its journal is there; put it back, or move that away")
 
 
-def _is_of_another(alone: str, id_with_journal: str | None) -> bool:
+def _has_other_id(file_only_uri: str, id_with_journal: str | None) -> bool:
     """Return whether the file, read without the journal, is a sound store with another id.
 
     Errors count as no, and so does the id in an unsound file: its pages may be partly written.
     """
-    with suppress(sqlite3.Error), connected(alone, uri=True) as db:
-        known_as = identity(db)
-        return known_as is not None and known_as != id_with_journal and _integrity(db) == "ok"
+    with suppress(sqlite3.Error), open_connection(file_only_uri, uri=True) as db:
+        file_id = read_id(db)
+        return file_id is not None and file_id != id_with_journal and _integrity(db) == "ok"
     return False
 
 
-def identity(db: sqlite3.Connection) -> str | None:
+def read_id(db: sqlite3.Connection) -> str | None:
     """Return the store's id; empty for a copy that was never opened, None when there is none to read."""
     with suppress(sqlite3.Error):
         return (db.execute("SELECT id FROM meta").fetchone() or (None,))[0]
     return None
 
 
-def check(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+def check_sound(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
     """Check that an open database is a sound store. Raises StoreUnavailable, StoreTooNew and StoreDamaged."""
-    recognise(db, str(path), migrations)
+    read_version(db, str(path), migrations)
     integrity = _integrity(db)
     if integrity != "ok":
-        raise damaged(str(path), integrity.splitlines()[-1])
+        raise damaged_error(str(path), integrity.splitlines()[-1])
 
 
 def _integrity(db: sqlite3.Connection) -> str:

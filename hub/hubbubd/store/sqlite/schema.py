@@ -28,16 +28,16 @@ MIGRATIONS: tuple[Migration, ...] = (_first_schema,)
 """The migration at index n takes a database from schema version n to n + 1."""
 
 
-def number(db: sqlite3.Connection, question: str) -> int:
+def query_int(db: sqlite3.Connection, query: str) -> int:
     """Run a query that returns one integer."""
-    return db.execute(question).fetchone()[0]
+    return db.execute(query).fetchone()[0]
 
 
-def recognise(db: sqlite3.Connection, name: str, migrations: Sequence[Migration]) -> int:
+def read_version(db: sqlite3.Connection, name: str, migrations: Sequence[Migration]) -> int:
     """Return the schema version of a database. Raises StoreUnavailable if it is no store, and StoreTooNew."""
-    if number(db, "PRAGMA application_id") != APPLICATION_ID and number(db, "SELECT count(*) FROM sqlite_master"):
+    if query_int(db, "PRAGMA application_id") != APPLICATION_ID and query_int(db, "SELECT count(*) FROM sqlite_master"):
         raise StoreUnavailable(f"{name} is a database, but not a hub's store; move it away")
-    version = number(db, "PRAGMA user_version")
+    version = query_int(db, "PRAGMA user_version")
     if version > len(migrations):
         raise StoreTooNew(
             f"the store {name} was written by a newer hub (schema {version}, this hub knows up to {len(migrations)});"
@@ -51,7 +51,7 @@ def migrate(db: sqlite3.Connection, name: str, migrations: Sequence[Migration]) 
 
     Raises StoreUnavailable when a step fails; the database is then unchanged.
     """
-    version = recognise(db, name, migrations)
+    version = read_version(db, name, migrations)
     if version == len(migrations):
         return
     if version == 0:
@@ -68,7 +68,7 @@ def migrate(db: sqlite3.Connection, name: str, migrations: Sequence[Migration]) 
         ) from exc
 
 
-def rename(db: sqlite3.Connection, store_id: str | None = None) -> None:
+def set_id(db: sqlite3.Connection, store_id: str | None = None) -> None:
     """Give the store another id, by default a new random one. An empty id marks a copy that was never opened."""
     with db:
         db.execute("BEGIN IMMEDIATE")

@@ -16,8 +16,8 @@ from typing import BinaryIO, Literal, Self, TypeVar
 import anyio
 
 from hubbubd.store import Commit, Snapshot, StoreStats, StoreUnavailable
-from hubbubd.store.group_commit import Applied, GroupedStore, QueuedCommit
-from hubbubd.store.sqlite.backup import GivenUp, place
+from hubbubd.store.group_commit import AppliedGroup, GroupedStore, QueuedCommit
+from hubbubd.store.sqlite.backup import CopyAbandoned, copy_path
 from hubbubd.store.sqlite.engine import Engine
 from hubbubd.store.sqlite.schema import MIGRATIONS, Migration
 
@@ -51,7 +51,7 @@ class SqliteStore(GroupedStore):
         except BaseException:
             thread.shutdown(wait=False)
             raise
-        return cls(opening.result(), thread, place(path))
+        return cls(opening.result(), thread, copy_path(path))
 
     @property
     def name(self) -> str:
@@ -63,14 +63,14 @@ class SqliteStore(GroupedStore):
         """A random id from the store's creation; part of every resume token."""
         return self._engine.id
 
-    def _apply(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[Applied]":
-        wanted = [(begun.writes, begun.guards) for begun in group]
-        return self._run(lambda: Applied(self._engine.apply(wanted)))
+    def _apply_group(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[AppliedGroup]":
+        wanted = [(queued.writes, queued.guards) for queued in group]
+        return self._submit(lambda: AppliedGroup(self._engine.apply(wanted)))
 
-    async def _changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
-        return await self._ask(partial(self._engine.changes, prefix, after))
+    async def _read_changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
+        return await self._run_unless_closing(partial(self._engine.changes, prefix, after))
 
-    def _run(self, work: Callable[[], T]) -> asyncio.Future[T]:
+    def _submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run blocking work in the order of the calls: on the thread, or inline when in memory."""
         if self._thread:
             return self._loop.run_in_executor(self._thread, work)
@@ -81,22 +81,22 @@ class SqliteStore(GroupedStore):
             done.set_exception(exc)
         return done
 
-    async def _ask(self, work: Callable[[], T]) -> T:
+    async def _run_unless_closing(self, work: Callable[[], T]) -> T:
         if self._closing:
-            raise self._closed()
-        return await self._run(work)
+            raise self._closed_error()
+        return await self._submit(work)
 
     async def snapshot(self, prefix: str = "") -> Snapshot:
         """Read everything under a prefix at one revision. Raises StoreUnavailable."""
-        return await self._ask(partial(self._engine.snapshot, prefix))
+        return await self._run_unless_closing(partial(self._engine.snapshot, prefix))
 
     async def compact(self, revision: int) -> None:
         """Remove tombstones up to `revision`; watches can no longer resume from before it."""
-        await self._ask(partial(self._engine.compact, revision))
+        await self._run_unless_closing(partial(self._engine.compact, revision))
 
     async def reclaim(self) -> None:
         """Return unused space to the file system, with deleted and overwritten data erased. Raises StoreUnavailable."""
-        while await self._ask(self._engine.reclaim):
+        while await self._run_unless_closing(self._engine.reclaim):
             pass  # in steps, so that waiting commits get the thread in between
 
     async def copy(self) -> BinaryIO:
@@ -107,37 +107,37 @@ class SqliteStore(GroupedStore):
         """
         async with self._copying:
             if self._closing:
-                raise self._closed()
-            work = partial(self._engine.copy, self._copy_path, lambda: given_up or self._closing is not None)
-            given_up = False
+                raise self._closed_error()
+            work = partial(self._engine.copy, self._copy_path, lambda: is_abandoned or self._closing is not None)
+            is_abandoned = False
             if self._thread is None:
                 return work()
             copying = self._loop.run_in_executor(None, work)
             try:
                 return await asyncio.shield(copying)
             except asyncio.CancelledError:
-                given_up = True
-                with anyio.CancelScope(shield=True), suppress(GivenUp, StoreUnavailable):
+                is_abandoned = True
+                with anyio.CancelScope(shield=True), suppress(CopyAbandoned, StoreUnavailable):
                     (await copying).close()
                 raise
-            except GivenUp:
-                raise self._closed() from None
+            except CopyAbandoned:
+                raise self._closed_error() from None
 
     async def stats(self) -> StoreStats:
         """Return sizes and counts. Raises StoreUnavailable."""
-        return await self._ask(self._engine.stats)
+        return await self._run_unless_closing(self._engine.stats)
 
     async def probe(self) -> None:
         """Do all that a commit does without a change. Raises StoreUnavailable if a commit could not succeed.
 
         On a disk this also requires 1 MiB of free space.
         """
-        await self._ask(self._engine.probe)
+        await self._run_unless_closing(self._engine.probe)
 
-    async def _release(self) -> None:
+    async def _close_engine(self) -> None:
         try:
             async with self._copying:  # a copy under way sees that the store closes, and gives up
-                await self._run(self._engine.close)
+                await self._submit(self._engine.close)
         finally:
             if self._thread:
                 self._thread.shutdown(wait=False)

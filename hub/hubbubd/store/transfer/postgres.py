@@ -12,15 +12,15 @@ import anyio
 
 from hubbubd.store import StoreError, StoreLocked
 from hubbubd.store.postgres import sql as sql
-from hubbubd.store.postgres.database import CONNECT_S, ERRORS, Database, DatabaseConnection, failed
+from hubbubd.store.postgres.database import CONNECT_S, ERRORS, Database, DatabaseConnection, as_store_error
 from hubbubd.store.sqlite.backup import Row
 from hubbubd.store.transfer.sqlite import SLICE_BYTES, SLICE_ROWS
 from hubbubd.store.transfer.store_transfer import Extent
 
-NAMED: Final = 256
+MAX_NAMED_CHARS: Final = 256
 """As many characters of a key are told."""
 
-_PATIENT: Final = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
+_NO_TIMEOUTS: Final = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
 """The other store may take its time."""
 
 _EXTENT: Final = """
@@ -64,29 +64,29 @@ class _Connection(DatabaseConnection, Protocol):
 
 
 @asynccontextmanager
-async def held_database(url: str, schema: str, password: str | None) -> AsyncGenerator["HeldDatabase"]:
+async def hold_database(url: str, schema: str, password: str | None) -> AsyncGenerator["HeldDatabase"]:
     """Hold the store in a schema for a block, whether or not it is there.
 
     Raises StoreLocked when a hub has it open, StoreTooNew, and StoreUnavailable when the database does not fit.
     """
     database = Database(url, schema, password)
-    link = cast("_Connection", await database.connected())
+    connection = cast("_Connection", await database.connect())
     try:
-        held = HeldDatabase(database, link)
+        store = HeldDatabase(database, connection)
         with _explained(database.name):
-            await database.check(link)
-            await link.execute(_PATIENT)
-            if not await link.fetchval(sql.LOCK, schema):
-                raise StoreLocked(f"the store {held.name} is in use by a hub; stop it, or name another schema")
-            if await held.exists():
-                async with link.transaction():
-                    await database.migrate(link, alone=True)
+            await database.check_durability(connection)
+            await connection.execute(_NO_TIMEOUTS)
+            if not await connection.fetchval(sql.LOCK, schema):
+                raise StoreLocked(f"the store {store.name} is in use by a hub; stop it, or name another schema")
+            if await store.exists():
+                async with connection.transaction():
+                    await database.migrate(connection, alone=True)
                 # A hub that had the store, and has lost its connection, keeps nothing more when it is back.
-                await link.execute(database.sql(sql.ALL_GONE), "")
-        yield held
+                await connection.execute(database.for_schema(sql.ALL_GONE), "")
+        yield store
     finally:
         with anyio.CancelScope(shield=True), suppress(*ERRORS):
-            await link.close(timeout=CONNECT_S)
+            await connection.close(timeout=CONNECT_S)
 
 
 @contextmanager
@@ -94,15 +94,15 @@ def _explained(name: str) -> Generator[None]:
     try:
         yield
     except ERRORS as error:
-        raise failed(name, error) from error
+        raise as_store_error(name, error) from error
 
 
 class HeldDatabase:
     """A store in a schema whose lock this process has; implements `transfer.Held`."""
 
-    def __init__(self, database: Database, link: _Connection) -> None:
+    def __init__(self, database: Database, connection: _Connection) -> None:
         self._database = database
-        self._link = link
+        self._connection = connection
 
     @property
     def name(self) -> str:
@@ -111,51 +111,53 @@ class HeldDatabase:
 
     async def exists(self) -> bool:
         """Return whether the schema has a store."""
-        return await self._link.fetchval("SELECT to_regclass($1)", f"{self._database.schema}.meta") is not None
+        return await self._connection.fetchval("SELECT to_regclass($1)", f"{self._database.schema}.meta") is not None
 
     @asynccontextmanager
-    async def reading(self) -> AsyncGenerator["_PostgresReader | None"]:
+    async def open_reader(self) -> AsyncGenerator["_PostgresReader | None"]:
         """Open one cut for a block; None if the schema has no store. Raises StoreUnavailable."""
         with _explained(self.name):
-            there = await self.exists()
-        if not there:
+            has_store = await self.exists()
+        if not has_store:
             yield None
             return
         with _explained(self.name):
-            async with self._link.transaction(isolation="repeatable_read", readonly=True):
-                yield _PostgresReader(self._database, self._link)
+            async with self._connection.transaction(isolation="repeatable_read", readonly=True):
+                yield _PostgresReader(self._database, self._connection)
 
     @asynccontextmanager
-    async def filling(self, extent: Extent) -> AsyncGenerator["_PostgresWriter"]:
+    async def open_writer(self, extent: Extent) -> AsyncGenerator["_PostgresWriter"]:
         """Fill the store in one transaction. Raises StoreUnavailable."""
         with _explained(self.name):
-            async with self._link.transaction():
-                await self._database.migrate(self._link, alone=True)
-                await self._database.require(self._link, alone=True)
-                yield _PostgresWriter(self._database, self._link)
-                finish = self._database.sql(_FINISH)
-                await self._link.execute(finish, secrets.token_hex(8), extent.revision, extent.compacted)
+            async with self._connection.transaction():
+                await self._database.migrate(self._connection, alone=True)
+                await self._database.require_known_version(self._connection, alone=True)
+                yield _PostgresWriter(self._database, self._connection)
+                finish = self._database.for_schema(_FINISH)
+                await self._connection.execute(finish, secrets.token_hex(8), extent.revision, extent.compacted)
         with suppress(*ERRORS):  # the copy is there; the database does this itself later
-            await self._link.execute(self._database.sql("ANALYZE {schema}.entries"))
+            await self._connection.execute(self._database.for_schema("ANALYZE {schema}.entries"))
 
 
 class _PostgresReader:
-    def __init__(self, database: Database, link: _Connection) -> None:
+    def __init__(self, database: Database, connection: _Connection) -> None:
         self._database = database
-        self._link = link
+        self._connection = connection
 
-    async def extent(self) -> Extent:
+    async def measure(self) -> Extent:
         with _explained(self._database.name):
-            [(revision, compacted, records, deletions, size)] = await self._link.fetch(self._database.sql(_EXTENT))
+            [(revision, compacted, records, deletions, size)] = await self._connection.fetch(
+                self._database.for_schema(_EXTENT)
+            )
         return Extent(revision=revision, compacted=compacted, records=records, deletions=deletions, size_bytes=size)
 
-    async def slices(self) -> AsyncGenerator[Sequence[Row]]:
-        query = self._database.sql(_SLICE)
+    async def read_slices(self) -> AsyncGenerator[Sequence[Row]]:
+        query = self._database.for_schema(_SLICE)
         last: str | None = None
         while True:
             with _explained(self._database.name):
-                found = await self._link.fetch(query, last, SLICE_ROWS, SLICE_BYTES)
-            rows = [cast("Row", tuple(row)) for row in found]
+                records = await self._connection.fetch(query, last, SLICE_ROWS, SLICE_BYTES)
+            rows = [cast("Row", tuple(row)) for row in records]
             if not rows:
                 return
             yield rows
@@ -163,15 +165,15 @@ class _PostgresReader:
 
 
 class _PostgresWriter:
-    def __init__(self, database: Database, link: _Connection) -> None:
+    def __init__(self, database: Database, connection: _Connection) -> None:
         self._database = database
-        self._link = link
+        self._connection = connection
 
     async def add(self, rows: Sequence[Row]) -> None:
         for key, _, _ in rows:
-            if wrong := sql.unfit(key):
-                raise StoreError(f"the key {key[:NAMED]!r} {wrong}; nothing was copied")
+            if problem := sql.unfit(key):
+                raise StoreError(f"the key {key[:MAX_NAMED_CHARS]!r} {problem}; nothing was copied")
         with _explained(self._database.name):
-            await self._link.copy_records_to_table(
+            await self._connection.copy_records_to_table(
                 "entries", schema_name=self._database.schema, columns=("key", "revision", "value"), records=rows
             )

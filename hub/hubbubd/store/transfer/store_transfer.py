@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from hubbubd.store import StoreError
 from hubbubd.store.sqlite.backup import Row
 
-NAMED: Final = 20
+MAX_NAMED: Final = 20
 """As many differences between two stores are named; all are counted."""
 
 OnCopied = Callable[[int, int], None]
@@ -23,7 +23,7 @@ class TargetNotEmpty(StoreError):
     """The target of a copy has records; it was left as it was."""
 
 
-class SecretsLeft(StoreError):
+class SecretsNotCopied(StoreError):
     """The records have been copied, but the secrets have not."""
 
 
@@ -46,11 +46,11 @@ class Extent:
 class SourceReader(Protocol):
     """One cut of a store."""
 
-    async def extent(self) -> Extent:
+    async def measure(self) -> Extent:
         """Return how much there is. Raises StoreUnavailable."""
         ...
 
-    def slices(self) -> AsyncGenerator[Sequence[Row]]:
+    def read_slices(self) -> AsyncGenerator[Sequence[Row]]:
         """Yield all records and tombstones by key, a bounded number at a time. Raises StoreUnavailable."""
         ...
 
@@ -75,14 +75,14 @@ class LockedStore(Protocol):
         """Return whether there is a store. Raises StoreUnavailable."""
         ...
 
-    def reading(self) -> AbstractAsyncContextManager[SourceReader | None]:
+    def open_reader(self) -> AbstractAsyncContextManager[SourceReader | None]:
         """Open one cut of the store for a block; None if there is no store yet.
 
         Raises StoreTooNew, StoreDamaged and StoreUnavailable.
         """
         ...
 
-    def filling(self, extent: Extent) -> AbstractAsyncContextManager[TargetWriter]:
+    def open_writer(self, extent: Extent) -> AbstractAsyncContextManager[TargetWriter]:
         """Fill the store, which is empty or not there: all that the block adds is there after it, or nothing.
 
         It gets the revisions of `extent`, and a new id. Raises NoRoom and StoreUnavailable.
@@ -157,51 +157,52 @@ async def transfer(
 ) -> Transferred:
     """Copy the source to the target, which must be empty, and with `verify` compare both.
 
-    With `verify` a target that has records is compared, and not written. Raises TargetNotEmpty, SecretsLeft and other
-    StoreErrors; after any but SecretsLeft the target is as it was.
+    With `verify` a target that has records is compared, and not written. Raises TargetNotEmpty, SecretsNotCopied
+    and other StoreErrors; after any but SecretsNotCopied the target is as it was.
     """
-    async with source.reading() as whole:
-        if whole is None:
+    async with source.open_reader() as reader:
+        if reader is None:
             raise StoreError(f"there is no store {source.name}")
-        extent = await whole.extent()
-        there = await _rows(target)
-        if there and not verify:
+        extent = await reader.measure()
+        existing_rows = await _count_rows(target)
+        if existing_rows and not verify:
             raise TargetNotEmpty(
-                f"the store {target.name} has {there} records already, and was left as it was; name an empty one, or"
-                " one that is not there yet; --verify compares them"
+                f"the store {target.name} has {existing_rows} records already, and was left as it was; name an empty"
+                " one, or one that is not there yet; --verify compares them"
             )
-        secrets = await _to_carry(*vaults, written=not there) if vaults else None
-        if not there:
-            await _copy(whole, target, extent, on_copied)
+        secrets = await _collect_secrets(*vaults, written=not existing_rows) if vaults else None
+        if not existing_rows:
+            await _copy(reader, target, extent, on_copied)
             if vaults and secrets:
-                await _carry(secrets, vaults[1], target.name)
-        compared = await _compare(whole, target, vaults) if verify else None
+                await _copy_secrets(secrets, vaults[1], target.name)
+        compared = await _compare(reader, target, vaults) if verify else None
     return Transferred(
         source=source.name,
         target=target.name,
         extent=extent,
-        copied=not there,
+        copied=not existing_rows,
         secrets=None if secrets is None else len(secrets),
         compared=compared,
     )
 
 
-async def _rows(target: LockedStore) -> int:
-    async with target.reading() as there:
-        return 0 if there is None else (await there.extent()).rows
+async def _count_rows(target: LockedStore) -> int:
+    """Return how many records and tombstones a store has; 0 if there is no store yet."""
+    async with target.open_reader() as reader:
+        return 0 if reader is None else (await reader.measure()).rows
 
 
-async def _copy(whole: SourceReader, target: LockedStore, extent: Extent, on_copied: OnCopied) -> None:
-    done = 0
-    on_copied(done, extent.rows)
-    async with target.filling(extent) as filling, aclosing(whole.slices()) as slices:
+async def _copy(reader: SourceReader, target: LockedStore, extent: Extent, on_copied: OnCopied) -> None:
+    copied = 0
+    on_copied(copied, extent.rows)
+    async with target.open_writer(extent) as writer, aclosing(reader.read_slices()) as slices:
         async for rows in slices:
-            await filling.add(rows)
-            done += len(rows)
-            on_copied(done, extent.rows)
+            await writer.add(rows)
+            copied += len(rows)
+            on_copied(copied, extent.rows)
 
 
-async def _to_carry(source: SecretStore, target: SecretStore, *, written: bool) -> dict[str, dict[str, Any]]:
+async def _collect_secrets(source: SecretStore, target: SecretStore, *, written: bool) -> dict[str, dict[str, Any]]:
     """Return the secrets of the source. Raises TargetNotEmpty where others would be overwritten."""
     secrets = await source.all()
     if written and await target.all() not in ({}, secrets):
@@ -209,68 +210,74 @@ async def _to_carry(source: SecretStore, target: SecretStore, *, written: bool) 
     return secrets
 
 
-async def _carry(secrets: dict[str, dict[str, Any]], target: SecretStore, name: str) -> None:
+async def _copy_secrets(secrets: dict[str, dict[str, Any]], target: SecretStore, name: str) -> None:
     try:
         await target.put_all(secrets)
     except (OSError, StoreError) as error:
-        raise SecretsLeft(f"the records are in {name}, but the secrets of servers are not: {error}") from error
+        raise SecretsNotCopied(f"the records are in {name}, but the secrets of servers are not: {error}") from error
 
 
 async def _compare(
-    whole: SourceReader, target: LockedStore, vaults: tuple[SecretStore, SecretStore] | None
+    reader: SourceReader, target: LockedStore, vaults: tuple[SecretStore, SecretStore] | None
 ) -> Comparison:
     differing = 0
     named: list[Difference] = []
-    async with target.reading() as other:
-        if other is None:
+    async with target.open_reader() as target_reader:
+        if target_reader is None:
             raise StoreError(f"there is no store {target.name}")
-        async with aclosing(differences(whole, other)) as found:
-            async for each in found:
+        async with aclosing(find_differences(reader, target_reader)) as differences:
+            async for difference in differences:
                 differing += 1
-                if len(named) < NAMED:
-                    named.append(each)
+                if len(named) < MAX_NAMED:
+                    named.append(difference)
     if vaults:
-        ours, theirs = [await vault.all() for vault in vaults]
-        servers = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+        source_secrets, target_secrets = [await vault.all() for vault in vaults]
+        servers = sorted(
+            name
+            for name in source_secrets.keys() | target_secrets.keys()
+            if source_secrets.get(name) != target_secrets.get(name)
+        )
         differing += len(servers)
-        named += [Difference(name, "its secrets") for name in servers[: NAMED - len(named)]]
+        named += [Difference(name, "its secrets") for name in servers[: MAX_NAMED - len(named)]]
     return Comparison(differing=differing, named=tuple(named))
 
 
-async def differences(source: SourceReader, target: SourceReader) -> AsyncGenerator[Difference]:
-    """Yield in what two stores differ but for their ids: first their revisions, under an empty key, then by key."""
-    ours, theirs = await source.extent(), await target.extent()
-    if ours.revision != theirs.revision:
-        yield Difference("", f"the revision, {ours.revision} and {theirs.revision}")
-    if ours.compacted != theirs.compacted:
-        yield Difference("", f"the revision up to which they are compacted, {ours.compacted} and {theirs.compacted}")
-    async with aclosing(_one_by_one(source)) as left, aclosing(_one_by_one(target)) as right:
-        mine, other = await anext(left, None), await anext(right, None)
-        while mine is not None or other is not None:
+async def find_differences(source: SourceReader, target: SourceReader) -> AsyncGenerator[Difference]:
+    """Yield how two stores differ: first in their revisions, under an empty key, then by key. Ids do not count."""
+    source_extent, target_extent = await source.measure(), await target.measure()
+    if source_extent.revision != target_extent.revision:
+        yield Difference("", f"the revision, {source_extent.revision} and {target_extent.revision}")
+    if source_extent.compacted != target_extent.compacted:
+        yield Difference(
+            "", f"the revision up to which they are compacted, {source_extent.compacted} and {target_extent.compacted}"
+        )
+    async with aclosing(_iterate_rows(source)) as source_rows, aclosing(_iterate_rows(target)) as target_rows:
+        source_row, target_row = await anext(source_rows, None), await anext(target_rows, None)
+        while source_row is not None or target_row is not None:
             # Text is ordered here as its UTF-8 is in the stores.
-            if other is None or (mine is not None and mine[0] < other[0]):
-                assert mine is not None
-                yield Difference(mine[0], "it is missing in the target")
-                mine = await anext(left, None)
-            elif mine is None or other[0] < mine[0]:
-                yield Difference(other[0], "it is only in the target")
-                other = await anext(right, None)
+            if target_row is None or (source_row is not None and source_row[0] < target_row[0]):
+                assert source_row is not None
+                yield Difference(source_row[0], "it is missing in the target")
+                source_row = await anext(source_rows, None)
+            elif source_row is None or target_row[0] < source_row[0]:
+                yield Difference(target_row[0], "it is only in the target")
+                target_row = await anext(target_rows, None)
             else:
-                if how := _how(mine, other):
-                    yield Difference(mine[0], how)
-                mine, other = await anext(left, None), await anext(right, None)
+                if description := _describe_difference(source_row, target_row):
+                    yield Difference(source_row[0], description)
+                source_row, target_row = await anext(source_rows, None), await anext(target_rows, None)
 
 
-def _how(mine: Row, other: Row) -> str:
-    if (mine[2] is None) != (other[2] is None):
+def _describe_difference(source_row: Row, target_row: Row) -> str:
+    if (source_row[2] is None) != (target_row[2] is None):
         return "it is deleted in one of them"
-    if mine[2] != other[2]:
+    if source_row[2] != target_row[2]:
         return "its value"
-    return f"its revision, {mine[1]} and {other[1]}" if mine[1] != other[1] else ""
+    return f"its revision, {source_row[1]} and {target_row[1]}" if source_row[1] != target_row[1] else ""
 
 
-async def _one_by_one(reading: SourceReader) -> AsyncGenerator[Row]:
-    async with aclosing(reading.slices()) as slices:
+async def _iterate_rows(reader: SourceReader) -> AsyncGenerator[Row]:
+    async with aclosing(reader.read_slices()) as slices:
         async for rows in slices:
             for row in rows:
                 yield row

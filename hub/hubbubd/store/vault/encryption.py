@@ -39,7 +39,7 @@ class VaultKey:
     id: str = ""
 
     @classmethod
-    def of(cls, secret: bytes) -> Self:
+    def with_id(cls, secret: bytes) -> Self:
         """Return the key with its id. Raises ValueError unless it is as long as a key."""
         if len(secret) != KEY_BYTES:
             raise ValueError(f"a key has {KEY_BYTES} bytes, and this has {len(secret)}")
@@ -73,31 +73,31 @@ class SealedSecret:
 
 def seal(key: VaultKey, place: SealLocation, content: bytes) -> SealedSecret:
     """Seal a content for its place, with a fresh key that `key` wraps."""
-    fresh = secrets.token_bytes(KEY_BYTES)
+    row_key = secrets.token_bytes(KEY_BYTES)
     associated = place.associated
-    return SealedSecret(key.id, _shut(key.secret, fresh, associated), _shut(fresh, content, associated))
+    return SealedSecret(key.id, _encrypt(key.secret, row_key, associated), _encrypt(row_key, content, associated))
 
 
-def opened(key: VaultKey, place: SealLocation, sealed: SealedSecret) -> bytes:
-    """Return what was sealed for this place. Raises Unreadable."""
+def unseal(key: VaultKey, place: SealLocation, sealed: SealedSecret) -> bytes:
+    """Return the content that was sealed for this place. Raises UnreadableSecret."""
     associated = place.associated
-    return _open(_open(key.secret, sealed.wrapped, associated), sealed.content, associated)
+    return _decrypt(_decrypt(key.secret, sealed.wrapped, associated), sealed.content, associated)
 
 
-def rewrapped(old: VaultKey, new: VaultKey, place: SealLocation, sealed: SealedSecret) -> SealedSecret:
-    """Return the same content, for the same place, with its key wrapped by another one. Raises Unreadable."""
+def rewrap(old: VaultKey, new: VaultKey, place: SealLocation, sealed: SealedSecret) -> SealedSecret:
+    """Return the same sealed content, with its key wrapped by `new` and no more by `old`. Raises UnreadableSecret."""
     associated = place.associated
-    fresh = _open(old.secret, sealed.wrapped, associated)
-    return SealedSecret(new.id, _shut(new.secret, fresh, associated), sealed.content)
+    row_key = _decrypt(old.secret, sealed.wrapped, associated)
+    return SealedSecret(new.id, _encrypt(new.secret, row_key, associated), sealed.content)
 
 
-def _shut(key: bytes, content: bytes, associated: bytes) -> bytes:
+def _encrypt(key: bytes, content: bytes, associated: bytes) -> bytes:
     nonce = secrets.token_bytes(NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, content, associated)
 
 
-def _open(key: bytes, shut: bytes, associated: bytes) -> bytes:
+def _decrypt(key: bytes, encrypted: bytes, associated: bytes) -> bytes:
     try:
-        return AESGCM(key).decrypt(shut[:NONCE_BYTES], shut[NONCE_BYTES:], associated)
+        return AESGCM(key).decrypt(encrypted[:NONCE_BYTES], encrypted[NONCE_BYTES:], associated)
     except (InvalidTag, ValueError):  # ValueError: too short for a nonce, or a key of another length
         raise UnreadableSecret from None

@@ -24,9 +24,9 @@ _SHAPE: Final = TypeAdapter(dict[str, dict[str, Any]])
 class TokenFile:
     """The vault in a file; implements `upstream.ports.Vault`."""
 
-    def __init__(self, path: Path, kept: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, path: Path, secrets: dict[str, dict[str, Any]]) -> None:
         self._path = path
-        self._kept = kept
+        self._secrets = secrets
         self._writing = anyio.Lock()
 
     @classmethod
@@ -43,30 +43,30 @@ class TokenFile:
 
     def get(self, server: str) -> dict[str, Any] | None:
         """Return the secrets kept for a server, or None."""
-        return self._kept.get(server)
+        return self._secrets.get(server)
 
     async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
         """Replace the secrets kept for a server, None removes them; durable on return. Raises OSError."""
         async with self._writing:
-            kept = {name: value for name, value in self._kept.items() if name != server}
+            new_secrets = {name: value for name, value in self._secrets.items() if name != server}
             if secrets is not None:
-                kept[server] = secrets
-            if kept != self._kept:
-                await to_thread.run_sync(files.put, self._path, payload.dumps(kept) + b"\n")
-            self._kept = kept
+                new_secrets[server] = secrets
+            if new_secrets != self._secrets:
+                await to_thread.run_sync(files.put, self._path, payload.dumps(new_secrets) + b"\n")
+            self._secrets = new_secrets
 
     async def refresh(self, *servers: str) -> None:
         """As `Vault`: nobody else writes the file."""
 
     def all(self) -> dict[str, dict[str, Any]]:
         """Return all secrets by the names under which they are kept."""
-        return dict(self._kept)
+        return dict(self._secrets)
 
     async def put_all(self, secrets: Mapping[str, dict[str, Any]]) -> None:
         """Keep all these secrets, in a file that has none; durable on return. Raises OSError, and StoreError."""
         async with self._writing:
-            if self._kept:
+            if self._secrets:
                 raise StoreError(f"{self._path} has secrets already; move it away")
-            kept = dict(secrets)
-            await to_thread.run_sync(files.put, self._path, payload.dumps(kept) + b"\n")
-            self._kept = kept
+            new_secrets = dict(secrets)
+            await to_thread.run_sync(files.put, self._path, payload.dumps(new_secrets) + b"\n")
+            self._secrets = new_secrets

@@ -21,10 +21,10 @@ from hubbubd.store.vault.encryption import KEY_BYTES, VaultKey
 SETTING: Final = "fleet.vault_key_file"
 VARIABLE: Final = "HUBBUBD_VAULT_KEY"
 
-MOST: Final = 16
+MAX_KEYS: Final = 16
 """How many keys there may be: two while one is replaced, and some that were forgotten."""
 
-_FILE_BYTES: Final = 4096
+_MAX_FILE_BYTES: Final = 4096
 """The longest file: MOST keys take 720."""
 
 
@@ -38,34 +38,34 @@ class VaultKeys:
     @classmethod
     def load(cls, file: Path | None, environ: Mapping[str, str]) -> Self:
         """Read the keys from the file, or else from the environment. Blocks. Raises ConfigError."""
-        given = environ.get(VARIABLE)
-        if file is not None and given is not None:
+        variable = environ.get(VARIABLE)
+        if file is not None and variable is not None:
             raise ConfigError(SETTING, f"there are keys in {VARIABLE}, too; take away the one or the other")
         if file is not None:
-            return cls._of(_read(file), SETTING, str(file))
-        if given is None:
+            return cls._parse(_read_key_file(file), SETTING, str(file))
+        if variable is None:
             raise ConfigError(
-                SETTING, f"a fleet seals the secrets of its servers with a key, and there is none; {_how_to_make()}"
+                SETTING, f"a fleet seals the secrets of its servers with a key, and there is none; {_how_to_make_key()}"
             )
-        if len(given) > _FILE_BYTES:
-            raise ConfigError(VARIABLE, f"is longer than {_FILE_BYTES} characters")
-        return cls._of(given, VARIABLE, VARIABLE)
+        if len(variable) > _MAX_FILE_BYTES:
+            raise ConfigError(VARIABLE, f"is longer than {_MAX_FILE_BYTES} characters")
+        return cls._parse(variable, VARIABLE, VARIABLE)
 
     @classmethod
-    def _of(cls, text: str, setting: str, origin: str) -> Self:
+    def _parse(cls, text: str, setting: str, origin: str) -> Self:
         lines = text.split()
-        if not 0 < len(lines) <= MOST:
-            what = "has no key" if not lines else f"has more than {MOST} keys"
-            raise ConfigError(setting, f"{origin} {what}; {_how_to_make()}")
+        if not 0 < len(lines) <= MAX_KEYS:
+            what = "has no key" if not lines else f"has more than {MAX_KEYS} keys"
+            raise ConfigError(setting, f"{origin} {what}; {_how_to_make_key()}")
         # Known before anything is said of them.
         REDACTION.learn("the vault's keys", lines, whole=True)
         keys: dict[str, VaultKey] = {}
         for number, line in enumerate(lines, 1):
             try:
-                key = VaultKey.of(base64.b64decode(line, validate=True))
+                key = VaultKey.with_id(base64.b64decode(line, validate=True))
             except ValueError:
                 what = f"key {number} of {origin} is not {KEY_BYTES} bytes in base64"
-                raise ConfigError(setting, f"{what}; {_how_to_make()}") from None
+                raise ConfigError(setting, f"{what}; {_how_to_make_key()}") from None
             keys[key.id] = key
         return cls(tuple(keys.values()), origin)
 
@@ -79,35 +79,35 @@ class VaultKeys:
         return next((key for key in self.keys if key.id == key_id), None)
 
 
-def _how_to_make(path: Path = Path("vault.key")) -> str:
+def _how_to_make_key(path: Path = Path("vault.key")) -> str:
     command = f"(umask 077; openssl rand -base64 32 > {shlex.quote(str(path))})"
     return f"make one with `{command}`, and give the same to all members"
 
 
-def _read(path: Path) -> str:
+def _read_key_file(path: Path) -> str:
     """Return what is in the file. Raises ConfigError, also when others may read it."""
     try:
         # A pipe nobody writes to would hold up the start.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            about = os.fstat(descriptor)
-            mode = about.st_mode
-            content = os.read(descriptor, _FILE_BYTES + 1) if stat.S_ISREG(mode) else b""
+            status = os.fstat(descriptor)
+            mode = status.st_mode
+            content = os.read(descriptor, _MAX_FILE_BYTES + 1) if stat.S_ISREG(mode) else b""
         finally:
             os.close(descriptor)
     except FileNotFoundError:
-        raise ConfigError(SETTING, f"there is no {path}; {_how_to_make(path)}") from None
+        raise ConfigError(SETTING, f"there is no {path}; {_how_to_make_key(path)}") from None
     except OSError as error:
         raise ConfigError(SETTING, f"{path} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(mode):
         raise ConfigError(SETTING, f"{path} is not a file")
     if mode & 0o077:
         raise ConfigError(
-            SETTING, f"others may use {path} (mode {stat.S_IMODE(mode):04o}); {files.how_to_close(path, about)}"
+            SETTING, f"others may use {path} (mode {stat.S_IMODE(mode):04o}); {files.how_to_close(path, status)}"
         )
-    if len(content) > _FILE_BYTES:
-        raise ConfigError(SETTING, f"{path} is longer than {_FILE_BYTES} bytes")
+    if len(content) > _MAX_FILE_BYTES:
+        raise ConfigError(SETTING, f"{path} is longer than {_MAX_FILE_BYTES} bytes")
     try:
         return content.decode("ascii")
     except ValueError:
-        raise ConfigError(SETTING, f"{path} is not text; {_how_to_make(path)}") from None
+        raise ConfigError(SETTING, f"{path} is not text; {_how_to_make_key(path)}") from None

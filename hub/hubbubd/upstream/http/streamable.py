@@ -49,6 +49,7 @@ from hubbubd.upstream.http.streams.read_stream import HttpReadStream
 from hubbubd.upstream.http.streams.write_stream import HttpWriteStream
 from hubbubd.upstream.messages.codec import SHORT, BadMessage, NotParsed, parse_message
 from hubbubd.upstream.messages.exchange import OUTGOING, OutgoingMessage
+from hubbubd.upstream.messages.retries import ReopenBackoff
 from hubbubd.upstream.messages.streams import LinkCallbacks, TransportStreams
 
 CLOSE_LIMIT_S: Final = 2.0
@@ -219,7 +220,7 @@ class StreamableHttp:
             if not await self._hand_over(await self._read_body(response), request):
                 raise ResponseLost(faults.fault("INVALID_RESPONSE", "it is no response"))
         elif is_stream(response):
-            await self._follow_stream(response, request, outgoing)
+            await self._follow_stream(response, request)
         else:
             response.close()
             raise ResponseLost(_content_type_fault(response))
@@ -258,9 +259,10 @@ class StreamableHttp:
         await self.arrivals.put(message, len(data))
         return is_response
 
-    async def _follow_stream(self, response: HttpResponse, request: JSONRPCRequest, outgoing: OutgoingMessage) -> None:
+    async def _follow_stream(self, response: HttpResponse, request: JSONRPCRequest) -> None:
         """Follow a stream until the response, over as many connections as that takes. Raises Unanswered."""
         events = EventParser(self._max_bytes)
+        backoff = ReopenBackoff()
         while True:
             fault = faults.fault("CONNECTION_LOST", "the stream ended without the response")
             try:
@@ -274,7 +276,7 @@ class StreamableHttp:
             finally:
                 response.close()
             events = EventParser(self._max_bytes, events.last_id, events.retry_ms)
-            response = await self._reopen_stream(events, outgoing, fault)
+            response = await self._reopen_stream(events, backoff, fault)
 
     async def _read_until_response(self, response: HttpResponse, events: EventParser, request: JSONRPCRequest) -> bool:
         """Hand over the messages of a stream; return whether the response was among them."""
@@ -287,13 +289,13 @@ class StreamableHttp:
                         return True
         return False
 
-    async def _reopen_stream(self, events: EventParser, outgoing: OutgoingMessage, fault: Fault) -> HttpResponse:
+    async def _reopen_stream(self, events: EventParser, backoff: ReopenBackoff, fault: Fault) -> HttpResponse:
         """Open the stream of a request again, after what has come of it. Raises Unanswered, also if that is nothing."""
         if not events.last_id:  # nothing says where to go on
             raise ResponseLost(fault)
         for _ in range(ATTEMPTS):
             await anyio.sleep(pause_s(events))
-            await outgoing.pace.wait()
+            await backoff.wait()
             try:
                 response = await self._client.send(HttpRequest("GET", self._url, self._headers(reopen_headers(events))))
             except (HttpFailure, UpstreamError) as exc:

@@ -33,8 +33,8 @@ from hubbubd.upstream.messages.rate_limit import ServerRateLimit
 from hubbubd.upstream.messages.streams import LinkCallbacks, Transport, TransportStreams
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.protocol.negotiation import Negotiation, Revision, StatelessRevision
-from hubbubd.upstream.protocol.result_notes import ResultNotes
 from hubbubd.upstream.protocol.results import (
+    ResultNotes,
     check_notification,
     check_result,
     is_in_other_revision_only,
@@ -339,7 +339,8 @@ class ServerLink:
                 on_progress=on_progress,
                 on_acknowledged=on_acknowledged,
             )
-            self._session_loss.note_result(method)
+            if self._has_session:
+                self._session_loss.note_result(method)
             return result
         except MCPError as exc:
             failure = PeerError(exc.error.code, exc.error.message, exc.error.data)

@@ -5,7 +5,7 @@ here, at a fraction of the cost of a stream, two scopes and a span for each.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from itertools import count
 from types import TracebackType
@@ -85,11 +85,11 @@ class Dispatcher:
         """A sentence about the last response that answered no request, if there was one."""
         self._note = note
         self._is_stdio = not receipts
+        self._write = write
         self._write_stream = ReceiptStream(write, receipts)
         self._receive_stream = _ReceiveStream(
             inner=read,
-            wait_for_capacity=self._write_stream.wait_for_capacity,
-            refuse=self._write_stream.refuse,
+            answers=self._write_stream,
             settle=self._settle,
             is_duplicate=self._is_duplicate,
             end=self._fail_pending,
@@ -168,9 +168,7 @@ class Dispatcher:
             outgoing.request_id = request_id
         response = self._pending[request_id] = asyncio.get_running_loop().create_future()
         try:
-            await self._write_stream.send(
-                SessionMessage(message, ClientMessageMetadata(headers=headers) if headers else None)
-            )
+            await self._write.send(SessionMessage(message, ClientMessageMetadata(headers=headers) if headers else None))
             return await response
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return None
@@ -317,16 +315,14 @@ class _ReceiveStream:
         self,
         *,
         inner: ReadStream,
-        wait_for_capacity: Callable[[], Awaitable[None]],
-        refuse: Callable[[NotParsed], Awaitable[None]],
+        answers: ReceiptStream,
         settle: Callable[[JSONRPCResponse | JSONRPCError], bool],
         is_duplicate: Callable[[JSONRPCRequest, str | None], bool],
         end: Callable[[], None],
         rate_limit: ServerRateLimit,
     ) -> None:
         self._inner = inner
-        self._wait_for_capacity = wait_for_capacity
-        self._refuse = refuse
+        self._answers = answers
         self._settle = settle
         self._is_duplicate = is_duplicate
         self._fail_pending = end
@@ -352,7 +348,8 @@ class _ReceiveStream:
 
     async def receive(self) -> SessionMessage | Exception:
         while True:
-            await self._wait_for_capacity()
+            if self._answers.is_full:
+                await self._answers.wait_for_capacity()
             try:
                 item = await self._inner.receive()
             except anyio.EndOfStream:
@@ -369,7 +366,7 @@ class _ReceiveStream:
             else:
                 if isinstance(item, NotParsed):
                     self.unusable_run = 0
-                    await self._refuse(item)
+                    await self._answers.refuse(item)
                 elif isinstance(item, Exception):
                     self.unusable_run += 1
                 else:

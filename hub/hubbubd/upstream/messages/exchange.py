@@ -7,11 +7,10 @@ what the server asks on that stream.
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 
 from hubbubd.errors import Fault
 from hubbubd.telemetry.trace import Trace
-from hubbubd.upstream.messages.retries import ReopenBackoff
 
 
 class ConnectionClosed(Exception):
@@ -27,9 +26,8 @@ class OutgoingMessage:
     """An outgoing message with an outcome: a request, or the answer to a server's request.
 
     Requests have `method` and `request_id`, over HTTP also the `status` of the response and, in a session, a
-    `session_id`. `names_no_request` says that an error response had no id. `pace` limits how often its stream is
-    reopened. A `patient` request may wait for a person to authorize the hub. `fault` is why its response did not come;
-    if not `sent`, the server cannot have it.
+    `session_id`. `names_no_request` says that an error response had no id. A `patient` request may wait for a person
+    to authorize the hub. `fault` is why its response did not come; if not `sent`, the server cannot have it.
     `on_settled` is called once about an answer, with None when it was handed over, else with the reason.
     """
 
@@ -43,7 +41,6 @@ class OutgoingMessage:
     sent: bool = True
     status: int = 200
     names_no_request: bool = False
-    pace: ReopenBackoff = field(default_factory=ReopenBackoff)
     on_settled: Callable[[str | None], None] | None = None
 
     def settle(self, reason: str | None) -> None:

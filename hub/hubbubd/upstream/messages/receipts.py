@@ -26,11 +26,13 @@ class ReceiptStream:
         self._inner = inner
         self._receipts = receipts
         self._unsent = 0
+        self.is_full = False
+        """Whether MAX_UNSENT answers wait for the server to read them."""
         self._capacity = anyio.Event()
 
     async def wait_for_capacity(self) -> None:
         """Wait until fewer than MAX_UNSENT answers wait for the server to read them."""
-        while self._unsent >= MAX_UNSENT:
+        while self.is_full:
             await self._capacity.wait()
 
     async def refuse(self, problem: NotParsed) -> None:
@@ -57,6 +59,7 @@ class ReceiptStream:
     async def _send_answer(self, item: SessionMessage) -> None:
         answer = OUTGOING.get()
         self._unsent += 1
+        self.is_full = self._unsent >= MAX_UNSENT
         try:
             await self._inner.send(item)
         except BaseException:
@@ -65,6 +68,7 @@ class ReceiptStream:
             raise
         finally:
             self._unsent -= 1
+            self.is_full = self._unsent >= MAX_UNSENT
             if self._unsent == MAX_UNSENT - 1:  # wake all who wait, and let the next ones wait for the next time
                 self._capacity.set()
                 self._capacity = anyio.Event()

@@ -129,7 +129,7 @@ class HandshakeRevision:
 
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
         """Return the params without what only later revisions have, and the header that names the revision."""
-        meta = as_object((params or {}).get("_meta"))
+        meta = as_object(params["_meta"]) if params is not None and "_meta" in params else {}
         if params is not None and not _REQUEST_META_KEYS.isdisjoint(meta):
             meta = {key: value for key, value in meta.items() if key not in _REQUEST_META_KEYS}
             params = {key: value for key, value in params.items() if key != "_meta"}

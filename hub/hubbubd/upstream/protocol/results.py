@@ -1,6 +1,9 @@
-"""Results and notifications of servers: validated against the revision, otherwise passed on unchanged."""
+"""Results and notifications of servers: validated against the revision, otherwise passed on unchanged.
 
-from collections.abc import Iterator, Mapping
+What deviates from MCP in results is noted for the operator.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Final, Literal, cast, get_args
 
@@ -12,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import InitErrorDetails
 
+from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.protocol import schema_check
 from hubbubd.upstream.protocol.entry_check import check_content, check_frame, check_list, result_shape, result_type
 from hubbubd.upstream.protocol.negotiation import TASKS_REVISION, Revision, StatelessRevision
@@ -23,6 +27,9 @@ MAX_META: Final = 1000
 
 STEP: Final = 500
 """Tools whose headers are examined per turn of the event loop."""
+
+LISTS: Final = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list", "tasks/list"})
+"""Methods whose pages are noted together. Callers may ask for others of such a name, as many as they like."""
 
 
 class _Task(BaseModel):
@@ -71,6 +78,52 @@ _EXTENSION_RESULTS: Final[dict[str, TypeAdapter[Any]]] = {
     ),
 }
 """Result types of the tasks extension (2026-07-28), which the SDK does not have."""
+
+
+class ResultNotes:
+    """Notes about results. Those about a list are of all its pages, and go when the list is in order again."""
+
+    def __init__(self, note: Callable[[str, str | None], None]) -> None:
+        self._note = note
+        self._lists: dict[str, ResultFindings] = {}
+
+    def findings_for(self, method: str, params: dict[str, Any] | None) -> ResultFindings:
+        """Return where to collect what deviates in a result of this request; the pages of a list share one."""
+        if method not in LISTS:
+            return ResultFindings()
+        if not (params or {}).get("cursor"):
+            self._lists[method] = ResultFindings()
+        return self._lists.setdefault(method, ResultFindings())
+
+    def note_introduction(self, found: ResultFindings) -> None:
+        """Note what was found in the server's introduction."""
+        self._note_empty_list(found)
+        if found.repaired.count:
+            self._note(Deviation.INTRODUCTION_MENDED, describe_deviation(Deviation.INTRODUCTION_MENDED))
+
+    def note_result(self, method: str, result: dict[str, Any], found: ResultFindings) -> None:
+        """Note what was found in a result."""
+        self._note_empty_list(found)
+        if method not in LISTS:
+            if found.repaired.count:
+                self._note(
+                    Deviation.RESULT_MENDED, describe_deviation(Deviation.RESULT_MENDED, f"{method}: {found.repaired}")
+                )
+            if found.kept.count:
+                self._note(
+                    Deviation.CONTENT_UNKNOWN, describe_deviation(Deviation.CONTENT_UNKNOWN, f"{method}: {found.kept}")
+                )
+            return
+        is_last_page = not result.get("nextCursor")
+        for deviation, names in ((Deviation.ENTRY_MENDED, found.repaired), (Deviation.ENTRY_LEFT_OUT, found.left_out)):
+            if names.count:
+                self._note(f"{deviation}/{method}", describe_deviation(deviation, f"{method}: {names}"))
+            elif is_last_page:
+                self._note(f"{deviation}/{method}", None)
+
+    def _note_empty_list(self, found: ResultFindings) -> None:
+        if found.emptied:
+            self._note(Deviation.EMPTY_LIST, describe_deviation(Deviation.EMPTY_LIST))
 
 
 def is_in_other_revision_only(version: str, method: str) -> bool:

@@ -90,13 +90,12 @@ class MultiRound:
         queue.requeue(active)
         return _params_with_answers(params, rounds, answers)
 
-    async def mark_delivered(self, call: Call) -> None:
-        """Mark the last round's answers as delivered, as the server replied to the call that carried them.
+    async def mark_delivered(self, last_round: core.RoundProgress) -> None:
+        """Mark a round's answers as delivered, as the server replied to the call that carried them.
 
         Durable before anything that follows from the reply.
         """
-        if call.rounds is not None:
-            await self._inbox.mark_all_delivered(_request_ids(call))
+        await self._inbox.mark_all_delivered([request_id for _, request_id in last_round.questions])
 
     def stored_requests(self, call: Call) -> dict[str, PendingRequest] | None:
         """Return the requests of a call's last round by key; None if one of them has been deleted."""
@@ -108,7 +107,8 @@ class MultiRound:
 
     async def withdraw_unresumed(self, takeover: Takeover, under_way: Iterable[Call]) -> None:
         """Withdraw the requests of calls of these servers, except of those under way."""
-        wanted = {request_id for call in under_way for request_id in _request_ids(call)}
+        last_rounds = [call.rounds for call in under_way if call.rounds is not None]
+        wanted = {request_id for last_round in last_rounds for _, request_id in last_round.questions}
         why = f"{takeover.happened}, and its call has ended"
         await self._inbox.abandon_all({Origin.ROUNDS}, why, takeover.requests, but=wanted)
 
@@ -225,10 +225,6 @@ def new_request(
 def has_configured_answer(queue: ServerQueue, kind: RequestKind) -> bool:
     """Return whether the configuration answers this kind of request."""
     return kind is RequestKind.ROOTS and queue.config.roots != "ask"
-
-
-def _request_ids(call: Call) -> tuple[str, ...]:
-    return tuple(request_id for _, request_id in call.rounds.questions) if call.rounds else ()
 
 
 def parse_questions(input_requests: object) -> Questions:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -34,8 +35,8 @@ class Consents:
     def __init__(self, rounds: MultiRound, clock: Clock) -> None:
         self._rounds = rounds
         self._clock = clock
-        self._completions: dict[str, dict[ActiveCall, dict[str, anyio.Event]]] = {}
-        """By server, call and elicitationId: set once the server has reported completion."""
+        self._completions = WeakKeyDictionary[ActiveCall, dict[str, anyio.Event]]()
+        """By call and elicitationId: set once the server has reported completion."""
 
     async def ask(self, queue: ServerQueue, active: ActiveCall, hello: Hello, error: PeerError) -> None:
         """Ask people to visit the URLs of an error, and queue the call again.
@@ -49,7 +50,7 @@ class Consents:
 
         refusal = payload.dumps({"code": error.code, "message": error.message, "data": error.data})
         rounds = replace(next_round(queue, active), refusal=refusal)
-        completions = self._completions.setdefault(queue.config.name, {}).setdefault(active, {})
+        completions = self._completions.setdefault(active, {})
         awaited = [page for page in pages if page in completions and not completions[page].is_set()]
         requests = {
             page: new_request(queue, active, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, now=self._clock.now())
@@ -71,16 +72,9 @@ class Consents:
 
     def note_completion(self, server: str, elicitation_id: object) -> None:
         """Handle a server's notification that an elicitation is complete."""
-        for completions in self._completions.get(server, {}).values():
-            if isinstance(elicitation_id, str) and elicitation_id in completions:
+        for active, completions in self._completions.items():
+            if active.call.server == server and isinstance(elicitation_id, str) and elicitation_id in completions:
                 completions[elicitation_id].set()
-
-    def forget(self, active: ActiveCall) -> None:
-        """Forget the URLs of a call that has ended."""
-        calls = self._completions.get(active.call.server, {})
-        calls.pop(active, None)
-        if not calls:
-            self._completions.pop(active.call.server, None)
 
     async def resume(
         self, queue: ServerQueue, active: ActiveCall, refusal: bytes, requests: Mapping[str, PendingRequest]

@@ -42,7 +42,7 @@ class ClientTasks:
         self._questions = TaskQuestions(table, inbox, clock)
         self._poller = TaskPoller(ledger, table, self._questions, clock)
         self._active_tasks: dict[tuple[str, str], ActiveTask] = {}
-        calls.follow_own(self._follow_call)
+        calls.follow_own_deletions(self._delete_task_of)
 
     async def cancel_unresumed(self, takeover: Takeover) -> None:
         """Cancel the tasks of these servers whose calls were not resumed, and withdraw the requests of such tasks."""
@@ -164,9 +164,9 @@ class ClientTasks:
             why = fault.message if fault else "its call ran out of time"
             self._poller.mark_cancelled(task.id, why)
 
-    def _follow_call(self, before: Call | None, after: Call | None) -> None:
+    def _delete_task_of(self, deleted: Call) -> None:
         """Delete a client task together with its call."""
-        task = self._table.record(before.task_id or "") if before is not None and after is None else None
+        task = self._table.record(deleted.task_id or "")
         if task is not None and task.role is TaskRole.CLIENT:
             self._ledger.later(self._table, task.id, delete)
 

@@ -41,11 +41,9 @@ class Orphans:
         self._creating = Tally()
 
     @contextmanager
-    def search_if_cancelled(
-        self, queue: ServerQueue, link: McpLink, call: Call, params: Mapping[str, Any]
-    ) -> Generator[None]:
-        """If the block, a request that may create a task, is cancelled, search for the orphan."""
-        if call.method != "tools/call" or "task" not in params or link.hello.era is Era.STATELESS:
+    def search_if_cancelled(self, queue: ServerQueue, link: McpLink, call: Call) -> Generator[None]:
+        """If the block, a request whose params have a `task`, is cancelled, search for the task it may have created."""
+        if call.method != "tools/call" or link.hello.era is Era.STATELESS:
             yield
             return
         self._creating.add(call.server)

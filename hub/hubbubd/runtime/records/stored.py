@@ -1,0 +1,55 @@
+"""What the store has when the hub starts, and what comes until the ledger follows it."""
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from operator import attrgetter
+
+from hubbubd.runtime.records.broadcast import WatcherLimit
+from hubbubd.runtime.records.condition import StoreProgress
+from hubbubd.store import Commit, KeyValue, Snapshot, Store
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The content of the store at the start, and the limit that all its watchers share."""
+
+    store_id: str
+    snapshot: Snapshot
+    oldest: int
+    watcher_limit: WatcherLimit
+    _: KW_ONLY
+    since: list[Commit] = field(default_factory=list[Commit])
+    stop_listening: Callable[[], None] = lambda: None
+
+    @classmethod
+    async def read(cls, store: Store, watcher_limit: WatcherLimit) -> "Stored":
+        """Read everything, and note what others commit until a ledger follows the store. Raises StoreError."""
+        since: list[Commit] = []
+        stop_listening = store.listen(since.append)
+        try:
+            snapshot = await store.snapshot("")
+            oldest = (await store.stats()).compacted_revision
+        except BaseException:
+            stop_listening()
+            raise
+        return cls(store.id, snapshot, oldest, watcher_limit, since=since, stop_listening=stop_listening)
+
+    @cached_property
+    def progress(self) -> StoreProgress:
+        """How far the tables that are loaded from it have come."""
+        return StoreProgress(self.snapshot.revision)
+
+    @cached_property
+    def entries(self) -> dict[str, list[KeyValue]]:
+        """The records by noun, each in the order of their last change."""
+        entries: dict[str, list[KeyValue]] = {}
+        for entry in sorted(self.snapshot.entries, key=attrgetter("revision")):
+            entries.setdefault(entry.key.partition("/")[0], []).append(entry)
+        return entries
+
+    def hand_over(self, listener: Callable[[Commit], None]) -> None:
+        """Call the listener, which follows the store from now on, with what it has missed."""
+        self.stop_listening()
+        for commit in self.since:
+            listener(commit)
