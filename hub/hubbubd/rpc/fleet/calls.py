@@ -53,9 +53,7 @@ class CallsElsewhere:
         request = pb.CallMethodRequest(spec=_render_spec(spec), detached=detached)
         self._waiting.add(spec.call_id or "")
         try:
-            response = await self._forward(
-                "CallMethod", spec.server, principal, request, pb.CallMethodResponse, spec.origin
-            )
+            response = await self._forward("CallMethod", spec, principal, request, pb.CallMethodResponse)
         except HubError as exc:
             if self._is_owned_now(exc, spec.server):
                 return await self._hub.calls.call(spec, principal, detached=detached)
@@ -72,9 +70,7 @@ class CallsElsewhere:
     async def start(self, spec: CallSpec, principal: str) -> Call:
         request = pb.StartCallRequest(spec=_render_spec(spec))
         try:
-            response = await self._forward(
-                "StartCall", spec.server, principal, request, pb.StartCallResponse, spec.origin
-            )
+            response = await self._forward("StartCall", spec, principal, request, pb.StartCallResponse)
         except HubError as exc:
             if not self._is_owned_now(exc, spec.server):
                 raise
