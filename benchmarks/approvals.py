@@ -17,7 +17,7 @@ from hubbubd.conditions import CallFacts
 from hubbubd.config.sections.approvals import ApprovalSettings
 from hubbubd.core.approvals.facts import facts_of
 from hubbubd.core.approvals.replay import Replay
-from hubbubd.core.approvals.rules import Rulebook
+from hubbubd.core.approvals.rules import CallRules
 from hubbubd.core.calls.call_states import Call
 
 RULES = 100
@@ -84,8 +84,8 @@ def _echo(running: HubProcess) -> Work:
     return lambda: running.client.call_tool("light", "echo", ARGUMENTS)
 
 
-def _read_rules(rows: list[dict[str, Any]]) -> Rulebook:
-    return Rulebook.of(ApprovalSettings.model_validate({"rules": rows}), {})
+def _read_rules(rows: list[dict[str, Any]]) -> CallRules:
+    return CallRules.of(ApprovalSettings.model_validate({"rules": rows}), {})
 
 
 def _us(work: Callable[[], object], times: int) -> float:
@@ -99,7 +99,7 @@ def _us(work: Callable[[], object], times: int) -> float:
     return statistics.median(took) * 1e6
 
 
-def _replay_s(rules: Rulebook, count: int) -> float:
+def _replay_s(rules: CallRules, count: int) -> float:
     params = {"name": "echo", "arguments": ARGUMENTS}
     written = payload.dumps(params)
     history = [

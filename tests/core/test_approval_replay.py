@@ -11,7 +11,7 @@ from hubbubd.conditions import CallFacts
 from hubbubd.config.sections.approvals import Action, ApprovalSettings
 from hubbubd.core.approvals.facts import facts_of, is_tool_call
 from hubbubd.core.approvals.replay import CALLS_AT_A_TIME, MAX_CALLERS, Replay, Replayed, ReplayRow
-from hubbubd.core.approvals.rules import Rulebook
+from hubbubd.core.approvals.rules import CallRules
 from hubbubd.core.calls.call_states import Call, CallOrigin
 
 pytestmark = pytest.mark.quick
@@ -25,7 +25,7 @@ SETTINGS = {
         {"name": "reads", "when": "hints.readOnlyHint", "action": "allow", "servers": ["github", "files"]},
     ],
 }
-RULES = Rulebook.of(ApprovalSettings.model_validate(SETTINGS), {})
+RULES = CallRules.of(ApprovalSettings.model_validate(SETTINGS), {})
 READS = {"readOnlyHint": True}
 
 
@@ -55,7 +55,7 @@ def made(
     return call, facts_of(call, params, hints or {}, call.created_at)
 
 
-def replayed(rules: Rulebook, calls: list[tuple[Call, CallFacts]]) -> Replayed:
+def replayed(rules: CallRules, calls: list[tuple[Call, CallFacts]]) -> Replayed:
     replay = Replay(rules)
     *_, count = replay.run(calls)
     assert count == len(calls)
@@ -117,7 +117,7 @@ def test_the_table_is_the_one_made_by_hand() -> None:
 
 def test_ten_thousand_calls_are_looked_at_in_pieces() -> None:
     calls = [made(number, "github", f"tool_{number % 40}", f"p{number % 30}") for number in range(10_000)]
-    replay = Replay(Rulebook.of(ApprovalSettings.model_validate({"rules": [{"tools": ["tool_1*"]}]}), {}))
+    replay = Replay(CallRules.of(ApprovalSettings.model_validate({"rules": [{"tools": ["tool_1*"]}]}), {}))
     assert list(replay.run(calls)) == [*range(CALLS_AT_A_TIME, 10_001, CALLS_AT_A_TIME), 10_000]
     found = replay.summarize()
     assert (found.calls, found.asked, found.denied) == (10_000, 11 * 250, 0)

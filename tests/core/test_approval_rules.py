@@ -13,7 +13,7 @@ from hubbubd import payload
 from hubbubd.conditions import WRITES, CallFacts, Condition, ConditionProblem
 from hubbubd.config import ServerConfig
 from hubbubd.config.sections.approvals import Action, ApprovalRule, ApprovalSettings, parse_approvals
-from hubbubd.core.approvals.rules import Judgement, Rulebook, describe, stricter
+from hubbubd.core.approvals.rules import CallRules, Judgement, describe, stricter
 
 pytestmark = pytest.mark.quick
 
@@ -146,7 +146,7 @@ TABLE: list[tuple[dict[str, Any], CallFacts, Action, str, str]] = [
 def test_the_rules_decide_what_becomes_of_a_call(
     settings: dict[str, Any], call: CallFacts, action: Action, name: str, problem: str
 ) -> None:
-    verdict = Rulebook.of(ApprovalSettings.model_validate(settings), {}).decide(call)
+    verdict = CallRules.of(ApprovalSettings.model_validate(settings), {}).decide(call)
     assert verdict.action is action
     assert (verdict.rule.name if verdict.rule is not None else "") == name
     assert bool(verdict.problem) is bool(problem)
@@ -196,7 +196,7 @@ def test_a_condition_that_is_wrong_is_refused(when: str, why: str) -> None:
     ],
 )
 def test_a_condition_that_fails_asks(when: str, call: CallFacts, action: Action) -> None:
-    verdict = Rulebook([rule("odd", action, when, needed=2)]).decide(call)
+    verdict = CallRules([rule("odd", action, when, needed=2)]).decide(call)
     assert verdict.action is ASK
     assert verdict.rule is not None
     assert verdict.rule.needed == 2
@@ -205,14 +205,14 @@ def test_a_condition_that_fails_asks(when: str, call: CallFacts, action: Action)
 
 @pytest.mark.parametrize(("after", "expected"), [(ALLOW, ASK), (ASK, ASK), (DENY, DENY)])
 def test_what_comes_after_a_condition_that_fails_may_be_stricter(after: Action, expected: Action) -> None:
-    verdict = Rulebook([rule("odd", ALLOW, "args.missing"), rule("next", after)]).decide(facts())
+    verdict = CallRules([rule("odd", ALLOW, "args.missing"), rule("next", after)]).decide(facts())
     assert verdict.action is expected
     assert verdict.rule is not None
     assert verdict.rule.name == ("next" if after is DENY else "odd")
 
 
 def test_patterns_that_match_nothing_are_named() -> None:
-    rules = Rulebook(
+    rules = CallRules(
         [
             rule("a", ASK, servers=("git*",), tools=("delete_*", "Remove")),
             rule("b", ASK, servers=("jra", "jira")),
@@ -251,13 +251,13 @@ TO_COPY = max(re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL), key=len)
         (facts("db-prod", tool="anything", hints=READS), ASK, "production"),
         (facts(tool="query", args={"sql": "select 1; Drop table x"}), ASK, "sql"),
         (facts(tool="query", args={"sql": "select 1"}), ALLOW, ""),
-        (facts(tool="write_file", args={"path": "/work/project/../x"}), ASK, "outside"),
-        (facts(tool="write_file", args={"path": "/work/project/x"}), ALLOW, ""),
+        (facts(tool="write_file", args={"path": "/srv/project/../x"}), ASK, "outside"),
+        (facts(tool="write_file", args={"path": "/srv/project/x"}), ALLOW, ""),
         (facts(tool="x", hints={"destructiveHint": True}), ASK, "destructive"),
     ],
 )
 def test_the_rules_of_the_document_do_what_it_says(call: CallFacts, action: Action, name: str) -> None:
-    verdict = Rulebook.of(parse_approvals(TO_COPY, "document"), {}).decide(call)
+    verdict = CallRules.of(parse_approvals(TO_COPY, "document"), {}).decide(call)
     assert (verdict.action, verdict.rule.name if verdict.rule is not None else "") == (action, name)
 
 
@@ -272,7 +272,7 @@ def test_presets_are_rules_after_those_of_the_file() -> None:
     settings = ApprovalSettings.model_validate(
         {"confirm": "writes", "rules": [{"tools": ["x"]}, {"servers": ["time"], "action": "deny"}]}
     )
-    rules = Rulebook.of(settings, SERVERS)
+    rules = CallRules.of(settings, SERVERS)
     assert [(each.name, each.preset, each.servers) for each in rules.rules] == [
         ("rule 1", "", ("*",)),
         ("rule 2", "", ("time",)),
@@ -283,7 +283,7 @@ def test_presets_are_rules_after_those_of_the_file() -> None:
     ]
     assert rules.rules[2].when == Condition(WRITES)
     assert rules.rules[4].tools == ("Bash",)
-    of_hub = Rulebook.of(settings, {})
+    of_hub = CallRules.of(settings, {})
     for name, config in SERVERS.items():
         own = of_hub.for_server(config)
         assert [each.name for each in own.rules] == [
@@ -306,10 +306,10 @@ def test_presets_are_rules_after_those_of_the_file() -> None:
     ],
 )
 def test_rules_say_whom_they_concern(settings: dict[str, Any], active: bool, concerned: list[str]) -> None:
-    rules = Rulebook.of(ApprovalSettings.model_validate(settings), {})
+    rules = CallRules.of(ApprovalSettings.model_validate(settings), {})
     assert rules.active is active
     assert [name for name in SERVERS if rules.concerns(name)] == concerned
-    assert [name for name in SERVERS if Rulebook.of(ApprovalSettings(), SERVERS).concerns(name)] == ["files", "shell"]
+    assert [name for name in SERVERS if CallRules.of(ApprovalSettings(), SERVERS).concerns(name)] == ["files", "shell"]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_rules_say_whom_they_concern(settings: dict[str, Any], active: bool, con
     ],
 )
 def test_a_verdict_is_put_into_words(settings: dict[str, Any], words: str) -> None:
-    said = describe(Rulebook.of(ApprovalSettings.model_validate(settings), {}).decide(facts()))
+    said = describe(CallRules.of(ApprovalSettings.model_validate(settings), {}).decide(facts()))
     begin, placeholder, end = words.partition("NOT:")
     assert said.startswith(begin)
     assert said.endswith(end)
@@ -347,7 +347,7 @@ def test_a_hundred_conditions_are_decided_as_each_by_itself() -> None:
     texts[40] = "args.n == 40 // a comment"
     texts[60] = "args.other == 1"
     made = [rule(str(at), DENY if at % 2 else ASK, text) for at, text in enumerate(texts)]
-    rules = Rulebook([*made, rule("last", ALLOW)])
+    rules = CallRules([*made, rule("last", ALLOW)])
     for number in (0, 19, 20, 39, 40, 59):
         assert rules.decide(facts(args={"n": number})) == Judgement(made[number].action, made[number])
     for number, action, name in ((61, DENY, "61"), (62, ASK, "60"), (98, ASK, "60")):
@@ -364,14 +364,14 @@ def test_the_first_rule_that_matches_decides(rows: list[tuple[Action, bool]], de
     made = [rule(str(at), action, str(matches).lower()) for at, (action, matches) in enumerate(rows)]
     first = next((each for each, (_, matches) in zip(made, rows, strict=True) if matches), None)
     expected = Judgement(default) if first is None else Judgement(first.action, first)
-    assert Rulebook(made, default).decide(facts()) == expected
+    assert CallRules(made, default).decide(facts()) == expected
 
 
 @given(st.lists(st.tuples(ACTIONS, st.sampled_from(["true", "false", "args.missing"])), max_size=12), ACTIONS)
 def test_a_condition_that_fails_never_makes_a_verdict_milder(rows: list[tuple[Action, str]], default: Action) -> None:
     made = [rule(str(at), action, when) for at, (action, when) in enumerate(rows)]
-    verdict = Rulebook(made, default).decide(facts())
-    without = Rulebook([each for each, (_, when) in zip(made, rows, strict=True) if when != "args.missing"], default)
+    verdict = CallRules(made, default).decide(facts())
+    without = CallRules([each for each, (_, when) in zip(made, rows, strict=True) if when != "args.missing"], default)
     assert verdict.action >= without.decide(facts()).action
     first = next((when for _, when in rows if when != "false"), None)
     if first == "args.missing":
@@ -396,11 +396,11 @@ def test_rules_decide_as_one_by_one_in_their_order(
     call = facts(args={"n": number}, hints={"readOnlyHint": reads})
     expected: Judgement | None = None
     for each in made:
-        alone = Rulebook([each]).decide(call)
+        alone = CallRules([each]).decide(call)
         if alone.rule is not None:
             expected = stricter(expected, alone)
             if not alone.problem:
                 break
     else:
         expected = stricter(expected, Judgement(default))
-    assert Rulebook(made, default).decide(call) == expected
+    assert CallRules(made, default).decide(call) == expected

@@ -7,7 +7,7 @@ from typing import Final
 
 from hubbubd.conditions import CallFacts
 from hubbubd.config.sections.approvals import Action
-from hubbubd.core.approvals.rules import Judgement, Rulebook
+from hubbubd.core.approvals.rules import CallRules, Judgement
 from hubbubd.core.calls.call_states import Call
 
 CALLS_AT_A_TIME: Final = 100
@@ -49,7 +49,7 @@ class Replayed:
 class Replay:
     """Adds up what rules would have done with calls. `run` is to be exhausted before `summarize` has all."""
 
-    def __init__(self, rules: Rulebook) -> None:
+    def __init__(self, rules: CallRules) -> None:
         self._rules = rules
         self._rows: dict[tuple[str, Action, str, str], _Tally] = {}
 

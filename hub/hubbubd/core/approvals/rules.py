@@ -2,7 +2,7 @@
 
 A rule that asks or denies also matches names that a careless server would treat as the same (Unicode, case, spaces).
 One that allows matches the exact name only. A condition that fails to evaluate never allows a call
-(`Rulebook.decide`).
+(`CallRules.decide`).
 """
 
 import re
@@ -46,7 +46,7 @@ class Judgement:
     problem: str = ""
 
 
-class Rulebook:
+class CallRules:
     """The rules in their order, and what counts where none matches."""
 
     def __init__(self, rules: Iterable[ApprovalRule], default: Action = Action.ALLOW) -> None:
@@ -62,11 +62,11 @@ class Rulebook:
         presets = (rule for name, config in servers.items() for rule in _confirming(config.confirm, name))
         return cls((*settings.rules, *presets, *_confirming(settings.confirm)), settings.default)
 
-    def for_server(self, config: ServerConfig) -> "Rulebook":
+    def for_server(self, config: ServerConfig) -> "CallRules":
         """Return those that concern one server, with those of its `confirm`, which these rules do not have yet."""
         kept = [each.rule for each in self._of_server(config.name)]
         end = next((at for at, rule in enumerate(kept) if rule.preset), len(kept))
-        return Rulebook((*kept[:end], *_confirming(config.confirm, config.name), *kept[end:]), self.default)
+        return CallRules((*kept[:end], *_confirming(config.confirm, config.name), *kept[end:]), self.default)
 
     @property
     def active(self) -> bool:

@@ -20,7 +20,7 @@ from hubbubd.core.approvals.facts import facts_of, is_tool_call
 from hubbubd.core.approvals.remembered import RememberedApproval
 from hubbubd.core.approvals.replay import Replay
 from hubbubd.core.approvals.requests import UNKNOWN_TOOL, digest_of
-from hubbubd.core.approvals.rules import Judgement, Rulebook, describe
+from hubbubd.core.approvals.rules import CallRules, Judgement, describe
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.servers.catalog import CatalogKind, Freshness, list_id
@@ -71,7 +71,7 @@ class ApprovalService:
     async def get_approval_rules(self, _request: pb.GetApprovalRulesRequest) -> pb.GetApprovalRulesResponse:
         """Return the rules about servers that the caller may see; what is wrong with them for who sees all servers."""
         scope, configs = access.approval_servers(), self._configs()
-        rules = Rulebook.of(self._gate.settings, configs)
+        rules = CallRules.of(self._gate.settings, configs)
         visible = [name for name in configs if scope.has_server(name)]
         shown = [each for each in rules.rules if any(matches(each.servers, name) for name in visible)]
         return pb.GetApprovalRulesResponse(
@@ -99,7 +99,7 @@ class ApprovalService:
         server = requests.optional_identifier(request.server, "server") or ""
         since_s = requests.span_s(request.since, "since") if request.HasField("since") else bounds.LONGEST_S
         settings, configs = parse_rules(request.rules) if request.rules else self._gate.settings, self._configs()
-        rules = Rulebook.of(settings, configs)
+        rules = CallRules.of(settings, configs)
         replay, calls = Replay(rules), self._calls_since(server, self._hub.clock.now() - since_s)
         for _ in replay.run(self._with_facts(calls)):
             await anyio.lowlevel.checkpoint()
@@ -159,7 +159,7 @@ class ApprovalService:
                 hints = self._gate.tools.find(call.server, str(params.get("name"))).hints
                 yield call, facts_of(call, params, hints, call.created_at)
 
-    def _warnings(self, rules: Rulebook, configs: dict[str, ServerConfig]) -> Iterable[str]:
+    def _warnings(self, rules: CallRules, configs: dict[str, ServerConfig]) -> Iterable[str]:
         """Return what is wrong with rules that can be used, for callers who see all servers: others may be meant."""
         if access.approval_servers() != EVERYTHING:
             return ()

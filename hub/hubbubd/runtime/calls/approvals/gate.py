@@ -27,7 +27,7 @@ from hubbubd.core.approvals.requests import (
     digest_of,
     make_document,
 )
-from hubbubd.core.approvals.rules import Judgement, Rulebook
+from hubbubd.core.approvals.rules import CallRules, Judgement
 from hubbubd.core.approvals.votes import count_votes, is_approval
 from hubbubd.core.calls import call_states as core
 from hubbubd.core.calls.call_states import Call, CallApproval
@@ -116,19 +116,19 @@ class ApprovalGate:
         self._inbox = inbox
         self._calls = calls
         self._clock = clock
-        self._rules: dict[str, tuple[ServerConfig, Rulebook]] = {}
+        self._rules: dict[str, tuple[ServerConfig, CallRules]] = {}
         self.adopt(settings)
         inbox.set_settler(Origin.HUB, remembered.changes_by_answer)
 
     def adopt(self, settings: ApprovalSettings) -> None:
         """Apply changed settings: calls that are not sent yet are judged by them."""
         self.settings = settings
-        self._of_hub = Rulebook.of(settings, {})
+        self._of_hub = CallRules.of(settings, {})
         self.is_on = self._of_hub.active
         """Whether the settings of the hub ask about anything; a server's own may as well."""
         self._rules.clear()
 
-    def rules_of(self, config: ServerConfig) -> Rulebook:
+    def rules_of(self, config: ServerConfig) -> CallRules:
         """Return the rules that there are for a server."""
         known = self._rules.get(config.name)
         if known is None or known[0] is not config:
