@@ -43,7 +43,7 @@ class Notes:
 
     def __init__(self, store: FailingStore, stored: Stored) -> None:
         self.table = Table(stored, "note", Note)
-        self.ledger = Ledger(store, [self.table], stored)
+        self.ledger = Ledger(store, [self.table], stored, now=lambda: 0.0)
 
     async def put(self, *notes: Note) -> None:
         await self.ledger.transact(lambda: (None, [self.table.change(note.id, note) for note in notes]))

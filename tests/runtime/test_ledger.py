@@ -171,7 +171,7 @@ async def test_text_that_utf8_cannot_hold_does_not_stop_the_ledger(world: World,
 async def test_what_follows_from_a_commit_finds_all_of_it_in_every_table(world: World) -> None:
     stored = await Stored.read(world.store, WatcherLimit(1))
     tables = [Table(stored, "note", Note), Table(stored, "copy", Note)]
-    ledger, found = Ledger(world.store, tables, stored), list[Note | None]()
+    ledger, found = Ledger(world.store, tables, stored, now=lambda: 0.0), list[Note | None]()
     for table, other in (tables, reversed(tables)):
         table.follow(lambda _before, _now, other=other: found.append(other.record("a")))
     await ledger.commit([table.new("a", Note("a")) for table in tables])

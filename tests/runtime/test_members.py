@@ -262,7 +262,7 @@ async def test_what_watchers_do_not_see_of_a_record_is_told_to_nobody_whoever_ch
     for member in members:
         stored = await Stored.read(member, WatcherLimit(1))
         tables.append(Table(stored, "note", Note, parts={"text": len}))
-        ledgers.append(Ledger(member, [tables[-1]], stored))
+        ledgers.append(Ledger(member, [tables[-1]], stored, now=lambda: 0.0))
     watches = [watching(table.feed.watch(Colour())) for table in tables]
     for text in ("abc", "abd", "ab"):
         await ledgers[0].change(tables[0], "a", lambda _, text=text: Note("a", text=text))

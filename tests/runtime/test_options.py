@@ -33,6 +33,7 @@ OTHER: dict[str, Any] = {
     "env": {"A": "b"},
     "cwd": "/",
     "protocol": "2025-11-25",
+    "confirm": ("writes",),
 }
 """Another value of each option for which `another_value` has none that is allowed."""
 

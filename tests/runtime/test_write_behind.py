@@ -182,7 +182,7 @@ async def test_what_was_not_written_of_much_is_written_when_the_store_has_recove
 async def test_records_of_one_id_in_two_tables_are_in_one_commit(world: World) -> None:
     stored = await Stored.read(world.store, WatcherLimit(1))
     tables = [Table(stored, noun, Note) for noun in ("list", "entries")]
-    ledger = Ledger(world.store, tables, stored)
+    ledger = Ledger(world.store, tables, stored, now=lambda: 0.0)
     for number in range(BATCH):
         for table in tables:
             ledger.later(table, f"{number}", lambda _, number=number: Note(f"{number}"))
@@ -230,7 +230,7 @@ async def test_all_but_what_others_never_let_stand_still_is_written_at_once_and_
     store = Busy(inner)
     stored = await Stored.read(store, WatcherLimit(1))
     table = Table(stored, "note", Note)
-    ledger = Ledger(store, [table], stored)
+    ledger = Ledger(store, [table], stored, now=lambda: 0.0)
     for note_id in ("hot", *map(str, range(2 * BATCH))):
         ledger.later(table, note_id, lambda _, note_id=note_id: Note(note_id))
     assert not await ledger.flush()

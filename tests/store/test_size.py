@@ -39,7 +39,7 @@ async def test_a_store_through_which_much_passes_stays_as_small_as_what_is_kept(
     store, clock = await SqliteStore.open(tmp_path / "hub" / "store.db"), Clock(asyncio.get_running_loop().time)
     stored = await Stored.read(store, WatcherLimit(1))
     tables = Tables(stored)
-    ledger = Ledger(store, tables.all(), stored)
+    ledger = Ledger(store, tables.all(), stored, now=lambda: 0.0)
     settings = HubSettings(data_dir=tmp_path, call_history_count=KEPT)
     retention = Retention(
         ledger,

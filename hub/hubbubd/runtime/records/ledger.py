@@ -71,7 +71,7 @@ class Ledger:
         stored: Stored,
         meter: Meter = OFF,
         *,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float],
     ) -> None:
         """`stored` is what the tables were loaded from."""
         self.store = store
