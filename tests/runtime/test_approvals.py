@@ -1,5 +1,6 @@
 """Calls that a rule wants approved: held before they are sent, and sent once as they were approved."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -247,6 +248,18 @@ async def test_a_rule_that_comes_while_a_call_is_queued_asks_before_it_is_sent(w
         assert not world.peer.sent
         await approve(hub, request)
         assert (await ended(hub)).state is CallState.COMPLETED
+
+
+async def test_a_call_that_waited_for_its_turn_is_judged_by_the_time_at_which_it_is_sent(world: World) -> None:
+    world.peer.plan.append(5.0)
+    async with world.hub(server()) as hub:
+        soon = datetime.fromtimestamp(hub.clock.now() + 3, UTC).isoformat()
+        later = {"tools": ["t"], "when": f"now > timestamp('{soon}')"}
+        hub.approvals.adopt(ApprovalSettings.model_validate({"rules": [later]}))
+        await hub.calls.start(deletion(), "bot")
+        assert hub.calls.get("c").state is CallState.QUEUED
+        await question(hub)
+        assert not world.peer.sent
 
 
 async def test_a_rule_that_denies_refuses_the_call_at_once(world: World) -> None:

@@ -12,7 +12,7 @@ from hubbub_client.data.approvals import ApproveOptions
 Approve = Annotated[bool, typer.Option("--approve", help="Approval: yes, the call may be made.")]
 Change = Annotated[
     str | None,
-    typer.Option(metavar="JSON|@FILE", help="Approval: yes, with these arguments in place of those asked for."),
+    typer.Option(metavar="JSON or @FILE", help="Approval: yes, with these arguments in place of those asked for."),
 ]
 Remember = Annotated[str | None, typer.Option(metavar="SPAN", help="Approval: yes, also for later calls, as 1h or 1d.")]
 SameArguments = Annotated[

@@ -49,6 +49,12 @@ DEFAULT_RULE: Final = ApprovalRule(name="default")
 MAX_ASKED: Final = 10
 """How often people are asked about one call, whose tool keeps changing meanwhile."""
 
+JUDGED_FOR_S: Final = 1.0
+"""A call that rules let pass is not judged again at sending within so long, if neither they nor its tool change."""
+
+MAX_PASSED: Final = 1000
+"""Calls of which it is known by what they have passed; the oldest are judged again."""
+
 CALLS_LOOKED_AT: Final = 200
 """How many of the latest calls are searched for those of the caller."""
 
@@ -67,6 +73,15 @@ class _NamedTools(NamedTuple):
     entries: tuple[bytes, ...]
     by_name: dict[str, bytes]
     defined: dict[str, ToolDefinition]
+
+
+@dataclass(frozen=True, slots=True)
+class _Passed:
+    """By what a new call was let pass, and when."""
+
+    rules: CallRules
+    tool: ToolDefinition
+    at: float
 
 
 class ToolDefinitions:
@@ -117,6 +132,7 @@ class ApprovalGate:
         self._calls = calls
         self._clock = clock
         self._rules: dict[str, tuple[ServerConfig, CallRules]] = {}
+        self._passed: dict[str, _Passed] = {}
         self.adopt(settings)
         inbox.set_settler(Origin.HUB, remembered.changes_by_answer)
 
@@ -149,8 +165,10 @@ class ApprovalGate:
 
         Raises PermissionDenied (APPROVAL_RULE_DENIED) and FailedPrecondition (APPROVAL_TOO_LARGE).
         """
+        self._passed.pop(call.id, None)
         verdict, tool = self._decide(queue.config, call, params)
         if verdict.action is Action.ALLOW:
+            self._note_passed(queue.config, call, tool)
             return call
         if verdict.action is Action.DENY:
             raise _rule_denied(call, verdict)
@@ -187,6 +205,8 @@ class ApprovalGate:
 
         Raises PermissionDenied (APPROVAL_RULE_DENIED).
         """
+        if self._has_just_passed(queue.config, call, params):
+            return None
         verdict, tool = self._decide(queue.config, call, params)
         if verdict.action is Action.ALLOW:
             return None
@@ -243,6 +263,25 @@ class ApprovalGate:
         tool = self.tools.find(config.name, tool_name)
         facts = facts_of(call, params, tool.hints, self._clock.now())
         return rules.decide(facts), tool
+
+    def _note_passed(self, config: ServerConfig, call: Call, tool: ToolDefinition) -> None:
+        rules = self.rules_of(config)
+        if not rules.active:
+            return
+        if len(self._passed) >= MAX_PASSED:
+            del self._passed[next(iter(self._passed))]
+        self._passed[call.id] = _Passed(rules, tool, self._clock.now())
+
+    def _has_just_passed(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> bool:
+        """Return whether a call was let pass a moment ago, by these rules and with its tool as it is now."""
+        passed = self._passed.pop(call.id, None)
+        return (
+            passed is not None
+            and call.approval is None
+            and passed.rules is self.rules_of(config)
+            and passed.tool is self.tools.find(config.name, str(params.get("name")))
+            and 0 <= self._clock.now() - passed.at < JUDGED_FOR_S
+        )
 
     def _is_approved(self, call: Call, rule: ApprovalRule, tool: ToolDefinition, params: Mapping[str, Any]) -> bool:
         """Return whether a call has the approvals that a rule asks for now."""
