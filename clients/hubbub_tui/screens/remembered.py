@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 200
 
 
-class RememberedApprovals(Part, ModalScreen[None]):
+class RememberedScreen(Part, ModalScreen[None]):
     """A list of remembered approvals, newest first; `x` revokes the one under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

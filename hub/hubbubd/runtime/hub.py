@@ -170,7 +170,6 @@ class Hub:
         ledger, tables, clock = env.ledger, env.tables, env.clock
         quotas = Quotas(env.settings, clock.steady)
         audit = Audit(ledger, tables.audit, clock, env.settings)
-        tokens = build_tokens(env)
         inbox = build_inbox(env, quotas, lambda name: servers.config(name))
         catalog = build_catalog(env, lambda: servers.elsewhere())
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
@@ -217,7 +216,7 @@ class Hub:
             log_levels=log_levels,
             catalog=catalog,
             retention=build_retention(env, audit),
-            tokens=tokens,
+            tokens=(tokens := build_tokens(env)),
             host_sessions=HostSessions(ledger, tables.host_sessions, tokens, env.background),
             audit=audit,
             quotas=quotas,

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from hubbubd import bounds
 from hubbubd.core.approvals.vote import Vote
-from hubbubd.core.inbox.asked_hosts import AskedHost, with_host
+from hubbubd.core.inbox.asked_hosts import AskedHost
 from hubbubd.core.inbox.claims import Claim, already_claimed, must_hold
 from hubbubd.errors import FailedPrecondition
 from hubbubd.frozen import replaced
@@ -373,20 +373,6 @@ def not_delivered(request: PendingRequest, reason: str, now: float) -> PendingRe
 def over(request: PendingRequest) -> bool:
     """Return whether the request is final: closed, with no answer on its way."""
     return request.state is not RequestState.OPEN and request.delivery is not Delivery.PENDING
-
-
-def host_noted(request: PendingRequest, decided: AskedHost) -> PendingRequest:
-    """Return the request with what was decided about a host. One that was asked stays so."""
-    hosts = with_host(request.hosts, decided)
-    return request if hosts is request.hosts else replaced(request, hosts=hosts)
-
-
-def caller_noted(request: PendingRequest, left_at: float | None) -> PendingRequest:
-    """Return the request with when its caller hung up; None if it is there. Unchanged unless open."""
-    known = request.caller_left_at
-    if request.state is not RequestState.OPEN or (known is None) == (left_at is None):
-        return request
-    return replaced(request, caller_left_at=left_at)
 
 
 def shown_to(request: PendingRequest, by: str) -> bool:

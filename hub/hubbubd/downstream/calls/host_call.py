@@ -20,7 +20,8 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.core.calls.call_states import Call
-from hubbubd.core.inbox.request_states import PendingRequest, RequestState, caller_noted
+from hubbubd.core.inbox.host_notes import caller_noted
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.calls.tickets import describe_question
 from hubbubd.downstream.hosts.host import HostRequest

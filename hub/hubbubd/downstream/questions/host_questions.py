@@ -15,6 +15,7 @@ from hubbubd import payload
 from hubbubd.core.calls.capabilities import serves
 from hubbubd.core.inbox.asked_hosts import HOSTS, AskedHost
 from hubbubd.core.inbox.forms import Approve, Deny, Given
+from hubbubd.core.inbox.host_notes import host_noted
 from hubbubd.core.inbox.request_states import (
     MAX_CLAIM_S,
     Origin,
@@ -22,7 +23,6 @@ from hubbubd.core.inbox.request_states import (
     RequestEventType,
     RequestKind,
     RequestState,
-    host_noted,
     noted,
 )
 from hubbubd.downstream.hosts.host import McpHost

@@ -7,7 +7,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -185,7 +185,7 @@ class ServerQueue:
     def add(self, call: Call) -> ActiveCall:
         """Queue a new call. Raises ResourceExhausted (QUEUE_FULL)."""
         self._queue.add(call.id, len(call.params))
-        active = self._activate(call)
+        active = self.take_in(call)
         self.set_deadline(active)
         self._give_turns()
         return active
@@ -195,7 +195,7 @@ class ServerQueue:
 
         No limit applies, as it was admitted before.
         """
-        active = self._activate(call)
+        active = self.take_in(call)
         active.admitted.set()
         active.was_sent = active.is_recorded_as_sent = not (core.never_sent(call) or core.is_held(call))
         if core.never_sent(call):
@@ -207,10 +207,6 @@ class ServerQueue:
             self.set_aside(active)
         return active
 
-    def add_held(self, call: Call) -> ActiveCall:
-        """Take in a new call that waits for approval before it is queued."""
-        return self._activate(call)
-
     def enter(self, active: ActiveCall) -> None:
         """Queue a call that has been approved. No limit applies, as people have waited for it."""
         self._queue.add_resumed(active.call.id, len(active.call.params))
@@ -218,7 +214,7 @@ class ServerQueue:
         self._move(active, CallState.QUEUED)
         self._give_turns()
 
-    def _activate(self, call: Call) -> ActiveCall:
+    def take_in(self, call: Call) -> ActiveCall:
         """Take in a call, which is in no slot yet."""
         active = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), last_span=call.trace)
         self.calls[call.id] = self._all_calls[call.id] = active
@@ -347,7 +343,7 @@ class ServerQueue:
             parking = self.park(cause, *pending_ids)
         else:
             causes = self._calls_in(*SENT, Slot.ASIDE)
-            parking = self._hold(causes)
+            parking = self.hold(causes)
         named = [self.calls[call_id] for call_id in candidates if call_id in self.calls] if cause is None else []
         try:
             with parking, self._note_candidates(named, pending_ids):
@@ -387,15 +383,11 @@ class ServerQueue:
         if call.state is CallState.IN_PROGRESS:
             call = core.move(call, CallState.WAITING_INPUT, self._clock.now())
         self.change(active, call)
-        with self._hold([active]):
+        with self.hold([active]):
             yield
 
-    def hold(self, active: ActiveCall) -> AbstractContextManager[None]:
-        """Hold the clock of a call during the block."""
-        return self._hold([active])
-
     @contextmanager
-    def _hold(self, calls: list[ActiveCall]) -> Generator[None]:
+    def hold(self, calls: list[ActiveCall]) -> Generator[None]:
         """Free the calls' slots and hold their clocks for the block."""
         for active in calls:
             active.open_questions += 1

@@ -399,7 +399,7 @@ class Calls(RecordReader[Call]):
         judged = self._gate.judge_new(queue, call, params)
         if not isinstance(judged, HeldQuestion):
             return queue.add(judged)
-        active = queue.add_held(judged.call)
+        active = queue.take_in(judged.call)
         active.question = judged.request
         return active
 

@@ -188,7 +188,7 @@ class ApprovalGate:
 
         Raises UpstreamError: APPROVAL_DENIED, APPROVAL_EXPIRED, APPROVAL_WITHDRAWN.
         """
-        with queue.hold(active):
+        with queue.hold([active]):
             await self._wait_until_granted(queue, active)
         queue.enter(active)
         return approved_params(active.call)
