@@ -38,7 +38,7 @@ def peopled(world: World) -> World:
 
 def host_of(hub: Hub, era: Era, *, capabilities: dict[str, Any] | None = None, **settings: Any) -> ScriptedHost:
     """A host of a profile with the tools."""
-    kept = ProfileSettings(**{"people": True, **settings})
+    kept = ProfileSettings.model_validate({"people": True, **settings})
     endpoint = McpEndpoint(hub, ProfileView(hub, "p", lambda: kept), handles(hub))
     host = McpHost(
         principal=principal(),
@@ -98,7 +98,7 @@ async def test_a_declined_question_is_an_error_in_words(peopled: World, era: Era
 async def test_a_question_that_takes_long_is_a_ticket_and_outlives_the_hub(peopled: World, era: Era) -> None:
     async with peopled.hub(server()) as hub:
         ticket = (await ask(host_of(hub, era, hold_s=5)))["result"]
-        fetch = {"name": "hubbub_result", "arguments": {"call_id": ticket["_meta"]["hubbub/callId"]}}
+        fetch: dict[str, Any] = {"name": "hubbub_result", "arguments": {"call_id": ticket["_meta"]["hubbub/callId"]}}
         (asked,) = open_requests(hub)
         assert f"hubbub inbox show {asked.id}" in ticket["content"][0]["text"]
     async with peopled.hub(server()) as hub:

@@ -145,14 +145,19 @@ def make_document(
         },
         "before": list(before)[:MAX_CALLS_BEFORE],
     }
-    meta: object = params.get("_meta")
-    own = call.server == PEOPLE and isinstance(meta, Mapping)
-    if own and isinstance(cwd := cast("Mapping[str, Any]", meta).get(CWD), str):
-        document["cwd"] = cwd
+    if call.server == PEOPLE:
+        document |= _find_folder(params)
     shown = REDACTION.value(document, within=False)
     if shown["arguments"] != arguments:  # a person cannot change what is hidden without losing it
         shown["rule"]["edit"] = False
     return payload.dumps({**shown, "digest": document["digest"], "definition": document["definition"]})
+
+
+def _find_folder(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the folder in which a host wants to use its own tool, if it says so."""
+    meta: object = params.get("_meta")
+    folder: object = cast("Mapping[str, Any]", meta).get(CWD) if isinstance(meta, Mapping) else None
+    return {"cwd": folder} if isinstance(folder, str) else {}
 
 
 def arguments_digest(request: PendingRequest) -> str:

@@ -162,9 +162,9 @@ def _parse_form(given: Mapping[str, Any]) -> dict[str, Any]:
         return _form({"answer": {**_TEXT, "enum": choices}}, ["answer"])
     if schema is None:
         return _form({"answer": dict(_TEXT)}, ["answer"])
-    if not isinstance(schema, dict) or len(payload.dumps(schema)) > MAX_SCHEMA_BYTES:
-        raise _wrong(ASK, f"schema must be an object of at most {MAX_SCHEMA_BYTES} bytes")
     members = cast("dict[str, Any]", schema)
+    if not isinstance(schema, dict) or len(payload.dumps(members)) > MAX_SCHEMA_BYTES:
+        raise _wrong(ASK, f"schema must be an object of at most {MAX_SCHEMA_BYTES} bytes")
     fields: object = members.get("properties")
     if members.get("type", "object") != "object" or not isinstance(fields, dict) or not fields:
         raise _wrong(ASK, "schema must be that of an object with properties")

@@ -107,13 +107,14 @@ class PeopleLink:
 def _render_answer(answer: object) -> dict[str, Any]:
     """Return what a person has answered, as JSON and as text."""
     given = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
+    meta = cast("dict[str, Any]", given.get("_meta") or {})
     said = {key: given[key] for key in ("action", "content") if key in given}
     match given.get("action"):
         case "accept":
             return {**_complete(payload.dumps(said.get("content", {})).decode()), "structuredContent": said}
         case "decline":
             text = "A person has seen the question and declined to answer it. Do not ask again the same."
-        case _ if (reason := (given.get("_meta") or {}).get("hubbub/reason")) is not None:
+        case _ if (reason := meta.get("hubbub/reason")) is not None:
             text = f"Nobody answered: {reason}."
         case _:
             text = "A person has closed the question without an answer."
