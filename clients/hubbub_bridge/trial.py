@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from hubbub_bridge.messages import REVISION, Message, dumps, find_member, object_member, text_member
 from hubbub_bridge.schemas import SCHEMAS, is_recursive
 from hubbub_local.hosts.kinds import NAME
+from hubbub_local.hosts.permits import PERMIT
 
 RESPONSE_LIMIT_S: Final = 30.0
 """Seconds for a response: longer than the bridge waits for a hub."""
@@ -57,6 +58,8 @@ class Trial:
     server: str = ""
     counts: dict[str, int] = field(default_factory=dict[str, int])
     warnings: list[str] = field(default_factory=list[str])
+    permits: bool = False
+    """Whether the host can ask people for permission to use its own tools."""
     failure: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -129,6 +132,7 @@ class _Host:
         offered = object_member(introduction, "capabilities")
         listed = {name: await self._list(name, method) for name, method in LISTS.items() if _is_offered(offered, name)}
         trial.counts = {name: len(entries) for name, entries in listed.items()}
+        trial.permits = any(text_member(tool, "name") == PERMIT for tool in listed.get("tools", []))
         trial.warnings = list_warnings(text_member(introduction, "instructions"), listed.get("tools", []))
 
     async def _introduce(self, revision: str) -> Message:

@@ -16,8 +16,17 @@ from hubbub_client.watch import listen
 OnError = Callable[[PendingRequest, Exception], None]
 Say = Callable[[inbox_pb2.WorkRequest], Awaitable[None]]
 
-# Not errors: somebody else answered the request, or the hub withdrew it.
-SETTLED = frozenset(("ALREADY_ANSWERED", "ALREADY_CLAIMED", "CLAIM_LOST", "REQUEST_WITHDRAWN", "REQUEST_EXPIRED"))
+# Not errors: the request has an answer, also one of several of this worker itself, or the hub withdrew it.
+SETTLED = frozenset(
+    (
+        "ALREADY_ANSWERED",
+        "ALREADY_APPROVED",
+        "ALREADY_CLAIMED",
+        "CLAIM_LOST",
+        "REQUEST_WITHDRAWN",
+        "REQUEST_EXPIRED",
+    )
+)
 
 log = logging.getLogger(__name__)
 

@@ -62,7 +62,8 @@ def test_every_key_of_a_profile_can_stand_in_toml(load: Load) -> None:
         resources = false
         prompts = false
         instructions = "Be brief."
-        questions = { form = "inbox", url = "host", sampling = "both", roots = "host-first" }
+        questions = { form = "inbox", url = "host", sampling = "both", roots = "host-first", approval = "both" }
+        people = true
         unattended_s = 0
         hold_s = 45
         on_hold_end = "error"
@@ -83,7 +84,8 @@ def test_every_key_of_a_profile_can_stand_in_toml(load: Load) -> None:
         resources=False,
         prompts=False,
         instructions="Be brief.",
-        questions=QuestionSettings(form="inbox", url="host", sampling="both", roots="host-first"),
+        questions=QuestionSettings(form="inbox", url="host", sampling="both", roots="host-first", approval="both"),
+        people=True,
         unattended_s=0,
         hold_s=45,
         join_s=60,

@@ -73,7 +73,8 @@ async def hub(start_shared_hub: Any, peer_scripts: Path, mcp1_python: str) -> Ru
         {
             "crowd": {"command": sys.executable, "args": ["-S", *crowd], "max_in_flight": 8},
             "demo": {"command": mcp1_python, "args": [str(ROOT / "docs/demo/server.py")], "max_in_flight": 8},
-        }
+        },
+        approvals={"rules": [{"name": "tips", "tools": ["tip_*"], "action": "ask"}]},
     )
     await hub.connected("crowd", "demo")
     return hub
@@ -130,7 +131,13 @@ async def agent(hub: RunningHub, tmp_path: Path) -> AsyncIterator[RunningAgent]:
     for request in await hub.client.inbox.list(states=["open"]):  # what the test has left belongs to nobody else
         with anyio.fail_after(LIMIT_S):
             await hub.request(request.id, claim=None)
-        await (request.reject("no") if request.kind == "sampling" else request.decline())
+        match request.kind:
+            case "sampling":
+                await request.reject("no")
+            case "approval":
+                await request.deny()
+            case _:
+                await request.decline()
 
 
 async def ask(hub: RunningHub, count: int = 1) -> list[Any]:
@@ -205,6 +212,34 @@ PROGRAMS = [
     ("head -c 5000000 /dev/zero", "more than"),
     ("sleep 100 & sleep 100", "longer than"),
 ]
+
+
+TIPS = """
+[[rule]]
+kind = "approval"
+tool = "tip_*"
+values = { amount = { max = 10 } }
+approve = true
+
+[[rule]]
+tool = "tip_*"
+values = { amount = { min = 100 } }
+deny = "That is too much"
+"""
+
+
+async def test_calls_are_approved_and_denied_by_rules_and_others_left_to_people(
+    hub: RunningHub, agent: RunningAgent
+) -> None:
+    await agent.start(TIPS)
+    small, large, other = [await hub.client.start_tool("demo", "tip_kitchen", {"amount": n}) for n in (5, 500, 50)]
+    ended = await hub.call(small.id)
+    assert (tool_text(ended), ended.approval.approved_by) == ("Tipped 5", ("robot",))
+    error = (await hub.call(large.id)).error
+    assert (error.code, "That is too much" in error.message) == ("APPROVAL_DENIED", True)
+    (request,) = await hub.client.inbox.list(call_id=other.id)
+    assert (await agent.outcome(request.id))["outcome"] == "left"
+    assert (await hub.client.inbox.get(request.id)).state == "open"
 
 
 async def test_a_program_that_gives_no_answer_leaves_the_request_to_people(

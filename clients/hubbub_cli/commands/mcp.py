@@ -13,6 +13,7 @@ from hubbub_cli.run import streams
 from hubbub_cli.run.session import Usage, run_with_hub, settings_of
 from hubbub_cli.syntax.group import Commands
 from hubbub_local.hosts.kinds import HOSTS
+from hubbub_local.hosts.permits import find_settings_file
 from hubbub_local.platform_dirs import Machine
 
 if TYPE_CHECKING:
@@ -86,6 +87,10 @@ def install(
         bool,
         typer.Option("--replace", help="Take out what the host has directly of the hub's servers; a copy is kept."),
     ] = False,
+    permits: Annotated[
+        bool,
+        typer.Option("--permits", help="With claude-code: have it ask people through the hub before it uses a tool."),
+    ] = False,
 ) -> None:
     """Put the hub into the settings of an MCP host; all else in them stays, and a copy of the file is kept.
 
@@ -102,11 +107,18 @@ def install(
         raise Usage(f"--http: {HOSTS[host].title} only starts servers; leave it out")
     if url and not http:
         raise Usage("--url: only with --http")
+    if permits and host != "claude-code":
+        raise Usage("--permits: only claude-code has hooks that ask for permission; leave it out")
+    if permits and server:
+        raise Usage("--permits: a server's own endpoint has no tools of the hub; name a profile")
     if replace and only_print:
         raise Usage("--replace: --print changes nothing; leave one of them out")
     where = install.make_http_url(settings_of(context), url, profile, server) if http else None
     file = HOSTS[host].file(Machine.here())
-    wanted = EntryRequest(host=HOSTS[host], profile=profile, server=server, url=where, file=file)
+    permit_file = find_settings_file(Machine.here()) if permits else None
+    wanted = EntryRequest(
+        host=HOSTS[host], profile=profile, server=server, url=where, file=file, permit_file=permit_file
+    )
     if only_print:
         install.print_entry(context, wanted)
     else:
@@ -138,6 +150,7 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
             else:
                 install.print_trial(each)
         if not settings.json:
+            install.print_permits(tried[0], Machine.here())
             install.print_questions(asked)
             await print_hosts(hub)
         return not any(each.failure for each in tried)

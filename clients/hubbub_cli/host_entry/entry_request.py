@@ -21,6 +21,9 @@ class EntryRequest:
     file: Path
     """The host's file of settings."""
 
+    permit_file: Path | None = None
+    """The file of the host's hooks, if it is to ask people for permission to use its own tools."""
+
     direct: tuple[str, ...] = ()
     """The host's own entries of servers that the hub has."""
 

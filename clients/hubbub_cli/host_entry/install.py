@@ -15,9 +15,10 @@ from hubbub_cli.host_entry.entry_request import EntryRequest
 from hubbub_cli.host_entry.token import check_endpoint, find_or_make_token
 from hubbub_cli.output.printer import note, print_json, say
 from hubbub_cli.run.session import Settings, Usage, run_in_loop, run_with_hub, settings_of
-from hubbub_local.hosts import files
+from hubbub_local.hosts import files, permits
 from hubbub_local.hosts.files import UnchangeableHostFile
 from hubbub_local.hosts.kinds import NAME, BridgeCommand, Url
+from hubbub_local.platform_dirs import Machine
 
 if TYPE_CHECKING:
     from hubbub_bridge.trial import Trial
@@ -38,7 +39,12 @@ def install_entry(context: typer.Context, request: EntryRequest, *, replace: boo
         # Before a token is made for it: can the file be changed?
         files.preview_change(request.file, request.host.section, request.entries(entry))
     except (UnchangeableHostFile, OSError) as error:
-        raise _make_refusal(request, error) from None
+        raise _make_refusal(request.file, error) from None
+    if request.permit_file is not None:
+        try:
+            permits.preview_hook(request.permit_file)
+        except (UnchangeableHostFile, OSError) as error:
+            raise _make_refusal(request.permit_file, error) from None
     if request.url is None:
         if request.options:
             run_in_loop(context, check_endpoint(endpoint))
@@ -62,10 +68,16 @@ def print_entry(context: typer.Context, request: EntryRequest) -> None:
     text = files.render_snippet(request.file.suffix, host.section, NAME, entry)
     links = [host.link(entry)] if host.link else []
     if settings.json:
-        print_json({"host": host.name, "file": str(request.file), "snippet": text, "links": links})
+        own = {"hook_file": str(request.permit_file), "hook": permits.render_hook(), "prompt_tool": permits.PROMPT_TOOL}
+        also = own if request.permit_file is not None else {}
+        print_json({"host": host.name, "file": str(request.file), "snippet": text, "links": links, **also})
         return
     say(f"# {host.title}: {request.file}")
     say(text.rstrip("\n"))
+    if request.permit_file is not None:
+        say(f"# {request.permit_file}")
+        say(permits.render_hook().rstrip("\n"))
+        say(f"# for `claude -p`, without the hook: --permission-prompt-tool {permits.PROMPT_TOOL}")
     for link in links:
         say(f"# or open: {link}")
 
@@ -79,6 +91,15 @@ def print_trial(trial: "Trial") -> None:
     say(f"{trial.revision}: {trial.server}, {counts}")
     for warning in trial.warnings:
         say(f"  {warning}")
+
+
+def print_permits(trial: "Trial", machine: Machine) -> None:
+    """Say whether Claude Code can ask for permission through the hub, if its settings say that it does."""
+    file = permits.find_settings_file(machine)
+    if trial.permits:
+        say(f"  permits: {permits.PERMIT}; Claude Code {'asks' if permits.has_hook(file) else 'does not ask'} there")
+    elif permits.has_hook(file):
+        say(f"  permits: {file} asks {permits.PERMIT}, which is not there: set `people = true` for the profile")
 
 
 def print_questions(routes: dict[str, str]) -> None:
@@ -154,9 +175,10 @@ def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any
     try:
         changed, backup = files.change_entries(file, host.section, request.entries(entry), private=private)
     except (UnchangeableHostFile, OSError) as error:
-        raise _make_refusal(request, error) from None
+        raise _make_refusal(file, error) from None
+    hook = _install_hook(request.permit_file) if request.permit_file is not None else {}
     if settings.json:
-        report = {"host": host.name, "file": str(file), "changed": changed, "backup": backup and str(backup)}
+        report = {"host": host.name, "file": str(file), "changed": changed, "backup": backup and str(backup), **hook}
         print_json({**report, "direct": list(request.direct), "taken_out": list(request.taken_out)})
         return
     say(f"{host.title}: {file}" + ("" if changed else " has it already"))
@@ -174,10 +196,34 @@ def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any
             f"{host.title} has {', '.join(request.direct)} directly as well: each tool twice, and what these ask there "
             f"does not reach the inbox. `{same_command} --replace` takes them out, and keeps a copy"
         )
-    if changed:
+    if hook:
+        _say_of_permits(hook)
+    if changed or hook.get("hook_changed"):
         note(host.afterwards)
 
 
-def _make_refusal(request: EntryRequest, error: Exception) -> typer.TyperException:
+def _install_hook(file: Path) -> dict[str, Any]:
+    """Put the hook into the host's settings; return what was done."""
+    try:
+        changed, backup = permits.install_hook(file)
+    except (UnchangeableHostFile, OSError) as error:
+        raise _make_refusal(file, error) from None
+    return {
+        "hook_file": str(file),
+        "hook_changed": changed,
+        "hook_backup": backup and str(backup),
+        "prompt_tool": permits.PROMPT_TOOL,
+    }
+
+
+def _say_of_permits(hook: dict[str, Any]) -> None:
+    say(f"hook: {hook['hook_file']}" + ("" if hook["hook_changed"] else " has it already"))
+    if hook["hook_backup"]:
+        note(f"as it was: {hook['hook_backup']}")
+    say(f"for `claude -p`, without the hook: --permission-prompt-tool {hook['prompt_tool']}")
+    note("the profile needs `people = true`; `hubbub mcp check` says whether it has that")
+
+
+def _make_refusal(file: Path, error: Exception) -> typer.TyperException:
     why = error.strerror if isinstance(error, OSError) else error
-    return typer.TyperException(f"{request.file} is left as it is: {why}; put in what `--print` shows by hand")
+    return typer.TyperException(f"{file} is left as it is: {why}; put in what `--print` shows by hand")

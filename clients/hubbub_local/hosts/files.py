@@ -43,9 +43,23 @@ def change_entries(file: Path, section: str, entries: Entries, *, private: bool 
     Return whether it is changed, and where the old file is now. With `private`, nobody but its owner can read it then.
     Raises UnchangeableHostFile, OSError.
     """
+    return _change_text(file, lambda text, ending: _CHANGES[ending](text, section, entries), private=private)
+
+
+def preview_members(file: Path, section: str, members: Mapping[str, Any]) -> str:
+    """Return what a file of JSON would be with members changed, whatever they are. Raises as `preview_change`."""
+    return _change_json(_read_text(file.resolve()) or "", section, members)
+
+
+def change_members(file: Path, section: str, members: Mapping[str, Any]) -> tuple[bool, Path | None]:
+    """Do the same as `change_entries` in a file of JSON, with members that may be of any type."""
+    return _change_text(file, lambda text, _ending: _change_json(text, section, members), private=False)
+
+
+def _change_text(file: Path, change: Callable[[str, str], str], *, private: bool) -> tuple[bool, Path | None]:
     file = file.resolve()  # a link stays one
     before = _read_text(file)
-    after = _CHANGES[file.suffix](before or "", section, entries)
+    after = change(before or "", file.suffix)
     if after == (before or ""):
         if private and before is not None:
             file.chmod(file_replacement.OWNER_ONLY)
@@ -72,7 +86,7 @@ def _read_text(file: Path) -> str | None:
         raise UnchangeableHostFile("it is not UTF-8") from None
 
 
-def _change_section(section_value: object, section: str, entries: Entries) -> Mapping[str, Any] | None:
+def _change_section(section_value: object, section: str, entries: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return a section with entries changed; None if they are as they are to be. Raises UnchangeableHostFile."""
     if not isinstance(section_value, dict):
         raise UnchangeableHostFile(f"`{section}` is no table of servers")
@@ -80,13 +94,13 @@ def _change_section(section_value: object, section: str, entries: Entries) -> Ma
     if all(servers.get(name) == entry for name, entry in entries.items()):
         return None
     others = {name: entry for name, entry in servers.items() if name not in entries}
-    return others | {name: dict(entry) for name, entry in entries.items() if entry is not None}
+    return others | {name: entry for name, entry in entries.items() if entry is not None}
 
 
 # JSON
 
 
-def _change_json(text: str, section: str, entries: Entries) -> str:
+def _change_json(text: str, section: str, entries: Mapping[str, Any]) -> str:
     before = _parse_json(text)
     expected_section = _change_section(before.get(section, {}), section, entries)
     if expected_section is None:

@@ -52,7 +52,7 @@ class _Object:
         return found[0] if found else None
 
 
-def change_members(text: str, section: str, entries: Mapping[str, Entry | None]) -> str:
+def change_members(text: str, section: str, entries: Mapping[str, Any]) -> str:
     """Return a text with entries of a section set, or taken out where they are None. Raises Unclear."""
     unit = _find_indent(text)
     for name, entry in entries.items():
@@ -60,13 +60,11 @@ def change_members(text: str, section: str, entries: Mapping[str, Entry | None])
         inside = root.member(section)
         if inside is None:
             if entry is not None:
-                text = _set_member(text, root, section, {name: dict(entry)}, unit, depth=1)
+                text = _set_member(text, root, section, {name: entry}, unit, depth=1)
             continue
         table = _read_object(text, inside.value)
         text = (
-            _remove_member(text, table, name)
-            if entry is None
-            else _set_member(text, table, name, dict(entry), unit, depth=2)
+            _remove_member(text, table, name) if entry is None else _set_member(text, table, name, entry, unit, depth=2)
         )
     return text
 

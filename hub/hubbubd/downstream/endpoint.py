@@ -17,14 +17,15 @@ import structlog
 from hubbubd import bounds, payload
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
-from hubbubd.core.access import Principal
-from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.core.access import Permission, Principal
+from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream.calls import call_results, tickets
 from hubbubd.downstream.host_calls import HostCalls, refuse_lost
 from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, WITH_TASKS, HostRequest, McpHost
 from hubbubd.downstream.instrumentation import RequestInstrumentation
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications, TellSession
+from hubbubd.downstream.people import tools as people_tools
 from hubbubd.downstream.protocol import messages, revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.state_tokens import StateTokens
@@ -37,6 +38,7 @@ from hubbubd.downstream.views.list_groups import ListGroups
 from hubbubd.downstream.views.profile_view import ProfileView
 from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerView, member_of
 from hubbubd.errors import HubError, NotFound
+from hubbubd.runtime.calls import ASK, HOST
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost
 from hubbubd.telemetry.mcp import TOOL_ERROR
@@ -274,6 +276,8 @@ class McpEndpoint:
             and self.view.policy.on_hold_end == "ticket"
         ):
             return self._render(request, *await self._calls.result_of_earlier(request))
+        if kind is CatalogKind.TOOL and self.view.people and params.get("name") in people_tools.ALL:
+            return await self._ask_people(request)
         if kind is CatalogKind.TOOL and self.view.searched:
             if params.get("name") == own_tools.SEARCH:
                 refuse_task(request)
@@ -303,6 +307,20 @@ class McpEndpoint:
             if kind is not CatalogKind.RESOURCE:
                 raise
             raise revisions.not_read(exc, named, own, host.revision) from None
+
+    async def _ask_people(self, request: HostRequest) -> bytes:
+        """Return what people have answered, or whether they permit what a host wants to do."""
+        if not self._hub.calls.has_queue(HOST):
+            raise Refusal(HUB_FAILED, "a fleet of hubs does not ask people for hosts; use a hub of its own for it")
+        if not request.host.principal.may(Permission.CALL, HOST):
+            raise Refusal(HUB_FAILED, f"this host may not ask people: it has no permission to call {HOST!r}")
+        if request.params["name"] == people_tools.PERMIT:
+            refuse_task(request)
+            result = await self._calls.permits.result(request)
+        else:
+            question = people_tools.parse_question(request.params)
+            result = await self._calls.call(request, HOST, ASK, {**request.params, "arguments": question})
+        return revisions.result("tools/call", result, request.host.revision, None)
 
     def _render(self, request: HostRequest, server: str, result: bytes, method: str | None = None) -> bytes:
         """Return a server's result as a host sees it: that of its request, or of another method."""

@@ -18,6 +18,7 @@ from hubbubd.downstream.calls.denials import render_refused
 from hubbubd.downstream.calls.host_call import Attendance, HostCall
 from hubbubd.downstream.calls.repeats import RepeatedCalls
 from hubbubd.downstream.hosts.host import HostRequest, McpHost, TaskMode
+from hubbubd.downstream.people.permits import Permits
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.host_questions import HostQuestions
@@ -31,7 +32,7 @@ from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.question_policy import NAMES, QuestionPolicy
 from hubbubd.downstream.views.view import EndpointView
 from hubbubd.errors import HubError, NotFound
-from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.calls import ASK, CallSpec
 from hubbubd.runtime.hub import Hub
 
 LOST: Final = (
@@ -55,6 +56,7 @@ class HostCalls:
         self._repeats = RepeatedCalls(hub.clock.steady)
         self._rounds = InputRounds(self._questions, tokens, view.name)
         self.tasks = HostTasks(view, self._questions)
+        self.permits = Permits(hub, self._questions, self._attendance, view.name)
         self.extension = TaskExtension(self.tasks, render)
         self.session_tasks = SessionTasks(self.tasks, render)
 
@@ -98,7 +100,7 @@ class HostCalls:
         for call_id in call_ids:
             with suppress(NotFound):
                 call = await self._hub.find_call(call_id)
-                if call.principal == principal.name and call.server in self._view.servers(principal):
+                if call.principal == principal.name and self._view.shows(call.server, principal):
                     return call
         return None
 
@@ -123,8 +125,8 @@ class HostCalls:
             call = await self._hub.find_call(call_id)
         except NotFound:
             raise tickets.refuse_unknown(call_id) from None
-        own = call.principal == principal.name and call.method == "tools/call"
-        if not own or call.server not in self._view.servers(principal):
+        own = call.principal == principal.name and call.method in ("tools/call", ASK)
+        if not own or not self._view.shows(call.server, principal):
             raise tickets.refuse_unknown(call_id)
         return call
 

@@ -17,7 +17,16 @@ from hubbubd.core.hosts.host_sessions import HostSession
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import ApprovalGate, Calls, ClientTasks, Consents, MultiRound
+from hubbubd.runtime.calls import (
+    HOST,
+    ApprovalGate,
+    Calls,
+    ClientTasks,
+    Consents,
+    MultiRound,
+    open_people,
+    people_config,
+)
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Tasks, Work
 from hubbubd.runtime.oversight import Audit, ConnectedHosts, HostSessions, Quotas, Retention, Tokens
@@ -170,7 +179,7 @@ class Hub:
         ledger, tables, clock = env.ledger, env.tables, env.clock
         quotas = Quotas(env.settings, clock.steady)
         audit = Audit(ledger, tables.audit, clock, env.settings)
-        inbox = build_inbox(env, quotas, lambda name: servers.config(name))
+        inbox = build_inbox(env, quotas, lambda name: people_config() if name == HOST else servers.config(name))
         catalog = build_catalog(env, lambda: servers.elsewhere())
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         consents = Consents(rounds := MultiRound(inbox, tables.calls, clock), clock)
@@ -186,9 +195,8 @@ class Hub:
             client_tasks=client_tasks,
         )
         tasks = build_tasks(env, inbox, client_tasks, lambda name, method, params: servers.notify(name, method, params))
-        events = EventFeed(clock, ledger.watcher_limit)
+        events, log_levels = EventFeed(clock, ledger.watcher_limit), LogLevels(env.background)
         subscriptions = Subscriptions(calls, clock, env.background, ledger.watcher_limit)
-        log_levels = LogLevels(env.background)
         servers = build_servers(
             env,
             connector,
@@ -315,6 +323,7 @@ class Hub:
         if self.fleet is not None:
             background.start_soon(self.fleet.run)
         self.servers.start(configured)
+        self._serve_people(self.configuration.settings)
         if self.fleet is None:  # otherwise the fleet takes them over, one by one
             await self.take_over(Takeover(self.ownership.owns))
         if self.configuration.state.files:
@@ -360,8 +369,15 @@ class Hub:
         if self.fleet is not None:
             await self.fleet.quit()
 
+    def _serve_people(self, settings: HubSettings) -> None:
+        """Serve what hosts ask people from now on, if a profile has tools for that; a fleet does not."""
+        asks = any(profile.people for profile in settings.mcp_profiles.values())
+        if asks and self.fleet is None and not self.calls.has_queue(HOST):
+            open_people(self.calls)
+
     def _adopt(self, settings: HubSettings) -> None:
         """Apply live settings to each part."""
+        self._serve_people(settings)
         self._ledger.watcher_limit.limit = settings.max_watchers
         self.inbox.max_open_per_server = settings.open_requests_per_server
         self.tasks.max_per_server = settings.receiver_tasks_per_server

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from hubbubd.config.hub import HubSettings
-from hubbubd.config.sections.mcp import taken_by_alias
+from hubbubd.config.sections.mcp import asks_people, taken_by_alias
 from hubbubd.config.servers.server import OPTIONS, OWN_NAME, ServerConfig
 
 # RFC 9110 and RFC 9112 (HTTP semantics, HTTP/1.1), and the transports of MCP.
@@ -51,5 +51,7 @@ def _header_problem(name: str, value: str) -> str | None:
 def _name_problem(name: str, hub: HubSettings) -> str | None:
     if name == OWN_NAME:
         return "is the hub's own, to its hosts"
+    if key := asks_people(hub.mcp_profiles, name):
+        return f"is that of what hosts ask people: mcp.profiles.{key}"
     alias = taken_by_alias(hub.mcp_profiles, name)
     return f"is the alias of another server: mcp.profiles.{alias}" if alias else None

@@ -16,6 +16,9 @@ DEFAULT: Final = "default"
 MAX_PATTERNS: Final = 1000
 """The most patterns of a list, and aliases of a profile: each is compared with each name."""
 
+PEOPLE: Final = "host"
+"""The server of the calls that tools make which ask people: no other server has this name where there are such."""
+
 PROFILES: Final = "mcp_profiles"
 """The setting that has the profiles."""
 
@@ -122,6 +125,9 @@ class ProfileSettings(BaseModel):
     join_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0.0
     """A call that a principal makes again within so long joins its identical one that goes on; 0 makes another one."""
 
+    people: bool = False
+    """Whether hosts get the tools `hubbub_ask` and `hubbub_permit`, which ask people."""
+
     alias: Annotated[Mapping[ServerName, Alias], Field(max_length=MAX_PATTERNS)] = Field(default_factory=dict[str, str])
     """Shorter names of servers, for the names of their tools and prompts."""
 
@@ -153,6 +159,12 @@ def taken_by_alias(profiles: Mapping[str, ProfileSettings], name: str) -> str | 
     return None
 
 
+def asks_people(profiles: Mapping[str, ProfileSettings], name: str) -> str | None:
+    """Return the key of the profile whose tools that ask people take the name of this server; None if none does."""
+    asking = (f"{profile}.people" for profile, settings in profiles.items() if settings.people)
+    return next(asking, None) if name == PEOPLE else None
+
+
 def check_profiles(profiles: Mapping[str, ProfileSettings], servers: Iterable[str]) -> None:
     """Raise ConfigError, with the key `mcp_profiles`, for the first contradiction within a profile or with a server."""
     for name, settings in profiles.items():
@@ -167,6 +179,10 @@ def check_profiles(profiles: Mapping[str, ProfileSettings], servers: Iterable[st
                 raise ConfigError(PROFILES, f"{key}: {alias!r} is the alias of {owners[alias]}, too")
             owners[alias] = server
     for server in servers:
+        if key := asks_people(profiles, server):
+            raise ConfigError(
+                PROFILES, f"{key}: its calls are those of {PEOPLE!r}; give the server of this name another"
+            )
         if key := taken_by_alias(profiles, server):
             raise ConfigError(PROFILES, f"{key}: {server!r} is the name of another server")
 

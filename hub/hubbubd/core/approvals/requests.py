@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 from hubbubd import payload
 from hubbubd.config.sections.approvals import ApprovalRule
+from hubbubd.config.sections.mcp import PEOPLE
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.errors import FailedPrecondition, InvalidArgument
@@ -17,6 +18,9 @@ MAX_SHOWN_BYTES: Final = 1024 * 1024
 
 MAX_SCHEMA_BYTES: Final = 64 * 1024
 """Bytes of a tool's input schema that are shown with its arguments."""
+
+CWD: Final = "hubbub/cwd"
+"""The member of a call's `_meta` with the folder in which a host wants to use its own tool."""
 
 MAX_CALLS_BEFORE: Final = 5
 """How many of the caller's calls before are named."""
@@ -141,10 +145,19 @@ def make_document(
         },
         "before": list(before)[:MAX_CALLS_BEFORE],
     }
+    if call.server == PEOPLE:
+        document |= _find_folder(params)
     shown = REDACTION.value(document, within=False)
     if shown["arguments"] != arguments:  # a person cannot change what is hidden without losing it
         shown["rule"]["edit"] = False
     return payload.dumps({**shown, "digest": document["digest"], "definition": document["definition"]})
+
+
+def _find_folder(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the folder in which a host wants to use its own tool, if it says so."""
+    meta: object = params.get("_meta")
+    folder: object = cast("Mapping[str, Any]", meta).get(CWD) if isinstance(meta, Mapping) else None
+    return {"cwd": folder} if isinstance(folder, str) else {}
 
 
 def arguments_digest(request: PendingRequest) -> str:

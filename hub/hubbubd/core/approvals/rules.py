@@ -52,6 +52,8 @@ class CallRules:
     def __init__(self, rules: Iterable[ApprovalRule], default: Action = Action.ALLOW) -> None:
         self.rules = tuple(rules)
         self.default = default
+        self.active = default is not Action.ALLOW or any(map(_may_hold, self.rules))
+        """Whether any call can be asked about or denied."""
         self._patterns = [_Patterns(rule) for rule in self.rules]
         self._of_server = lru_cache(REMEMBERED_NAMES)(self._find_of_server)
         self._of_tool = lru_cache(REMEMBERED_NAMES)(self._find_of_tool)
@@ -67,11 +69,6 @@ class CallRules:
         kept = [each.rule for each in self._of_server(config.name)]
         end = next((at for at, rule in enumerate(kept) if rule.preset), len(kept))
         return CallRules((*kept[:end], *_confirming(config.confirm, config.name), *kept[end:]), self.default)
-
-    @property
-    def active(self) -> bool:
-        """Whether any call can be asked about or denied."""
-        return self.default is not Action.ALLOW or any(map(_may_hold, self.rules))
 
     def concerns(self, server: str) -> bool:
         """Return whether any call of a server can be asked about or denied."""
@@ -158,6 +155,7 @@ class _RuleGroup:
 
     def __init__(self, rules: tuple[ApprovalRule, ...]) -> None:
         self._rules = rules
+        self._unconditional = tuple(rule for rule in rules if rule.when is None)
         self._together = _join(tuple(rule.when for rule in rules if rule.when is not None))
 
     def find_matching(self, context: EvaluationContext) -> Iterator[tuple[ApprovalRule, str]]:
@@ -169,9 +167,10 @@ class _RuleGroup:
             except ConditionProblem:
                 pass  # some fail: they are evaluated one by one
             else:
-                rules = [rule for rule in rules if rule.when is None] if first is None else ()
+                rules = self._unconditional
                 if first is not None:
                     yield self._rules[first], ""
+                    return
         for rule in rules:
             try:
                 if rule.when is None or rule.when.holds(context):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from hubbubd import payload
+from hubbubd.config.sections.mcp import PEOPLE
 from hubbubd.core.calls.capabilities import serves
 from hubbubd.core.inbox.asked_hosts import HOSTS, AskedHost
 from hubbubd.core.inbox.forms import Approve, Deny, Given
@@ -74,6 +75,8 @@ class HostQuestions:
 
     def why_not(self, host: McpHost, question: PendingRequest) -> str:
         """Return why a host is not asked a question, for people; "" if it is."""
+        if question.server == PEOPLE:
+            return "a host asks people, and only in the inbox"
         if question.origin is Origin.AUTHORIZATION:
             return "the hub itself asks, and only in the inbox"
         if why := self.why_not_kind(host, question.kind, payload.loads(question.request)):

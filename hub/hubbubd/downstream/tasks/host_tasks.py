@@ -117,7 +117,7 @@ class HostTasks:
 
     def _has_task(self, host: McpHost, call: Call) -> bool:
         mine = call.id.startswith(self._prefix) and call.principal == host.principal.name
-        return mine and call.server in self._view.servers(host.principal)
+        return mine and self._view.shows(call.server, host.principal)
 
     # Questions
 

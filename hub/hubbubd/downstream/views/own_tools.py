@@ -1,4 +1,5 @@
-"""Tools of the hub's own: in profiles, those to search for tools with, and the one that fetches late results."""
+"""Tools of the hub's own: in profiles, those to search for tools with, the one that fetches late results, and those
+that ask people."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, cast
@@ -8,12 +9,13 @@ from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.calls import tickets
+from hubbubd.downstream.people import tools as people_tools
 from hubbubd.downstream.protocol.messages import Refusal
 
 SEARCH: Final = "hubbub_search_tools"
 CALL: Final = "hubbub_call_tool"
 
-ALL: Final = frozenset({SEARCH, CALL, tickets.RESULT})
+ALL: Final = frozenset({SEARCH, CALL, tickets.RESULT, *people_tools.ALL})
 
 MOST_FOUND: Final = 10
 """Tools that one search returns."""
@@ -67,7 +69,8 @@ class ToolSearch(Protocol):
 def listed(settings: ProfileSettings) -> tuple[bytes, ...]:
     """Return the entries of the hub's own tools in a profile."""
     late = (tickets.ENTRY,) if settings.on_hold_end == "ticket" else ()
-    return (*SEARCHING, *late) if settings.tools == "search" else late
+    people = people_tools.ENTRIES if settings.people else ()
+    return (*(SEARCHING if settings.tools == "search" else ()), *late, *people)
 
 
 async def searched(view: ToolSearch, params: Mapping[str, Any], principal: Principal) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from hubbub_shared import __version__
 from hubbubd import payload
-from hubbubd.config.sections.mcp import ProfileSettings
+from hubbubd.config.sections.mcp import PEOPLE, ProfileSettings
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.hosts.headings import without_headings
 from hubbubd.core.hosts.host_names import NameRule
@@ -131,6 +131,17 @@ class ProfileView:
     def servers(self, principal: Principal) -> list[str]:
         """As `View.servers`."""
         return [name for name in self._servers(self._settings()) if principal.may(Permission.CALL, name)]
+
+    def shows(self, server: str, principal: Principal) -> bool:
+        """As `View.shows`."""
+        if server == PEOPLE and self.people:
+            return principal.may(Permission.CALL, server)
+        return server in self.servers(principal)
+
+    @property
+    def people(self) -> bool:
+        """As `View.people`."""
+        return self._settings().people
 
     def introduction(self, principal: Principal) -> EndpointIntroduction:
         """As `View.introduction`: what any of the servers can do."""

@@ -59,6 +59,15 @@ class EndpointView(Protocol):
         """Return the names of the servers shown, in order."""
         ...
 
+    def shows(self, server: str, principal: Principal) -> bool:
+        """Return whether the calls of a server are shown: of those shown, and of what hosts ask people."""
+        ...
+
+    @property
+    def people(self) -> bool:
+        """Whether hosts have tools that ask people."""
+        ...
+
     def introduction(self, principal: Principal) -> EndpointIntroduction:
         """Return what the endpoint says of itself."""
         ...
@@ -117,6 +126,7 @@ class ServerView:
     """The endpoint of one server."""
 
     transparent = True
+    people = False
 
     def __init__(self, hub: Hub, server: str) -> None:
         self.name = f"s/{server}"
@@ -134,6 +144,10 @@ class ServerView:
     def servers(self, principal: Principal) -> list[str]:
         """As `EndpointView.servers`."""
         return [self._server] if principal.may(Permission.CALL, self._server) else []
+
+    def shows(self, server: str, principal: Principal) -> bool:
+        """As `EndpointView.shows`."""
+        return server in self.servers(principal)
 
     def introduction(self, principal: Principal) -> EndpointIntroduction:
         """As `EndpointView.introduction`: the server's own. Raises NotFound."""

@@ -4,6 +4,7 @@ from hubbubd.runtime.calls.approvals.gate import DEFAULT_RULE, ApprovalGate
 from hubbubd.runtime.calls.approvals.remembered import RememberedApprovals
 from hubbubd.runtime.calls.causes import Causes
 from hubbubd.runtime.calls.exchange import CallExchange
+from hubbubd.runtime.calls.people import ASK, HOST, open_people, people_config
 from hubbubd.runtime.calls.progress import LiveCalls, LiveEvent
 from hubbubd.runtime.calls.queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.registry import Calls
@@ -17,7 +18,9 @@ from hubbubd.runtime.calls.tasks.orphans import Orphans
 from hubbubd.runtime.calls.tasks.support import TaskSupport
 
 __all__ = [
+    "ASK",
     "DEFAULT_RULE",
+    "HOST",
     "ActiveCall",
     "ApprovalGate",
     "CallExchange",
@@ -41,4 +44,6 @@ __all__ = [
     "TaskSupport",
     "inbound_request_span",
     "kind_of",
+    "open_people",
+    "people_config",
 ]

@@ -148,6 +148,10 @@ class Calls(RecordReader[Call]):
         """Have the server asked soon how far the task is that it has made of a call, if it has."""
         self._exchange.poll_task_soon(call)
 
+    def has_queue(self, server: str) -> bool:
+        """Return whether calls of a server are made here."""
+        return server in self._queues
+
     def counts(self, server: str) -> QueueCounts:
         """Return the number of a server's calls by state. Raises NotFound."""
         return self._queue(server).counts()

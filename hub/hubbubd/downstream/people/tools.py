@@ -1,0 +1,198 @@
+"""`hubbub_ask` and `hubbub_permit`: how they are listed, and what a call of each asks. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
+
+from hubbubd import payload
+from hubbubd.core.approvals.requests import CWD
+from hubbubd.core.inbox.questions import problem
+from hubbubd.core.inbox.request_states import RequestKind
+from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.downstream.protocol.messages import Refusal
+
+ASK: Final = "hubbub_ask"
+PERMIT: Final = "hubbub_permit"
+ALL: Final = frozenset({ASK, PERMIT})
+
+MAX_MESSAGE: Final = 8000
+"""Characters of a question."""
+MAX_FIELDS: Final = 50
+"""Fields of a form, and choices of a question."""
+MAX_SCHEMA_BYTES: Final = 64 * 1024
+MAX_TO: Final = 20
+"""Principals and roles that a question names."""
+MAX_WORD: Final = 256
+"""Characters of a name, or of a choice."""
+MAX_FOLDER: Final = 4096
+"""Characters of a folder's path."""
+
+TO: Final = "hubbub/to"
+URGENCY: Final = "hubbub/urgency"
+"""Members of `_meta` of what is asked."""
+
+_TYPES: Final = ("string", "number", "integer", "boolean", "array")
+_TEXT: Final[Mapping[str, Any]] = {"type": "string", "title": "Answer"}
+
+ENTRIES: Final = tuple(
+    payload.dumps(tool)
+    for tool in (
+        {
+            "name": ASK,
+            "title": "Ask a person",
+            "description": (
+                "Asks people a question and returns their answer. It may take long. Ask only what you cannot find out "
+                "yourself."
+            ),
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "message": {"type": "string", "description": "The question, with all that is needed to answer it."},
+                    "choices": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": "The answers to choose from, if it is not a free text.",
+                    },
+                    "schema": {
+                        "type": "object",
+                        "description": (
+                            "A form in place of choices: a JSON Schema of a flat object with strings, numbers, "
+                            "booleans and choices."
+                        ),
+                    },
+                    "to": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": "Names of the people or roles whom it is for.",
+                    },
+                    "urgency": {"type": "string", "enum": ["low", "normal", "high"]},
+                },
+                "required": ["message"],
+            },
+            "annotations": {"readOnlyHint": True, "openWorldHint": False},
+        },
+        {
+            "name": PERMIT,
+            "title": "Ask for permission",
+            "description": "Asks people whether a tool of the host may be used. For the host's own permission prompts.",
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "tool_name": {"type": "string"},
+                    "input": {"description": "The tool's arguments: an object, or its JSON as text."},
+                    "tool_use_id": {"type": "string"},
+                    "cwd": {"type": "string", "description": "The folder it works in."},
+                    "form": {"type": "string", "enum": ["tool", "hook"], "description": "The shape of the result."},
+                },
+                "required": ["tool_name", "input"],
+            },
+            "annotations": {"readOnlyHint": True, "openWorldHint": False},
+        },
+    )
+)
+"""Entries of `tools/list`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PermitQuery:
+    """What a host asks permission for: a tool of its own with its arguments, in a folder; "" if it does not say."""
+
+    tool: str
+    arguments: dict[str, Any]
+    cwd: str
+    form: Literal["tool", "hook"]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The params of the call that this becomes."""
+        meta = {"_meta": {CWD: self.cwd}} if self.cwd else {}
+        return {"name": self.tool, "arguments": self.arguments, **meta}
+
+
+def parse_question(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params of the elicitation that a call of ASK stands for. Raises Refusal."""
+    given = _arguments(ASK, params)
+    message, urgency, to = given.get("message"), given.get("urgency", "normal"), given.get("to", [])
+    if not isinstance(message, str) or not message.strip() or len(message) > MAX_MESSAGE:
+        raise _wrong(ASK, f"message must be a text of at most {MAX_MESSAGE} characters")
+    if urgency not in ("low", "normal", "high"):
+        raise _wrong(ASK, "urgency must be low, normal or high")
+    whom = [to] if isinstance(to, str) else to
+    if not _are_words(whom, MAX_TO):
+        raise _wrong(ASK, f"to must be a list of at most {MAX_TO} names")
+    question: dict[str, Any] = {"mode": "form", "message": message, "requestedSchema": _parse_form(given)}
+    if whom:
+        question["message"] = f"{message}\n\nFor: {', '.join(cast('list[str]', whom))}"
+    meta = {key: value for key, value in ((TO, whom), (URGENCY, urgency)) if value and value != "normal"}
+    if meta:
+        question["_meta"] = meta
+    if (wrong := problem(RequestKind.ELICITATION_FORM, question)) is not None:
+        raise _wrong(ASK, wrong)
+    return question
+
+
+def parse_permit(params: Mapping[str, Any]) -> PermitQuery:
+    """Return what a call of PERMIT asks. Raises Refusal."""
+    given = _arguments(PERMIT, params)
+    tool, arguments, cwd, form = (given.get(key) for key in ("tool_name", "input", "cwd", "form"))
+    if not isinstance(tool, str) or not tool or len(tool) > MAX_WORD:
+        raise _wrong(PERMIT, f"tool_name must be a text of at most {MAX_WORD} characters")
+    if isinstance(arguments, str):
+        try:
+            arguments = payload.loads(arguments.encode())
+        except ValueError:
+            raise _wrong(PERMIT, "input is a text that is not JSON") from None
+    if not isinstance(arguments, dict):
+        raise _wrong(PERMIT, "input must be an object, or its JSON as text")
+    if cwd is not None and (not isinstance(cwd, str) or len(cwd) > MAX_FOLDER):
+        raise _wrong(PERMIT, f"cwd must be a text of at most {MAX_FOLDER} characters")
+    if form not in (None, "tool", "hook"):
+        raise _wrong(PERMIT, "form must be tool or hook")
+    return PermitQuery(tool, cast("dict[str, Any]", arguments), cwd or "", "hook" if form == "hook" else "tool")
+
+
+def _parse_form(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the form that a question has: the one given, choices, or a text. Raises Refusal."""
+    schema, choices = given.get("schema"), given.get("choices")
+    if schema is not None and choices is not None:
+        raise _wrong(ASK, "give either choices or a schema")
+    if choices is not None:
+        if not choices or not _are_words(choices, MAX_FIELDS):
+            raise _wrong(ASK, f"choices must be a list of at most {MAX_FIELDS} texts, of {MAX_WORD} characters each")
+        return _form({"answer": {**_TEXT, "enum": choices}}, ["answer"])
+    if schema is None:
+        return _form({"answer": dict(_TEXT)}, ["answer"])
+    members = cast("dict[str, Any]", schema)
+    if not isinstance(schema, dict) or len(payload.dumps(members)) > MAX_SCHEMA_BYTES:
+        raise _wrong(ASK, f"schema must be an object of at most {MAX_SCHEMA_BYTES} bytes")
+    fields: object = members.get("properties")
+    if members.get("type", "object") != "object" or not isinstance(fields, dict) or not fields:
+        raise _wrong(ASK, "schema must be that of an object with properties")
+    properties = cast("dict[str, Any]", fields)
+    if len(properties) > MAX_FIELDS:
+        raise _wrong(ASK, f"schema has more than {MAX_FIELDS} properties")
+    for name, field in properties.items():
+        if not isinstance(field, dict) or cast("dict[str, Any]", field).get("type") not in _TYPES:
+            raise _wrong(ASK, f"schema.properties.{name[:MAX_WORD]}: type must be one of {', '.join(_TYPES)}")
+    required: object = members.get("required", [])
+    return _form(properties, cast("list[Any]", required) if isinstance(required, list) else [])
+
+
+def _form(properties: dict[str, Any], required: list[Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _are_words(value: object, most: int) -> bool:
+    words = cast("list[object]", value) if isinstance(value, list) else [None]
+    return len(words) <= most and all(isinstance(each, str) and 0 < len(each) <= MAX_WORD for each in words)
+
+
+def _arguments(tool: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    arguments: object = params.get("arguments", {})
+    if not isinstance(arguments, dict):
+        raise _wrong(tool, "arguments must be an object")
+    return cast("Mapping[str, Any]", arguments)
+
+
+def _wrong(tool: str, what: str) -> Refusal:
+    return Refusal(INVALID_PARAMS, f"{tool}: {what}")

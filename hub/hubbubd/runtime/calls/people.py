@@ -1,0 +1,125 @@
+"""What programs ask people themselves, as calls of a server in the hub: durable, held and answered as all calls.
+
+    `hubbub/ask` ──> a round that asks for a form ──> its answer        tools/call ──> judged by the rules ──> "allow"
+
+The tools of this server are those that a host names, so that rules apply to them; one that no rule matches is asked
+about. It executes nothing: a call that gets here may be made, and its host makes it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.config import ServerConfig
+from hubbubd.config.sections.mcp import PEOPLE
+from hubbubd.core.jsonrpc import METHOD_NOT_FOUND
+from hubbubd.errors import Fault, PeerError
+from hubbubd.runtime.calls.queue import ServerQueue
+from hubbubd.runtime.calls.registry import Calls
+from hubbubd.telemetry.trace import Span
+from hubbubd.upstream.ports import Era, Hello, ProgressUpdate
+
+HOST: Final = PEOPLE
+"""The name of the server."""
+
+ASK: Final = "hubbub/ask"
+"""The method with which people are asked something; its arguments are the params of an elicitation."""
+
+_QUESTION: Final = "answer"
+_HELLO: Final = Hello(
+    protocol_version="2026-07-28", era=Era.STATELESS, server_info={"name": HOST, "version": "0"}, capabilities={}
+)
+
+
+@lru_cache(1)
+def people_config() -> ServerConfig:
+    """Return the configuration of the server. Nothing is started: it is in the hub."""
+    return ServerConfig(name=HOST, command="hubbub", confirm=("*",), resume=True, max_in_flight=1000)
+
+
+def open_people(calls: Calls) -> ServerQueue:
+    """Serve what programs ask people from now on, and go on with what an earlier hub has left."""
+    queue = calls.open_queue(people_config())
+    queue.closed = False
+    queue.set_link(PeopleLink())
+    return queue
+
+
+class PeopleLink:
+    """A connection to the server. Implements `McpLink`."""
+
+    log_level: str | None = None
+
+    @property
+    def hello(self) -> Hello:
+        """The server's introduction."""
+        return _HELLO
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        *,
+        call_id: str | None = None,
+        on_progress: Callable[[ProgressUpdate], None] | None = None,
+        span: Span | None = None,
+    ) -> dict[str, Any]:
+        """Return the result of a call. Raises PeerError for other methods."""
+        given = params or {}
+        match method:
+            case "tools/call":
+                decision = {"behavior": "allow", "updatedInput": given.get("arguments", {})}
+                return _complete(payload.dumps(decision).decode())
+            case "hubbub/ask" if "inputResponses" in given:
+                return _render_answer(given["inputResponses"].get(_QUESTION))
+            case "hubbub/ask":
+                question = {"method": "elicitation/create", "params": given["arguments"]}
+                return {"resultType": "input_required", "inputRequests": {_QUESTION: question}}
+            case _:
+                raise PeerError(METHOD_NOT_FOUND, f"{HOST} has no method {method}")
+
+    async def notify(self, method: str, params: dict[str, Any] | None) -> None:
+        """Drop a notification."""
+
+    async def listen(self, notifications: dict[str, Any], on_acknowledged: Callable[[dict[str, Any]], None]) -> None:
+        """Never end: nothing changes here."""
+        await asyncio.Event().wait()
+
+    async def probe(self, *, by_list: bool = False) -> None:
+        """Return: it is there."""
+
+    async def wait_lost(self) -> Fault:
+        """Never return: it is there as long as the hub is."""
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    def hint(self) -> str | None:
+        """Return nothing."""
+        return None
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        """Return nothing."""
+        return ()
+
+
+def _render_answer(answer: object) -> dict[str, Any]:
+    """Return what a person has answered, as JSON and as text."""
+    given = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
+    meta = cast("dict[str, Any]", given.get("_meta") or {})
+    said = {key: given[key] for key in ("action", "content") if key in given}
+    match given.get("action"):
+        case "accept":
+            return {**_complete(payload.dumps(said.get("content", {})).decode()), "structuredContent": said}
+        case "decline":
+            text = "A person has seen the question and declined to answer it. Do not ask again the same."
+        case _ if (reason := meta.get("hubbub/reason")) is not None:
+            text = f"Nobody answered: {reason}."
+        case _:
+            text = "A person has closed the question without an answer."
+    return {**_complete(text), "structuredContent": said, "isError": True}
+
+
+def _complete(text: str) -> dict[str, Any]:
+    return {"resultType": "complete", "content": [{"type": "text", "text": text}]}
