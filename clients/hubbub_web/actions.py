@@ -2,12 +2,13 @@
 
 import contextlib
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, JsonValue, validate_call
+from pydantic import Field, JsonValue
 
 from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.data.specs import ServerSpec
@@ -18,12 +19,12 @@ from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUS
 from hubbub_frontend.display.records import call_state, outcome
 from hubbub_frontend.display.timeline import build_timeline
 from hubbub_web.access.sessions import Session
+from hubbub_web.records.approval import approval_json, parse_arguments
 from hubbub_web.records.brief import brief, question_excerpt, whole_host
 from hubbub_web.records.search import search
+from hubbub_web.registry import Action, Id, register
 
-Action = Callable[..., Awaitable[Any]]
 JsonObject = dict[str, JsonValue]
-Id = Annotated[str, Field(min_length=1, max_length=128)]
 ClaimId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{16,64}$")]
 """Id of a claim, chosen by a window: two windows of one person are two claims."""
 
@@ -47,12 +48,7 @@ FIELD_BY_REASON = {
 
 ACTIONS: dict[str, Action] = {}
 
-
-def action(function: Action) -> Action:
-    """Register a function as an action, under its name."""
-    checked = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(function)
-    ACTIONS[function.__name__] = checked
-    return checked
+action = partial(register, ACTIONS)
 
 
 @action
@@ -84,7 +80,7 @@ async def rename(who: Session, name: str) -> Any:
 @action
 async def request(who: Session, id: Id) -> Any:  # noqa: A002 - the field's name
     """Return a whole pending request."""
-    return _request_json(await (await who.hub()).inbox.get(id))
+    return await _whole_request(who, await (await who.hub()).inbox.get(id))
 
 
 @action
@@ -122,13 +118,34 @@ async def answer(
     text: str | None = None,
     result: JsonObject | None = None,
     reject: str | None = None,
+    approve: str | None = None,
+    arguments: str | None = None,
+    remember_s: int | None = None,
+    same_arguments: bool = False,
+    comment: str | None = None,
+    deny: str | None = None,
 ) -> Any:
-    """Answer a pending request, under the window's claim if it has one. `visit` accepts a page to visit."""
+    """Answer a pending request, under the window's claim if it has one. `visit` accepts a page to visit; `approve` is
+    the digest of a call's arguments as they were shown, `arguments` what to send in their place, as JSON."""
     inbox = (await who.hub()).inbox
 
     content = True if visit else accept
+    changed = None if arguments is None else parse_arguments(arguments)
 
     async def send(under_claim: str | None) -> PendingRequest:
+        if approve is not None:
+            return await inbox.approve(
+                id,
+                arguments=changed,
+                remember_s=remember_s,
+                same_arguments=same_arguments,
+                comment=comment,
+                digest=approve,
+                claim_id=under_claim,
+                answer_id=answer_id,
+            )
+        if deny is not None:
+            return await inbox.deny(id, deny, claim_id=under_claim, answer_id=answer_id)
         return await inbox.answer(
             id,
             accept=False if content is None else content,
@@ -150,7 +167,10 @@ async def answer(
             record = await send(None)
         if claim_id is not None:
             who.claims.pop(claim_id, None)
-    return _request_json(record)
+            if record.state == "open":  # more people have to approve
+                with contextlib.suppress(HubbubError):
+                    record = await inbox.release(id, claim_id)
+    return await _whole_request(who, record)
 
 
 @action
@@ -363,6 +383,14 @@ async def _fetch_with_timeline(hub: Hub, call_id: str) -> tuple[Call, Sequence[P
     record = await hub.calls.get(call_id)
     requests = await hub.inbox.list(call_id=call_id, limit=MAX_REQUESTS)
     return record, requests, build_timeline(record, requests, datetime.now(UTC)).to_json()
+
+
+async def _whole_request(who: Session, record: PendingRequest) -> dict[str, Any]:
+    """Return a pending request; for a call to approve with all that is shown of it, and its arguments in that alone."""
+    if record.approval is None:
+        return _request_json(record)
+    asked = approval_json(record, await (await who.hub()).admin.whoami())
+    return _request_json(replace(record, request=None, changed_arguments=None)) | {"approval": asked}
 
 
 def _request_json(record: PendingRequest) -> dict[str, Any]:
