@@ -74,7 +74,7 @@ export class Inbox {
   }
 
   row(request) {
-    const why = [causeInWords(request), request.caller && `called by ${request.caller}`].filter(Boolean).join(", ");
+    const why = request.kind === "approval" ? (request.approved_by.length ? `${request.approved_by.length} of ${request.needed} said yes` : "") : [causeInWords(request), request.caller && `called by ${request.caller}`].filter(Boolean).join(", ");
     const link = entry(`#/request/${encodeURIComponent(request.id)}`, {
       title: request.question || "(says nothing)", unread: !isSeen(request.id), right: left(request.deadline) ?? ago(request.created_at),
       chips: [request.server, KINDS[request.kind] ?? request.kind],
@@ -165,13 +165,13 @@ export class Inbox {
     const ids = this.picked.size ? [...this.picked] : current ? [current.id] : [];
     const those = ids.map((id) => tables.request.get(id)).filter((each) => each?.state === "open");
     if (!those.length) return;
-    const title = those.length === 1 ? "Decline this question?" : `Decline ${those.length.toLocaleString()} questions?`;
+    const title = those.length === 1 ? (those[0].kind === "approval" ? "Deny this call?" : "Decline this question?") : `Decline ${those.length.toLocaleString()} questions?`;
     if (!await sure(this.dialog, title, those.length === 1 ? `“${those[0].question}”` : "Each server is told that you decline.", "Decline")) return;
     this.trouble.textContent = "";
     const refused = [];
     for (const each of those) {
       try {
-        await ask("answer", { id: each.id, answer_id: crypto.randomUUID(), ...(each.kind.startsWith("elicitation") ? { decline: true } : { reject: REFUSAL }) });
+        await ask("answer", { id: each.id, answer_id: crypto.randomUUID(), ...no(each.kind) });
       } catch (error) {
         refused.push(`“${each.question}”: ${wordsFor(error)}`);
       }
@@ -180,6 +180,12 @@ export class Inbox {
     this.trouble.textContent = clean(refused.slice(0, 3).join(" ") + (refused.length > 3 ? ` And ${refused.length - 3} more.` : ""));
     this.choose(false);
   }
+}
+
+/** Return the answer that says no to a pending request of some kind. */
+function no(kind) {
+  if (kind === "approval") return { deny: "" };
+  return kind.startsWith("elicitation") ? { decline: true } : { reject: REFUSAL };
 }
 
 function wordsFor(error) {

@@ -1,0 +1,254 @@
+// A call to approve: who wants to run what, with exactly which arguments, and the ways to say yes or no.
+
+import { ask, Refused } from "./api.js";
+import { changePanel } from "./change.js";
+import { clean, facts, fresh, h, json, refill, words } from "./dom.js";
+import { guardEnter } from "./form.js";
+import { argumentList } from "./given.js";
+import { ago } from "./time.js";
+import { CHANGED, consequence, hints, lasting, left, number, obstacle, progress, WAIT, whoMay } from "./wording.js";
+
+// After a change of what is shown, so long nothing can be pressed: a finger on its way was meant for what was there before.
+const REST_MS = 500;
+
+/** Render who wants to do what: the caller's and the server's names are marked as such. */
+export function approvalTitle({ approval: it, server }) {
+  return [h("bdi", { text: it.caller.name || "Somebody" }), it.caller.host ? h("span", { class: "quiet" }, " through ", h("bdi", { text: it.caller.host })) : null,
+    " wants to run ", h("code", { class: "name", dir: "ltr", text: it.tool.name.slice(0, 300) }), " on ", h("code", { class: "name", dir: "ltr", text: server })];
+}
+
+/** Render all that is known of a call to approve. */
+export function approvalCard(whole) {
+  const { approval: it, server } = whole;
+  const changed = it.changes && it.approvals.at(-1)?.by;
+  return [
+    h("p", { class: "hints" }, hints(it.tool.annotations).map(([text, look]) => h("span", { class: `pill ${look}`, title: `The server ${server} says so`, text }))),
+    ruleWords(it, server),
+    it.changes ? h("section", { class: "aside", "aria-label": "What has been changed" }, h("h2", { class: "small" }, changed ? [h("bdi", { text: changed }), " has changed the arguments"] : "The arguments have been changed"), argumentList(it.changes, "Nothing is different.")) : null,
+    h("section", { class: "aside", "aria-label": "What is sent" }, h("h2", { class: "small", text: it.changes ? "What is sent now" : "What is sent" }), argumentList(it.rows, "No arguments.")),
+    h("details", { class: "aside" }, h("summary", { text: "As JSON" }), words(it.text, { class: "code", tabindex: "0", role: "group", "aria-label": "Arguments as JSON", dir: "ltr" })),
+    serverWords(it, server),
+    before(whole),
+  ];
+}
+
+/** Render what the rule and the hub say. */
+function ruleWords(it, server) {
+  return h("section", { class: "rule", "aria-label": "The rule" },
+    h("p", {}, h("strong", { text: it.rule.name ? `Rule “${it.rule.name}”` : "The rules ask" }), it.message ? [": ", it.message] : null),
+    it.reason ? h("p", { text: it.reason }) : null,
+    progress(it) ? h("p", { class: "progress-of", text: progress(it) }) : null,
+    it.approvals.filter((each) => each.comment).map((each) => h("p", { class: "help" }, h("bdi", { text: each.by }), ": ", each.comment)),
+    h("p", { class: "help", text: whoMay(it.rule, server) }));
+}
+
+/** Render what the server says of its tool, marked as its words. */
+function serverWords({ tool }, server) {
+  if (!tool.description && !tool.title) return null;
+  return h("details", { class: "aside foreign" }, h("summary", {}, "What ", h("bdi", { text: server }), " says of this tool"),
+    tool.title ? words(tool.title, { class: "title" }) : null, words(tool.description), facts(["Hints", Object.keys(tool.annotations).length ? json(tool.annotations, "Hints of the server") : null]));
+}
+
+/** Render what the caller called before of this server, read when it is wanted. */
+function before({ id, approval: it, server }) {
+  if (!it.before.length) return null;
+  const list = h("ul", { class: "earlier" });
+  async function read() {
+    if (!box.open || list.children.length) return;
+    try {
+      const { calls } = await ask("before", { id });
+      refill(list, calls.length ? calls.map(earlier) : h("li", { class: "quiet", text: "They are not kept any more." }));
+    } catch (error) {
+      refill(list, h("li", { class: "problem", text: error instanceof Refused ? error.message : "The bridge cannot be reached." }));
+    }
+  }
+  const box = h("details", { class: "aside", on: { toggle: read } }, h("summary", {}, "What ", h("bdi", { text: it.caller.name || "the caller" }), ` did before on ${clean(server)} (${it.before.length})`), list);
+  return box;
+}
+
+function earlier(call) {
+  return h("li", {}, h("a", { href: `#/call/${encodeURIComponent(call.id)}`, text: call.tool ?? call.method, dir: "auto" }), " ", h("span", { class: "quiet" }, `${call.outcome.replaceAll("_", " ")}, `, ago(call.created_at)),
+    call.given ? words(call.given, { class: "mono quiet" }) : null);
+}
+
+/** The card of an open call to approve, with its buttons. `send(answer)` sends an answer, `say` shows a problem, `redraw` the state of buttons. */
+export class ApprovalForm {
+  constructor(whole, { send, say, redraw }) {
+    this.send = send;
+    this.say = say;
+    this.redraw = redraw;
+    this.version = 0;
+    this.pressed = null;
+    this.card = h("div", { class: "approval" });
+    this.panel = h("div");
+    this.buttons = h("div", { class: "row ways" });
+    this.note = h("p", { class: "help", id: fresh("note") });
+    this.bar = h("div", { class: "bar" }, this.note, this.buttons);
+    this.element = h("div", { role: "group" }, this.card, this.panel, this.bar);
+    // What is pressed counts for what was shown when the finger or the key went down.
+    for (const event of ["pointerdown", "keydown"]) this.element.addEventListener(event, () => { this.pressed = this.version; }, { capture: true });
+    this.renew(whole);
+  }
+
+  /** Show it as it is now. */
+  renew(whole) {
+    this.whole = whole;
+    this.open(null);
+    refill(this.card, approvalCard(whole));
+    this.drawButtons();
+    this.rest();
+  }
+
+  /** Let nothing be pressed for a moment: what is shown has changed. */
+  rest() {
+    this.version += 1;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.setResting(false), REST_MS);
+    this.setResting(true);
+  }
+
+  setResting(is) {
+    this.resting = is;
+    for (const each of this.buttons.querySelectorAll("[data-opens]")) {
+      if (is) each.setAttribute("aria-disabled", "true");
+      else each.removeAttribute("aria-disabled");
+    }
+    this.redraw();
+  }
+
+  drawButtons() {
+    const { approval: it, server } = this.whole;
+    const why = it.obstacle;
+    const may = !why;
+    this.note.textContent = clean(why ? obstacle(why, it, server) : consequence(it, server));
+    const grave = it.tool.annotations.destructiveHint === true;
+    const of = `: ${clean(it.tool.name).slice(0, 100)} on ${server}`;
+    const { remember_s: spans, edit } = it.rule;
+    refill(this.buttons,
+      may ? h("button", { type: "button", class: grave ? "primary grave" : "primary", "data-sends": "yes", "aria-label": `Approve${of}`, "aria-describedby": this.note.id, text: "Approve", on: { click: this.does(() => this.approve({})) } }) : null,
+      may && spans.length ? this.opener("remember", spans.length === 1 ? `Approve for ${lasting(spans[0])}…` : "Approve for longer…") : null,
+      may && edit ? this.opener("change", "Change…") : null,
+      may || why === "again" ? this.opener("deny", "Deny…") : null);
+  }
+
+  /** A button that unfolds one of the panels. */
+  opener(name, text) {
+    return h("button", { type: "button", class: name === "deny" ? "danger" : null, "aria-expanded": "false", "data-opens": name, text, on: { click: this.does(() => this.open(this.opened === name ? null : name)) } });
+  }
+
+  /** Return a listener that acts only on what was meant: not on what came under the finger, nor on the second of two clicks. */
+  does(act) {
+    return (event) => {
+      if (event.detail > 1) return undefined;
+      const was = this.pressed ?? this.version;
+      this.pressed = null;
+      if (this.resting || was !== this.version) return this.say(WAIT);
+      return act();
+    };
+  }
+
+  /** Unfold a panel, or none. */
+  open(name) {
+    this.opened = name;
+    for (const each of this.buttons.querySelectorAll("[data-opens]")) each.setAttribute("aria-expanded", String(each.dataset.opens === name));
+    this.editor = null;
+    if (!name) {
+      this.panel.replaceChildren();
+      return;
+    }
+    this.say("");
+    const made = this[`${name}Panel`]();
+    const panel = h("form", { class: "panel inner", "aria-label": made.label, on: { submit: (event) => { event.preventDefault(); this.does(made.submit)(event); }, keydown: (event) => this.leave(event) } }, made.content);
+    panel.noValidate = true;
+    guardEnter(panel, (text) => this.say(text));
+    refill(this.panel, panel);
+    this.redraw();
+    (panel.querySelector("input:checked, input, textarea") ?? panel).focus({ preventScroll: true });
+    panel.scrollIntoView({ block: "nearest" });
+  }
+
+  leave(event) {
+    if (event.key !== "Escape") return;
+    event.preventDefault();
+    const { opened } = this;
+    this.open(null);
+    this.buttons.querySelector(`[data-opens=${opened}]`)?.focus();
+  }
+
+  rememberPanel() {
+    const { approval: it, server } = this.whole;
+    const spans = it.rule.remember_s;
+    const name = fresh("span");
+    const inputs = spans.map((each, at) => h("input", { type: "radio", name, id: fresh("span"), value: each, checked: at === 0 }));
+    const same = h("input", { type: "checkbox", id: fresh("same"), checked: true });
+    const comment = this.comment();
+    const send = h("button", { type: "submit", class: "primary" });
+    const chosen = () => Number(inputs.find((each) => each.checked)?.value ?? spans[0]);
+    const draw = () => { send.textContent = `Approve for ${lasting(chosen())}`; };
+    for (const each of inputs) each.addEventListener("change", draw);
+    draw();
+    return {
+      label: "Approve for longer",
+      submit: () => this.approve({ remember_s: chosen(), same_arguments: same.checked, comment: comment.input.value }),
+      content: [h("fieldset", { class: "field" }, h("legend", {}, "For how long may ", h("bdi", { text: it.caller.name || "the caller" }), " run ", h("code", { class: "name", text: it.tool.name.slice(0, 300) }), ` on ${clean(server)} without asking?`),
+        inputs.map((input, at) => h("div", { class: "check" }, input, h("label", { for: input.id, text: lasting(spans[at]) })))),
+      h("div", { class: "check" }, same, h("label", { for: same.id, text: "With the same arguments only" })), comment.element,
+      h("p", { class: "help", text: "If the tool's definition changes, it is asked again. Remembered approvals can be revoked on the page Approvals." }), h("div", { class: "row" }, send, this.back())],
+    };
+  }
+
+  changePanel() {
+    this.editor = changePanel(this.whole, { say: this.say, redraw: this.redraw, changed: () => this.say(CHANGED) });
+    const comment = this.comment();
+    return {
+      label: "Change the arguments",
+      submit: async () => {
+        const given = await this.editor.next();
+        if (given) this.approve({ arguments: given, comment: comment.input.value });
+      },
+      content: [this.editor.element, comment.element, left(this.whole.approval) > 1 || this.whole.approval.approvals.length ? h("p", { class: "help", text: `Changed arguments need all ${number(this.whole.approval.rule.needed)} approvals anew: yours is the first.` }) : null, h("div", { class: "row" }, this.editor.button, this.back())],
+    };
+  }
+
+  denyPanel() {
+    const id = fresh("reason");
+    const input = h("textarea", { id, rows: 3, dir: "auto", "aria-describedby": `${id}-help` });
+    return {
+      label: "Deny",
+      submit: () => this.send({ deny: input.value.trim() }),
+      content: [h("div", { class: "field" }, h("label", { for: id }, "Why? ", h("span", { class: "optional", text: "optional" })), h("p", { class: "help", id: `${id}-help`, text: "The caller and its model read this, and your name." }), input),
+        h("div", { class: "row" }, h("button", { type: "submit", class: "danger", text: "Deny" }), this.back())],
+    };
+  }
+
+  back() {
+    return h("button", { type: "button", class: "plain", text: "Back", on: { click: () => this.open(null) } });
+  }
+
+  comment() {
+    const input = h("input", { type: "text", id: fresh("comment"), autocomplete: "off", dir: "auto" });
+    return { input, element: h("div", { class: "field" }, h("label", { for: input.id }, "Comment for the record ", h("span", { class: "optional", text: "optional" })), input) };
+  }
+
+  /** Approve what is shown, by its digest. */
+  approve(how) {
+    const { comment, ...more } = how;
+    return this.send({ approve: this.whole.approval.digest, ...more, ...(comment?.trim() ? { comment: comment.trim() } : {}) });
+  }
+
+  /** Put problems of the hub at the fields of the editor; return those that belong to none. */
+  show(violations) {
+    return this.editor ? this.editor.show(violations) : violations;
+  }
+
+  /** Say why this person cannot approve, as the hub says. */
+  forbid(message) {
+    this.whole.approval.obstacle = message;
+    this.open(null);
+    this.drawButtons();
+  }
+
+  gone() {
+    clearTimeout(this.timer);
+  }
+}

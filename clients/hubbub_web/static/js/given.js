@@ -1,0 +1,36 @@
+// Arguments of a call as people read them: rows that the bridge makes (records/approval.py), each value in a shape of its own.
+
+import { code, h, put, words } from "./dom.js";
+import { differences, patchLines, signedLines } from "./diff.js";
+
+// Rows that are drawn at first.
+const FIRST = 50;
+
+/** Render arguments by their titles; of very many the first, and a button for all. */
+export function argumentList(rows, nothing = "No arguments.") {
+  if (!rows.length) return h("p", { class: "quiet", text: nothing });
+  const list = h("dl", { class: "given" });
+  const more = h("button", { type: "button", class: "more", text: `Show all (${(rows.length - FIRST).toLocaleString()} more)`, on: { click: () => { more.remove(); put(list, rows.slice(FIRST).map(row)); } } });
+  put(list, rows.slice(0, FIRST).map(row));
+  return h("div", {}, list, rows.length > FIRST ? more : null);
+}
+
+function row(it) {
+  const fate = it.added ? "added" : it.removed ? "removed" : null;
+  return h("div", {}, h("dt", { dir: "auto" }, it.title.slice(0, 300), it.title.endsWith(it.path) ? null : h("code", { class: "path", text: it.path.slice(0, 300) }), fate ? ` (${fate})` : null),
+    h("dd", {}, value(it)));
+}
+
+function value(it) {
+  const label = it.title.slice(0, 300);
+  switch (it.shape) {
+    case "change":
+      return it.old || it.new ? signedLines(differences(it.old, it.new), label) : h("span", { class: "quiet", text: "an empty text" });
+    case "patch":
+      return signedLines(patchLines(it.text), label);
+    case "code":
+      return code(it.text, label);
+    default:
+      return it.text === "" ? h("span", { class: "quiet", text: "an empty text" }) : words(it.text, { class: it.value ? "mono" : null });
+  }
+}
