@@ -185,7 +185,8 @@ def _rows(given: Mapping[str, Any], schema: Mapping[str, Any], path: tuple[str, 
         pair = _pair(given, key)
         if pair:
             taken.update(pair)
-            yield _row((*path, pair[1]), schema, "change", old=given[pair[0]], new=given[pair[1]])
+            row = _row((*path, pair[1]), schema, "change", old=given[pair[0]], new=given[pair[1]])
+            yield row if not path else row | {"path": ".".join(path), "title": ""}
         elif isinstance(value, str):
             yield _text_row((*path, key), schema, value)
         else:
@@ -227,7 +228,7 @@ def _row(path: tuple[str, ...], schema: Mapping[str, Any], shape: str, **more: A
 
 def _titled(rows: Iterator[Row], title: str) -> Iterator[Row]:
     for row in rows:
-        yield row | {"title": f"{title}: {row['title']}"}
+        yield row | {"title": f"{title}: {row['title']}" if row["title"] else title}
 
 
 def _keys(given: Mapping[str, Any], schema: Mapping[str, Any]) -> Sequence[str]:

@@ -41,6 +41,7 @@ def brief(record: Record) -> dict[str, Any]:
             fields = _without(record, "request", "answer", "candidate_call_ids", "approvals", "changed_arguments") | {
                 "approved_by": [clip(each.by) for each in record.approvals[:MAX_IDS]],
                 "needed": record.approval.rule.needed if record.approval else None,
+                "tool": record.approval.tool.name if record.approval else None,
                 "question": question_excerpt(record),
                 "done": record.state != "open" and record.delivery != "pending",
                 "yes_or_no": boolean_field(record),

@@ -133,7 +133,7 @@ export class ApprovalForm {
 
   /** A button that unfolds one of the panels. */
   opener(name, text) {
-    return h("button", { type: "button", class: name === "deny" ? "danger" : null, "aria-expanded": "false", "data-opens": name, text, on: { click: this.does(() => this.open(this.opened === name ? null : name)) } });
+    return h("button", { type: "button", class: name === "deny" ? "danger" : null, "data-opens": name, text, on: { click: this.does(() => this.open(name)) } });
   }
 
   /** Return a listener that acts only on what was meant: not on what came under the finger, nor on the second of two clicks. */
@@ -149,11 +149,15 @@ export class ApprovalForm {
 
   /** Unfold a panel, or none. */
   open(name) {
+    const was = this.opened;
     this.opened = name;
-    for (const each of this.buttons.querySelectorAll("[data-opens]")) each.setAttribute("aria-expanded", String(each.dataset.opens === name));
     this.editor = null;
+    this.buttons.hidden = this.note.hidden = Boolean(name);
+    this.bar.classList.toggle("folded", Boolean(name));
     if (!name) {
+      const focused = this.panel.contains(document.activeElement);
       this.panel.replaceChildren();
+      if (focused) this.buttons.querySelector(`[data-opens=${was}]`)?.focus();
       return;
     }
     this.say("");
@@ -170,9 +174,7 @@ export class ApprovalForm {
   leave(event) {
     if (event.key !== "Escape") return;
     event.preventDefault();
-    const { opened } = this;
     this.open(null);
-    this.buttons.querySelector(`[data-opens=${opened}]`)?.focus();
   }
 
   rememberPanel() {

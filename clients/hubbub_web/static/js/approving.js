@@ -33,6 +33,11 @@ class ApprovalPage extends RequestPage {
     return super.started();
   }
 
+  /** The heading says who calls. */
+  why() {
+    return super.why().filter(([name]) => name !== "Called by");
+  }
+
   /** The card shows what the call is sent with. */
   async findCall() {}
 

@@ -14,6 +14,8 @@ const SIGNS = { "+": "added", "-": "removed", "@": "place" };
 /** Return the lines of both texts with a sign each: `-` before, `+` after, a space in both. Of many in both, only how many (`@`). */
 export function differences(before, after) {
   const [a, b] = [before, after].map((text) => (text === "" ? [] : text.split("\n")));
+  // The end of the last line, which both have, is no line of its own.
+  if (a.length > 1 && b.length > 1 && a.at(-1) === "" && b.at(-1) === "") [a, b].forEach((lines) => lines.pop());
   let start = 0;
   while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
   let end = 0;

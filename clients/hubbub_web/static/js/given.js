@@ -17,7 +17,8 @@ export function argumentList(rows, nothing = "No arguments.") {
 
 function row(it) {
   const fate = it.added ? "added" : it.removed ? "removed" : null;
-  return h("div", {}, h("dt", { dir: "auto" }, it.title.slice(0, 300), it.title.endsWith(it.path) ? null : h("code", { class: "path", text: it.path.slice(0, 300) }), fate ? ` (${fate})` : null),
+  const plain = it.title.toLowerCase().replaceAll(" ", "_").endsWith(it.path.toLowerCase());
+  return h("div", { class: it.shape === "line" ? "short" : null }, h("dt", { dir: "auto" }, it.title.slice(0, 300), plain ? null : h("code", { class: "path", text: it.path.slice(0, 300) }), fate ? ` (${fate})` : null),
     h("dd", {}, value(it)));
 }
 

@@ -74,15 +74,20 @@ export class Inbox {
   }
 
   row(request) {
-    const why = request.kind === "approval" ? (request.approved_by.length ? `${request.approved_by.length} of ${request.needed} said yes` : "") : [causeInWords(request), request.caller && `called by ${request.caller}`].filter(Boolean).join(", ");
+    const why = request.kind === "approval" ? this.standing(request) : [causeInWords(request), request.caller && `called by ${request.caller}`].filter(Boolean).join(", ");
     const link = entry(`#/request/${encodeURIComponent(request.id)}`, {
-      title: request.question || "(says nothing)", unread: !isSeen(request.id), right: left(request.deadline) ?? ago(request.created_at),
+      title: titleOf(request), unread: !isSeen(request.id), right: left(request.deadline) ?? ago(request.created_at),
       chips: [request.server, KINDS[request.kind] ?? request.kind],
       more: [defectPill(request), request.cause_ended ? h("span", { class: "ended", text: "its call is over" }) : null,
         request.claim ? h("span", { class: "claimed", text: request.claim.host ? `held for ${clean(request.claim.host)}` : request.claim.by === myName() ? "you are answering" : `being answered by ${request.claim.by}` }) : null,
         why ? h("span", { text: why, dir: "auto" }) : null],
     });
     return [link, this.picking ? this.box(request) : null, this.picking || request.claim || !request.yes_or_no ? null : this.quick(request)];
+  }
+
+  /** Who calls, and who has said yes so far. */
+  standing({ caller, approved_by: by, needed }) {
+    return [caller && `for ${caller}`, by.length && `${by.length} of ${needed} said yes`].filter(Boolean).join(" · ");
   }
 
   box(request) {
@@ -182,6 +187,11 @@ export class Inbox {
   }
 }
 
+/** Return what a row is about; of a call to approve the tool, since many begin alike. */
+function titleOf(request) {
+  return (request.tool ? `Run ${request.tool}?` : request.question) || "(says nothing)";
+}
+
 /** Return the answer that says no to a pending request of some kind. */
 function no(kind) {
   if (kind === "approval") return { deny: "" };
@@ -222,7 +232,7 @@ export function historyPage(main) {
 function settledRow(request) {
   const by = request.answered_by ? `by ${request.answered_by}` : request.reason ?? "";
   return [entry(`#/request/${encodeURIComponent(request.id)}`, {
-    title: request.question || "(says nothing)", right: [request.delivery === "late" ? pill("late", "came too late") : null,
+    title: titleOf(request), right: [request.delivery === "late" ? pill("late", "came too late") : null,
       request.delivery === "failed" ? pill("failed", "not delivered") : null, pill(request.outcome)],
     chips: [request.server, KINDS[request.kind] ?? request.kind],
     more: [defectPill(request), h("span", { text: by, dir: "auto" }), ago(request.answered_at ?? request.created_at)],

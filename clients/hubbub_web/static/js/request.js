@@ -159,14 +159,20 @@ export class RequestPage {
 
   drawReasons() {
     const it = this.whole;
-    const call = it.call_id && h("span", {}, callLink(it.call_id), it.cause_source === "inferred" ? " (the only call that runs)" : "");
-    const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: "a task" });
-    const why = facts([!call && it.candidate_call_ids?.length === 1 ? "Perhaps because of" : "Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Asked as", task], ["Asked", ago(it.created_at)], ["Hosts", hostsAsked(it)]);
+    const why = facts(...this.why(), ["Asked", ago(it.created_at)], ["Hosts", hostsAsked(it)]);
     why.classList.add("folded");
     refill(this.reasons, defect(it), why);
     refill(this.ending, this.open && it.cause_ended
       ? h("p", { class: "warning", text: `${it.cause_ended[0].toUpperCase()}${it.cause_ended.slice(1)}: an answer may come too late.` })
       : this.open && it.caller_left_at ? h("p", { class: "warning", text: "The host that made the call has hung up: perhaps nobody hears of the result." }) : null);
+  }
+
+  /** Why it is asked, as names and values. */
+  why() {
+    const it = this.whole;
+    const call = it.call_id && h("span", {}, callLink(it.call_id), it.cause_source === "inferred" ? " (the only call that runs)" : "");
+    const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: "a task" });
+    return [[!call && it.candidate_call_ids?.length === 1 ? "Perhaps because of" : "Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Asked as", task]];
   }
 
   drawStatus() {
