@@ -8,7 +8,7 @@ from typing import Any
 from hubbub_client.errors import HubbubError, InvalidArgument, PermissionDenied
 from hubbub_client.payload import as_object
 from hubbub_web.access.sessions import Session
-from hubbub_web.records.approval import changed_rows, current_arguments, parse_arguments
+from hubbub_web.records.approval import changed_rows, parse_arguments
 from hubbub_web.records.brief import brief, clip
 from hubbub_web.registry import Action, Id, register
 
@@ -27,7 +27,7 @@ async def compare(who: Session, id: Id, arguments: str) -> Any:  # noqa: A002 - 
     asked = record.approval
     if asked is None:
         raise InvalidArgument("this is no call to approve")
-    rows = changed_rows(current_arguments(record, asked), parse_arguments(arguments), asked.tool.input_schema)
+    rows = changed_rows(asked.current_arguments, parse_arguments(arguments), asked.tool.input_schema)
     return {"rows": rows, "digest": record.arguments_digest or asked.digest}
 
 

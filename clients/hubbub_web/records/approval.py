@@ -5,126 +5,89 @@ shown. Nothing is cut here; the page does that, and shows all on request.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from hubbub_client.data.approvals import ApprovalRequest, ApprovalTerms
+from hubbub_client.data.approvals import ApprovalRequest
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.errors import InvalidArgument
-from hubbub_client.payload import as_list, as_object
+from hubbub_client.payload import as_list
 from hubbub_client.services.tokens import Caller
+from hubbub_frontend.display.approvals import ApprovalView
+from hubbub_frontend.display.argument_rows import ArgumentRow, argument_rows
 
 APPROVING_ROLES = frozenset(("approver", "operator", "admin"))
 """Roles with the permission to approve."""
 
-PAIRS = (
-    ("old_string", "new_string"),
-    ("old_text", "new_text"),
-    ("oldText", "newText"),
-    ("old_str", "new_str"),
-    ("before", "after"),
-)
-"""Names of arguments that are a text before and after a change."""
-
-PATCHES = frozenset(("diff", "patch"))
-"""Names of arguments that are a diff."""
+ROLE_PREFIX = "oidc-role:"
+"""Begins the name of an identity provider's role among approvers."""
 
 MAX_EXACT = 2**53 - 1
 """The largest integer that a browser reads exactly."""
 
-MAX_LINE_CHARS = 120
-"""Characters of a text that is shown within a line."""
-
-MAX_JSON_CHARS = 60
-"""Characters of another value that is shown within a line."""
-
-MAX_DEPTH = 6
-"""How deep objects are shown by their fields; deeper ones as JSON."""
-
-Row = dict[str, Any]
+MAX_INDENTED_CHARS = 100_000
+"""The longest JSON that is indented: to do so is slow."""
 
 
-def approval_json(request: PendingRequest, caller: Caller) -> dict[str, Any]:
+ChangedRow = dict[str, Any]
+
+
+def approval_json(request: PendingRequest, view: ApprovalView, caller: Caller) -> dict[str, Any]:
     """Return all that the page shows of a call to approve, to somebody who acts under the hub's name for them."""
     asked = request.approval
     assert asked is not None
-    changed = request.changed_arguments
-    current = current_arguments(request, asked)
-    schema = asked.tool.input_schema
+    current, schema = asked.current_arguments, asked.tool.input_schema
     return {
-        "message": asked.message,
-        "reason": asked.reason,
-        "rule": {
-            "name": asked.rule.name,
-            "needed": asked.rule.needed,
-            "not_by_caller": asked.rule.not_by_caller,
-            "approvers": list(asked.rule.approvers),
-            "edit": asked.rule.edit,
-            "remember_s": list(asked.rule.remember_s),
-        },
-        "tool": {
-            "name": asked.tool.name,
-            "title": asked.tool.title,
-            "description": asked.tool.description,
-            "annotations": dict(asked.tool.annotations),
-            "schema": dict(schema),
-        },
-        "caller": {"name": asked.caller.name, "host": asked.caller.host, "profile": asked.caller.profile},
-        "before": list(asked.before),
+        **{name: value for name, value in asdict(view).items() if name != "original"},
+        "changes": changed_rows(asked.arguments, current, schema) if view.changed else None,
+        "needed": asked.rule.needed,
+        "destructive": asked.tool.annotations.get("destructiveHint") is True,
         "approvals": [each.to_json() for each in request.approvals],
         "digest": request.arguments_digest or asked.digest,
-        "rows": argument_rows(current, schema),
-        "changes": None if changed is None else changed_rows(asked.arguments, current, schema),
         "text": write(current),
-        "arguments": dict(current) if is_exact(current) else None,
-        "you": caller.name,
-        "obstacle": obstacle(request, asked.rule, asked.caller.name, caller),
+        "given": dict(current) if is_exact(current) else None,
+        "schema": dict(schema),
+        "obstacle": find_obstacle(request, asked, caller),
     }
 
 
-def current_arguments(request: PendingRequest, asked: ApprovalRequest) -> Mapping[str, Any]:
-    """Return the arguments that are to be approved now: those that somebody has changed, else those of the call."""
-    changed = request.changed_arguments
-    return asked.arguments if changed is None else as_object(changed)
-
-
-def obstacle(request: PendingRequest, rule: ApprovalTerms, called_by: str, caller: Caller) -> str:
+def find_obstacle(request: PendingRequest, asked: ApprovalRequest, person: Caller) -> str:
     """Return why this person may not approve it: permission, caller, approver or again; empty if it seems they may.
 
-    Who belongs to an identity provider's role is known to the hub alone, which has the last word.
+    Who has an identity provider's role is known to the hub alone, which has the last word.
     """
-    may = any(
+    rule = asked.rule
+    if not any(
         grant.role in APPROVING_ROLES and any(fnmatchcase(request.server, pattern) for pattern in grant.servers)
-        for grant in caller.grants
-    )
-    if not may:
+        for grant in person.grants
+    ):
         return "permission"
-    if rule.not_by_caller and caller.name == called_by:
+    if rule.not_by_caller and person.name == asked.caller.name:
         return "caller"
-    by_name = all(not each.startswith("oidc-role:") for each in rule.approvers)
-    if rule.approvers and by_name and caller.name not in rule.approvers:
+    is_by_name = all(not each.startswith(ROLE_PREFIX) for each in rule.approvers)
+    if rule.approvers and is_by_name and person.name not in rule.approvers:
         return "approver"
-    return "again" if any(each.by == caller.name for each in request.approvals) else ""
+    return "again" if any(each.by == person.name for each in request.approvals) else ""
 
 
-def argument_rows(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> list[Row]:
-    """Return the arguments as rows: by the titles and in the order of the schema, those that it does not know last."""
-    return list(_rows(arguments, schema, (), 0))
-
-
-def changed_rows(before: Mapping[str, Any], after: Mapping[str, Any], schema: Mapping[str, Any]) -> list[Row]:
-    """Return a row for each argument that is different, with what it was and what it is."""
-    absent = object()
-    rows: list[Row] = []
-    for key in _keys({**before, **after}, schema):
-        old, new = before.get(key, absent), after.get(key, absent)
-        texts = ["" if each is absent else each if isinstance(each, str) else write(each) for each in (old, new)]
-        is_same = old is not absent and new is not absent and write(old) == write(new)
-        if not is_same:
-            kinds = {"added": old is absent, "removed": new is absent}
-            rows.append(_row((key,), schema, "change", old=texts[0], new=texts[1]) | kinds)
+def changed_rows(before: Mapping[str, Any], after: Mapping[str, Any], schema: Mapping[str, Any]) -> list[ChangedRow]:
+    """Return a row for each argument that is different: what it was and what it is; its `fate` is added or removed."""
+    rows: list[ChangedRow] = []
+    names = [*before, *(name for name in after if name not in before)]
+    titles = {row.path: row.title for row in argument_rows(dict.fromkeys(names, ""), schema)}
+    for name in names:
+        is_in_both = name in before and name in after
+        if not (is_in_both and write(before[name]) == write(after[name])):
+            old, new = (_plain(of[name]) if name in of else "" for of in (before, after))
+            row = ArgumentRow(path=name, title=titles.get(name, name), kind="change", old=old, new=new)
+            rows.append(asdict(row) | {"fate": "" if is_in_both else "removed" if name in before else "added"})
     return rows
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else write(value)
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
@@ -168,87 +131,10 @@ def is_exact(value: object) -> bool:
 
 
 def write(value: object) -> str:
-    """Return a value as indented JSON."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    """Return a value as JSON, indented unless it is very long."""
+    compact = json.dumps(value, ensure_ascii=False)
+    return compact if len(compact) > MAX_INDENTED_CHARS else json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _unreadable(why: str) -> InvalidArgument:
     return InvalidArgument("the arguments cannot be read", violations=(("approve.arguments", why),))
-
-
-def _rows(given: Mapping[str, Any], schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> Iterator[Row]:
-    taken: set[str] = set()
-    for key in _keys(given, schema):
-        if key in taken:
-            continue
-        value = given[key]
-        pair = _pair(given, key)
-        if pair:
-            taken.update(pair)
-            row = _row((*path, pair[1]), schema, "change", old=given[pair[0]], new=given[pair[1]])
-            yield row if not path else row | {"path": ".".join(path), "title": ""}
-        elif isinstance(value, str):
-            yield _text_row((*path, key), schema, value)
-        else:
-            yield from _value_rows(value, _property(schema, key), (*path, key), schema, depth)
-
-
-def _value_rows(
-    value: object, spec: Mapping[str, Any], path: tuple[str, ...], schema: Mapping[str, Any], depth: int
-) -> Iterator[Row]:
-    """Yield an object by its fields where the schema names them, a list of changes one by one, else the value."""
-    inner = depth + 1
-    if inner < MAX_DEPTH and isinstance(value, Mapping) and value and as_object(spec.get("properties")):
-        yield from _titled(_rows(cast("Mapping[str, Any]", value), spec, path, inner), _title(schema, path[-1]))
-        return
-    edits = [as_object(each) for each in as_list(value)]
-    if inner < MAX_DEPTH and edits and all(any(_pair(edit, key) for key in edit) for edit in edits):
-        items = as_object(spec.get("items"))
-        for number, edit in enumerate(edits, 1):
-            rows = _rows(edit, items, (*path, str(number)), inner)
-            yield from _titled(rows, f"{_title(schema, path[-1])} {number}")
-        return
-    text = json.dumps(value, ensure_ascii=False)
-    if len(text) <= MAX_JSON_CHARS:
-        yield _row(path, schema, "line", text=text, value=True)
-    else:
-        yield _row(path, schema, "code", text=write(value), value=True)
-
-
-def _text_row(path: tuple[str, ...], schema: Mapping[str, Any], text: str) -> Row:
-    if path[-1] in PATCHES and "\n" in text:
-        return _row(path, schema, "patch", text=text)
-    short = "\n" not in text and len(text) <= MAX_LINE_CHARS
-    return _row(path, schema, "line" if short else "code", text=text)
-
-
-def _row(path: tuple[str, ...], schema: Mapping[str, Any], shape: str, **more: Any) -> Row:
-    return {"path": ".".join(path), "title": _title(schema, path[-1]), "shape": shape, **more}
-
-
-def _titled(rows: Iterator[Row], title: str) -> Iterator[Row]:
-    for row in rows:
-        yield row | {"title": f"{title}: {row['title']}" if row["title"] else title}
-
-
-def _keys(given: Mapping[str, Any], schema: Mapping[str, Any]) -> Sequence[str]:
-    known = {key: None for key in as_object(schema.get("properties")) if key in given}
-    return [*known, *(key for key in given if key not in known)]
-
-
-def _pair(given: Mapping[str, Any], key: str) -> tuple[str, str] | None:
-    """Return the names of a text before and after a change, if this is one of them; `before` a day is none."""
-    pair = next((each for each in PAIRS if key in each), None)
-    texts = [given.get(name) for name in pair or ()]
-    if pair is None or not all(isinstance(text, str) for text in texts):
-        return None
-    return pair if pair != PAIRS[-1] or any("\n" in str(text) for text in texts) else None
-
-
-def _property(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    return as_object(as_object(schema.get("properties")).get(key))
-
-
-def _title(schema: Mapping[str, Any], key: str) -> str:
-    title = _property(schema, key).get("title")
-    return title if isinstance(title, str) and title.strip() else key

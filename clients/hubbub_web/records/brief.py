@@ -15,7 +15,7 @@ from hubbub_client.data.records import (
 )
 from hubbub_client.payload import as_list, as_object
 from hubbub_frontend.display import hosts
-from hubbub_frontend.display.records import call_state, outcome
+from hubbub_frontend.display.records import call_state, outcome, question_text
 
 MAX_TEXT_CHARS = 300
 """Characters of a text in a list."""
@@ -98,8 +98,8 @@ def whole_host(record: ConnectedHost) -> dict[str, Any]:
 def question_excerpt(request: PendingRequest) -> str:
     """Return the beginning of what is asked; of a sampling, that of its last message."""
     params = as_object(request.request)
-    if (asked := request.approval) is not None:
-        return clip(f"{asked.caller.name or 'somebody'} wants to run {asked.tool.name} on {request.server}")
+    if request.kind == "approval":
+        return clip(question_text(request))
     if request.kind == "roots":
         return "Which directories may it use?"
     if request.kind != "sampling":

@@ -2,55 +2,57 @@
 
 import { ask, Refused } from "./api.js";
 import { changePanel } from "./change.js";
-import { clean, facts, fresh, h, json, refill, words } from "./dom.js";
+import { clean, code, fresh, h, refill, words } from "./dom.js";
 import { guardEnter } from "./form.js";
 import { argumentList } from "./given.js";
 import { ago } from "./time.js";
-import { CHANGED, consequence, hints, lasting, left, number, obstacle, progress, WAIT, whoMay } from "./wording.js";
+import { afresh, CHANGED, consequence, obstacle, WAIT } from "./wording.js";
 
 // After a change of what is shown, so long nothing can be pressed: a finger on its way was meant for what was there before.
 const REST_MS = 500;
 
-/** Render who wants to do what: the caller's and the server's names are marked as such. */
-export function approvalTitle({ approval: it, server }) {
-  return [h("bdi", { text: it.caller.name || "Somebody" }), it.caller.host ? h("span", { class: "quiet" }, " through ", h("bdi", { text: it.caller.host })) : null,
-    " wants to run ", h("code", { class: "name", dir: "ltr", text: it.tool.name.slice(0, 300) }), " on ", h("code", { class: "name", dir: "ltr", text: server })];
+/** Render who wants to do what: names that others chose are marked as such. */
+export function approvalTitle({ approval: it }) {
+  return [h("bdi", { text: it.caller || "Somebody" }), it.host ? h("span", { class: "quiet" }, " through ", h("bdi", { text: it.host })) : null,
+    " wants to run ", name(it.tool), " on ", name(it.server)];
+}
+
+function name(text) {
+  return h("code", { class: "name", dir: "ltr", text });
 }
 
 /** Render all that is known of a call to approve. */
 export function approvalCard(whole) {
-  const { approval: it, server } = whole;
-  const changed = it.changes && it.approvals.at(-1)?.by;
-  return [
-    h("p", { class: "hints" }, hints(it.tool.annotations).map(([text, look]) => h("span", { class: `pill ${look}`, title: `The server ${server} says so`, text }))),
-    ruleWords(it, server),
-    it.changes ? h("section", { class: "aside", "aria-label": "What has been changed" }, h("h2", { class: "small" }, changed ? [h("bdi", { text: changed }), " has changed the arguments"] : "The arguments have been changed"), argumentList(it.changes, "Nothing is different.")) : null,
-    h("section", { class: "aside", "aria-label": "What is sent" }, h("h2", { class: "small", text: it.changes ? "What is sent now" : "What is sent" }), argumentList(it.rows, "No arguments.")),
-    h("details", { class: "aside" }, h("summary", { text: "As JSON" }), words(it.text, { class: "code", tabindex: "0", role: "group", "aria-label": "Arguments as JSON", dir: "ltr" })),
-    serverWords(it, server),
-    before(whole),
-  ];
+  const it = whole.approval;
+  return h("div", { class: "approval" },
+    h("p", { class: "hints" }, it.hints.map(({ text, tone }) => h("span", { class: `pill ${tone}`, title: `The server ${it.server} says so`, text }))),
+    ruleWords(it),
+    it.changes ? h("section", { class: "aside", "aria-label": "What has been changed" }, h("h2", { class: "small", text: it.changed }), argumentList(it.changes, "Nothing is different.")) : null,
+    h("section", { class: "aside", "aria-label": "What is sent" }, h("h2", { class: "small", text: it.changes ? "What is sent now" : "What is sent" }), argumentList(it.arguments, "No arguments.")),
+    h("details", { class: "aside" }, h("summary", { text: "As JSON" }), code(it.text, "Arguments as JSON")),
+    serverWords(it),
+    before(whole));
 }
 
 /** Render what the rule and the hub say. */
-function ruleWords(it, server) {
+function ruleWords(it) {
   return h("section", { class: "rule", "aria-label": "The rule" },
-    h("p", {}, h("strong", { text: it.rule.name ? `Rule “${it.rule.name}”` : "The rules ask" }), it.message ? [": ", it.message] : null),
-    it.reason ? h("p", { text: it.reason }) : null,
-    progress(it) ? h("p", { class: "progress-of", text: progress(it) }) : null,
-    it.approvals.filter((each) => each.comment).map((each) => h("p", { class: "help" }, h("bdi", { text: each.by }), ": ", each.comment)),
-    h("p", { class: "help", text: whoMay(it.rule, server) }));
+    h("p", { dir: "auto" }, h("strong", { text: it.rule ? `Rule “${it.rule}”` : "The rules ask" }), it.message ? [": ", it.message] : null),
+    it.reason ? h("p", { dir: "auto", text: it.reason }) : null,
+    it.progress ? h("p", { dir: "auto", text: it.progress }) : null,
+    it.approvals.filter((each) => each.comment).map((each) => h("p", { class: "help", dir: "auto" }, h("bdi", { text: each.by }), ": ", each.comment)),
+    h("p", { class: "help", dir: "auto", text: `May approve: ${it.who}.` }));
 }
 
 /** Render what the server says of its tool, marked as its words. */
-function serverWords({ tool }, server) {
-  if (!tool.description && !tool.title) return null;
-  return h("details", { class: "aside foreign" }, h("summary", {}, "What ", h("bdi", { text: server }), " says of this tool"),
-    tool.title ? words(tool.title, { class: "title" }) : null, words(tool.description), facts(["Hints", Object.keys(tool.annotations).length ? json(tool.annotations, "Hints of the server") : null]));
+function serverWords(it) {
+  if (!it.description && !it.title) return null;
+  return h("details", { class: "aside foreign" }, h("summary", {}, "What ", h("bdi", { text: it.server }), " says of this tool"),
+    it.title ? words(it.title, { class: "title" }) : null, words(it.description));
 }
 
 /** Render what the caller called before of this server, read when it is wanted. */
-function before({ id, approval: it, server }) {
+function before({ id, approval: it }) {
   if (!it.before.length) return null;
   const list = h("ul", { class: "earlier" });
   async function read() {
@@ -62,7 +64,7 @@ function before({ id, approval: it, server }) {
       refill(list, h("li", { class: "problem", text: error instanceof Refused ? error.message : "The bridge cannot be reached." }));
     }
   }
-  const box = h("details", { class: "aside", on: { toggle: read } }, h("summary", {}, "What ", h("bdi", { text: it.caller.name || "the caller" }), ` did before on ${clean(server)} (${it.before.length})`), list);
+  const box = h("details", { class: "aside", on: { toggle: read } }, h("summary", {}, "What ", h("bdi", { text: it.caller || "the caller" }), ` did before on ${it.server} (${it.before.length})`), list);
   return box;
 }
 
@@ -79,7 +81,7 @@ export class ApprovalForm {
     this.redraw = redraw;
     this.version = 0;
     this.pressed = null;
-    this.card = h("div", { class: "approval" });
+    this.card = h("div");
     this.panel = h("div");
     this.buttons = h("div", { class: "row ways" });
     this.note = h("p", { class: "help", id: fresh("note") });
@@ -117,17 +119,15 @@ export class ApprovalForm {
   }
 
   drawButtons() {
-    const { approval: it, server } = this.whole;
+    const { approval: it } = this.whole;
     const why = it.obstacle;
     const may = !why;
-    this.note.textContent = clean(why ? obstacle(why, it, server) : consequence(it, server));
-    const grave = it.tool.annotations.destructiveHint === true;
-    const of = `: ${clean(it.tool.name).slice(0, 100)} on ${server}`;
-    const { remember_s: spans, edit } = it.rule;
+    this.note.textContent = clean(why ? obstacle(why, it) : consequence(it));
+    const of = clean(`: ${it.tool} on ${it.server}`);
     refill(this.buttons,
-      may ? h("button", { type: "button", class: grave ? "primary grave" : "primary", "data-sends": "yes", "aria-label": `Approve${of}`, "aria-describedby": this.note.id, text: "Approve", on: { click: this.does(() => this.approve({})) } }) : null,
-      may && spans.length ? this.opener("remember", spans.length === 1 ? `Approve for ${lasting(spans[0])}…` : "Approve for longer…") : null,
-      may && edit ? this.opener("change", "Change…") : null,
+      may ? h("button", { type: "button", class: it.destructive ? "primary grave" : "primary", "data-sends": "yes", "aria-label": `Approve${of}`, "aria-describedby": this.note.id, text: "Approve", on: { click: this.does(() => this.approve({})) } }) : null,
+      may && it.remember.length ? this.opener("remember", it.remember.length === 1 ? `Approve for ${it.remember[0].label}…` : "Approve for longer…") : null,
+      may && it.may_change ? this.opener("change", "Change…") : null,
       may || why === "again" ? this.opener("deny", "Deny…") : null);
   }
 
@@ -178,22 +178,22 @@ export class ApprovalForm {
   }
 
   rememberPanel() {
-    const { approval: it, server } = this.whole;
-    const spans = it.rule.remember_s;
-    const name = fresh("span");
-    const inputs = spans.map((each, at) => h("input", { type: "radio", name, id: fresh("span"), value: each, checked: at === 0 }));
+    const { approval: it } = this.whole;
+    const spans = it.remember;
+    const group = fresh("span");
+    const inputs = spans.map((_, at) => h("input", { type: "radio", name: group, id: fresh("span"), checked: at === 0 }));
     const same = h("input", { type: "checkbox", id: fresh("same"), checked: true });
     const comment = this.comment();
     const send = h("button", { type: "submit", class: "primary" });
-    const chosen = () => Number(inputs.find((each) => each.checked)?.value ?? spans[0]);
-    const draw = () => { send.textContent = `Approve for ${lasting(chosen())}`; };
+    const chosen = () => spans[inputs.findIndex((each) => each.checked)];
+    const draw = () => { send.textContent = `Approve for ${chosen().label}`; };
     for (const each of inputs) each.addEventListener("change", draw);
     draw();
     return {
       label: "Approve for longer",
-      submit: () => this.approve({ remember_s: chosen(), same_arguments: same.checked, comment: comment.input.value }),
-      content: [h("fieldset", { class: "field" }, h("legend", {}, "For how long may ", h("bdi", { text: it.caller.name || "the caller" }), " run ", h("code", { class: "name", text: it.tool.name.slice(0, 300) }), ` on ${clean(server)} without asking?`),
-        inputs.map((input, at) => h("div", { class: "check" }, input, h("label", { for: input.id, text: lasting(spans[at]) })))),
+      submit: () => this.approve({ remember_s: chosen().seconds, same_arguments: same.checked, comment: comment.input.value }),
+      content: [h("fieldset", { class: "field" }, h("legend", {}, "For how long may ", h("bdi", { text: it.caller || "the caller" }), " run ", name(it.tool), " on ", name(it.server), " without asking?"),
+        inputs.map((input, at) => h("div", { class: "check" }, input, h("label", { for: input.id, text: spans[at].label })))),
       h("div", { class: "check" }, same, h("label", { for: same.id, text: "With the same arguments only" })), comment.element,
       h("p", { class: "help", text: "If the tool's definition changes, it is asked again. Remembered approvals can be revoked on the page Approvals." }), h("div", { class: "row" }, send, this.back())],
     };
@@ -208,7 +208,7 @@ export class ApprovalForm {
         const given = await this.editor.next();
         if (given) this.approve({ arguments: given, comment: comment.input.value });
       },
-      content: [this.editor.element, comment.element, left(this.whole.approval) > 1 || this.whole.approval.approvals.length ? h("p", { class: "help", text: `Changed arguments need all ${number(this.whole.approval.rule.needed)} approvals anew: yours is the first.` }) : null, h("div", { class: "row" }, this.editor.button, this.back())],
+      content: [this.editor.element, comment.element, h("p", { class: "help", text: afresh(this.whole.approval) }), h("div", { class: "row" }, this.editor.button, this.back())],
     };
   }
 

@@ -27,7 +27,7 @@ function fits(value, { type, format }) {
  * arguments as JSON. `changed` is called when they are not those any more that the editor began with.
  */
 export function changePanel({ id, approval: it }, { say, redraw, changed }) {
-  const flat = isFlat(it.tool.schema, it.arguments);
+  const flat = isFlat(it.schema, it.given);
   const editor = flat ? fieldsEditor(it) : textEditor(it);
   const preview = h("section", { class: "aside", "aria-label": "What is different", tabindex: "-1", hidden: true });
   const edit = h("button", { type: "button", class: "plain", hidden: true, text: "Edit again", on: { click: () => show(null) } });
@@ -78,13 +78,13 @@ export function changePanel({ id, approval: it }, { say, redraw, changed }) {
 }
 
 function fieldsEditor(it) {
-  const form = schemaForm(it.tool.schema, "approve.arguments", { given: it.arguments });
+  const form = schemaForm(it.schema, "approve.arguments", { given: it.given });
   return {
     element: form.element,
     read() {
       const changes = form.changes();
       if (!changes) return null;
-      const all = new Map(Object.entries(it.arguments));
+      const all = new Map(Object.entries(it.given));
       for (const [name, value] of changes) {
         if (value === undefined) all.delete(name);
         else all.set(name, value);

@@ -1,4 +1,4 @@
-// Arguments of a call as people read them: rows that the bridge makes (records/approval.py), each value in a shape of its own.
+// Arguments of a call as people read them: rows that the bridge makes, each value in the way that it is best read.
 
 import { code, h, put, words } from "./dom.js";
 import { differences, patchLines, signedLines } from "./diff.js";
@@ -16,22 +16,20 @@ export function argumentList(rows, nothing = "No arguments.") {
 }
 
 function row(it) {
-  const fate = it.added ? "added" : it.removed ? "removed" : null;
   const plain = it.title.toLowerCase().replaceAll(" ", "_").endsWith(it.path.toLowerCase());
-  return h("div", { class: it.shape === "line" ? "short" : null }, h("dt", { dir: "auto" }, it.title.slice(0, 300), plain ? null : h("code", { class: "path", text: it.path.slice(0, 300) }), fate ? ` (${fate})` : null),
+  return h("div", { class: it.kind === "text" ? "short" : null }, h("dt", { dir: "auto" }, it.title, plain ? null : h("code", { class: "path", text: it.path.slice(0, 300) }), it.fate ? ` (${it.fate})` : null),
     h("dd", {}, value(it)));
 }
 
 function value(it) {
-  const label = it.title.slice(0, 300);
-  switch (it.shape) {
+  switch (it.kind) {
     case "change":
-      return it.old || it.new ? signedLines(differences(it.old, it.new), label) : h("span", { class: "quiet", text: "an empty text" });
+      return it.old || it.new ? signedLines(differences(it.old, it.new), it.title) : h("span", { class: "quiet", text: "an empty text" });
     case "patch":
-      return signedLines(patchLines(it.text), label);
-    case "code":
-      return code(it.text, label);
+      return signedLines(patchLines(it.text), it.title);
+    case "text":
+      return words(it.text);
     default:
-      return it.text === "" ? h("span", { class: "quiet", text: "an empty text" }) : words(it.text, { class: it.value ? "mono" : null });
+      return code(it.text, it.title);
   }
 }
