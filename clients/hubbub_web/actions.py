@@ -20,7 +20,7 @@ from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUS
 from hubbub_frontend.display.records import call_state, outcome
 from hubbub_frontend.display.timeline import build_timeline
 from hubbub_web.access.sessions import Session
-from hubbub_web.records.approval import approval_json, parse_arguments
+from hubbub_web.records.approval import approval_json, call_approval_json, parse_arguments
 from hubbub_web.records.brief import brief, question_excerpt, whole_host
 from hubbub_web.records.search import search
 from hubbub_web.registry import Action, Id, register
@@ -179,7 +179,7 @@ async def call(who: Session, id: Id) -> Any:  # noqa: A002
     """Return a whole call, its pending requests, and where its time went."""
     record, requests, timeline = await _fetch_with_timeline(await who.hub(), id)
     return {
-        "call": record.to_json() | {"outcome": call_state(record)},
+        "call": record.to_json() | {"outcome": call_state(record), "approval": call_approval_json(record, requests)},
         "requests": [_request_json(each) for each in reversed(requests)],
         "timeline": timeline,
     }

@@ -5,15 +5,15 @@ shown. Nothing is cut here; the page does that, and shows all on request.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
 from hubbub_client.data.approvals import ApprovalRequest
-from hubbub_client.data.records import PendingRequest
+from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.errors import InvalidArgument
-from hubbub_client.payload import as_list
+from hubbub_client.payload import as_list, as_object, plain
 from hubbub_client.services.tokens import Caller
 from hubbub_frontend.display.approvals import ApprovalView
 from hubbub_frontend.display.argument_rows import ArgumentRow, argument_rows
@@ -50,6 +50,21 @@ def approval_json(request: PendingRequest, view: ApprovalView, caller: Caller) -
         "given": dict(current) if is_exact(current) else None,
         "schema": dict(schema),
         "obstacle": find_obstacle(request, asked, caller),
+    }
+
+
+def call_approval_json(call: Call, requests: Sequence[PendingRequest]) -> dict[str, Any] | None:
+    """Return the approval that a call needed: by which rule, by whom, when, and the arguments that were changed."""
+    approval = call.approval
+    if approval is None:
+        return None
+    request = next((each for each in requests if each.id == approval.pending_request_id), None)
+    asked = request.approval if request else None
+    changed = approval.changed_arguments
+    given, schema = as_object(as_object(call.params).get("arguments")), asked.tool.input_schema if asked else {}
+    return approval.to_json() | {
+        "granted_at": plain(request.answered_at) if request else None,
+        "changes": changed_rows(given, as_object(changed), schema) if changed else [],
     }
 
 

@@ -218,7 +218,7 @@ export class ApprovalForm {
     return {
       label: "Deny",
       submit: () => this.send({ deny: input.value.trim() }),
-      content: [h("div", { class: "field" }, h("label", { for: id }, "Why? ", h("span", { class: "optional", text: "optional" })), h("p", { class: "help", id: `${id}-help`, text: "The caller and its model read this, and your name." }), input),
+      content: [h("div", { class: "field" }, h("label", { for: id }, "Why? ", h("span", { class: "optional", text: "optional" })), h("p", { class: "help", id: `${id}-help`, text: "The caller and its model read this, with your name. Nothing is sent." }), input),
         h("div", { class: "row" }, h("button", { type: "submit", class: "danger", text: "Deny" }), this.back())],
     };
   }

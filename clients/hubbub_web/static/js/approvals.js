@@ -5,7 +5,7 @@ import { sure } from "./dialogs.js";
 import { clean, code, facts, h, pill, refill } from "./dom.js";
 import { oneAtATime } from "./store.js";
 import { ago, left } from "./time.js";
-import { ACTIONS, lasting, names, number } from "./wording.js";
+import { ACTIONS, lasting, number, whoCounts } from "./wording.js";
 
 const REFRESH_MS = 10_000;
 
@@ -73,7 +73,7 @@ function ruleCard(rule, place) {
     rule.message ? h("p", { dir: "auto", text: rule.message }) : null,
     rule.when ? code(rule.when, "Condition") : null,
     facts(["Servers", rule.servers.join(", ")], ["Tools", rule.tools.join(", ")],
-      ...(rule.action === "ask" ? [["Needs", `${number(rule.needed)} ${rule.needed === 1 ? "person" : "people"}${rule.not_by_caller ? ", not the caller" : ""}`], ["Who", names(rule.approvers) || "everybody with the permission to approve"],
+      ...(rule.action === "ask" ? [["Needs", `${number(rule.needed)} ${rule.needed === 1 ? "person" : "people"}${rule.not_by_caller ? ", not the caller" : ""}`], ["Who", whoCounts(rule.approvers)],
         ["Arguments", rule.edit ? "may be changed" : "may not be changed"], ["May be remembered for", spans]] : []))];
 }
 

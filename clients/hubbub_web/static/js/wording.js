@@ -25,8 +25,13 @@ export function lasting(seconds) {
 }
 
 /** Return names as people list them: `Ada`, `Ada and Ben`. */
-export function names(all) {
+function names(all) {
   return all.length < 2 ? all.join("") : `${all.slice(0, -1).join(", ")} and ${all.at(-1)}`;
+}
+
+/** Return whose approval counts by a rule. */
+export function whoCounts(approvers) {
+  return names(approvers.map((each) => each.replace(/^oidc-role:/, "those with the role "))) || "everyone with the permission to approve";
 }
 
 /** Return why somebody cannot approve a call. */
@@ -39,16 +44,15 @@ export function obstacle(which, asked) {
   }[which] ?? which;
 }
 
-/** Return what comes of a yes and of a no. */
+/** Return what comes of a yes. */
 export function consequence(asked) {
   const missing = left(asked) - 1;
-  const yes = missing ? `Approve does not send it yet: ${others(missing).toLowerCase()} to say yes too.` : `Approve sends exactly this call to ${asked.server}, once.`;
-  return `${yes} Deny tells ${asked.caller || "the caller"} no, and nothing is sent.`;
+  return missing ? `Approve does not send it yet: ${others(missing).toLowerCase()} to say yes too.` : `Approve sends exactly this call to ${asked.server}, once.`;
 }
 
 /** Return what changing the arguments does to the approvals so far. */
 export function afresh({ needed }) {
-  return needed > 1 ? `All ${number(needed)} have to approve the changed arguments; yours is the first yes.` : "What is different is shown before anything is sent.";
+  return needed > 1 ? `${capital(number(needed))} people have to say yes to the changed arguments; you are the first.` : "What is different is shown before anything is sent.";
 }
 
 /** Return who approved or denied a call, as a heading. */
@@ -63,5 +67,9 @@ function left({ needed, approvals }) {
 }
 
 function others(count) {
-  return count === 1 ? "One more person has" : `${number(count)[0].toUpperCase()}${number(count).slice(1)} more people have`;
+  return count === 1 ? "One more person has" : `${capital(number(count))} more people have`;
+}
+
+function capital(text) {
+  return text[0].toUpperCase() + text.slice(1);
 }
