@@ -168,9 +168,6 @@ async def answer(
             record = await send(None)
         if claim_id is not None:
             who.claims.pop(claim_id, None)
-            if record.state == "open":  # more people have to approve
-                with contextlib.suppress(HubbubError):
-                    record = await inbox.release(id, claim_id)
     return await _whole_request(who, record)
 
 

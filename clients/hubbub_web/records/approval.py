@@ -21,9 +21,6 @@ from hubbub_frontend.display.argument_rows import ArgumentRow, argument_rows
 APPROVING_ROLES = frozenset(("approver", "operator", "admin"))
 """Roles with the permission to approve."""
 
-ROLE_PREFIX = "oidc-role:"
-"""Begins the name of an identity provider's role among approvers."""
-
 MAX_EXACT = 2**53 - 1
 """The largest integer that a browser reads exactly."""
 
@@ -39,14 +36,20 @@ def approval_json(request: PendingRequest, view: ApprovalView, caller: Caller) -
     asked = request.approval
     assert asked is not None
     current, schema = asked.current_arguments, asked.tool.input_schema
+    shown = {name: value for name, value in asdict(view).items() if name != "original"}
+    # A caller may have sent anything as arguments: it is shown, whatever it is.
+    given = as_object(request.request).get("arguments", {})
+    if not isinstance(given, Mapping):
+        row = ArgumentRow(path="arguments", title="arguments", kind="json", text=write(given))
+        shown |= {"arguments": [asdict(row)], "may_change": False}
     return {
-        **{name: value for name, value in asdict(view).items() if name != "original"},
+        **shown,
         "changes": changed_rows(asked.arguments, current, schema) if view.changed else None,
         "needed": asked.rule.needed,
         "destructive": asked.tool.annotations.get("destructiveHint") is True,
         "approvals": [each.to_json() for each in request.approvals],
         "digest": request.arguments_digest or asked.digest,
-        "text": write(current),
+        "text": write(current if isinstance(given, Mapping) else given),
         "given": dict(current) if is_exact(current) else None,
         "schema": dict(schema),
         "obstacle": find_obstacle(request, asked, caller),
@@ -71,7 +74,7 @@ def call_approval_json(call: Call, requests: Sequence[PendingRequest]) -> dict[s
 def find_obstacle(request: PendingRequest, asked: ApprovalRequest, person: Caller) -> str:
     """Return why this person may not approve it: permission, caller, approver or again; empty if it seems they may.
 
-    Who has an identity provider's role is known to the hub alone, which has the last word.
+    Who has a role of an identity provider, or matches a pattern, is known to the hub alone, which has the last word.
     """
     rule = asked.rule
     if not any(
@@ -81,7 +84,7 @@ def find_obstacle(request: PendingRequest, asked: ApprovalRequest, person: Calle
         return "permission"
     if rule.not_by_caller and person.name == asked.caller.name:
         return "caller"
-    is_by_name = all(not each.startswith(ROLE_PREFIX) for each in rule.approvers)
+    is_by_name = all(":" not in each for each in rule.approvers)
     if rule.approvers and is_by_name and person.name not in rule.approvers:
         return "approver"
     return "again" if any(each.by == person.name for each in request.approvals) else ""

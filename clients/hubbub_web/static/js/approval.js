@@ -6,7 +6,7 @@ import { clean, code, fresh, h, refill, words } from "./dom.js";
 import { guardEnter } from "./form.js";
 import { argumentList } from "./given.js";
 import { ago } from "./time.js";
-import { afresh, CHANGED, consequence, obstacle, WAIT } from "./wording.js";
+import { afresh, CHANGED, consequence, obstacle, remembering, WAIT } from "./wording.js";
 
 // After a change of what is shown, so long nothing can be pressed: a finger on its way was meant for what was there before.
 const REST_MS = 500;
@@ -127,8 +127,8 @@ export class ApprovalForm {
     refill(this.buttons,
       may ? h("button", { type: "button", class: it.destructive ? "primary grave" : "primary", "data-sends": "yes", "aria-label": `Approve${of}`, "aria-describedby": this.note.id, text: "Approve", on: { click: this.does(() => this.approve({})) } }) : null,
       may && it.remember.length ? this.opener("remember", it.remember.length === 1 ? `Approve for ${it.remember[0].label}…` : "Approve for longer…") : null,
-      may && it.may_change ? this.opener("change", "Change…") : null,
-      may || why === "again" ? this.opener("deny", "Deny…") : null);
+      (may || why === "again") && it.may_change ? this.opener("change", "Change…") : null,
+      may || why === "again" || why === "caller" ? this.opener("deny", "Deny…") : null);
   }
 
   /** A button that unfolds one of the panels. */
@@ -195,7 +195,7 @@ export class ApprovalForm {
       content: [h("fieldset", { class: "field" }, h("legend", {}, "For how long may ", h("bdi", { text: it.caller || "the caller" }), " run ", name(it.tool), " on ", name(it.server), " without asking?"),
         inputs.map((input, at) => h("div", { class: "check" }, input, h("label", { for: input.id, text: spans[at].label })))),
       h("div", { class: "check" }, same, h("label", { for: same.id, text: "With the same arguments only" })), comment.element,
-      h("p", { class: "help", text: "If the tool's definition changes, it is asked again. Remembered approvals can be revoked on the page Approvals." }), h("div", { class: "row" }, send, this.back())],
+      h("p", { class: "help", text: remembering(it) }), h("div", { class: "row" }, send, this.back())],
     };
   }
 

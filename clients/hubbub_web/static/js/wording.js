@@ -55,6 +55,11 @@ export function afresh({ needed }) {
   return needed > 1 ? `${capital(number(needed))} people have to say yes to the changed arguments; you are the first.` : "What is different is shown before anything is sent.";
 }
 
+/** Return what remembering an approval means. */
+export function remembering({ needed }) {
+  return `${needed > 1 ? "It is remembered if all who approve say so. " : ""}If the tool's definition changes, it is asked again. You can revoke it on the page Approvals.`;
+}
+
 /** Return who approved or denied a call, as a heading. */
 export function verdict(it, ours) {
   if (it.answer?.action === "deny") return `${ours ? "You have" : `${it.answered_by ?? "somebody"} has`} denied it`;
