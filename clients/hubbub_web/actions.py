@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
+from hubbub_client.data.approvals import ApproveOptions
 from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, PermissionDenied
@@ -121,9 +122,9 @@ async def answer(
     reject: str | None = None,
     approve: str | None = None,
     arguments: str | None = None,
-    remember_s: int | None = None,
+    remember_s: int = 0,
     same_arguments: bool = False,
-    comment: str | None = None,
+    comment: str = "",
     deny: str | None = None,
 ) -> Any:
     """Answer a pending request, under the window's claim if it has one. `visit` accepts a page to visit; `approve` is
@@ -131,22 +132,18 @@ async def answer(
     inbox = (await who.hub()).inbox
 
     content = True if visit else accept
-    changed = None if arguments is None else parse_arguments(arguments)
+    approval: ApproveOptions | bool = False
+    if approve is not None:
+        approval = {
+            "digest": approve,
+            "remember_s": remember_s,
+            "same_arguments": same_arguments,
+            "comment": comment,
+        }
+        if arguments is not None:
+            approval["arguments"] = parse_arguments(arguments)
 
     async def send(under_claim: str | None) -> PendingRequest:
-        if approve is not None:
-            return await inbox.approve(
-                id,
-                arguments=changed,
-                remember_s=remember_s,
-                same_arguments=same_arguments,
-                comment=comment,
-                digest=approve,
-                claim_id=under_claim,
-                answer_id=answer_id,
-            )
-        if deny is not None:
-            return await inbox.deny(id, deny, claim_id=under_claim, answer_id=answer_id)
         return await inbox.answer(
             id,
             accept=False if content is None else content,
@@ -155,6 +152,8 @@ async def answer(
             text=text,
             result=result,
             reject=reject,
+            approve=approval,
+            deny=deny,
             claim_id=under_claim,
             answer_id=answer_id,
         )

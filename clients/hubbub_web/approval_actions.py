@@ -7,8 +7,9 @@ from typing import Any
 
 from hubbub_client.errors import HubbubError, InvalidArgument, PermissionDenied
 from hubbub_client.payload import as_object
+from hubbub_client.services.approvals import RememberedApproval
 from hubbub_web.access.sessions import Session
-from hubbub_web.records.approval import changed_rows, parse_arguments
+from hubbub_web.records.approval import changed_rows, parse_arguments, write
 from hubbub_web.records.brief import brief, clip
 from hubbub_web.registry import Action, Id, register
 
@@ -55,7 +56,7 @@ async def approvals(who: Session) -> Any:
     except PermissionDenied as error:
         return {"refused": error.message}
     return {
-        "remembered": [each.to_json() for each in remembered[:MAX_REMEMBERED]],
+        "remembered": [_remembered_json(each) for each in remembered[:MAX_REMEMBERED]],
         "more": len(remembered) > MAX_REMEMBERED,
         **rules.to_json(),
     }
@@ -65,3 +66,9 @@ async def approvals(who: Session) -> Any:
 async def revoke(who: Session, id: Id) -> Any:  # noqa: A002
     """Forget a remembered approval: the next such call is asked about again."""
     return (await (await who.hub()).approvals.revoke(id)).to_json()
+
+
+def _remembered_json(record: RememberedApproval) -> dict[str, Any]:
+    """Return a remembered approval; the only arguments that it holds for as text, since browsers round numbers."""
+    text = "" if record.arguments is None else write(record.arguments)
+    return record.to_json() | {"arguments": None, "text": text}

@@ -135,7 +135,9 @@ async def test_changed_arguments_are_shown_before_they_are_sent_and_on_the_page_
     assert (await hub.client.calls.get(call_id)).state == "waiting_input"
     await button(main, "Approve with these changes").click()
     await expect(main.get_by_role("heading", name="You have approved it")).to_be_visible()
-    assert await received(hub, call_id) == '{"repo":"shop","branch":"release/1.3"}'.replace(":", ": ").replace(",", ", ")
+    assert await received(hub, call_id) == '{"repo":"shop","branch":"release/1.3"}'.replace(":", ": ").replace(
+        ",", ", "
+    )
     await ada.go(f"call/{call_id}")
     approval = ada.page.get_by_label("Approval", exact=True)
     await expect(approval).to_contain_text("Approved byAda")

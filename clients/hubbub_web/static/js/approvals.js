@@ -61,14 +61,14 @@ export async function approvalsPage(main) {
 
 function rememberedCard(it, revoke) {
   const request = it.pending_request_id ? h("a", { href: `#/request/${encodeURIComponent(it.pending_request_id)}`, text: "the call that was approved" }) : null;
-  return [h("div", { class: "line" }, h("span", {}, h("bdi", {}, h("strong", { text: it.caller })), " may run ", h("code", { class: "name", text: it.tool.slice(0, 300) }), " on ", h("code", { class: "name", text: it.server }), it.arguments ? " with these arguments only" : " with any arguments"), left(it.expires_at)),
-    it.arguments ? code(JSON.stringify(it.arguments, null, 2), "The only arguments") : null,
+  return [h("div", { class: "line" }, h("span", {}, h("bdi", {}, h("strong", { text: it.caller })), " may run ", h("code", { class: "name", text: it.tool.slice(0, 300) }), " on ", h("code", { class: "name", text: it.server }), it.text ? " with these arguments only" : " with any arguments"), left(it.expires_at)),
+    it.text ? code(it.text, "The only arguments") : null,
     facts(["Approved by", it.approved_by.join(", ")], ["Rule", it.rule], ["Given", ago(it.created_at)], ["For", request]),
     h("div", { class: "row" }, h("button", { type: "button", class: "danger", "aria-label": clean(`Revoke: ${it.tool} on ${it.server} by ${it.caller}`), text: "Revoke", on: { click: revoke } }))];
 }
 
 function ruleCard(rule, place) {
-  const spans = (rule.remember_s ?? []).map(lasting).join(", ");
+  const spans = rule.remember_ms.map((ms) => lasting(ms / 1000)).join(", ");
   return [h("div", { class: "line" }, h("span", {}, `${place}. `, h("strong", { dir: "auto", text: rule.name })), rule.preset ? h("span", { class: "chip", title: "Not written as a rule: made from an option", text: `from ${rule.preset}` }) : null, actionPill(rule.action)),
     rule.message ? h("p", { dir: "auto", text: rule.message }) : null,
     rule.when ? code(rule.when, "Condition") : null,
