@@ -64,7 +64,8 @@ def call_approval_json(call: Call, requests: Sequence[PendingRequest]) -> dict[s
     request = next((each for each in requests if each.id == approval.pending_request_id), None)
     asked = request.approval if request else None
     changed = approval.changed_arguments
-    given, schema = as_object(as_object(call.params).get("arguments")), asked.tool.input_schema if asked else {}
+    given = as_object(as_object(call.params).get("arguments"))
+    schema = asked.tool.input_schema if asked else as_object(None)
     return approval.to_json() | {
         "granted_at": plain(request.answered_at) if request else None,
         "changes": changed_rows(given, as_object(changed), schema) if changed else [],
