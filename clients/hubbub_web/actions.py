@@ -3,7 +3,7 @@
 import contextlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -383,12 +383,12 @@ async def _fetch_with_timeline(hub: Hub, call_id: str) -> tuple[Call, Sequence[P
 
 
 async def _whole_request(who: Session, record: PendingRequest) -> dict[str, Any]:
-    """Return a pending request; for a call to approve with all that is shown of it, and its arguments in that alone."""
+    """Return a pending request; a call to approve with all that is shown of it."""
     view = approval_view(record)
     if view is None:
         return _request_json(record)
     asked = approval_json(record, view, await (await who.hub()).admin.whoami())
-    return _request_json(replace(record, request=None, changed_arguments=None)) | {"approval": asked}
+    return _request_json(record) | {"approval": asked}
 
 
 def _request_json(record: PendingRequest) -> dict[str, Any]:
@@ -396,4 +396,6 @@ def _request_json(record: PendingRequest) -> dict[str, Any]:
     fields: dict[str, Any] = record.to_json() | {"question": question_excerpt(record), "outcome": outcome(record)}
     if fields["claim"]:
         fields["claim"]["id"] = None
+    if record.kind == "approval":  # up to a mebibyte, which the page gets as it is shown
+        fields |= {"request": None, "changed_arguments": None}
     return fields

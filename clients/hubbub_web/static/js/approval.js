@@ -14,10 +14,10 @@ const REST_MS = 500;
 /** Render who wants to do what: names that others chose are marked as such. */
 export function approvalTitle({ approval: it }) {
   return [h("bdi", { text: it.caller || "Somebody" }), it.host ? h("span", { class: "quiet" }, " through ", h("bdi", { text: it.host })) : null,
-    " wants to run ", name(it.tool), " on ", name(it.server)];
+    " wants to run ", marked(it.tool), " on ", marked(it.server)];
 }
 
-function name(text) {
+function marked(text) {
   return h("code", { class: "name", dir: "ltr", text });
 }
 
@@ -192,7 +192,7 @@ export class ApprovalForm {
     return {
       label: "Approve for longer",
       submit: () => this.approve({ remember_s: chosen().seconds, same_arguments: same.checked, comment: comment.input.value }),
-      content: [h("fieldset", { class: "field" }, h("legend", {}, "For how long may ", h("bdi", { text: it.caller || "the caller" }), " run ", name(it.tool), " on ", name(it.server), " without asking?"),
+      content: [h("fieldset", { class: "field" }, h("legend", {}, "For how long may ", h("bdi", { text: it.caller || "the caller" }), " run ", marked(it.tool), " on ", marked(it.server), " without asking?"),
         inputs.map((input, at) => h("div", { class: "check" }, input, h("label", { for: input.id, text: spans[at].label })))),
       h("div", { class: "check" }, same, h("label", { for: same.id, text: "With the same arguments only" })), comment.element,
       h("p", { class: "help", text: remembering(it) }), h("div", { class: "row" }, send, this.back())],
