@@ -16,7 +16,6 @@ from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, PermissionDenied
 from hubbub_client.hub import Hub
 from hubbub_frontend.as_task import call_modes
-from hubbub_frontend.display.approvals import approval_view
 from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUSED, fetch_waiting_host, host_name
 from hubbub_frontend.display.records import call_state, outcome
 from hubbub_frontend.display.timeline import build_timeline
@@ -384,11 +383,10 @@ async def _fetch_with_timeline(hub: Hub, call_id: str) -> tuple[Call, Sequence[P
 
 async def _whole_request(who: Session, record: PendingRequest) -> dict[str, Any]:
     """Return a pending request; a call to approve with all that is shown of it."""
-    view = approval_view(record)
-    if view is None:
+    if record.approval is None:
         return _request_json(record)
-    asked = approval_json(record, view, await (await who.hub()).admin.whoami())
-    return _request_json(record) | {"approval": asked}
+    asked = approval_json(record, await (await who.hub()).admin.whoami())
+    return _request_json(record) | ({"approval": asked} if asked else {})
 
 
 def _request_json(record: PendingRequest) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import pytest
 
 from hubbub_client import Caller, Grant, InvalidArgument, PendingRequest
 from hubbub_client.data.records import Approval
-from hubbub_frontend.display.approvals import approval_view
 from hubbub_web.records.approval import approval_json, changed_rows, is_exact, parse_arguments
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,9 +52,7 @@ def person(name: str = "Ada", role: Any = "approver", servers: tuple[str, ...] =
 
 
 def told(request: PendingRequest, who: Caller | None = None) -> dict[str, Any]:
-    view = approval_view(request)
-    assert view is not None
-    found: dict[str, Any] = json.loads(json.dumps(approval_json(request, view, who or person())))
+    found: dict[str, Any] = json.loads(json.dumps(approval_json(request, who or person())))
     return found
 
 
@@ -66,6 +63,15 @@ def test_numbers_are_texts_as_they_were_given() -> None:
     assert json.loads(found["text"]) == {"amount": large}
     assert found["given"] is None
     assert told(asked({"amount": 5}))["given"] == {"amount": 5}
+
+
+def test_characters_that_are_not_shown_have_their_number_in_their_place() -> None:
+    found = told(asked({"a\u202e": "x\u200by", "list": ["\ufeff"]}))
+    assert [(row["title"], row["text"]) for row in found["arguments"]] == [
+        ("a[U+202E]", "x[U+200B]y"),
+        ("list", '["[U+FEFF]"]'),
+    ]
+    assert found["given"] == {"a\u202e": "x\u200by", "list": ["\ufeff"]}
 
 
 @pytest.mark.parametrize("given", [["a", "b"], "text", 5, None, True])

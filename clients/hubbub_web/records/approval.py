@@ -6,7 +6,7 @@ shown. Nothing is cut here; the page does that, and shows all on request.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
@@ -15,8 +15,9 @@ from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.errors import InvalidArgument
 from hubbub_client.payload import as_list, as_object, plain
 from hubbub_client.services.tokens import Caller
-from hubbub_frontend.display.approvals import ApprovalView
+from hubbub_frontend.display.approvals import approval_view
 from hubbub_frontend.display.argument_rows import ArgumentRow, argument_rows
+from hubbub_shared.legible import NOT_LEGIBLE
 
 APPROVING_ROLES = frozenset(("approver", "operator", "admin"))
 """Roles with the permission to approve."""
@@ -31,16 +32,21 @@ MAX_INDENTED_CHARS = 100_000
 ChangedRow = dict[str, Any]
 
 
-def approval_json(request: PendingRequest, view: ApprovalView, caller: Caller) -> dict[str, Any]:
-    """Return all that the page shows of a call to approve, to somebody who acts under the hub's name for them."""
-    asked = request.approval
-    assert asked is not None
+def approval_json(request: PendingRequest, caller: Caller) -> dict[str, Any] | None:
+    """Return all that the page shows of a call to approve, to somebody who acts under the hub's name for them.
+
+    None for a pending request that is no such call, or cannot be read.
+    """
+    document, changed = numbered(request.request), numbered(request.changed_arguments)
+    view, asked = approval_view(replace(request, request=document, changed_arguments=changed)), request.approval
+    if view is None or asked is None:
+        return None
     current, schema = asked.current_arguments, asked.tool.input_schema
     shown = {name: value for name, value in asdict(view).items() if name != "original"}
     # A caller may have sent anything as arguments: it is shown, whatever it is.
     given = as_object(request.request).get("arguments", {})
     if not isinstance(given, Mapping):
-        row = ArgumentRow(path="arguments", title="arguments", kind="json", text=write(given))
+        row = ArgumentRow(path="arguments", title="arguments", kind="json", text=write(numbered(given)))
         shown |= {"arguments": [asdict(row)], "may_change": False}
     return {
         **shown,
@@ -70,6 +76,16 @@ def call_approval_json(call: Call, requests: Sequence[PendingRequest]) -> dict[s
         "granted_at": plain(request.answered_at) if request else None,
         "changes": changed_rows(given, as_object(changed), schema) if changed else [],
     }
+
+
+def numbered(value: Any) -> Any:
+    """Return a JSON value with the number of each character that is not shown in its place, as elsewhere on the page."""
+    if isinstance(value, str):
+        return NOT_LEGIBLE.sub(lambda found: f"[U+{ord(found.group()):04X}]", value)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {numbered(name): numbered(each) for name, each in items}
+    return [numbered(each) for each in as_list(value)] if isinstance(value, list) else value
 
 
 def find_obstacle(request: PendingRequest, asked: ApprovalRequest, person: Caller) -> str:

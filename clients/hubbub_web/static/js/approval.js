@@ -29,7 +29,7 @@ export function approvalCard(whole) {
     ruleWords(it),
     it.changes ? h("section", { class: "aside", "aria-label": "What has been changed" }, h("h2", { class: "small", text: it.changed }), argumentList(it.changes, "Nothing is different.")) : null,
     h("section", { class: "aside", "aria-label": "What is sent" }, h("h2", { class: "small", text: it.changes ? "What is sent now" : "What is sent" }), argumentList(it.arguments, "No arguments.")),
-    h("details", { class: "aside" }, h("summary", { text: "As JSON" }), code(it.text, "Arguments as JSON")),
+    h("details", { class: "aside" }, h("summary", { text: "As JSON" }), code(it.text, "What is sent, as JSON")),
     serverWords(it),
     before(whole));
 }
