@@ -79,7 +79,7 @@ def call_approval_json(call: Call, requests: Sequence[PendingRequest]) -> dict[s
 
 
 def numbered(value: Any) -> Any:
-    """Return a JSON value with the number of each character that is not shown in its place, as elsewhere on the page."""
+    """Return a JSON value with the number of each character that is not shown, as elsewhere on the page."""
     if isinstance(value, str):
         return NOT_LEGIBLE.sub(lambda found: f"[U+{ord(found.group()):04X}]", value)
     if isinstance(value, Mapping):
