@@ -85,7 +85,7 @@ def numbered(value: Any) -> Any:
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
         return {numbered(name): numbered(each) for name, each in items}
-    return [numbered(each) for each in as_list(value)] if isinstance(value, list) else value
+    return [numbered(each) for each in as_list(cast("object", value))] if isinstance(value, list) else value
 
 
 def find_obstacle(request: PendingRequest, asked: ApprovalRequest, person: Caller) -> str:
