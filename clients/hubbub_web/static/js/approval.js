@@ -29,7 +29,7 @@ export function approvalCard(whole) {
     ruleWords(it),
     it.changes ? h("section", { class: "aside", "aria-label": "What has been changed" }, h("h2", { class: "small", text: it.changed }), argumentList(it.changes, "Nothing is different.")) : null,
     h("section", { class: "aside", "aria-label": "What is sent" }, h("h2", { class: "small", text: it.changes ? "What is sent now" : "What is sent" }), argumentList(it.arguments, "No arguments.")),
-    h("details", { class: "aside" }, h("summary", { text: "As JSON" }), code(it.text, "What is sent, as JSON")),
+    h("details", { class: "aside" }, h("summary", { text: "As JSON" }), code(it.text, "JSON")),
     serverWords(it),
     before(whole));
 }
@@ -79,20 +79,16 @@ export class ApprovalForm {
     this.send = send;
     this.say = say;
     this.redraw = redraw;
-    this.version = 0;
-    this.pressed = null;
     this.card = h("div");
     this.panel = h("div");
     this.buttons = h("div", { class: "row ways" });
     this.note = h("p", { class: "help", id: fresh("note") });
     this.bar = h("div", { class: "bar" }, this.note, this.buttons);
     this.element = h("div", { role: "group" }, this.card, this.panel, this.bar);
-    // What is pressed counts for what was shown when the finger or the key went down.
-    for (const event of ["pointerdown", "keydown"]) this.element.addEventListener(event, () => { this.pressed = this.version; }, { capture: true });
     this.renew(whole);
   }
 
-  /** Show it as it is now. */
+  /** Show it as it is now. The buttons are new ones: what was pressed before and is let go now presses none of them. */
   renew(whole) {
     this.whole = whole;
     this.open(null);
@@ -103,7 +99,6 @@ export class ApprovalForm {
 
   /** Let nothing be pressed for a moment: what is shown has changed. */
   rest() {
-    this.version += 1;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.setResting(false), REST_MS);
     this.setResting(true);
@@ -136,14 +131,11 @@ export class ApprovalForm {
     return h("button", { type: "button", class: name === "deny" ? "danger" : null, "data-opens": name, text, on: { click: this.does(() => this.open(name)) } });
   }
 
-  /** Return a listener that acts only on what was meant: not on what came under the finger, nor on the second of two clicks. */
+  /** Return a listener that acts only on what was meant: not on what has just come under the finger, nor on the second of two clicks. */
   does(act) {
     return (event) => {
       if (event.detail > 1) return undefined;
-      const was = this.pressed ?? this.version;
-      this.pressed = null;
-      if (this.resting || was !== this.version) return this.say(WAIT);
-      return act();
+      return this.resting ? this.say(WAIT) : act();
     };
   }
 

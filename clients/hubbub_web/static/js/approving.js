@@ -75,9 +75,11 @@ class ApprovalPage extends RequestPage {
     if (this.gone || !this.open || whole.state !== "open") return;
     const changed = whole.approval.digest !== this.whole.approval.digest;
     const begun = this.form.opened;
+    const focused = this.form.element.contains(document.activeElement);
     this.whole = whole;
     this.touched = false;
     this.form.renew(whole);
+    if (focused) this.heading.focus({ preventScroll: true });
     this.drawReasons();
     this.trouble.textContent = [changed ? CHANGED : "", begun ? CLOSED : ""].join(" ").trim();
   }
