@@ -88,8 +88,8 @@ async def test_a_call_is_sent_once_somebody_has_approved_it_as_it_is_shown(hub: 
     await expect(main.locator(".hints")).to_have_text("destructive")
     await expect(main.get_by_label("The rule")).to_contain_text("Rule “deletes”")
     sent = main.get_by_label("What is sent")
-    assert await sent.locator("dt").all_inner_texts() == ["Repositoryrepo", "Branch"]
-    assert await sent.locator("dd").all_inner_texts() == ["shop", "release/1.4"]
+    await expect(sent.locator("dt")).to_have_text(["Repositoryrepo", "Branch"])
+    await expect(sent.locator("dd")).to_have_text(["shop", "release/1.4"])
     await expect(main.locator(".bar")).to_contain_text("Approve sends exactly this call to dictated, once.")
     await button(main, "Approve: delete_branch on dictated").click()
     await expect(main.get_by_role("heading", name="You have approved it")).to_be_visible()
@@ -131,7 +131,8 @@ async def test_changed_arguments_are_shown_before_they_are_sent_and_on_the_page_
     await field.fill("release/1.3")
     await button(main, "Show what is different").click()
     changes = main.get_by_label("What is different")
-    assert await changes.locator("del, ins").all_text_contents() == ["-removed: release/1.4", "+added: release/1.3"]
+    lines = ["-removed: release/1.4", "+added: release/1.3"]
+    await expect(changes.locator("del, ins")).to_have_text(lines)
     assert (await hub.client.calls.get(call_id)).state == "waiting_input"
     await button(main, "Approve with these changes").click()
     await expect(main.get_by_role("heading", name="You have approved it")).to_be_visible()
@@ -141,7 +142,7 @@ async def test_changed_arguments_are_shown_before_they_are_sent_and_on_the_page_
     await ada.go(f"call/{call_id}")
     approval = ada.page.get_by_label("Approval", exact=True)
     await expect(approval).to_contain_text("Approved byAda")
-    assert await approval.locator("del, ins").all_text_contents() == ["-removed: release/1.4", "+added: release/1.3"]
+    await expect(approval.locator("del, ins")).to_have_text(lines)
 
 
 async def test_what_the_hub_says_against_changed_arguments_stands_at_their_field(hub: RunningHub, ada: Person) -> None:
@@ -279,7 +280,7 @@ async def test_a_change_of_a_file_is_drawn_as_a_difference(hub: RunningHub, ada:
     await call(hub, "edit_file", {"path": "a.txt", "edits": [{"oldText": old, "newText": new}]})
     main = await ada.open("Run edit_file?")
     lines = main.get_by_label("What is sent").locator(".line-of")
-    assert await lines.all_text_contents() == [" one", "-removed: two", "+added: 2", " three"]
+    await expect(lines).to_have_text(["one", "-removed: two", "+added: 2", "three"])
 
 
 async def test_what_others_wrote_is_text_and_is_not_said_by_the_hub(hub: RunningHub, ada: Person) -> None:
