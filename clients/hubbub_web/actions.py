@@ -2,13 +2,15 @@
 
 import contextlib
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, JsonValue, validate_call
+from pydantic import Field, JsonValue
 
+from hubbub_client.data.approvals import ApproveOptions
 from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, PermissionDenied
@@ -18,12 +20,12 @@ from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUS
 from hubbub_frontend.display.records import call_state, outcome
 from hubbub_frontend.display.timeline import build_timeline
 from hubbub_web.access.sessions import Session
+from hubbub_web.records.approval import approval_json, call_approval_json, parse_arguments
 from hubbub_web.records.brief import brief, question_excerpt, whole_host
 from hubbub_web.records.search import search
+from hubbub_web.registry import Action, Id, register
 
-Action = Callable[..., Awaitable[Any]]
 JsonObject = dict[str, JsonValue]
-Id = Annotated[str, Field(min_length=1, max_length=128)]
 ClaimId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{16,64}$")]
 """Id of a claim, chosen by a window: two windows of one person are two claims."""
 
@@ -47,12 +49,7 @@ FIELD_BY_REASON = {
 
 ACTIONS: dict[str, Action] = {}
 
-
-def action(function: Action) -> Action:
-    """Register a function as an action, under its name."""
-    checked = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(function)
-    ACTIONS[function.__name__] = checked
-    return checked
+action = partial(register, ACTIONS)
 
 
 @action
@@ -84,7 +81,7 @@ async def rename(who: Session, name: str) -> Any:
 @action
 async def request(who: Session, id: Id) -> Any:  # noqa: A002 - the field's name
     """Return a whole pending request."""
-    return _request_json(await (await who.hub()).inbox.get(id))
+    return await _whole_request(who, await (await who.hub()).inbox.get(id))
 
 
 @action
@@ -122,11 +119,28 @@ async def answer(
     text: str | None = None,
     result: JsonObject | None = None,
     reject: str | None = None,
+    approve: str | None = None,
+    arguments: str | None = None,
+    remember_s: int = 0,
+    same_arguments: bool = False,
+    comment: str = "",
+    deny: str | None = None,
 ) -> Any:
-    """Answer a pending request, under the window's claim if it has one. `visit` accepts a page to visit."""
+    """Answer a pending request, under the window's claim if it has one. `visit` accepts a page to visit; `approve` is
+    the digest of a call's arguments as they were shown, `arguments` what to send in their place, as JSON."""
     inbox = (await who.hub()).inbox
 
     content = True if visit else accept
+    approval: ApproveOptions | bool = False
+    if approve is not None:
+        approval = {
+            "digest": approve,
+            "remember_s": remember_s,
+            "same_arguments": same_arguments,
+            "comment": comment,
+        }
+        if arguments is not None:
+            approval["arguments"] = parse_arguments(arguments)
 
     async def send(under_claim: str | None) -> PendingRequest:
         return await inbox.answer(
@@ -137,6 +151,8 @@ async def answer(
             text=text,
             result=result,
             reject=reject,
+            approve=approval,
+            deny=deny,
             claim_id=under_claim,
             answer_id=answer_id,
         )
@@ -150,7 +166,7 @@ async def answer(
             record = await send(None)
         if claim_id is not None:
             who.claims.pop(claim_id, None)
-    return _request_json(record)
+    return await _whole_request(who, record)
 
 
 @action
@@ -158,7 +174,7 @@ async def call(who: Session, id: Id) -> Any:  # noqa: A002
     """Return a whole call, its pending requests, and where its time went."""
     record, requests, timeline = await _fetch_with_timeline(await who.hub(), id)
     return {
-        "call": record.to_json() | {"outcome": call_state(record)},
+        "call": record.to_json() | {"outcome": call_state(record), "approval": call_approval_json(record, requests)},
         "requests": [_request_json(each) for each in reversed(requests)],
         "timeline": timeline,
     }
@@ -365,9 +381,19 @@ async def _fetch_with_timeline(hub: Hub, call_id: str) -> tuple[Call, Sequence[P
     return record, requests, build_timeline(record, requests, datetime.now(UTC)).to_json()
 
 
+async def _whole_request(who: Session, record: PendingRequest) -> dict[str, Any]:
+    """Return a pending request; a call to approve with all that is shown of it."""
+    if record.approval is None:
+        return _request_json(record)
+    asked = approval_json(record, await (await who.hub()).admin.whoami())
+    return _request_json(record) | ({"approval": asked} if asked else {})
+
+
 def _request_json(record: PendingRequest) -> dict[str, Any]:
     """Return the record with its question in a line, and without its claim's secret."""
     fields: dict[str, Any] = record.to_json() | {"question": question_excerpt(record), "outcome": outcome(record)}
     if fields["claim"]:
         fields["claim"]["id"] = None
+    if record.kind == "approval":  # up to a mebibyte, which the page gets as it is shown
+        fields |= {"request": None, "changed_arguments": None}
     return fields

@@ -29,15 +29,17 @@ from hubbub_client.errors import (
 )
 from hubbub_http import LET_IN
 from hubbub_shared.legible import is_text
+from hubbub_web import actions, approval_actions
 from hubbub_web.access.entrance import Entrance
 from hubbub_web.access.guard import MAX_BODY_BYTES, TOKEN_HEADER, Guard, Site
 from hubbub_web.access.sessions import Session, Sessions
-from hubbub_web.actions import ACTIONS
 from hubbub_web.push import PushGateway, parse_subscription
 from hubbub_web.records.event_stream import EventStream
 from hubbub_web.records.feed import Feed
 
 STATIC = Path(__file__).parent / "static"
+
+ACTIONS = {**actions.ACTIONS, **approval_actions.ACTIONS}
 
 ROOT_FILES = {"/sw.js": "js/sw.js", "/manifest.webmanifest": "manifest.webmanifest"}
 """Files that a browser takes for all of the page only if they are at its root."""

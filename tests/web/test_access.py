@@ -90,6 +90,7 @@ async def routes(hub: RunningHub) -> list[str]:
     requests = [f"request/{each.id}" for each in await hub.client.inbox.list()]
     others = [
         "inbox",
+        "approvals",
         "history",
         "calls",
         "call/asks",

@@ -89,7 +89,7 @@ async def hub(start_shared_hub: Any) -> RunningHub:
 async def routes(hub: RunningHub) -> list[str]:
     """Every page."""
     requests = [f"request/{request.id}" for request in await hub.client.inbox.list()]
-    lists = ("inbox", "calls", "servers", "tasks", "catalog", "hosts", "events", "history")
+    lists = ("inbox", "calls", "servers", "tasks", "catalog", "hosts", "approvals", "events", "history")
     return [
         *lists,
         *requests,

@@ -15,7 +15,7 @@ from hubbub_client.data.records import (
 )
 from hubbub_client.payload import as_list, as_object
 from hubbub_frontend.display import hosts
-from hubbub_frontend.display.records import call_state, outcome
+from hubbub_frontend.display.records import call_state, outcome, question_text
 
 MAX_TEXT_CHARS = 300
 """Characters of a text in a list."""
@@ -30,11 +30,18 @@ MAX_OPEN = 10
 """Open requests of a host that a list shows, and pending requests of each."""
 
 
+WHOLE_OF_CALL = ("params", "result", "error", "pending_ids", "perhaps_pending_ids", "approval", "origin")
+"""Fields of a call that lists do without."""
+
+
 def brief(record: Record) -> dict[str, Any]:
     """Return the short form of a record; `done` says that it will not change any more."""
     match record:
         case PendingRequest():
-            fields = _without(record, "request", "answer", "candidate_call_ids") | {
+            fields = _without(record, "request", "answer", "candidate_call_ids", "approvals", "changed_arguments") | {
+                "approved_by": [clip(each.by) for each in record.approvals[:MAX_IDS]],
+                "needed": record.approval.rule.needed if record.approval else None,
+                "tool": record.approval.tool.name if record.approval else None,
                 "question": question_excerpt(record),
                 "done": record.state != "open" and record.delivery != "pending",
                 "yes_or_no": boolean_field(record),
@@ -43,7 +50,7 @@ def brief(record: Record) -> dict[str, Any]:
             return _clip_texts(fields) | {"candidate_call_ids": list(record.candidate_call_ids[:MAX_IDS])}
         case Call():
             tool = as_object(record.params).get("name")
-            fields = _without(record, "params", "result", "error", "pending_ids", "perhaps_pending_ids") | {
+            fields = _without(record, *WHOLE_OF_CALL) | {
                 "tool": tool if isinstance(tool, str) else None,
                 "error": _fault_json(record.error),
                 "outcome": call_state(record),
@@ -91,6 +98,8 @@ def whole_host(record: ConnectedHost) -> dict[str, Any]:
 def question_excerpt(request: PendingRequest) -> str:
     """Return the beginning of what is asked; of a sampling, that of its last message."""
     params = as_object(request.request)
+    if request.kind == "approval":
+        return clip(question_text(request))
     if request.kind == "roots":
         return "Which directories may it use?"
     if request.kind != "sampling":

@@ -2,6 +2,8 @@
 
 import { login, Refused } from "./api.js";
 import { addPage } from "./add.js";
+import { approvalsPage } from "./approvals.js";
+import { requestPage } from "./approving.js";
 import { callPage, callsPage } from "./calls.js";
 import { catalogPage } from "./catalog.js";
 import { clean, h, refill } from "./dom.js";
@@ -13,7 +15,6 @@ import { listen } from "./keys.js";
 import { drawNav, mark } from "./nav.js";
 import { knownName, loginPage, openDialog, wantsNotifications } from "./person.js";
 import { startWorker } from "./push.js";
-import { requestPage } from "./request.js";
 import { serverPage, serversPage } from "./servers.js";
 import { follow, hubIsThere, openRequests, run, state } from "./store.js";
 import { taskPage, tasksPage } from "./tasks.js";
@@ -24,7 +25,7 @@ const ROUTES = {
   servers: [serversPage, "Servers"], server: [serverPage, "Server", "servers"], tasks: [tasksPage, "Tasks"], task: [taskPage, "Task", "tasks"],
   catalog: [catalogPage, "Catalog"], hosts: [hostsPage, "Hosts"], host: [hostPage, "Host", "hosts"], tool: [usePage("tool"), "Tool", "catalog"],
   resource: [usePage("resource"), "Resource", "catalog"], template: [usePage("template"), "Template", "catalog"],
-  prompt: [usePage("prompt"), "Prompt", "catalog"], events: [eventsPage, "Events"], history: [historyPage, "History"],
+  prompt: [usePage("prompt"), "Prompt", "catalog"], events: [eventsPage, "Events"], history: [historyPage, "History"], approvals: [approvalsPage, "Approvals"],
 };
 // From this width on the inbox stays beside what was opened from it.
 const wide = matchMedia("(min-width: 1200px)");
@@ -173,7 +174,7 @@ function announce() {
 function tell() {
   telling = 0;
   if (!fresh.length) return;
-  const text = clean(fresh.length === 1 ? `${fresh[0].server} asks: ${fresh[0].question}` : `${fresh.length} new requests`);
+  const text = clean(fresh.length === 1 ? (fresh[0].kind === "approval" ? fresh[0].question : `${fresh[0].server} asks: ${fresh[0].question}`) : `${fresh.length} new requests`);
   fresh = [];
   arrivals.textContent = text;
   if (document.hidden && wantsNotifications()) new Notification("Hubbub", { body: text, tag: "hubbub" });

@@ -3,6 +3,7 @@
 import { ask, Refused } from "./api.js";
 import { defect, defectPill, facts, h, json, pill, refill } from "./dom.js";
 import { fault, result } from "./content.js";
+import { argumentList } from "./given.js";
 import { waitingHost } from "./hosts.js";
 import { chooser, entry, rows, searchBox } from "./list.js";
 import { newestFirst, oneAtATime, tables } from "./store.js";
@@ -70,13 +71,14 @@ export async function callPage(main, id) {
   const progress = h("div", { class: "progress" });
   const time = h("section", { class: "panel", "aria-label": "Time" });
   const asked = h("section", { class: "panel" });
+  const approved = h("section", { class: "panel approval", "aria-label": "Approval" });
   const outcome = h("section", { class: "panel" });
   const trouble = h("p", { class: "problem", role: "alert" });
   const about = facts(["Server", h("a", { href: `#/server/${encodeURIComponent(call.server)}`, text: call.server })], ["Method", call.method],
       ["Id", call.id], ["Task", call.task_id && h("a", { href: `#/task/${encodeURIComponent(call.task_id)}`, text: call.task_id })], ["Called", ago(call.created_at)]);
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/calls", text: "Calls" })), h("h1", { text: call.params?.name ?? call.method, dir: "auto" }),
-    status, perhaps, progress, about, trouble, outcome, asked, time,
-    h("section", { class: "panel" }, h("h2", { text: "What was sent" }), json(call.params, "Params as JSON")));
+    status, perhaps, progress, about, trouble, outcome, asked, approved, time,
+    h("section", { class: "panel" }, h("h2", { text: call.approval?.changed_arguments ? "What was asked for" : "What was sent" }), json(call.params, "Params as JSON")));
 
   async function cancel() {
     try {
@@ -98,7 +100,14 @@ export async function callPage(main, id) {
     })))));
     outcome.hidden = running;
     refill(outcome, h("h2", { text: call.error ? "Why it ended" : "Result" }), call.error ? fault(call.error) : result(call.method, call.result));
+    drawApproval();
     drawTime();
+  }
+
+  function drawApproval() {
+    const it = call.approval;
+    approved.hidden = !it;
+    if (it) refill(approved, approval(it, call));
   }
 
   function drawTime() {
@@ -127,10 +136,20 @@ export async function callPage(main, id) {
   return { update: oneAtATime(update), leave: () => clearInterval(timer), title: String(call.params?.name ?? call.method) };
 }
 
+/** Render by which rule a call needed an approval, who gave it, and what was changed before it was sent. */
+function approval(it, call) {
+  const request = it.pending_request_id && h("a", { href: `#/request/${encodeURIComponent(it.pending_request_id)}`, text: "what was asked" });
+  const given = it.approved_by.length ? it.approved_by.join(", ") : null;
+  return [h("h2", { text: "Approval" }),
+    facts(["Rule", it.rule], [it.granted ? "Approved by" : "Approved so far by", given], ["When", it.granted ? ago(it.granted_at) : null], ["State", it.granted ? null : call.completed_at ? "not approved, and never sent" : "waits for approval"],
+      ["Asked", request], ["Remembered", it.remembered_id ? h("a", { href: "#/approvals", text: "by an earlier approval" }) : null]),
+    it.changes?.length ? [h("h3", { text: "What was changed before it was sent" }), argumentList(it.changes)] : null];
+}
+
 /** A value that changes when the page must be drawn again; pending requests are updated separately. */
 function signs(call, find) {
   const ids = call.pending_ids.slice(-SEEN);
-  return JSON.stringify([call.state, ids, call.perhaps_pending_ids?.slice(-SEEN), call.defect, ids.map(find).map((request) => request && [request.state, request.moments.length])]);
+  return JSON.stringify([call.state, ids, call.perhaps_pending_ids?.slice(-SEEN), call.defect, call.approval?.approved_by?.length, ids.map(find).map((request) => request && [request.state, request.moments.length])]);
 }
 
 function drawProgress(box, short) {

@@ -147,8 +147,8 @@ export function pill(state, words_ = PILL_WORDS[state] ?? state) {
 
 const PILLS = {
   open: "waits", waiting_input: "waits", input_required: "waits", pending: "waits", connecting: "waits", disconnecting: "waits",
-  late: "waits", "perhaps waiting": "waits", gave_up: "bad",
-  declined: "bad", refused: "bad", "tool error": "bad",
+  late: "waits", ask: "waits", allow: "good", deny: "bad", "perhaps waiting": "waits", gave_up: "bad",
+  declined: "bad", refused: "bad", denied: "bad", approved: "good", "tool error": "bad",
   answered: "good", completed: "good", connected: "good", delivered: "good", fresh: "good",
   error: "bad", failed: "bad", expired: "bad", in_progress: "busy", working: "busy",
 };
@@ -164,6 +164,7 @@ const ICONS = {
   hosts: "M4 5h16v11H4zM9 20h6M12 16v4",
   events: "M3 12h4l3-7 4 14 3-7h4",
   more: "M4.500 12h1M11.500 12h1M18.500 12h1",
+  approvals: "M12 3l7 3v5c0 4.500-3 8-7 10-4-2-7-5.500-7-10V6zM9 12l2 2 4-4",
   history: "M12 7v5l3 2M4 12a8 8 0 1 0 2.500-5.800M4 4v4h4",
 };
 

@@ -43,10 +43,10 @@ export function schemaForm(schema, path, { given = {}, explicit = false } = {}) 
   return {
     element: box,
     empty: properties.length === 0,
-    values() {
+    values(those = fields) {
       const found = [];
       let wrong = null;
-      for (const field of fields) {
+      for (const field of those) {
         field.fail("");
         try {
           const value = field.read();
@@ -59,6 +59,11 @@ export function schemaForm(schema, path, { given = {}, explicit = false } = {}) 
       }
       wrong?.focus();
       return wrong ? null : Object.fromEntries(found);
+    },
+    /** Return what the person has changed, as pairs of name and value; null when a field is wrong. */
+    changes() {
+      const values = this.values(fields.filter((each) => each.touched));
+      return values && fields.filter((each) => each.touched).map(({ name }) => [name, Object.hasOwn(values, name) ? values[name] : undefined]);
     },
     show(violations) {
       const others = [];
@@ -130,9 +135,12 @@ function makeField(name, given, required, { begun, explicit }) {
     : control.check
       ? h("div", { class: "field" }, h("div", { class: "check" }, control.element, h("label", { for: id, dir: "auto" }, label)), help, error)
       : h("div", { class: "field" }, h("label", { for: id, dir: "auto" }, label), help, control.element, error);
+  let touched = false;
+  element.addEventListener("input", () => { touched = true; });
   return {
     name,
     element,
+    get touched() { return touched; },
     read() {
       const value = control.read();
       if (value === undefined && required && spec.default === undefined) throw new Problem("Please give a value.");
@@ -301,4 +309,19 @@ function sentence(text) {
 
 function isObject(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** The form that answers an elicitation; `send(answer)` sends it. */
+export function elicitationForm(params, send) {
+  const form = schemaForm(params.requestedSchema, "content", { explicit: true });
+  const bar = h("div", { class: "row bar" }, h("button", { class: "primary", type: "submit", text: form.empty ? "Accept" : "Send answer" }));
+  const element = h("form", { on: { submit: (event) => {
+    event.preventDefault();
+    const values = form.values();
+    if (values) send({ accept: values });
+  } } },
+  form.empty ? h("p", { class: "help", text: "There is nothing to fill in: accept, or decline." }) : null, form.element, bar);
+  // The page checks fields itself, and shows problems at the field.
+  element.noValidate = true;
+  return { element, bar, show: form.show };
 }

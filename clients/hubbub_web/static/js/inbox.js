@@ -74,15 +74,20 @@ export class Inbox {
   }
 
   row(request) {
-    const why = [causeInWords(request), request.caller && `called by ${request.caller}`].filter(Boolean).join(", ");
+    const why = request.kind === "approval" ? this.standing(request) : [causeInWords(request), request.caller && `called by ${request.caller}`].filter(Boolean).join(", ");
     const link = entry(`#/request/${encodeURIComponent(request.id)}`, {
-      title: request.question || "(says nothing)", unread: !isSeen(request.id), right: left(request.deadline) ?? ago(request.created_at),
+      title: titleOf(request), unread: !isSeen(request.id), right: left(request.deadline) ?? ago(request.created_at),
       chips: [request.server, KINDS[request.kind] ?? request.kind],
       more: [defectPill(request), request.cause_ended ? h("span", { class: "ended", text: "its call is over" }) : null,
         request.claim ? h("span", { class: "claimed", text: request.claim.host ? `held for ${clean(request.claim.host)}` : request.claim.by === myName() ? "you are answering" : `being answered by ${request.claim.by}` }) : null,
         why ? h("span", { text: why, dir: "auto" }) : null],
     });
     return [link, this.picking ? this.box(request) : null, this.picking || request.claim || !request.yes_or_no ? null : this.quick(request)];
+  }
+
+  /** Who calls, and who has said yes so far. */
+  standing({ caller, approved_by: by, needed }) {
+    return [caller && `for ${caller}`, by.length && `${by.length} of ${needed} said yes`].filter(Boolean).join(" · ");
   }
 
   box(request) {
@@ -165,13 +170,13 @@ export class Inbox {
     const ids = this.picked.size ? [...this.picked] : current ? [current.id] : [];
     const those = ids.map((id) => tables.request.get(id)).filter((each) => each?.state === "open");
     if (!those.length) return;
-    const title = those.length === 1 ? "Decline this question?" : `Decline ${those.length.toLocaleString()} questions?`;
+    const title = those.length === 1 ? (those[0].kind === "approval" ? "Deny this call?" : "Decline this question?") : `Decline ${those.length.toLocaleString()} questions?`;
     if (!await sure(this.dialog, title, those.length === 1 ? `“${those[0].question}”` : "Each server is told that you decline.", "Decline")) return;
     this.trouble.textContent = "";
     const refused = [];
     for (const each of those) {
       try {
-        await ask("answer", { id: each.id, answer_id: crypto.randomUUID(), ...(each.kind.startsWith("elicitation") ? { decline: true } : { reject: REFUSAL }) });
+        await ask("answer", { id: each.id, answer_id: crypto.randomUUID(), ...no(each.kind) });
       } catch (error) {
         refused.push(`“${each.question}”: ${wordsFor(error)}`);
       }
@@ -180,6 +185,17 @@ export class Inbox {
     this.trouble.textContent = clean(refused.slice(0, 3).join(" ") + (refused.length > 3 ? ` And ${refused.length - 3} more.` : ""));
     this.choose(false);
   }
+}
+
+/** Return what a row is about; of a call to approve the tool, since many begin alike. */
+function titleOf(request) {
+  return (request.tool ? `Run ${request.tool}?` : request.question) || "(says nothing)";
+}
+
+/** Return the answer that says no to a pending request of some kind. */
+function no(kind) {
+  if (kind === "approval") return { deny: "" };
+  return kind.startsWith("elicitation") ? { decline: true } : { reject: REFUSAL };
 }
 
 function wordsFor(error) {
@@ -216,7 +232,7 @@ export function historyPage(main) {
 function settledRow(request) {
   const by = request.answered_by ? `by ${request.answered_by}` : request.reason ?? "";
   return [entry(`#/request/${encodeURIComponent(request.id)}`, {
-    title: request.question || "(says nothing)", right: [request.delivery === "late" ? pill("late", "came too late") : null,
+    title: titleOf(request), right: [request.delivery === "late" ? pill("late", "came too late") : null,
       request.delivery === "failed" ? pill("failed", "not delivered") : null, pill(request.outcome)],
     chips: [request.server, KINDS[request.kind] ?? request.kind],
     more: [defectPill(request), h("span", { text: by, dir: "auto" }), ago(request.answered_at ?? request.created_at)],

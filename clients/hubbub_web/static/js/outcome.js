@@ -6,14 +6,16 @@ import { content, fault, result } from "./content.js";
 import { choicesOf } from "./form.js";
 import { callName, oneAtATime, tables } from "./store.js";
 import { span } from "./time.js";
+import { lasting } from "./wording.js";
 
 const MOST = 200;
-const HAPPENED = { shown: "shown to", claimed: "claimed by", released: "given back by", lapsed: "left by", answered: "answered by", not_counted: "not counted, of" };
+const HAPPENED = { shown: "shown to", claimed: "claimed by", released: "given back by", lapsed: "left by", answered: "answered by", approved: "approved by", not_counted: "not counted, of" };
 
 /** Render what was given as answer, below a heading that says whether it was: fields by their titles, choices by their labels. */
 export function answered(it) {
   const answer = it.answer;
   if (answer.error) return facts(["Reason", answer.error.message]);
+  if (it.kind === "approval") return facts(["Reason", answer.reason], ["Remembered for", answer.remember_s && `${lasting(answer.remember_s)}${answer.same_arguments ? ", the same arguments only" : ""}`], ["Comment", answer.comment]);
   if (it.kind === "sampling") return h("div", {}, content(answer.content), facts(["Model", answer.model], ["Why it ends", answer.stopReason]));
   if (it.kind === "roots") return json(answer, "The answer");
   const properties = it.request?.requestedSchema?.properties ?? {};

@@ -5,7 +5,7 @@ import { callLink, candidates } from "./cause.js";
 import { Claiming, hinders } from "./claim.js";
 import { sent } from "./content.js";
 import { clean, defect, facts, fresh, h, json, pill, put, refill, scrolled, words } from "./dom.js";
-import { firstField, guardEnter, schemaForm } from "./form.js";
+import { elicitationForm, firstField, guardEnter } from "./form.js";
 import { hostsAsked, waitingHost } from "./hosts.js";
 import { answered, returned, story, unlessGiven } from "./outcome.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
@@ -19,7 +19,7 @@ const OVER = new Set(["ALREADY_ANSWERED", "REQUEST_WITHDRAWN", "REQUEST_EXPIRED"
 /** What a server is told that asks for no form, when a person refuses. */
 export const REFUSAL = "User rejected the request";
 
-export const KINDS = { elicitation_form: "Form", elicitation_url: "Page to visit", sampling: "Reply as a model", roots: "Directories" };
+export const KINDS = { elicitation_form: "Form", elicitation_url: "Page to visit", sampling: "Reply as a model", roots: "Directories", approval: "Approval" };
 // What has become of the news that nobody answered.
 const TOLD = { pending: "The server is being told so.", delivered: "The server has been told so.", failed: "The server could not be told so.", late: "The server was told so when its call was over already." };
 const DELIVERY = { pending: "on its way to the server", delivered: "arrived at the server", failed: "could not be delivered", late: "arrived, but the call that asked was over already" };
@@ -30,13 +30,8 @@ const TOUCHED = matchMedia("(hover: none) and (pointer: coarse)");
 // Fields of a pending request that change while its page is open.
 const CHANGES = ["state", "outcome", "delivery", "answered_by", "answered_at", "reason", "call_id", "cause_source", "candidate_call_ids", "cause_ended", "defect", "hosts", "caller_left_at"];
 
-/** The page of a pending request. */
-export async function requestPage(main, id) {
-  const whole = await ask("request", { id });
-  return new RequestPage(main, whole).started();
-}
-
-class RequestPage {
+/** The page of a pending request that a server has sent. */
+export class RequestPage {
   constructor(main, whole) {
     this.whole = whole;
     this.id = whole.id;
@@ -59,10 +54,10 @@ class RequestPage {
     this.body = h("section", { class: "panel", "aria-label": "The question" });
     this.outcome = h("section", { class: "panel outcome", "aria-label": "Outcome", hidden: true });
     this.returned = returned();
-    const told = clean(whole.request?.message ?? "").trim();
+    const told = this.told();
     this.title = titleOf(told || clean(whole.question).trim(), whole);
     this.isWhole = this.title === told || !told;
-    this.heading = h("h1", { id: fresh("question"), class: this.isWhole ? "ask" : null, tabindex: "-1", dir: "auto", text: this.title });
+    this.heading = h("h1", { id: fresh("question"), class: this.isWhole ? "ask" : null, tabindex: "-1", dir: "auto" }, this.headline());
     refill(main, h("div", { class: "eyebrow" }, h("a", { class: "crumbs", href: "#/inbox", text: "Inbox" }),
       h("span", { class: "chip", dir: "auto", text: whole.server }), h("span", { class: "chip", text: KINDS[whole.kind] ?? whole.kind }), this.status),
     this.reasons, this.heading, this.ending, this.claimBar, this.outcome, this.body);
@@ -87,6 +82,15 @@ class RequestPage {
     return this;
   }
 
+  /** Return all that is asked, as far as it is a text. */
+  told() {
+    return clean(this.whole.request?.message ?? "").trim();
+  }
+
+  headline() {
+    return this.title;
+  }
+
   get open() {
     return this.whole.state === "open";
   }
@@ -101,7 +105,7 @@ class RequestPage {
     if (!short) return;
     // The reply to our answer can be ahead of the stream: what is closed never opens again.
     if (short.state === "open" && !this.open) return;
-    if (short.state === "open") this.claiming.hear(short.claim);
+    if (short.state === "open") this.heard(short);
     const before = JSON.stringify(CHANGES.map((name) => this.whole[name]));
     const wasOpen = this.open;
     for (const name of CHANGES) this.whole[name] = short[name];
@@ -112,6 +116,11 @@ class RequestPage {
     if (this.open) this.findHost();
     else if (wasOpen) this.settled();
     else this.drawOutcome();
+  }
+
+  /** Take note of what the list says of the open request. */
+  heard(short) {
+    this.claiming.hear(short.claim);
   }
 
   leave() {
@@ -146,16 +155,24 @@ class RequestPage {
     if (this.host && !this.gone) this.drawReasons();
   }
 
+  WITHDRAWN = "The server does not ask any more";
+
   drawReasons() {
     const it = this.whole;
-    const call = it.call_id && h("span", {}, callLink(it.call_id), it.cause_source === "inferred" ? " (the only call that runs)" : "");
-    const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: "a task" });
-    const why = facts([!call && it.candidate_call_ids?.length === 1 ? "Perhaps because of" : "Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Asked as", task], ["Asked", ago(it.created_at)], ["Hosts", hostsAsked(it)]);
+    const why = facts(...this.why(), ["Asked", ago(it.created_at)], ["Hosts", hostsAsked(it)]);
     why.classList.add("folded");
     refill(this.reasons, defect(it), why);
     refill(this.ending, this.open && it.cause_ended
       ? h("p", { class: "warning", text: `${it.cause_ended[0].toUpperCase()}${it.cause_ended.slice(1)}: an answer may come too late.` })
       : this.open && it.caller_left_at ? h("p", { class: "warning", text: "The host that made the call has hung up: perhaps nobody hears of the result." }) : null);
+  }
+
+  /** Why it is asked, as names and values. */
+  why() {
+    const it = this.whole;
+    const call = it.call_id && h("span", {}, callLink(it.call_id), it.cause_source === "inferred" ? " (the only call that runs)" : "");
+    const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: "a task" });
+    return [[!call && it.candidate_call_ids?.length === 1 ? "Perhaps because of" : "Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Asked as", task]];
   }
 
   drawStatus() {
@@ -256,8 +273,8 @@ class RequestPage {
 
   /** Disabled buttons keep the focus; `answer` says why they do nothing. */
   drawButtons() {
-    const rest = this.sending || (this.open && hinders(this.claiming.state));
-    for (const button of this.body.querySelectorAll("button[type=submit], button.refuse")) {
+    const rest = this.sending || (this.open && (hinders(this.claiming.state) || this.form?.resting));
+    for (const button of this.body.querySelectorAll("button[type=submit], button.refuse, [data-sends]")) {
       if (rest) button.setAttribute("aria-disabled", "true");
       else button.removeAttribute("aria-disabled");
     }
@@ -277,13 +294,18 @@ class RequestPage {
     this.trouble.textContent = "";
     try {
       Object.assign(this.whole, await ask("answer", { id: this.id, answer_id: this.answerId, claim_id: this.claimId, ...answer }));
-      this.ours = true;
       this.busy(false);
-      this.settled();
+      this.taken();
     } catch (error) {
       this.busy(false);
       await this.refused(error);
     }
+  }
+
+  /** Show that the answer has been accepted. */
+  taken() {
+    this.ours = true;
+    this.settled();
   }
 
   async refused(error) {
@@ -334,40 +356,36 @@ class RequestPage {
     if (this.whole.state === "answered") this.returned.update(this.whole.call_id);
   }
 
+  /** Say who has answered, and what, if that is not what was asked for. */
+  verdict() {
+    return `${this.ours ? "You have answered" : `${this.whole.answered_by ?? "somebody"} has answered`}${unlessGiven(this.whole)}`;
+  }
+
+  /** Say whether the server has heard of it. */
+  delivered() {
+    const it = this.whole;
+    return it.state === "expired" ? TOLD[it.delivery] : DELIVERY[it.delivery] ? `${it.answered_at ? " · " : ""}The answer ${DELIVERY[it.delivery]}.` : null;
+  }
+
   drawOutcome() {
     const it = this.whole;
     this.outcome.hidden = false;
     this.outcome.dataset.came = it.outcome;
-    const title = it.state === "answered"
-      ? `${this.ours ? "You have answered" : `${this.lost ? "Somebody was faster: " : ""}${it.answered_by ?? "somebody"} has answered`}${unlessGiven(it)}`
-      : it.state === "expired" ? "Nobody answered in time" : "The server does not ask any more";
+    const title = it.state === "answered" ? `${this.lost && !this.ours ? "Somebody was faster: " : ""}${this.verdict()}`
+      : it.state === "expired" ? "Nobody answered in time" : this.WITHDRAWN;
     const next = openRequests().filter((each) => each.id !== this.id && !each.claim).sort((a, b) => (b.call_id === it.call_id) - (a.call_id === it.call_id))[0];
     // Drawing it again, because the answer has arrived, keeps the focus.
     const focused = this.outcome.contains(document.activeElement);
     refill(this.outcome, h("h2", { text: title, tabindex: "-1" }),
       this.lost ? h("p", { class: "warning", text: "Your answer was not sent." }) : null,
       it.answer ? answered(it) : null,
-      h("p", { class: "help" }, it.answered_at ? ["Answered ", ago(it.answered_at)] : null, it.state === "expired" ? TOLD[it.delivery] : DELIVERY[it.delivery] ? `${it.answered_at ? " · " : ""}The answer ${DELIVERY[it.delivery]}.` : null),
+      h("p", { class: "help" }, it.answered_at ? ["Answered ", ago(it.answered_at)] : null, this.delivered()),
       facts(["Because", it.reason]), this.returned.element,
       h("div", { class: "row" }, next ? h("a", { class: "button primary", href: `#/request/${encodeURIComponent(next.id)}`, text: "Next question" }) : null,
         h("a", { class: next ? "button plain" : "button primary", href: "#/inbox", text: "Back to the inbox" })));
     this.followCall();
     if (focused && !this.outcome.contains(document.activeElement)) this.outcome.querySelector("h2").focus({ preventScroll: true });
   }
-}
-
-function elicitationForm(params, send) {
-  const form = schemaForm(params.requestedSchema, "content", { explicit: true });
-  const bar = h("div", { class: "row bar" }, h("button", { class: "primary", type: "submit", text: form.empty ? "Accept" : "Send answer" }));
-  const element = h("form", { on: { submit: (event) => {
-    event.preventDefault();
-    const values = form.values();
-    if (values) send({ accept: values });
-  } } },
-  form.empty ? h("p", { class: "help", text: "There is nothing to fill in: accept, or decline." }) : null, form.element, bar);
-  // The page checks fields itself, and shows problems at the field.
-  element.noValidate = true;
-  return { element, bar, show: form.show };
 }
 
 /** Return the heading of a question: all of a short one, else its beginning. */

@@ -1,0 +1,74 @@
+"""Actions about approvals: what a change would change, what went before, what is remembered, and the rules."""
+
+import contextlib
+import json
+from functools import partial
+from typing import Any
+
+from hubbub_client.errors import HubbubError, InvalidArgument, PermissionDenied
+from hubbub_client.payload import as_object
+from hubbub_client.services.approvals import RememberedApproval
+from hubbub_web.access.sessions import Session
+from hubbub_web.records.approval import changed_rows, parse_arguments, write
+from hubbub_web.records.brief import brief, clip
+from hubbub_web.registry import Action, Id, register
+
+ACTIONS: dict[str, Action] = {}
+
+MAX_REMEMBERED = 1000
+"""Remembered approvals that the page shows."""
+
+action = partial(register, ACTIONS)
+
+
+@action
+async def compare(who: Session, id: Id, arguments: str) -> Any:  # noqa: A002 - the field's name
+    """Return what is different in arguments that somebody has written, and the digest of what they are compared to."""
+    record = await (await who.hub()).inbox.get(id)
+    asked = record.approval
+    if asked is None:
+        raise InvalidArgument("this is no call to approve")
+    rows = changed_rows(asked.current_arguments, parse_arguments(arguments), asked.tool.input_schema)
+    return {"rows": rows, "digest": record.arguments_digest or asked.digest}
+
+
+@action
+async def before(who: Session, id: Id) -> Any:  # noqa: A002
+    """Return the caller's calls of the server that went before a call to approve, newest first, those still known."""
+    hub = await who.hub()
+    asked = (await hub.inbox.get(id)).approval
+    calls: list[dict[str, Any]] = []
+    for call_id in asked.before if asked else ():
+        with contextlib.suppress(HubbubError):
+            call = await hub.calls.get(call_id)
+            given = as_object(call.params).get("arguments")
+            calls.append(brief(call) | {"given": clip(json.dumps(given, ensure_ascii=False)) if given else ""})
+    return {"calls": calls}
+
+
+@action
+async def approvals(who: Session) -> Any:
+    """Return the approvals that are remembered and the rules; or `refused`, where this person may not see them."""
+    service = (await who.hub()).approvals
+    try:
+        remembered = await service.list(limit=MAX_REMEMBERED + 1)
+        rules = await service.rules()
+    except PermissionDenied as error:
+        return {"refused": error.message}
+    return {
+        "remembered": [_remembered_json(each) for each in remembered[:MAX_REMEMBERED]],
+        "more": len(remembered) > MAX_REMEMBERED,
+        **rules.to_json(),
+    }
+
+
+@action
+async def revoke(who: Session, id: Id) -> Any:  # noqa: A002
+    """Forget a remembered approval: the next such call is asked about again."""
+    return (await (await who.hub()).approvals.revoke(id)).to_json()
+
+
+def _remembered_json(record: RememberedApproval) -> dict[str, Any]:
+    """Return a remembered approval; the only arguments that it holds for as text, since browsers round numbers."""
+    text = "" if record.arguments is None else write(record.arguments)
+    return record.to_json() | {"arguments": None, "text": text}

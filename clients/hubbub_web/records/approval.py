@@ -1,0 +1,175 @@
+"""A call to approve as the page shows it.
+
+All values are texts, as Python writes them: a browser would round large numbers, and what is approved has to be what is
+shown. Nothing is cut here; the page does that, and shows all on request.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+from hubbub_client.data.approvals import ApprovalRequest
+from hubbub_client.data.records import Call, PendingRequest
+from hubbub_client.errors import InvalidArgument
+from hubbub_client.payload import as_list, as_object, plain
+from hubbub_client.services.tokens import Caller
+from hubbub_frontend.display.approvals import approval_view
+from hubbub_frontend.display.argument_rows import ArgumentRow, argument_rows
+from hubbub_shared.legible import NOT_LEGIBLE
+
+APPROVING_ROLES = frozenset(("approver", "operator", "admin"))
+"""Roles with the permission to approve."""
+
+MAX_EXACT = 2**53 - 1
+"""The largest integer that a browser reads exactly."""
+
+MAX_INDENTED_CHARS = 100_000
+"""The longest JSON that is indented: to do so is slow."""
+
+
+ChangedRow = dict[str, Any]
+
+
+def approval_json(request: PendingRequest, caller: Caller) -> dict[str, Any] | None:
+    """Return all that the page shows of a call to approve, to somebody who acts under the hub's name for them.
+
+    None for a pending request that is no such call, or cannot be read.
+    """
+    document, changed = numbered(request.request), numbered(request.changed_arguments)
+    view, asked = approval_view(replace(request, request=document, changed_arguments=changed)), request.approval
+    if view is None or asked is None:
+        return None
+    current, schema = asked.current_arguments, asked.tool.input_schema
+    shown = {name: value for name, value in asdict(view).items() if name != "original"}
+    # A caller may have sent anything as arguments: it is shown, whatever it is.
+    given = as_object(request.request).get("arguments", {})
+    if not isinstance(given, Mapping):
+        row = ArgumentRow(path="arguments", title="arguments", kind="json", text=write(numbered(given)))
+        shown |= {"arguments": [asdict(row)], "may_change": False}
+    return {
+        **shown,
+        "changes": changed_rows(asked.arguments, current, schema) if view.changed else None,
+        "needed": asked.rule.needed,
+        "destructive": asked.tool.annotations.get("destructiveHint") is True,
+        "approvals": [each.to_json() for each in request.approvals],
+        "digest": request.arguments_digest or asked.digest,
+        "text": write(current if isinstance(given, Mapping) else given),
+        "given": dict(current) if is_exact(current) else None,
+        "schema": dict(schema),
+        "obstacle": find_obstacle(request, asked, caller),
+    }
+
+
+def call_approval_json(call: Call, requests: Sequence[PendingRequest]) -> dict[str, Any] | None:
+    """Return the approval that a call needed: by which rule, by whom, when, and the arguments that were changed."""
+    approval = call.approval
+    if approval is None:
+        return None
+    request = next((each for each in requests if each.id == approval.pending_request_id), None)
+    asked = request.approval if request else None
+    changed = approval.changed_arguments
+    given = as_object(as_object(call.params).get("arguments"))
+    schema = asked.tool.input_schema if asked else as_object(None)
+    return approval.to_json() | {
+        "granted_at": plain(request.answered_at) if request else None,
+        "changes": changed_rows(given, as_object(changed), schema) if changed else [],
+    }
+
+
+def numbered(value: Any) -> Any:
+    """Return a JSON value with the number of each character that is not shown, as elsewhere on the page."""
+    if isinstance(value, str):
+        return NOT_LEGIBLE.sub(lambda found: f"[U+{ord(found.group()):04X}]", value)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {numbered(name): numbered(each) for name, each in items}
+    return [numbered(each) for each in as_list(cast("object", value))] if isinstance(value, list) else value
+
+
+def find_obstacle(request: PendingRequest, asked: ApprovalRequest, person: Caller) -> str:
+    """Return why this person may not approve it: permission, caller, approver or again; empty if it seems they may.
+
+    Who has a role of an identity provider, or matches a pattern, is known to the hub alone, which has the last word.
+    """
+    rule = asked.rule
+    if not any(
+        grant.role in APPROVING_ROLES and any(fnmatchcase(request.server, pattern) for pattern in grant.servers)
+        for grant in person.grants
+    ):
+        return "permission"
+    if rule.not_by_caller and person.name == asked.caller.name:
+        return "caller"
+    is_by_name = all(":" not in each for each in rule.approvers)
+    if rule.approvers and is_by_name and person.name not in rule.approvers:
+        return "approver"
+    return "again" if any(each.by == person.name for each in request.approvals) else ""
+
+
+def changed_rows(before: Mapping[str, Any], after: Mapping[str, Any], schema: Mapping[str, Any]) -> list[ChangedRow]:
+    """Return a row for each argument that is different: what it was and what it is; its `fate` is added or removed."""
+    rows: list[ChangedRow] = []
+    names = [*before, *(name for name in after if name not in before)]
+    titles = {row.path: row.title for row in argument_rows(dict.fromkeys(names, ""), schema)}
+    for name in names:
+        is_in_both = name in before and name in after
+        if not (is_in_both and write(before[name]) == write(after[name])):
+            old, new = (_plain(of[name]) if name in of else "" for of in (before, after))
+            row = ArgumentRow(path=name, title=titles.get(name, name), kind="change", old=old, new=new)
+            rows.append(asdict(row) | {"fate": "" if is_in_both else "removed" if name in before else "added"})
+    return rows
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else write(value)
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Return the arguments that somebody has written as JSON. Raises InvalidArgument, which says what is wrong."""
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        for key, value in found:
+            if key in given:
+                raise ValueError(f"it has {key!r} twice")
+            given[key] = value
+        return given
+
+    def constant(name: str) -> Any:
+        raise ValueError(f"{name} is no number of JSON")
+
+    try:
+        value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+    except RecursionError:
+        raise _unreadable("it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise _unreadable(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except ValueError as error:
+        raise _unreadable(str(error)) from None
+    if not isinstance(value, dict):
+        raise _unreadable("it must be an object, such as {}")
+    return cast("dict[str, Any]", value)
+
+
+def is_exact(value: object) -> bool:
+    """Return whether a browser reads the value as it is."""
+    if isinstance(value, bool):
+        return True
+    if isinstance(value, int):
+        return abs(value) <= MAX_EXACT
+    if isinstance(value, float):
+        return not value.is_integer()
+    if isinstance(value, Mapping):
+        return all(is_exact(each) for each in cast("Mapping[str, Any]", value).values())
+    return all(is_exact(each) for each in as_list(value))
+
+
+def write(value: object) -> str:
+    """Return a value as JSON, indented unless it is very long."""
+    compact = json.dumps(value, ensure_ascii=False)
+    return compact if len(compact) > MAX_INDENTED_CHARS else json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _unreadable(why: str) -> InvalidArgument:
+    return InvalidArgument("the arguments cannot be read", violations=(("approve.arguments", why),))

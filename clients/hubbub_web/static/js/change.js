@@ -1,0 +1,121 @@
+// Changing the arguments of a call before it is approved: an editor, then what is different, and only then it is sent.
+
+import { ask, Refused } from "./api.js";
+import { fresh, h, refill } from "./dom.js";
+import { schemaForm } from "./form.js";
+import { argumentList } from "./given.js";
+
+const PLAIN = new Set(["string", "number", "integer", "boolean"]);
+// Fields of the form; with more, or longer texts, JSON is the better editor.
+const FIELDS = 30;
+const LETTERS = 20_000;
+
+/** Return whether a form can show all of the arguments, and change each without touching the others. */
+export function isFlat(schema, given) {
+  const specs = Object.entries(schema?.properties ?? {});
+  if (!given || !specs.length || specs.length > FIELDS || Object.keys(given).some((name) => !Object.hasOwn(schema.properties, name))) return false;
+  return specs.every(([name, spec]) => PLAIN.has(spec?.type) && (given[name] === undefined || fits(given[name], spec)));
+}
+
+function fits(value, { type, format }) {
+  if (type === "string") return typeof value === "string" && value.length <= LETTERS && !value.includes("\r") && format !== "date-time";
+  return type === "boolean" ? typeof value === "boolean" : typeof value === "number";
+}
+
+/**
+ * The editor of arguments. `next()` is what the button does: it shows what is different, and when that has been seen, returns the
+ * arguments as JSON. `changed` is called when they are not those any more that the editor began with.
+ */
+export function changePanel({ id, approval: it }, { say, redraw, changed }) {
+  const flat = isFlat(it.schema, it.given);
+  const editor = flat ? fieldsEditor(it) : textEditor(it);
+  const preview = h("section", { class: "aside", "aria-label": "What is different", tabindex: "-1", hidden: true });
+  const edit = h("button", { type: "button", class: "plain", hidden: true, text: "Edit again", on: { click: () => show(null) } });
+  const button = h("button", { type: "submit", text: "Show what is different" });
+  let seen = null;
+
+  function show(text, rows = []) {
+    seen = text;
+    editor.element.hidden = text !== null;
+    preview.hidden = text === null;
+    edit.hidden = text === null;
+    button.textContent = text === null ? "Show what is different" : "Approve with these changes";
+    button.classList.toggle("primary", text !== null);
+    refill(preview, h("h2", { class: "small", text: "What is different" }), argumentList(rows, "Nothing."), h("div", { class: "row" }, edit));
+    if (text !== null) preview.focus({ preventScroll: true });
+    redraw();
+  }
+
+  async function next() {
+    if (seen !== null) return seen;
+    const text = editor.read();
+    if (text === null) return null;
+    say("");
+    try {
+      const found = await ask("compare", { id, arguments: text });
+      if (found.digest !== it.digest) changed();
+      else if (found.rows.length) show(text, found.rows);
+      else say("Nothing is different from what is shown.");
+    } catch (error) {
+      if (!(error instanceof Refused)) say("The bridge cannot be reached. What you have written stays here.");
+      else {
+        const others = editor.show(error.violations);
+        say(error.violations.length ? others.map(([, problem]) => problem).join("; ") : error.message);
+      }
+    }
+    return null;
+  }
+
+  return {
+    element: h("div", {}, editor.element, preview),
+    button,
+    next,
+    show(violations) {
+      show(null);
+      return editor.show(violations);
+    },
+  };
+}
+
+function fieldsEditor(it) {
+  const form = schemaForm(it.schema, "approve.arguments", { given: it.given });
+  return {
+    element: form.element,
+    read() {
+      const changes = form.changes();
+      if (!changes) return null;
+      const all = new Map(Object.entries(it.given));
+      for (const [name, value] of changes) {
+        if (value === undefined) all.delete(name);
+        else all.set(name, value);
+      }
+      return JSON.stringify(Object.fromEntries(all));
+    },
+    show: (violations) => form.show(violations),
+  };
+}
+
+function textEditor(it) {
+  const id = fresh("arguments");
+  const input = h("textarea", { id, rows: 12, class: "code", spellcheck: "false", dir: "ltr", "aria-describedby": `${id}-problem` });
+  const problem = h("p", { class: "problem", id: `${id}-problem`, hidden: true });
+  input.value = it.text;
+  function fail(text) {
+    problem.hidden = !text;
+    problem.textContent = text;
+    input.setAttribute("aria-invalid", String(Boolean(text)));
+    if (text) input.focus();
+  }
+  return {
+    element: h("div", { class: "field" }, h("label", { for: id, text: "Arguments as JSON" }), input, problem),
+    read() {
+      fail("");
+      return input.value;
+    },
+    show(violations) {
+      const own = violations.filter(([place]) => place.startsWith("approve.arguments"));
+      fail(own.map(([place, text]) => `${place.slice("approve.arguments".length + 1)}${place.length > "approve.arguments".length ? ": " : ""}${text}`).join("; "));
+      return violations.filter((each) => !own.includes(each));
+    },
+  };
+}

@@ -1,0 +1,113 @@
+// The lines in which two texts differ, and how they are drawn.
+
+import { clean, h, put } from "./dom.js";
+
+// Cells of the table that is searched for the longest lines in common; beyond it, all lines count as different.
+const MOST_CELLS = 1_000_000;
+// Lines around a difference that are shown although they are as before.
+const AROUND = 3;
+// Lines and characters that are drawn at first.
+const LINES = 200;
+const LETTERS = 20_000;
+const SIGNS = { "+": "added", "-": "removed", "@": "place" };
+
+/** Return the lines of both texts with a sign each: `-` before, `+` after, a space in both. Of many in both, only how many (`@`). */
+export function differences(before, after) {
+  const [a, b] = [before, after].map((text) => (text === "" ? [] : text.split("\n")));
+  // The end of the last line, which both have, is no line of its own.
+  if (a.length > 1 && b.length > 1 && a.at(-1) === "" && b.at(-1) === "") [a, b].forEach((lines) => lines.pop());
+  let start = 0;
+  while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
+  let end = 0;
+  while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end += 1;
+  const signed = (sign) => (text) => [sign, text];
+  return shortened([...a.slice(0, start).map(signed(" ")), ...middle(a.slice(start, a.length - end), b.slice(start, b.length - end)),
+    ...a.slice(a.length - end).map(signed(" "))]);
+}
+
+/** Return the signed lines of two texts by their longest common subsequence. */
+function middle(a, b) {
+  const width = b.length + 1;
+  if (a.length * b.length > MOST_CELLS) return [...a.map((text) => ["-", text]), ...b.map((text) => ["+", text])];
+  const common = new Uint32Array((a.length + 1) * width);
+  for (let i = a.length - 1; i >= 0; i -= 1) {
+    for (let j = b.length - 1; j >= 0; j -= 1) {
+      common[i * width + j] = a[i] === b[j] ? common[(i + 1) * width + j + 1] + 1 : Math.max(common[(i + 1) * width + j], common[i * width + j + 1]);
+    }
+  }
+  const lines = [];
+  let [i, j] = [0, 0];
+  while (i < a.length || j < b.length) {
+    if (i < a.length && j < b.length && a[i] === b[j]) {
+      lines.push([" ", a[i]]);
+      i += 1;
+      j += 1;
+    } else if (i < a.length && (j === b.length || common[(i + 1) * width + j] >= common[i * width + j + 1])) {
+      lines.push(["-", a[i]]);
+      i += 1;
+    } else {
+      lines.push(["+", b[j]]);
+      j += 1;
+    }
+  }
+  return lines;
+}
+
+function shortened(lines) {
+  const shown = new Uint8Array(lines.length);
+  lines.forEach(([sign], at) => { if (sign !== " ") shown.fill(1, Math.max(0, at - AROUND), at + AROUND + 1); });
+  const found = [];
+  let same = 0;
+  const skip = () => {
+    if (same) found.push(["@", `${same.toLocaleString()} line${same === 1 ? "" : "s"} as before`]);
+    same = 0;
+  };
+  lines.forEach((line, at) => {
+    if (!shown[at]) same += 1;
+    else {
+      skip();
+      found.push(line);
+    }
+  });
+  skip();
+  return found;
+}
+
+/** Return the lines of a patch as somebody wrote it, each with its sign. */
+export function patchLines(text) {
+  return text.split("\n").map((line) => (/^(@@|---|\+\+\+|diff |index )/.test(line) ? ["@", line] : [" +-".includes(line[0]) && line ? line[0] : " ", /^[ +-]/.test(line) ? line.slice(1) : line]));
+}
+
+/** Draw signed lines; of very many the first, and a button for all. */
+export function signedLines(lines, label) {
+  const box = h("div", { class: "code diff", tabindex: "0", role: "group", "aria-label": clean(label), dir: "ltr" });
+  const more = h("button", { type: "button", class: "plain", on: { click: () => draw(Infinity, Infinity) } });
+  let next = 0;
+  let rest = "";
+  function draw(count, letters) {
+    more.remove();
+    if (rest) put(box.lastElementChild, rest);
+    rest = "";
+    let left = letters;
+    for (const stop = next + count; next < Math.min(lines.length, stop) && left > 0 && !rest; next += 1) {
+      const [sign, text] = lines[next];
+      const part = text.slice(0, left);
+      rest = text.slice(part.length);
+      left -= part.length + 1;
+      box.append(signedLine(sign, part));
+    }
+    if (next < lines.length || rest) {
+      more.textContent = next < lines.length ? `Show all (${(lines.length - next).toLocaleString()} lines more)` : `Show all (${rest.length.toLocaleString()} characters more)`;
+      box.append(more);
+    }
+  }
+  draw(LINES, LETTERS);
+  return box;
+}
+
+function signedLine(sign, text) {
+  const tag = { "+": "ins", "-": "del" }[sign] ?? "span";
+  const spoken = { "+": "added: ", "-": "removed: " }[sign];
+  return h(tag, { class: `line-of ${SIGNS[sign] ?? "same"}` }, h("span", { class: "sign", "aria-hidden": "true", text: sign === "@" ? "" : sign }),
+    spoken ? h("span", { class: "unseen", text: spoken }) : null, text);
+}

@@ -1,0 +1,80 @@
+// Approvals in words, as far as not all frontends share them (hubbub_frontend/display/approvals.py).
+
+const SPANS = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
+const NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
+
+export const CHANGED = "The arguments have changed meanwhile: look at them again.";
+export const CLOSED = "What you had begun was closed.";
+export const WITHDRAWN = "The call does not wait any more";
+export const WAIT = "What is shown has just changed: look again, then press.";
+export const EXPIRED = "Nobody has said yes, so the call was not made.";
+
+/** What a rule does with a call. */
+export const ACTIONS = { allow: "is sent", ask: "is asked about", deny: "is refused" };
+
+/** Return a number in words, as far as people write it so. */
+export function number(count) {
+  return NUMBERS[count] ?? String(count);
+}
+
+/** Return a length of time in one unit: `1 hour`, `90 minutes`. */
+export function lasting(seconds) {
+  const [size, unit] = SPANS.find(([each]) => seconds % each === 0) ?? SPANS.at(-1);
+  const count = seconds / size;
+  return `${count} ${unit}${count === 1 ? "" : "s"}`;
+}
+
+/** Return names as people list them: `Ada`, `Ada and Ben`. */
+function names(all) {
+  return all.length < 2 ? all.join("") : `${all.slice(0, -1).join(", ")} and ${all.at(-1)}`;
+}
+
+/** Return whose approval counts by a rule. */
+export function whoCounts(approvers) {
+  return names(approvers.map((each) => each.replace(/^oidc-role:/, "those with the role "))) || "everyone with the permission to approve";
+}
+
+/** Return why somebody cannot approve a call. */
+export function obstacle(which, asked) {
+  return {
+    permission: `You may see this, but not approve it: that takes the permission to approve calls of ${asked.server}.`,
+    caller: "You have made this call, and the rule wants somebody else to approve it.",
+    approver: "The rule names others who may approve this.",
+    again: `You have said yes. ${others(left(asked))} to say yes too.`,
+  }[which] ?? which;
+}
+
+/** Return what comes of a yes. */
+export function consequence(asked) {
+  const missing = left(asked) - 1;
+  return missing ? `Approve does not send it yet: ${others(missing).toLowerCase()} to say yes too.` : `Approve sends exactly this call to ${asked.server}, once.`;
+}
+
+/** Return what changing the arguments does to the approvals so far. */
+export function afresh({ needed }) {
+  return needed > 1 ? `${capital(number(needed))} people have to say yes to the changed arguments; you are the first.` : "What is different is shown before anything is sent.";
+}
+
+/** Return what remembering an approval means. */
+export function remembering({ needed }) {
+  return `${needed > 1 ? "It is remembered if all who approve say so. " : ""}If the tool's definition changes, it is asked again. You can revoke it on the page Approvals.`;
+}
+
+/** Return who approved or denied a call, as a heading. */
+export function verdict(it, ours) {
+  if (it.answer?.action === "deny") return `${ours ? "You have" : `${it.answered_by ?? "somebody"} has`} denied it`;
+  const by = it.answer?.by ?? [it.answered_by ?? "somebody"];
+  return ours && by.length === 1 ? "You have approved it" : `${names(by)} ${by.length === 1 ? "has" : "have"} approved it`;
+}
+
+function left({ needed, approvals }) {
+  return Math.max(1, needed - approvals.length);
+}
+
+function others(count) {
+  return count === 1 ? "One more person has" : `${capital(number(count))} more people have`;
+}
+
+function capital(text) {
+  return text[0].toUpperCase() + text.slice(1);
+}
