@@ -33,7 +33,7 @@ ROOTS = st.lists(
 
 ENDPOINT = {"name", "command", "args", "env", "cwd", "url", "headers", "transport"}
 SPECIAL: dict[str, st.SearchStrategy[Any]] = {
-    "deny_tools": LISTS,  # an empty one is as none
+    **dict.fromkeys(("confirm", "deny_tools"), LISTS),  # an empty one is as none
     "protocol": st.sampled_from(REVISIONS),
     "roots": st.just("ask") | ROOTS,
     "timeout_message": st.text(string.printable, max_size=20),
