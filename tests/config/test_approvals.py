@@ -183,9 +183,11 @@ def test_a_server_says_by_a_word_or_by_patterns_what_a_person_confirms(tmp_path:
 def test_a_document_with_rules_to_try_is_read_by_itself() -> None:
     assert parse_approvals(f"[hub]\nnot = 'read'\n{DELETES}", "FILE").rules[0].name == "deletes"
     for text, problem in [
-        ("[hub]", r"FILE: has no table \[approvals\]"),
+        ("[hub]", r"FILE: hub: unknown key"),
+        ("approvals = 1", "FILE: approvals: must be a table"),
         ("[approvals", "FILE: is not valid TOML"),
-        ("[approvals]\nrule = 1", r"FILE: approvals\.rule: unknown key; did you mean 'rules'"),
+        ("[approvals]\nrule = 1", r"FILE: rule: unknown key; did you mean 'rules'"),
+        ("[[rules]]\nname = 'a'\n[[rules]]\nneeded = 0", r"FILE: approvals\.rules: rule 2, line 4: needed: "),
         (f"{SECOND}when = '('", r"FILE: approvals\.rules: rule 2, 'deletes', line 7: when: "),
     ]:
         with pytest.raises(ConfigError, match=problem):

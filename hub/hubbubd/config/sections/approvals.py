@@ -14,7 +14,7 @@ from hubbubd.config.sections.mcp import Patterns
 from hubbubd.config.sections.network import CERT, OIDC, OIDC_ROLE
 from hubbubd.config.servers.confirmed import Confirm
 from hubbubd.config.servers.server import Seconds
-from hubbubd.config.validation import config_error, unknown_key
+from hubbubd.config.validation import NO_TABLE, config_error, unknown_key
 from hubbubd.errors import ConfigError
 
 APPROVALS: Final = "approvals"
@@ -29,7 +29,7 @@ CONFIRM: Final = "confirm"
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION: Final = re.compile(r"([0-9]{1,9}) ?([smhd])")
-_HEADER: Final = re.compile(r"\s*\[\[\s*approvals\s*\.\s*rules\s*\]\]")
+_HEADER: Final = re.compile(r"\s*\[\[\s*(?:approvals\s*\.\s*)?rules\s*\]\]")
 
 
 class Action(IntEnum):
@@ -191,19 +191,20 @@ def read_approvals(table: Mapping[str, Any], where: str, text: str) -> dict[str,
 
 
 def parse_approvals(text: str, where: str) -> ApprovalSettings:
-    """Return the settings in the table `[approvals]` of a TOML document; other tables are ignored.
+    """Return the settings of a TOML document: of its table `[approvals]`, or those that it consists of.
 
     Raises ConfigError, as `read_approvals`.
     """
     try:
-        table: object = tomllib.loads(text).get(APPROVALS)
+        document = tomllib.loads(text)
     except (ValueError, RecursionError) as exc:
         raise ConfigError(where, f"is not valid TOML: {exc}") from None
+    table: object = document.get(APPROVALS, document)
     if not isinstance(table, dict):
-        raise ConfigError(where, f"has no table [{APPROVALS}] or [[{APPROVALS}.rules]]")
+        raise ConfigError(where, f"{APPROVALS}: {NO_TABLE}")
     found = cast("dict[str, Any]", table)
     for key in found.keys() - ApprovalSettings.model_fields.keys():
-        raise unknown_key(f"{where}: {APPROVALS}.{key}", key, ApprovalSettings.model_fields)
+        raise unknown_key(f"{where}: {key}", key, ApprovalSettings.model_fields)
     return ApprovalSettings(**read_approvals(found, f"{where}: {APPROVALS}", text))
 
 

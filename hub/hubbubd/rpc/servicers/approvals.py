@@ -1,12 +1,10 @@
 """ApprovalService: remembered approvals; the rules: which there are, what they say and would have said."""
 
-import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import Any, cast
 
 import anyio.lowlevel
 
@@ -14,7 +12,8 @@ from hubbub.v1 import approval_pb2 as pb
 from hubbubd import bounds, payload
 from hubbubd.conditions import CallFacts
 from hubbubd.config import ServerConfig
-from hubbubd.config.sections.approvals import APPROVALS, Action, ApprovalSettings, read_approvals
+from hubbubd.config.sections.approvals import Action, ApprovalSettings, parse_approvals
+from hubbubd.config.sections.mcp import PEOPLE
 from hubbubd.core.access import EVERYTHING, Permission, call_origin, matches
 from hubbubd.core.approvals.facts import facts_of, is_tool_call
 from hubbubd.core.approvals.remembered import RememberedApproval
@@ -98,7 +97,7 @@ class ApprovalService:
         """Run rules over the calls in the history that the caller may see."""
         server = requests.optional_identifier(request.server, "server") or ""
         since_s = requests.span_s(request.since, "since") if request.HasField("since") else bounds.LONGEST_S
-        settings, configs = parse_rules(request.rules) if request.rules else self._gate.settings, self._configs()
+        settings, configs = _parse_rules(request.rules) if request.rules else self._gate.settings, self._configs()
         rules = CallRules.of(settings, configs)
         replay, calls = Replay(rules), self._calls_since(server, self._hub.clock.now() - since_s)
         for _ in replay.run(self._with_facts(calls)):
@@ -163,7 +162,9 @@ class ApprovalService:
         """Return what is wrong with rules that can be used, for callers who see all servers: others may be meant."""
         if access.approval_servers() != EVERYTHING:
             return ()
-        return rules.find_unmatched(configs, self._known_tools(configs))
+        asks_people = any(profile.people for profile in self._hub.configuration.settings.profiles.values())
+        servers = [*configs, PEOPLE] if asks_people else configs
+        return rules.find_unmatched(servers, self._known_tools(configs))
 
     def _configs(self) -> dict[str, ServerConfig]:
         return {record.name: record.config for record in self._hub.servers.all()}
@@ -179,21 +180,12 @@ class ApprovalService:
         return known
 
 
-def parse_rules(text: str) -> ApprovalSettings:
-    """Return the settings in TOML: a file with the table `[approvals]`, or what is in that table.
-
-    Raises InvalidArgument, which names the rule and the line.
-    """
+def _parse_rules(text: str) -> ApprovalSettings:
+    """Return the rules of a caller. Raises InvalidArgument, which names the rule and the line."""
     try:
-        document = tomllib.loads(text)
-        table = document.get(APPROVALS, document)
-        if not isinstance(table, dict):
-            raise InvalidArgument.field("rules", f"`{APPROVALS}` must be a table")
-        return ApprovalSettings(**read_approvals(cast("dict[str, Any]", table), APPROVALS, text))
-    except (tomllib.TOMLDecodeError, RecursionError) as exc:
-        raise InvalidArgument.field("rules", f"is not TOML: {exc}") from None
+        return parse_approvals(text, "rules")
     except ConfigError as exc:
-        raise InvalidArgument.field("rules", str(exc)) from None
+        raise InvalidArgument.field("rules", f"{exc.key}: {exc.problem}".removeprefix("rules: ")) from None
 
 
 def _check_response(verdict: Judgement, reason: str, remembered_id: str = "") -> pb.CheckApprovalResponse:
