@@ -20,7 +20,7 @@ from hubbubd.config.sections.approvals import ApprovalSettings
 from hubbubd.core.access import Role
 from hubbubd.core.audit import AuditFilter
 from hubbubd.rpc.listeners.grpc_server import serve
-from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.calls import CallSpec, open_people
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.store.vault.file import TokenFile
@@ -268,6 +268,16 @@ async def test_a_check_without_a_caller_is_of_whoever_asks_with_their_roles(worl
     assert (await ask(opal, "CheckApproval", request)).action == pb.APPROVAL_ACTION_ASK
     request.roles.append("caller")
     assert (await ask(opal, "CheckApproval", request)).action == pb.APPROVAL_ACTION_ALLOW
+
+
+async def test_what_a_host_may_do_itself_is_checked_as_a_tool_of_the_host(world: World) -> None:
+    viewer = await world.caller(Role.VIEWER)
+    request = pb.CheckApprovalRequest(server="host", tool="Bash", arguments=b'{"command":"ls"}', caller="bot")
+    assert (await viewer.refused(METHODS["CheckApproval"], request)).reason == "SERVER_NOT_FOUND"
+    open_people(world.hub.calls)
+    found = await ask(viewer, "CheckApproval", request)
+    assert (found.action, found.rule.preset) == (pb.APPROVAL_ACTION_ASK, "servers.host.confirm")
+    assert "not known to offer" not in found.reason
 
 
 async def test_a_replay_adds_up_the_calls_that_its_caller_may_see(world: World) -> None:

@@ -27,7 +27,7 @@ from hubbubd.errors import ConfigError, InvalidArgument, NotFound
 from hubbubd.rpc.auth import access
 from hubbubd.rpc.context import principal
 from hubbubd.rpc.messages import approval_records, pages, requests
-from hubbubd.runtime.calls import DEFAULT_RULE
+from hubbubd.runtime.calls import DEFAULT_RULE, HOST, people_config
 from hubbubd.runtime.hub import Hub
 
 UNKNOWN = "The server is not known to offer this tool, so its hints count as not given."
@@ -82,11 +82,13 @@ class ApprovalService:
     async def check_approval(self, request: pb.CheckApprovalRequest) -> pb.CheckApprovalResponse:
         """Return what the rules say of a call that is not made."""
         facts = self._parse_facts(request)
-        config = self._hub.servers.config(access.check_server(facts.server, Permission.SEE))
+        config = self._configs().get(access.check_server(facts.server, Permission.SEE))
+        if config is None:
+            raise NotFound("server", facts.server)
         tool = self._gate.tools.find(facts.server, facts.tool)
         facts = replace(facts, hints=tool.hints)
         verdict = self._gate.rules_of(config).decide(facts)
-        note = f" {UNKNOWN}" if tool is UNKNOWN_TOOL else ""
+        note = f" {UNKNOWN}" if tool is UNKNOWN_TOOL and facts.server != HOST else ""
         known = self._find_covering(verdict, facts, tool.digest)
         if known is None:
             return _check_response(verdict, f"{describe(verdict)}{note}")
@@ -167,7 +169,9 @@ class ApprovalService:
         return rules.find_unmatched(servers, self._known_tools(configs))
 
     def _configs(self) -> dict[str, ServerConfig]:
-        return {record.name: record.config for record in self._hub.servers.all()}
+        """Return the servers by name, with the one for what hosts ask people, where there is that."""
+        configs = {record.name: record.config for record in self._hub.servers.all()}
+        return configs | {HOST: people_config()} if self._hub.calls.has_queue(HOST) else configs
 
     def _known_tools(self, servers: dict[str, ServerConfig]) -> dict[str, list[str]]:
         """Return the names of the tools of the servers whose lists are known."""
