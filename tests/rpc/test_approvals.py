@@ -308,3 +308,5 @@ async def test_wrong_rules_to_replay_are_refused_by_name_and_line(world: World) 
     refused = await viewer.refused(METHODS["ReplayApprovals"], pb.ReplayApprovalsRequest(rules=text))
     assert "'odd'" in refused.violations["rules"]
     assert "line 6" in refused.violations["rules"]
+    refused = await viewer.refused(METHODS["ReplayApprovals"], pb.ReplayApprovalsRequest(rules="#" * (2**18 + 1)))
+    assert refused.violations == {"rules": "may have at most 262144 characters"}

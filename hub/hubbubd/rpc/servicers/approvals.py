@@ -5,8 +5,10 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import takewhile
+from typing import Final
 
 import anyio.lowlevel
+from anyio import to_thread
 
 from hubbub.v1 import approval_pb2 as pb
 from hubbubd import bounds, payload
@@ -32,6 +34,10 @@ from hubbubd.runtime.hub import Hub
 
 UNKNOWN = "The server is not known to offer this tool, so its hints count as not given."
 """Said where the verdict may be another one once the tools of the server are known."""
+
+
+MAX_RULES_CHARS: Final = 256 * 1024
+"""The longest document with rules to try: a thousand of them."""
 
 
 class ApprovalService:
@@ -99,7 +105,9 @@ class ApprovalService:
         """Run rules over the calls in the history that the caller may see."""
         server = requests.optional_identifier(request.server, "server") or ""
         since_s = requests.span_s(request.since, "since") if request.HasField("since") else bounds.LONGEST_S
-        settings, configs = _parse_rules(request.rules) if request.rules else self._gate.settings, self._configs()
+        settings, configs = self._gate.settings, self._configs()
+        if request.rules:
+            settings = await to_thread.run_sync(_parse_rules, request.rules)  # to compile conditions takes a while
         rules = CallRules.of(settings, configs)
         replay, calls = Replay(rules), self._calls_since(server, self._hub.clock.now() - since_s)
         for _ in replay.run(self._with_facts(calls)):
@@ -186,6 +194,8 @@ class ApprovalService:
 
 def _parse_rules(text: str) -> ApprovalSettings:
     """Return the rules of a caller. Raises InvalidArgument, which names the rule and the line."""
+    if len(text) > MAX_RULES_CHARS:
+        raise InvalidArgument.field("rules", f"may have at most {MAX_RULES_CHARS} characters")
     try:
         return parse_approvals(text, "rules")
     except ConfigError as exc:
