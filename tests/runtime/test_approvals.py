@@ -12,8 +12,11 @@ from hubbubd.core.calls.call_states import CallOrigin, CallState
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox.forms import Accept, Result
 from hubbubd.core.inbox.request_states import Delivery, RequestKind, RequestState
+from hubbubd.core.servers.catalog import CatalogKind, list_id
 from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted
+from hubbubd.runtime.diagnostics.findings import Severity
+from hubbubd.runtime.diagnostics.rule_checks import check_rules
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
@@ -404,3 +407,18 @@ async def test_the_trace_has_the_rule_the_wait_and_the_outcome_of_an_approval(as
     assert approval.attributes["hubbub.approval.outcome"] == "approved"
     assert approval.attributes["hubbub.approval.wait_s"] == pytest.approx(30, abs=1)
     asking.tracer.check()
+
+
+async def test_the_doctor_names_rules_whose_patterns_match_nothing(world: World) -> None:
+    world.settings |= rules(
+        {"name": "there", "servers": ["one"], "tools": ["t*"]},
+        {"name": "away", "servers": ["one", "tow"]},
+        {"name": "gone", "servers": ["one"], "tools": ["t", "delete_*"]},
+    )
+    offer(world, tool())
+    async with world.hub(server()) as hub:
+        await until(lambda: list(hub.catalog.entries(list_id("one", CatalogKind.TOOL))))
+        assert [(each.severity, each.message) for each in check_rules(hub)] == [
+            (Severity.WARN, "rule 'away': no server matches 'tow'"),
+            (Severity.WARN, "rule 'gone': no tool of 'one' matches 'delete_*'"),
+        ]

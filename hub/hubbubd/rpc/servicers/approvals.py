@@ -13,9 +13,7 @@ from anyio import to_thread
 from hubbub.v1 import approval_pb2 as pb
 from hubbubd import bounds, payload
 from hubbubd.conditions import CallFacts
-from hubbubd.config import ServerConfig
 from hubbubd.config.sections.approvals import Action, ApprovalSettings, parse_approvals
-from hubbubd.config.sections.mcp import PEOPLE
 from hubbubd.core.access import EVERYTHING, Permission, call_origin, matches
 from hubbubd.core.approvals.facts import facts_of, is_tool_call
 from hubbubd.core.approvals.remembered import RememberedApproval
@@ -24,12 +22,12 @@ from hubbubd.core.approvals.requests import UNKNOWN_TOOL, digest_of
 from hubbubd.core.approvals.rules import CallRules, Judgement, describe
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import CallFilter
-from hubbubd.core.servers.catalog import CatalogKind, Freshness, list_id
 from hubbubd.errors import ConfigError, InvalidArgument, NotFound
 from hubbubd.rpc.auth import access
 from hubbubd.rpc.context import principal
 from hubbubd.rpc.messages import approval_records, pages, requests
-from hubbubd.runtime.calls import DEFAULT_RULE, HOST, people_config
+from hubbubd.runtime.calls import DEFAULT_RULE, HOST
+from hubbubd.runtime.diagnostics import rule_checks
 from hubbubd.runtime.hub import Hub
 
 UNKNOWN = "The server is not known to offer this tool, so its hints count as not given."
@@ -75,20 +73,20 @@ class ApprovalService:
 
     async def get_approval_rules(self, _request: pb.GetApprovalRulesRequest) -> pb.GetApprovalRulesResponse:
         """Return the rules about servers that the caller may see; what is wrong with them for who sees all servers."""
-        scope, configs = access.approval_servers(), self._configs()
+        scope, configs = access.approval_servers(), rule_checks.judged_servers(self._hub)
         rules = CallRules.of(self._gate.settings, configs)
         visible = [name for name in configs if scope.has_server(name)]
         shown = [each for each in rules.rules if any(matches(each.servers, name) for name in visible)]
         return pb.GetApprovalRulesResponse(
             rules=map(approval_records.rule, rules.rules if scope == EVERYTHING else shown),
             default_action=approval_records.ACTIONS[rules.default],
-            warnings=self._warnings(rules, configs),
+            warnings=self._warnings(rules),
         )
 
     async def check_approval(self, request: pb.CheckApprovalRequest) -> pb.CheckApprovalResponse:
         """Return what the rules say of a call that is not made."""
         facts = self._parse_facts(request)
-        config = self._configs().get(access.check_server(facts.server, Permission.SEE))
+        config = rule_checks.judged_servers(self._hub).get(access.check_server(facts.server, Permission.SEE))
         if config is None:
             raise NotFound("server", facts.server)
         tool = self._gate.tools.find(facts.server, facts.tool)
@@ -105,7 +103,7 @@ class ApprovalService:
         """Run rules over the calls in the history that the caller may see."""
         server = requests.optional_identifier(request.server, "server") or ""
         since_s = requests.span_s(request.since, "since") if request.HasField("since") else bounds.LONGEST_S
-        settings, configs = self._gate.settings, self._configs()
+        settings, configs = self._gate.settings, rule_checks.judged_servers(self._hub)
         if request.rules:
             settings = await to_thread.run_sync(_parse_rules, request.rules)  # to compile conditions takes a while
         rules = CallRules.of(settings, configs)
@@ -118,7 +116,7 @@ class ApprovalService:
             calls=done.calls,
             asked=done.asked,
             denied=done.denied,
-            warnings=self._warnings(rules, configs),
+            warnings=self._warnings(rules),
         )
 
     def _parse_facts(self, request: pb.CheckApprovalRequest) -> CallFacts:
@@ -168,28 +166,11 @@ class ApprovalService:
                 hints = self._gate.tools.find(call.server, str(params.get("name"))).hints
                 yield call, facts_of(call, params, hints, call.created_at)
 
-    def _warnings(self, rules: CallRules, configs: dict[str, ServerConfig]) -> Iterable[str]:
+    def _warnings(self, rules: CallRules) -> Iterable[str]:
         """Return what is wrong with rules that can be used, for callers who see all servers: others may be meant."""
         if access.approval_servers() != EVERYTHING:
             return ()
-        asks_people = any(profile.people for profile in self._hub.configuration.settings.profiles.values())
-        servers = [*configs, PEOPLE] if asks_people else configs
-        return rules.find_unmatched(servers, self._known_tools(configs))
-
-    def _configs(self) -> dict[str, ServerConfig]:
-        """Return the servers by name, with the one for what hosts ask people, where there is that."""
-        configs = {record.name: record.config for record in self._hub.servers.all()}
-        return configs | {HOST: people_config()} if self._hub.calls.has_queue(HOST) else configs
-
-    def _known_tools(self, servers: dict[str, ServerConfig]) -> dict[str, list[str]]:
-        """Return the names of the tools of the servers whose lists are known."""
-        known: dict[str, list[str]] = {}
-        for server in servers:
-            tools = self._hub.catalog.record(server, CatalogKind.TOOL)
-            if tools is not None and tools.freshness in (Freshness.FRESH, Freshness.STALE, Freshness.EMPTY):
-                entries = self._hub.catalog.entries(list_id(server, CatalogKind.TOOL))
-                known[server] = [str(payload.loads(entry).get("name")) for entry in entries]
-        return known
+        return rule_checks.find_unmatched(self._hub, rules)
 
 
 def _parse_rules(text: str) -> ApprovalSettings:

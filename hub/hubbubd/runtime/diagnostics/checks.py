@@ -30,6 +30,7 @@ from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.errors import ConfigError, first_cause
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.diagnostics.findings import Finding, Severity
+from hubbubd.runtime.diagnostics.rule_checks import check_rules
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import ConfigState
 from hubbubd.store import Store, StoreError, StoreLocked, StoreUnavailable, engines
@@ -86,6 +87,7 @@ async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
         await _check_writable(hub.store),
         *records(hub.defects()),
         *noted(hub.servers.all()),
+        *check_rules(hub),
         _check_clock(hub.clock.set_by_s, hub.ages.doubted_s),
         *await to_thread.run_sync(_check_directory, settings.data_dir),
         *await _check_fleet(hub),
