@@ -15,7 +15,14 @@ from hubbubd.downstream.calls.host_call import HostCall
 from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.protocol.messages import ResponseMessage, notification
 from hubbubd.downstream.questions.host_questions import HostQuestions
-from hubbubd.downstream.views.question_policy import METHODS, LeftToOthers, Unattended, Verdict, judge, judge_error
+from hubbubd.downstream.views.question_policy import (
+    METHODS,
+    LeftToOthers,
+    Unattended,
+    Verdict,
+    judge_error,
+    judge_result,
+)
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.runtime.servers import ServerEvent, ServerEventKind
 
@@ -110,7 +117,7 @@ class QuestionRequests:
         policy = self._questions.policy
         if response.result is None:
             return judge_error(policy, question.kind, response.error or {})
-        return judge(policy, question.kind, payload.loads(question.request), response.result, took_s)
+        return judge_result(policy, question.kind, payload.loads(question.request), response.result, took_s)
 
     def _late_listener(self, question_id: str) -> Callable[[ResponseMessage], None]:
         """Return what notes an answer that the host gives though the question was taken back."""
@@ -130,7 +137,7 @@ class QuestionRequests:
             await questions.take(host, question.id, verdict)
         except InvalidArgument as exc:
             why = f"an answer that does not fit: {exc.message}"[:500]
-            if questions.policy.of(question.kind) == "host":
+            if questions.policy.who_answers(question.kind) == "host":
                 await questions.take(host, question.id, Refuse(INTERNAL_ERROR, f"{host.name}: {why}"))
             else:
                 await questions.leave(host, question.id, why)

@@ -87,7 +87,7 @@ class Reservations:
             request = replaced(request, caller_left_at=left_at)
         now, asked = self._clock.now(), list[WaitingHost]()
         for host, why_not in [(host, host.why_not(request)) for host in hosts]:
-            request = core.host_noted(request, AskedHost(host=host.host, at=now, why_not=why_not))
+            request = core.with_host_decision(request, AskedHost(host=host.host, at=now, why_not=why_not))
             if not why_not:
                 asked.append(host)
         first = next((host for host in asked if host.first(request)), None)
