@@ -8,7 +8,7 @@
 
 A parked call returns to in_progress when the server was waiting on the wire, and to the head of the queue when
 the request must be sent again (multi-round requests, MRTR). Parked and queued calls can end without having been sent.
-After a restart each unfinished call either ends, for the reason that `obstacle` gives, or is resumed (`resumed`).
+After a restart each unfinished call ends, for the reason that `find_obstacle` gives, or is resumed (`as_resumed`).
 """
 
 import math

@@ -96,7 +96,7 @@ class NameRule:
         return at_once(self.make_names_in_steps(entries))
 
     def make_names_in_steps(self, entries: Iterable[Origin]) -> Generator[None, None, HostNames]:
-        """Do the same as `names` in short steps."""
+        """Do the same as `make_names` in short steps."""
         prefixes: dict[str, str] = {}
         plain: defaultdict[str, list[Origin]] = defaultdict(list)
         digited: list[Origin] = []

@@ -39,7 +39,7 @@ def split_prefix(uri: str) -> tuple[str, str] | None:
 
 
 def may_have_uris(document: bytes) -> bool:
-    """Return whether a JSON document may have a place that `rewritten` changes. False is certain."""
+    """Return whether a JSON document may have a place that `rewrite_uris` changes. False is certain."""
     names = b'uri"' in document or b'Uri"' in document or b'uriTemplate"' in document
     return names or (b"\\u00" in document and _ESCAPED_LETTER.search(document) is not None)
 

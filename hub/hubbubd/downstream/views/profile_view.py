@@ -105,7 +105,7 @@ class _KindTable:
 
 
 class ProfileView:
-    """Implements `profiles.View` for a profile; `settings` returns its settings as they are now."""
+    """Implements `EndpointView` for a profile; `settings` returns its settings as they are now."""
 
     transparent = False
 
@@ -125,15 +125,15 @@ class ProfileView:
 
     @property
     def policy(self) -> QuestionPolicy:
-        """As `View.policy`."""
+        """As `EndpointView.policy`."""
         return self._policy.for_settings(self._settings())
 
     def servers(self, principal: Principal) -> list[str]:
-        """As `View.servers`."""
+        """As `EndpointView.servers`."""
         return [name for name in self._shown_servers(self._settings()) if principal.may(Permission.CALL, name)]
 
     def introduction(self, principal: Principal) -> EndpointIntroduction:
-        """As `View.introduction`: what any of the servers can do."""
+        """As `EndpointView.introduction`: what any of the servers can do."""
         settings = self._settings()
         shown_servers = map(self._hub.servers.find, self.servers(principal))
         records = [record for record in shown_servers if record is not None]
@@ -157,7 +157,7 @@ class ProfileView:
         )
 
     async def settle(self, kind: CatalogKind) -> None:
-        """As `View.settle`. One task makes it for all who wait, and goes on when they do not."""
+        """As `EndpointView.settle`. One task makes it for all who wait, and goes on when they do not."""
         for _ in range(MAX_ROUNDS):
             if self.is_settled(kind):
                 return
@@ -167,27 +167,27 @@ class ProfileView:
             await asyncio.shield(self._making_tasks[kind])
 
     def is_settled(self, kind: CatalogKind) -> bool:
-        """As `View.is_settled`."""
+        """As `EndpointView.is_settled`."""
         return self._current_table(kind) is not None or self._is_cheap_to_make(kind)
 
     def entries(self, kind: CatalogKind, principal: Principal) -> Sequence[bytes]:
-        """As `View.entries`."""
+        """As `EndpointView.entries`."""
         table = self._usable_table(kind)
         own = own_tool_entries(table.settings) if kind is CatalogKind.TOOL else ()
         return ChainedLists([own, *(table.listed.get(server, ()) for server in self.servers(principal))])
 
     def entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
-        """As `View.entry`."""
+        """As `EndpointView.entry`."""
         found = self._usable_table(kind).find(named)
         return found.shown if found is not None and principal.may(Permission.CALL, found.server) else None
 
     @property
     def searches_tools(self) -> bool:
-        """As `View.searches_tools`."""
+        """As `EndpointView.searches_tools`."""
         return self._settings().tools == "search"
 
     async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
-        """As `View.search`."""
+        """As `EndpointView.search`."""
         await self.settle(CatalogKind.TOOL)
         return await in_turns(
             self._search_in_steps(query, most, self._usable_table(CatalogKind.TOOL), self.servers(principal))
@@ -204,13 +204,13 @@ class ProfileView:
         return [entry.shown for name in found if (entry := table.find(name)) is not None]
 
     def target(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
-        """As `View.target`. Raises InvalidArgument for a URI that several servers have."""
+        """As `EndpointView.target`. Raises InvalidArgument for a URI that several servers have."""
         return (
             self._find_resource(named, principal) if kind in URI_MEMBERS else self._find_named(kind, named, principal)
         )
 
     def render_result(self, server: str, result: bytes) -> bytes:
-        """As `View.render_result`: URIs say which server they are of."""
+        """As `EndpointView.render_result`: URIs say which server they are of."""
         return payload.dumps(rewrite_uris(payload.loads(result), server)) if may_have_uris(result) else result
 
     def _find_named(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
