@@ -121,7 +121,7 @@ async def test_a_withdrawal_that_waits_to_be_written_is_written_before_an_answer
     here, there, request = await asked(fleet)
     settings = HubSettings(data_dir=Path("unused"))
     ledger, tables = await load_tables(
-        here.store, settings, OFF, SoleOwnership()
+        here.store, settings, OFF, SoleOwnership(), here.hub.clock
     )  # as the owner has it, and nobody writes it
     first = await unanswered(fleet, there, request, None)
     here.store.held = True

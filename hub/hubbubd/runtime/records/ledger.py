@@ -27,6 +27,7 @@ from hubbubd.runtime.records.write_behind import Step
 from hubbubd.store import Commit, OutcomeUnknown, Precondition, Store, StoreUnavailable, Write, WriteConflict
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import OFF, Meter
+from hubbubd.timing.clock import system_time
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -71,7 +72,7 @@ class Ledger:
         stored: Stored,
         meter: Meter = OFF,
         *,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = system_time,
     ) -> None:
         """`stored` is what the tables were loaded from."""
         self.store = store
