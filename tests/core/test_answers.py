@@ -17,8 +17,8 @@ from hubbubd.core.inbox.forms import (
     Result,
     Text,
     build_answer,
-    on_behalf,
-    refusal,
+    default_answer,
+    refusal_answer,
 )
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.errors import InvalidArgument
@@ -92,7 +92,7 @@ def test_a_rejected_sampling_or_roots_request_is_error_minus_one(kind: RequestKi
     answer = build_answer(kind, {}, Reject(message))
     assert answer.refused
     assert payload.loads(answer.payload) == {"error": {"code": REJECTED, "message": said}}
-    assert answer == refusal(message)
+    assert answer == refusal_answer(message)
 
 
 @pytest.mark.parametrize(
@@ -267,11 +267,11 @@ def test_a_result_that_json_cannot_say_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize("kind", [FORM, URL])
 def test_an_elicitation_that_nobody_answered_is_cancelled_with_the_reason(kind: RequestKind) -> None:
-    answer = on_behalf(kind, "nobody came")
+    answer = default_answer(kind, "nobody came")
     assert not answer.refused
     assert payload.loads(answer.payload) == {"action": "cancel", "_meta": {"hubbub/reason": "nobody came"}}
 
 
 @pytest.mark.parametrize("kind", [SAMPLING, ROOTS])
 def test_anything_else_that_nobody_answered_is_an_error(kind: RequestKind) -> None:
-    assert on_behalf(kind, "nobody came") == refusal("nobody came")
+    assert default_answer(kind, "nobody came") == refusal_answer("nobody came")

@@ -15,13 +15,13 @@ from hubbubd.core.calls.call_states import (
     CallClock,
     CallState,
     RoundProgress,
+    as_resumed,
     complete,
     fail,
+    find_obstacle,
     merge_change,
     move,
-    obstacle,
     record_failed_creation,
-    resumed,
 )
 from hubbubd.core.servers.connection_states import IllegalTransition
 from hubbubd.errors import Category, Fault
@@ -128,10 +128,10 @@ def test_a_call_that_was_given_up_while_it_was_made_has_failed(there: Call | Non
 
 
 def test_a_repeated_call_is_the_same_only_if_it_asks_the_same_of_the_same_server() -> None:
-    assert a_call().same_request(a_call(COMPLETED))
-    assert not a_call().same_request(a_call(server="two"))
-    assert not a_call().same_request(a_call(method="prompts/get"))
-    assert not a_call().same_request(a_call(params=b'{"a":1}'))
+    assert a_call().is_same_request(a_call(COMPLETED))
+    assert not a_call().is_same_request(a_call(server="two"))
+    assert not a_call().is_same_request(a_call(method="prompts/get"))
+    assert not a_call().is_same_request(a_call(params=b'{"a":1}'))
 
 
 ROUNDS = RoundProgress(count=1, fingerprint="mine")
@@ -142,44 +142,44 @@ ROUNDS = RoundProgress(count=1, fingerprint="mine")
     ("rounds", "task_id", "known", "why"),
     [
         (ROUNDS, None, {}, None),
-        (ROUNDS, None, {"server": None}, "not configured"),
-        (ROUNDS, None, {"server": "other"}, "another one"),
+        (ROUNDS, None, {"server_fingerprint": None}, "not configured"),
+        (ROUNDS, None, {"server_fingerprint": "other"}, "another one"),
         (ROUNDS, None, {"resume": False}, "resume = false"),
         (ROUNDS, None, {"answers_kept": False}, "deleted"),
         (RoundProgress(count=1), None, {}, "another one"),
         (None, None, {}, "carried it out"),
-        (None, None, {"server": None}, "not configured"),
-        (None, "t", {"task_of": "mine"}, None),
-        (None, "t", {"task_of": "mine", "resume": False}, None),
-        (ROUNDS, "t", {"task_of": "mine", "resume": False, "answers_kept": False}, None),
-        (None, "t", {"task_of": "other"}, "another one"),
-        (ROUNDS, "t", {"task_of": "other"}, "another one"),
+        (None, None, {"server_fingerprint": None}, "not configured"),
+        (None, "t", {"task_fingerprint": "mine"}, None),
+        (None, "t", {"task_fingerprint": "mine", "resume": False}, None),
+        (ROUNDS, "t", {"task_fingerprint": "mine", "resume": False, "answers_kept": False}, None),
+        (None, "t", {"task_fingerprint": "other"}, "another one"),
+        (ROUNDS, "t", {"task_fingerprint": "other"}, "another one"),
         (None, "t", {}, "task is not known"),
         (ROUNDS, "t", {}, "task is not known"),
-        (None, "t", {"server": None, "task_of": "mine"}, "not configured"),
+        (None, "t", {"server_fingerprint": None, "task_fingerprint": "mine"}, "not configured"),
     ],
 )
 def test_the_next_hub_goes_on_with_a_call_whose_server_knows_how_far_it_is(
     state: CallState, rounds: RoundProgress | None, task_id: str | None, known: dict[str, Any], why: str | None
 ) -> None:
     call = replace(a_call(state), rounds=rounds, task_id=task_id)
-    found = obstacle(call, **{"server": "mine", "resume": True, **known})
+    found = find_obstacle(call, **{"server_fingerprint": "mine", "resume": True, **known})
     assert (found is None) == (why is None)
     assert (why or "") in (found or "")
 
 
 @pytest.mark.parametrize("state", [QUEUED, IN_PROGRESS, WAITING])
 def test_a_call_that_is_taken_up_has_nobody_who_waits_and_is_parked_unless_it_is_a_task(state: CallState) -> None:
-    call = resumed(replace(a_call(state), rounds=ROUNDS, perhaps_pending_ids=("r1",)))
+    call = as_resumed(replace(a_call(state), rounds=ROUNDS, perhaps_pending_ids=("r1",)))
     assert (call.detached, call.state, call.perhaps_pending_ids) == (True, WAITING, ())
-    call = resumed(replace(a_call(state), task_id="t"))
+    call = as_resumed(replace(a_call(state), task_id="t"))
     assert (call.detached, call.state) == (True, state)
 
 
 def test_a_clock_ends_at_the_timeout_when_there_is_no_progress() -> None:
     clock = CallClock(60, 300, 1000.0)
     assert clock.deadline() == 1060.0
-    assert not clock.out_of_total(1060.0)
+    assert not clock.is_out_of_total(1060.0)
 
 
 def test_progress_gives_the_whole_timeout_again_but_never_more_than_the_maximum() -> None:
@@ -187,15 +187,15 @@ def test_progress_gives_the_whole_timeout_again_but_never_more_than_the_maximum(
     for now in (50.0, 100.0, 150.0, 200.0, 250.0):
         clock.restart(now)
         assert clock.deadline() == min(now + 60, 300)
-    assert not clock.out_of_total(299.0)
-    assert clock.out_of_total(300.0)
+    assert not clock.is_out_of_total(299.0)
+    assert clock.is_out_of_total(300.0)
 
 
 def test_a_held_clock_has_no_deadline_and_goes_on_with_what_was_left() -> None:
     clock = CallClock(60, 300, 0.0)
     clock.hold(10.0)
     assert clock.deadline() is None
-    assert not clock.out_of_total(1e9)
+    assert not clock.is_out_of_total(1e9)
     clock.release(100_000.0)
     assert clock.deadline() == 100_050.0
 
@@ -231,7 +231,7 @@ def test_at_the_deadline_that_the_maximum_sets_the_maximum_has_run_out(start: fl
     clock = CallClock(1e7, max_s, start)
     deadline = clock.deadline()
     assert deadline is not None
-    assert clock.out_of_total(deadline)
+    assert clock.is_out_of_total(deadline)
 
 
 moves = st.tuples(st.sampled_from(["hold", "release", "restart", "wait"]), st.integers(0, 1000).map(lambda n: n / 8))
@@ -263,4 +263,4 @@ def test_a_clock_agrees_with_adding_up_the_time_that_was_not_held(
                 pass
         left = math.inf if holds else min(timeout_s - ran, max_s - ran_in_all)
         assert clock.deadline() == (None if holds else now + left)
-        assert clock.out_of_total(now) == (not holds and ran_in_all >= max_s)
+        assert clock.is_out_of_total(now) == (not holds and ran_in_all >= max_s)

@@ -35,14 +35,14 @@ def tools(freshness: Freshness = Freshness.FRESH, **more: Any) -> CatalogList:
 def test_a_fetched_list_is_fresh_and_an_empty_one_that_was_announced_is_shown_as_such(
     before: Freshness, kind: CatalogKind, count: int, after: Freshness
 ) -> None:
-    record = catalog.fetched(tools(before, kind=kind, fault=BROKEN), count, 5.0, NOW)
+    record = catalog.after_fetch(tools(before, kind=kind, fault=BROKEN), count, 5.0, NOW)
     assert (record.freshness, record.fault) == (after, None)
     assert (record.fetched_at, record.count, record.ttl_s) == (NOW, count, 5.0)
 
 
 @pytest.mark.parametrize("before", Freshness)
 def test_a_failed_fetch_says_why_and_keeps_what_was_there(before: Freshness) -> None:
-    record = catalog.failed(tools(before, count=3, fetched_at=1.0), BROKEN)
+    record = catalog.after_failed_fetch(tools(before, count=3, fetched_at=1.0), BROKEN)
     assert (record.freshness, record.fault, record.count, record.fetched_at) == (Freshness.ERROR, BROKEN, 3, 1.0)
 
 
@@ -57,8 +57,8 @@ def test_a_failed_fetch_says_why_and_keeps_what_was_there(before: Freshness) -> 
     ],
 )
 def test_a_list_that_may_have_changed_is_stale(before: Freshness, after: Freshness) -> None:
-    assert catalog.outdated(tools(before)).freshness is after
-    assert catalog.out_of_reach(tools(before)).freshness is after
+    assert catalog.as_outdated(tools(before)).freshness is after
+    assert catalog.after_disconnect(tools(before)).freshness is after
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_list_that_may_have_changed_is_stale(before: Freshness, after: Freshne
 def test_a_fetch_that_the_end_of_the_connection_broke_off_is_no_failure(
     fetched_at: float | None, fault: Fault, after: Any
 ) -> None:
-    record = catalog.out_of_reach(tools(Freshness.ERROR, fetched_at=fetched_at, fault=fault))
+    record = catalog.after_disconnect(tools(Freshness.ERROR, fetched_at=fetched_at, fault=fault))
     assert (record.freshness, record.fault) == after
 
 
@@ -93,28 +93,31 @@ def test_a_fetch_that_the_end_of_the_connection_broke_off_is_no_failure(
     ],
 )
 def test_when_a_list_is_fetched_again_without_a_word(changes: dict[str, Any], told: bool, due: float) -> None:
-    assert catalog.next_fetch(tools(fetched_at=NOW, **changes), NOW, told=told) == due
+    assert catalog.next_fetch(tools(fetched_at=NOW, **changes), NOW, notifies=told) == due
 
 
 CAPABILITIES = {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "logging": {}, "prompts": None}
 
 
 def test_a_server_has_the_kinds_that_its_capabilities_announce() -> None:
-    assert catalog.declared(CAPABILITIES) == (CatalogKind.TOOL, CatalogKind.RESOURCE, CatalogKind.TEMPLATE)
-    assert catalog.announced(CAPABILITIES) == {CatalogKind.TOOL}
-    assert catalog.declared({}) == ()
+    assert catalog.declared_kinds(CAPABILITIES) == (CatalogKind.TOOL, CatalogKind.RESOURCE, CatalogKind.TEMPLATE)
+    assert catalog.announced_kinds(CAPABILITIES) == {CatalogKind.TOOL}
+    assert catalog.declared_kinds({}) == ()
 
 
 def test_a_notification_tells_of_the_lists_that_it_names() -> None:
-    assert catalog.changed_by("notifications/tools/list_changed") == {CatalogKind.TOOL}
-    assert catalog.changed_by("notifications/resources/list_changed") == {CatalogKind.RESOURCE, CatalogKind.TEMPLATE}
-    assert catalog.changed_by("notifications/prompts/list_changed") == {CatalogKind.PROMPT}
-    assert catalog.changed_by("notifications/roots/list_changed") == frozenset()
+    assert catalog.kinds_changed_by("notifications/tools/list_changed") == {CatalogKind.TOOL}
+    assert catalog.kinds_changed_by("notifications/resources/list_changed") == {
+        CatalogKind.RESOURCE,
+        CatalogKind.TEMPLATE,
+    }
+    assert catalog.kinds_changed_by("notifications/prompts/list_changed") == {CatalogKind.PROMPT}
+    assert catalog.kinds_changed_by("notifications/roots/list_changed") == frozenset()
 
 
 def test_a_subscription_asks_for_what_is_wanted_and_holds_what_is_honoured() -> None:
-    assert catalog.subscription([CatalogKind.RESOURCE, CatalogKind.TEMPLATE]) == {"resourcesListChanged": True}
-    assert catalog.honoured({"resourcesListChanged": True, "toolsListChanged": False}) == {
+    assert catalog.listen_filter([CatalogKind.RESOURCE, CatalogKind.TEMPLATE]) == {"resourcesListChanged": True}
+    assert catalog.honoured_kinds({"resourcesListChanged": True, "toolsListChanged": False}) == {
         CatalogKind.RESOURCE,
         CatalogKind.TEMPLATE,
     }
@@ -122,8 +125,8 @@ def test_a_subscription_asks_for_what_is_wanted_and_holds_what_is_honoured() -> 
 
 def test_lists_are_ordered_by_server_and_then_by_kind() -> None:
     ids = [catalog.list_id(server, kind) for server in ("a", "a-b", "b") for kind in CatalogKind]
-    assert sorted(set(ids), key=catalog.position) == ids
-    assert catalog.position("") < catalog.position(ids[0])
+    assert sorted(set(ids), key=catalog.sort_key) == ids
+    assert catalog.sort_key("") < catalog.sort_key(ids[0])
 
 
 def page(*names: str, cursor: Any = None, **more: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.hosts.flat_schemas import LEVELS, MAX_NODES, MAX_STEPS, flattened, may_recur
+from hubbubd.core.hosts.flat_schemas import LEVELS, MAX_NODES, MAX_STEPS, flatten_schemas, may_recur
 
 NODE = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
 TREE = {"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": NODE}}
@@ -27,7 +27,7 @@ def tool(schema: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("schema", [TREE, SELF, IN_A_CIRCLE])
 def test_a_schema_that_refers_to_itself_becomes_one_without_references(schema: dict[str, Any]) -> None:
     assert may_recur(tool(schema))
-    flat = flattened(tool(schema))
+    flat = flatten_schemas(tool(schema))
     assert "$ref" not in str(flat)
     assert "$defs" not in flat["inputSchema"]
     assert flat["inputSchema"]["type"] == "object"
@@ -35,7 +35,7 @@ def test_a_schema_that_refers_to_itself_becomes_one_without_references(schema: d
 
 
 def test_as_many_levels_are_written_out_and_below_them_is_anything() -> None:
-    flat = flattened(tool(TREE))["inputSchema"]["properties"]["root"]
+    flat = flatten_schemas(tool(TREE))["inputSchema"]["properties"]["root"]
     for _ in range(LEVELS):
         flat = flat["properties"]["children"]["items"]
     assert flat == {}
@@ -44,15 +44,15 @@ def test_as_many_levels_are_written_out_and_below_them_is_anything() -> None:
 @pytest.mark.parametrize("schema", [PLAIN, {}, None, [], {"$ref": 1}, {"$ref": "#/$defs/none"}, {"$ref": "http://x"}])
 def test_any_other_stays_as_it_is(schema: Any) -> None:
     assert not may_recur(tool(schema))
-    assert flattened(tool(schema)) == tool(schema)
+    assert flatten_schemas(tool(schema)) == tool(schema)
 
 
 def test_a_schema_that_would_grow_without_end_is_kept_small() -> None:
     wide = {"type": "object", "properties": {f"p{n}": {"$ref": "#"} for n in range(60)}}
-    assert len(str(flattened(tool(wide)))) < 50 * MAX_NODES
+    assert len(str(flatten_schemas(tool(wide)))) < 50 * MAX_NODES
     every = {"anyOf": [{"$ref": f"#/$defs/d{n}"} for n in range(20)]}
     many = {"$defs": {f"d{n}": every for n in range(20)}, **every}
-    assert "$ref" not in str(flattened(tool(many)))
+    assert "$ref" not in str(flatten_schemas(tool(many)))
 
 
 def test_what_is_looked_at_of_a_schema_has_a_bound_though_all_of_it_refers_to_all() -> None:

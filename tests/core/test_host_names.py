@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.core.hosts.host_names import DIGITS, HostNames, NameRule, Origin, described
+from hubbubd.core.hosts.host_names import DIGITS, HostNames, NameRule, Origin, with_origin
 
 TAKEN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What the APIs of models take for a name."""
@@ -33,7 +33,7 @@ rules = st.builds(NameRule, longest=st.integers(32, 50), prefixed=st.booleans())
 
 def sound(given: list[Origin], rule: NameRule) -> HostNames:
     """The names of these pairs, each of which a host can use and brings back its pair."""
-    made = rule.names(given)
+    made = rule.make_names(given)
     assert set(made.shown) == set(given)
     assert {name: origin for origin, name in made.shown.items()} == dict(made.origins)
     assert len(made.origins) == len(made.shown)
@@ -51,16 +51,16 @@ def test_names_are_unique_and_fit_everywhere_and_lead_back(given: list[Origin], 
 @given(st.lists(pairs, unique=True), servers)
 def test_a_servers_names_are_the_same_whatever_other_servers_there_are(given: list[Origin], other: str) -> None:
     rule = NameRule()
-    together = rule.names([*given, *((other, name) for _, name in given)])
+    together = rule.make_names([*given, *((other, name) for _, name in given)])
     for server in {server for server, _ in given} - {other}:
         own = [origin for origin in given if origin[0] == server]
-        assert rule.names(own).shown == {origin: together.shown[origin] for origin in own}
+        assert rule.make_names(own).shown == {origin: together.shown[origin] for origin in own}
 
 
 @given(st.lists(pairs, unique=True).flatmap(lambda given: st.tuples(st.just(given), st.permutations(given))), rules)
 def test_the_order_of_lists_changes_no_name(given: tuple[list[Origin], list[Origin]], rule: NameRule) -> None:
     given_so, otherwise = given
-    assert rule.names(given_so) == rule.names(otherwise)
+    assert rule.make_names(given_so) == rule.make_names(otherwise)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -80,7 +80,7 @@ def test_of_ten_thousand_hostile_pairs_each_has_a_name_of_its_own(seed: int) -> 
     for origin in given:
         by_server[origin[0]].append(origin)
     for own in by_server.values():
-        assert rule.names(own).shown == {origin: made.shown[origin] for origin in own}
+        assert rule.make_names(own).shown == {origin: made.shown[origin] for origin in own}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_of_ten_thousand_hostile_pairs_each_has_a_name_of_its_own(seed: int) -> 
     ],
 )
 def test_a_name_is_as_its_server_has_it_where_hosts_can_take_that(server: str, name: str, shown: str) -> None:
-    assert NameRule().names([(server, name)]).shown == {(server, name): shown}
+    assert NameRule().make_names([(server, name)]).shown == {(server, name): shown}
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_name_is_as_its_server_has_it_where_hosts_can_take_that(server: str, n
     ],
 )
 def test_what_was_cut_or_could_be_taken_for_another_has_digits(server: str, name: str, begins: str) -> None:
-    [shown] = NameRule().names([(server, name)]).origins
+    [shown] = NameRule().make_names([(server, name)]).origins
     assert shown.startswith(begins)
     prefix, _, rest = shown.partition("__")
     assert DIGITED.search(prefix) or DIGITED.search(rest)
@@ -118,10 +118,10 @@ def test_what_was_cut_or_could_be_taken_for_another_has_digits(server: str, name
 
 
 def test_of_names_of_one_server_that_would_be_equal_the_one_that_is_called_so_keeps_it() -> None:
-    shown = NameRule().names([("a", "x.y"), ("a", "x_y"), ("a", "x/y")]).shown
+    shown = NameRule().make_names([("a", "x.y"), ("a", "x_y"), ("a", "x/y")]).shown
     assert shown["a", "x_y"] == "a__x_y"
     assert all(re.fullmatch(r"a__x_y_[0-9a-f]{6}", shown["a", name]) for name in ("x.y", "x/y"))
-    shown = NameRule().names([("a", "x.y"), ("a", "x/y")]).shown
+    shown = NameRule().make_names([("a", "x.y"), ("a", "x/y")]).shown
     assert all(re.fullmatch(r"a__x_y_[0-9a-f]{6}", each) for each in shown.values())
 
 
@@ -133,12 +133,12 @@ def test_names_whose_digits_are_equal_get_more_of_them() -> None:
 
 def test_an_alias_takes_the_place_of_the_servers_name() -> None:
     rule = NameRule(alias={"my-very-long-server-name-that-nobody-reads": "long", "b.c": "bc"})
-    shown = rule.names([("my-very-long-server-name-that-nobody-reads", "x"), ("b.c", "x")]).shown
+    shown = rule.make_names([("my-very-long-server-name-that-nobody-reads", "x"), ("b.c", "x")]).shown
     assert sorted(shown.values()) == ["bc__x", "long__x"]
 
 
 def test_a_server_keeps_its_names_where_an_alias_equals_its_own_name() -> None:
-    made = NameRule(alias={"a": "b"}).names([("a", "x"), ("b", "x"), ("a", "y")])
+    made = NameRule(alias={"a": "b"}).make_names([("a", "x"), ("b", "x"), ("a", "y")])
     assert made.shown["b", "x"] == "b__x"
     assert made.shown["a", "y"] == "b__y"
     assert re.fullmatch(r"b__x_[0-9a-f]{6}", made.shown["a", "x"])
@@ -153,17 +153,17 @@ def test_without_prefixes_two_tools_of_one_name_are_a_conflict_that_names_both()
 
 
 def test_without_prefixes_nothing_is_called_as_a_tool_of_the_hub() -> None:
-    [shown] = NameRule(prefixed=False).names([("a", "hubbub_result")]).origins
+    [shown] = NameRule(prefixed=False).make_names([("a", "hubbub_result")]).origins
     assert re.fullmatch(r"hubbub_result_[0-9a-f]{6}", shown)
 
 
 def test_with_prefixes_servers_do_not_conflict() -> None:
-    assert NameRule().names([("a", "x"), ("b", "x"), ("a", "y.z"), ("a", "y_z")]).conflicts == ()
+    assert NameRule().make_names([("a", "x"), ("b", "x"), ("a", "y.z"), ("a", "y_z")]).conflicts == ()
 
 
 def test_an_entry_says_where_it_comes_from_and_keeps_all_else() -> None:
     entry = {"name": "x.y", "inputSchema": {"type": "object"}, "_meta": {"k": 1}, "unknown": [1.5]}
-    assert described(entry, "a", "a__x_y") == {
+    assert with_origin(entry, "a", "a__x_y") == {
         **entry,
         "name": "a__x_y",
         "title": "x.y",
@@ -174,5 +174,5 @@ def test_an_entry_says_where_it_comes_from_and_keeps_all_else() -> None:
 
 @pytest.mark.parametrize("titled", [{"title": "X"}, {"annotations": {"title": "X"}}])
 def test_a_title_stays(titled: dict[str, Any]) -> None:
-    shown = described({"name": "x", **titled}, "a", "a__x")
+    shown = with_origin({"name": "x", **titled}, "a", "a__x")
     assert {name: value for name, value in shown.items() if name in ("title", "annotations")} == titled

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbubd import payload
-from hubbubd.core.hosts.host_uris import added, fits, may_have_uris, owners, rewritten, stripped
+from hubbubd.core.hosts.host_uris import (
+    add_prefix,
+    find_owners,
+    may_fit_template,
+    may_have_uris,
+    rewrite_uris,
+    split_prefix,
+)
 
 servers = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
 X, SHOWN = "file:///x", "hubbub://s/files/file:///x"
@@ -23,12 +30,12 @@ USED = {"type": "tool_result", "toolUseId": "1", "content": [LINK], "structuredC
 
 @given(servers, st.text() | st.sampled_from(["", "hubbub://s/a/x", "file:///a/{+path}", "a b", "//"]))
 def test_the_prefix_comes_off_exactly(server: str, uri: str) -> None:
-    assert stripped(added(server, uri)) == (server, uri)
+    assert split_prefix(add_prefix(server, uri)) == (server, uri)
 
 
 @pytest.mark.parametrize("uri", ["", "file:///x", "hubbub://s/", "hubbub://s/a", "hubbub://s//x", "HUBBUB://s/a/x"])
 def test_what_has_no_prefix_is_nobodys(uri: str) -> None:
-    assert stripped(uri) is None
+    assert split_prefix(uri) is None
 
 
 @pytest.mark.parametrize(
@@ -47,7 +54,7 @@ def test_what_has_no_prefix_is_nobodys(uri: str) -> None:
 )
 def test_every_uri_of_the_server_is_rewritten_and_nothing_else(result: dict[str, Any]) -> None:
     before = copy.deepcopy(result)
-    done = rewritten(result, "files")
+    done = rewrite_uris(result, "files")
     assert result == before
     assert done != result
     assert payload.dumps(done) == payload.dumps(result).replace(X.encode(), SHOWN.encode())
@@ -64,14 +71,14 @@ def test_every_uri_of_the_server_is_rewritten_and_nothing_else(result: dict[str,
     ],
 )
 def test_what_has_another_shape_stays(odd: dict[str, Any]) -> None:
-    assert rewritten(odd, "files") == odd
+    assert rewrite_uris(odd, "files") == odd
 
 
 def test_content_that_goes_on_forever_ends() -> None:
     block: dict[str, Any] = LINK
     for _ in range(200):
         block = {"type": "tool_result", "content": [block]}
-    rewritten({"content": [block]}, "files")
+    rewrite_uris({"content": [block]}, "files")
 
 
 @pytest.mark.parametrize(
@@ -109,18 +116,18 @@ def test_the_bytes_say_when_nothing_needs_to_be_parsed(document: bytes, may: boo
     ],
 )
 def test_a_template_fits_what_it_can_become(template: str, uri: str, whether: bool) -> None:
-    assert fits(uri, template) is whether
+    assert may_fit_template(uri, template) is whether
 
 
 def test_a_template_made_to_take_forever_does_not() -> None:
-    assert not fits("a" * 100_000, "{+x}a" * 1000 + "b{y}")
-    assert fits("a" * 100_000, "{+x}a" * 1000 + "{y}")
+    assert not may_fit_template("a" * 100_000, "{+x}a" * 1000 + "b{y}")
+    assert may_fit_template("a" * 100_000, "{+x}a" * 1000 + "{y}")
 
 
 def test_an_original_uri_belongs_to_the_servers_that_list_it_or_else_have_a_template_for_it() -> None:
     uris = {"b": {"x://1"}, "a": {"x://1", "x://2"}}
     templates = {"c": ["x://{n}"], "d": ["y://{n}"]}
-    assert owners("x://1", uris, templates) == ("a", "b")
-    assert owners("x://2", uris, templates) == ("a",)
-    assert owners("x://3", uris, templates) == ("c",)
-    assert owners("z://1", uris, templates) == ()
+    assert find_owners("x://1", uris, templates) == ("a", "b")
+    assert find_owners("x://2", uris, templates) == ("a",)
+    assert find_owners("x://3", uris, templates) == ("c",)
+    assert find_owners("z://1", uris, templates) == ()

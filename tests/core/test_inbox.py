@@ -195,7 +195,11 @@ def test_a_claim_that_was_taken_over_is_lost_and_says_so(operation: str) -> None
 
 @pytest.mark.parametrize(
     "later",
-    [lambda r: request_states.delivered(r, NOW), lambda r: request_states.not_delivered(r, "gone", NOW), lambda r: r],
+    [
+        lambda r: request_states.as_delivered(r, NOW),
+        lambda r: request_states.as_not_delivered(r, "gone", NOW),
+        lambda r: r,
+    ],
 )
 def test_the_same_answer_again_changes_nothing_however_far_it_has_come(later: Operation) -> None:
     record = later(ANSWERED)
@@ -252,9 +256,9 @@ def test_a_lease_never_outlasts_the_deadline() -> None:
 def test_a_lapsed_claim_holds_nobody_off_and_can_be_swept() -> None:
     assert CLAIMED.holder(NOW + 59.9) is CLAIMED.claim
     assert CLAIMED.holder(NOW + 60) is None
-    assert request_states.lapse(CLAIMED, NOW + 60).claim is None
-    assert request_states.lapse(CLAIMED, NOW + 59.9) is CLAIMED
-    assert request_states.lapse(OPEN, NOW) is OPEN
+    assert request_states.without_expired_claim(CLAIMED, NOW + 60).claim is None
+    assert request_states.without_expired_claim(CLAIMED, NOW + 59.9) is CLAIMED
+    assert request_states.without_expired_claim(OPEN, NOW) is OPEN
 
 
 @pytest.mark.parametrize("record", [ANSWERED, WITHDRAWN, EXPIRED])
@@ -273,10 +277,10 @@ def test_an_expired_request_is_answered_on_the_users_behalf_and_a_withdrawn_one_
 def test_only_an_answer_on_its_way_is_delivered_or_fails_to_be(delivery: Delivery) -> None:
     record = replace(ANSWERED, delivery=delivery)
     moves = delivery is Delivery.PENDING
-    assert request_states.delivered(record, NOW).delivery is (Delivery.DELIVERED if moves else delivery)
-    late = request_states.delivered(record, NOW, late=True)
+    assert request_states.as_delivered(record, NOW).delivery is (Delivery.DELIVERED if moves else delivery)
+    late = request_states.as_delivered(record, NOW, late=True)
     assert late.delivery is (Delivery.LATE if moves else delivery)
-    failed = request_states.not_delivered(record, "the connection was lost", NOW)
+    failed = request_states.as_not_delivered(record, "the connection was lost", NOW)
     assert failed.delivery is (Delivery.FAILED if moves else delivery)
     assert failed.reason == ("the connection was lost" if moves else None)
 
@@ -301,32 +305,32 @@ def test_time_changes_a_request_next_at_its_claims_end_or_its_deadline(
 
 
 def test_a_request_is_overdue_from_its_deadline_on_and_only_while_open() -> None:
-    assert not request_states.overdue(OPEN, NOW + 299.9)
-    assert request_states.overdue(OPEN, NOW + 300)
-    assert not request_states.overdue(replace(OPEN, deadline=None), 1e12)
-    assert not request_states.overdue(ANSWERED, 1e12)
+    assert not request_states.is_overdue(OPEN, NOW + 299.9)
+    assert request_states.is_overdue(OPEN, NOW + 300)
+    assert not request_states.is_overdue(replace(OPEN, deadline=None), 1e12)
+    assert not request_states.is_overdue(ANSWERED, 1e12)
 
 
 def test_what_happened_is_remembered_with_who_did_it_and_whether_it_was_an_agent() -> None:
-    shown = request_states.noted(OPEN, RequestEventType.SHOWN, NOW, "bob")
+    shown = request_states.with_event(OPEN, RequestEventType.SHOWN, NOW, "bob")
     held = request_states.claim(shown, "k", "ann", 60, NOW + 1, worker=True)
     given = request_states.answer(held, YES, "ann", NOW + 2, answer_id=None, claim_id="k")
-    over = request_states.delivered(given, NOW + 3)
+    over = request_states.as_delivered(given, NOW + 3)
     assert [(m.what, m.at, m.by, m.agent) for m in over.moments] == [
         (RequestEventType.SHOWN, NOW, "bob", False),
         (RequestEventType.CLAIMED, NOW + 1, "ann", True),
         (RequestEventType.ANSWERED, NOW + 2, "ann", True),
         (RequestEventType.DELIVERED, NOW + 3, None, False),
     ]
-    assert request_states.over(over)
-    assert not request_states.over(given)
-    assert request_states.shown_to(over, "bob")
-    assert not request_states.shown_to(over, "ann")
+    assert request_states.is_over(over)
+    assert not request_states.is_over(given)
+    assert request_states.was_shown_to(over, "bob")
+    assert not request_states.was_shown_to(over, "ann")
 
 
 def test_many_moments_leave_room_for_the_end() -> None:
     busy = OPEN
     for number in range(10 * request_states.MOMENTS):
-        busy = request_states.noted(busy, RequestEventType.SHOWN, NOW, f"watcher {number}")
+        busy = request_states.with_event(busy, RequestEventType.SHOWN, NOW, f"watcher {number}")
     assert len(busy.moments) == request_states.MOMENTS
     assert request_states.withdraw(busy, "gone", NOW).moments[-1].what is RequestEventType.WITHDRAWN

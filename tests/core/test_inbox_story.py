@@ -114,12 +114,12 @@ class OneRequest(RuleBasedStateMachine):
         if due is None:
             return
         self.now = max(self.now, int(due))
-        if request_states.overdue(self.record, self.now):
+        if request_states.is_overdue(self.record, self.now):
             assert self.late
             self.record = request_states.expire(self.record, ON_BEHALF, "late", self.now)
             self.ended, self.held = "REQUEST_EXPIRED", None
         else:
-            self.record = request_states.lapse(self.record, self.now)
+            self.record = request_states.without_expired_claim(self.record, self.now)
             assert self.holder() is None
             assert self.record.claim is None
 
@@ -132,9 +132,9 @@ class OneRequest(RuleBasedStateMachine):
     def hand_over(self, arrives: bool) -> None:
         before = self.record
         self.record = (
-            request_states.delivered(before, self.now)
+            request_states.as_delivered(before, self.now)
             if arrives
-            else request_states.not_delivered(before, "lost", self.now)
+            else request_states.as_not_delivered(before, "lost", self.now)
         )
         if before.delivery is not Delivery.PENDING:
             assert self.record == before

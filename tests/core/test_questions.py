@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.inbox.questions import problem
+from hubbubd.core.inbox.questions import find_problem
 from hubbubd.core.inbox.request_states import RequestKind
 
 TEXT = {"type": "text", "text": "hi"}
@@ -38,7 +38,7 @@ ASKED = said("user", TEXT)
     ],
 )
 def test_a_page_on_the_web_may_be_asked_for(url: str) -> None:
-    assert problem(URL, {"mode": "url", "url": url}) is None
+    assert find_problem(URL, {"mode": "url", "url": url}) is None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_page_on_the_web_may_be_asked_for(url: str) -> None:
     ],
 )
 def test_what_has_no_host_to_show_is_not_asked(url: Any) -> None:
-    assert problem(URL, {"mode": "url", "url": url})
+    assert find_problem(URL, {"mode": "url", "url": url})
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_has_no_host_to_show_is_not_asked(url: Any) -> None:
     ],
 )
 def test_tool_uses_with_all_their_results_are_in_order(messages: list[Any]) -> None:
-    assert problem(SAMPLING, {"messages": messages}) is None
+    assert find_problem(SAMPLING, {"messages": messages}) is None
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_tool_uses_with_all_their_results_are_in_order(messages: list[Any]) -> N
     ],
 )
 def test_tool_uses_without_just_their_results_are_not_asked(messages: list[Any], where: str) -> None:
-    found = problem(SAMPLING, {"messages": messages})
+    found = find_problem(SAMPLING, {"messages": messages})
     assert found is not None
     assert found.partition(":")[0] == where
 
@@ -96,9 +96,9 @@ def test_tool_uses_without_just_their_results_are_not_asked(messages: list[Any],
     "messages", [None, 5, {}, [None], [{"content": 5}], [{"role": 1, "content": [None, {"type": ["tool_use"]}]}]]
 )
 def test_messages_of_no_shape_at_all_break_nothing(messages: Any) -> None:
-    assert problem(SAMPLING, {"messages": messages}) is None
+    assert find_problem(SAMPLING, {"messages": messages}) is None
 
 
 @pytest.mark.parametrize("kind", [FORM, ROOTS])
 def test_other_requests_have_no_more_rules(kind: RequestKind) -> None:
-    assert problem(kind, {}) is None
+    assert find_problem(kind, {}) is None

@@ -21,27 +21,27 @@ def on_the_wire(queue: CallQueue, *calls: str) -> set[str]:
 
 def test_calls_get_their_turn_in_the_order_they_came_one_at_a_time() -> None:
     queue = a_queue("a", "b", "c")
-    assert queue.next() == "a"
-    assert queue.next() is None
+    assert queue.start_next() == "a"
+    assert queue.start_next() is None
     queue.remove("a")
-    assert queue.next() == "b"
+    assert queue.start_next() == "b"
     assert queue.waiting == ("c",)
 
 
 def test_a_parked_call_leaves_its_slot_to_the_next_and_comes_back_over_the_limit() -> None:
     queue = a_queue("a", "b", "c")
-    queue.next()
+    queue.start_next()
     queue.park("a")
-    assert queue.next() == "b"
+    assert queue.start_next() == "b"
     queue.unpark("a")
     assert on_the_wire(queue, "a", "b") == {"a", "b"}
     queue.remove("b")
-    assert queue.next() is None, "the slot is a's again"
+    assert queue.start_next() is None, "the slot is a's again"
 
 
 def test_what_waits_is_bounded_in_bytes_but_one_call_always_fits() -> None:
     queue = a_queue("runs")
-    queue.next()
+    queue.start_next()
     queue.add("large", 2 * QUEUED_BYTES)
     with pytest.raises(ResourceExhausted) as caught:
         queue.add("small", 1)
@@ -52,13 +52,13 @@ def test_what_waits_is_bounded_in_bytes_but_one_call_always_fits() -> None:
     with pytest.raises(ResourceExhausted):
         queue.add("small", 1)
     queue.remove("runs")
-    assert queue.next() == "half"
+    assert queue.start_next() == "half"
     queue.add("small", 1)
 
 
 def test_a_call_that_is_sent_again_comes_before_all_that_wait_even_when_the_queue_is_full() -> None:
     queue = a_queue("a", "b", max_queued=2)
-    queue.next()
+    queue.start_next()
     queue.add("c")
     queue.park("a")
     queue.add_first("a")
@@ -77,8 +77,8 @@ def test_a_full_queue_refuses_a_call_by_name_and_keeps_the_rest() -> None:
 
 def test_a_removed_call_is_forgotten_wherever_it_was_and_removing_it_again_is_no_error() -> None:
     queue = a_queue("queued", "sent", "parked", max_in_flight=3)
-    queue.next()
-    queue.next()
+    queue.start_next()
+    queue.start_next()
     for call in ("queued", "sent", "parked"):
         queue.remove(call)
         queue.remove(call)
@@ -97,9 +97,9 @@ def test_a_call_that_only_waits_for_its_turn_can_neither_be_parked_nor_unparked(
 
 def test_a_call_set_aside_leaves_its_slot_for_good() -> None:
     queue = a_queue("a", "b")
-    assert queue.next() == "a"
+    assert queue.start_next() == "a"
     queue.set_aside("a")
-    assert queue.next() == "b"
+    assert queue.start_next() == "b"
     assert (queue.slot("a"), queue.slot("b")) == (Slot.ASIDE, Slot.IN_FLIGHT)
     queue.remove("a")
     assert queue.slot("a") is None
@@ -131,7 +131,7 @@ class QueueBesideAList(RuleBasedStateMachine):
         free = len(self.on_the_wire) < self.max_in_flight
         expected = self.waiting.pop(0) if free and self.waiting else None
         before = len(self.on_the_wire)
-        assert self.queue.next() == expected
+        assert self.queue.start_next() == expected
         if expected is not None:
             self.on_the_wire.append(expected)
             assert before < self.max_in_flight
@@ -198,10 +198,10 @@ def test_with_one_question_at_a_time_a_parked_call_keeps_the_others_waiting() ->
     queue = CallQueue(5, 10, one_question_at_a_time=True)
     for call in "abc":
         queue.add(call)
-    assert (queue.next(), queue.next()) == ("a", None), "one slot, whatever max_in_flight says"
+    assert (queue.start_next(), queue.start_next()) == ("a", None), "one slot, whatever max_in_flight says"
     queue.park("a")
-    assert queue.next() is None
+    assert queue.start_next() is None
     queue.unpark("a")
-    assert queue.next() is None
+    assert queue.start_next() is None
     queue.remove("a")
-    assert queue.next() == "b"
+    assert queue.start_next() == "b"

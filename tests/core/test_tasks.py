@@ -22,10 +22,10 @@ from hubbubd.core.tasks import (
     complete,
     expires_at,
     fail,
-    lifetime_ms,
+    grant_ttl_ms,
     move,
-    on_the_wire,
     page,
+    to_wire,
 )
 
 WORKING, INPUT_REQUIRED, COMPLETED, FAILED, CANCELLED = TaskStatus
@@ -112,18 +112,18 @@ def test_a_cancelled_task_takes_neither_result_nor_error(end: Any) -> None:
     ],
 )
 def test_a_requested_ttl_is_kept_within_bounds_and_garbage_gets_the_default(asked: object, expected: int) -> None:
-    actual = lifetime_ms(asked, 3600)
+    actual = grant_ttl_ms(asked, 3600)
     assert (actual, type(actual)) == (expected, int)
 
 
 @pytest.mark.parametrize(("default_s", "expected"), [(1, FLOOR_MS), (1e12, CEILING_MS)])
 def test_the_default_ttl_is_bounded_like_any_other(default_s: float, expected: int) -> None:
-    assert lifetime_ms(None, default_s) == expected
+    assert grant_ttl_ms(None, default_s) == expected
 
 
 @given(st.one_of(st.integers(), st.floats(), st.text(), st.booleans(), st.none(), st.lists(st.integers())))
 def test_any_requested_ttl_gives_a_life_within_the_bounds(asked: object) -> None:
-    assert FLOOR_MS <= lifetime_ms(asked, 3600) <= CEILING_MS
+    assert FLOOR_MS <= grant_ttl_ms(asked, 3600) <= CEILING_MS
 
 
 def test_a_task_expires_its_ttl_after_its_creation() -> None:
@@ -144,7 +144,7 @@ def test_a_task_without_a_ttl_never_expires() -> None:
 
 def test_a_task_on_the_wire_is_flat_with_iso_times() -> None:
     task = a_task(created_at=0.0, last_updated_at=1_700_000_000.125, status_message="asking")
-    assert on_the_wire(task) == {
+    assert to_wire(task) == {
         "taskId": "t1",
         "status": "working",
         "statusMessage": "asking",
@@ -156,14 +156,14 @@ def test_a_task_on_the_wire_is_flat_with_iso_times() -> None:
 
 
 def test_a_ttl_of_null_is_said_and_what_is_optional_is_left_out() -> None:
-    wire = on_the_wire(a_task(ttl_ms=None, poll_interval_ms=None))
+    wire = to_wire(a_task(ttl_ms=None, poll_interval_ms=None))
     assert wire["ttl"] is None
     assert wire.keys() == {"taskId", "status", "createdAt", "lastUpdatedAt", "ttl"}
 
 
 @given(st.floats(0, 4e9))
 def test_times_on_the_wire_read_back_to_the_millisecond(at: float) -> None:
-    read = datetime.fromisoformat(on_the_wire(a_task(created_at=at))["createdAt"])
+    read = datetime.fromisoformat(to_wire(a_task(created_at=at))["createdAt"])
     assert read.tzinfo == UTC
     assert read.timestamp() == pytest.approx(at, abs=0.0011)
 

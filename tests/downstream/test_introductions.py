@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hubbubd import payload
 from hubbubd.bounds import INTRODUCTION_BYTES
 from hubbubd.core.access import Principal
-from hubbubd.core.calls.capabilities import serves
-from hubbubd.core.hosts.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, HostSession, watching
+from hubbubd.core.calls.capabilities import can_answer
+from hubbubd.core.hosts.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, HostSession, with_resource
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.hosts import introductions
@@ -39,13 +39,13 @@ def test_a_host_is_asked_the_same_by_what_is_kept_of_its_capabilities(said: dict
     asked: tuple[dict[str, Any], ...] = ({}, {"tools": []})
     for params in asked:
         for kind in RequestKind:
-            assert serves(kept, kind, params) == serves(said, kind, params)
+            assert can_answer(kept, kind, params) == can_answer(said, kind, params)
     for policy in (
         QuestionPolicy(),
         QuestionPolicy(form="host"),
         QuestionPolicy(form="host", url="host", sampling="host", roots="host"),
     ):
-        ours, theirs = policy.declared(kept), policy.declared(said)
+        ours, theirs = policy.call_capabilities(kept), policy.call_capabilities(said)
         assert (ours is None) == (theirs is None)
         assert (ours or {}).keys() == (theirs or {}).keys()
 
@@ -82,7 +82,7 @@ def test_the_resources_that_a_session_watches_have_a_bound_in_number_and_in_byte
             used_at=0,
         )
         for uri in uris:
-            session = watching(uri, session)
+            session = with_resource(uri, session)
         assert session is not None
         return len(session.resources)
 

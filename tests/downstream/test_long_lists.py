@@ -47,7 +47,7 @@ async def listed(hub: Hub, **counts: int) -> None:
 async def test_a_long_list_is_made_in_turns_and_nothing_of_it_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profile_view, "AT_ONCE", 10)
+    monkeypatch.setattr(profile_view, "ENTRIES_AT_ONCE", 10)
     offers(world, one=COUNT)
     async with world.hub(server("one")) as hub:
         await listed(hub, one=COUNT)
@@ -109,7 +109,7 @@ async def test_without_prefixes_a_server_that_is_added_renames_what_another_one_
         await hub.servers.add(server("two"))
         await listed(hub, two=1)
         names = {json.loads(each)["name"] for each in view.entries(CatalogKind.TOOL, ADA)}
-        expected = NameRule(prefixed=False).names([("one", "t0"), ("one", "t1"), ("two", "t0")]).origins
+        expected = NameRule(prefixed=False).make_names([("one", "t0"), ("one", "t1"), ("two", "t0")]).origins
         assert {name for name in names if name.startswith("t")} == {*expected}
         for name, (of, own) in expected.items():
             assert view.target(CatalogKind.TOOL, name, ADA) == ServerTarget(of, own)
@@ -147,7 +147,7 @@ async def test_after_a_change_only_what_changed_is_compared_with_patterns(
 async def test_patterns_that_are_new_to_long_lists_are_compared_in_turns(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profile_view, "AT_ONCE", 10)
+    monkeypatch.setattr(profile_view, "ENTRIES_AT_ONCE", 10)
     offers(world, one=COUNT)
     async with world.hub(server("one")) as hub:
         await listed(hub, one=COUNT)

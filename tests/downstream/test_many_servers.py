@@ -9,7 +9,7 @@ from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.filters import CatalogFilter
 from hubbubd.core.servers.catalog import Freshness
 from hubbubd.downstream import McpEndpoint, McpHost, ProfileView
-from hubbubd.downstream.views.first_lists import LONGEST_S, LOOK_S
+from hubbubd.downstream.views.first_lists import MAX_WAIT_S, RECHECK_S
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
@@ -68,7 +68,7 @@ async def waited_for(host: ScriptedHost) -> None:
     """The first lists of a server that gives none: hosts wait for it once, and not for long."""
     before = anyio.current_time()
     await host.call("tools/list")
-    assert anyio.current_time() - before == pytest.approx(LONGEST_S, abs=0.1)
+    assert anyio.current_time() - before == pytest.approx(MAX_WAIT_S, abs=0.1)
 
 
 def servers_of(result: dict[str, Any]) -> list[str]:
@@ -126,7 +126,7 @@ async def test_a_host_waits_no_longer_for_a_server_whose_first_attempt_has_faile
         await settle(0.1)
         before = anyio.current_time()
         assert servers_of((await host_of_all(hub, era).call("tools/list"))["result"]) == OTHERS
-        assert anyio.current_time() - before < 0.4 + 2 * LOOK_S
+        assert anyio.current_time() - before < 0.4 + 2 * RECHECK_S
 
 
 @pytest.mark.parametrize("era", Era)

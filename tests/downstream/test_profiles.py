@@ -145,9 +145,9 @@ async def test_a_changed_list_and_changed_settings_are_seen_at_once(world: World
 
 async def test_results_name_resources_as_the_lists_do(hub: Hub) -> None:
     view, result = profile(hub), b'{"content":[{"type":"resource_link","uri":"file:///a","name":"a"}]}'
-    assert json.loads(view.shown("one", result))["content"][0]["uri"] == "hubbub://s/one/file:///a"
+    assert json.loads(view.render_result("one", result))["content"][0]["uri"] == "hubbub://s/one/file:///a"
     plain = b'{"content":[{"type":"text","text":"1.0"}],"big":12345678901234567890123}'
-    assert view.shown("one", plain) is plain
+    assert view.render_result("one", plain) is plain
 
 
 async def ask(hub: Hub, view: ProfileView, method: str, **params: Any) -> Any:

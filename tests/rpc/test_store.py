@@ -30,7 +30,7 @@ async def test_a_backup_comes_in_chunks_with_its_size_and_digest_at_the_end(addr
 
 
 async def test_a_backup_for_which_there_is_no_room_is_refused(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backup, "ROOM_BYTES", 1 << 60)
+    monkeypatch.setattr(backup, "MIN_FREE_BYTES", 1 << 60)
     refusal = await api.refused(METHODS["BackupStore"], admin_pb2.BackupStoreRequest())
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "NO_ROOM_FOR_BACKUP")
 

@@ -44,7 +44,7 @@ class Noted(Tracer):
             trace_id=trace_id, span_id=f"{number:016x}", parent_id=parent.span_id if parent else None, own=True
         )
 
-    def tell(
+    def export_span(
         self,
         span: Span,
         end: float,

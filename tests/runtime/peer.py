@@ -157,7 +157,7 @@ class PeerLink:
             yield
         finally:
             if span is not None:
-                self.peer.tracer.tell(span, self.peer.tracer.now())
+                self.peer.tracer.export_span(span, self.peer.tracer.now())
 
     async def notify(self, method: str, params: dict[str, Any] | None) -> None:
         self.notified.append((method, params))

@@ -13,11 +13,11 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
 
 
 def test_nothing_is_measured_or_sent_unless_somebody_asks() -> None:
-    assert setup.meter({}, scraped=False) is meter.OFF
-    assert setup.log_sink({}) is logs.OFF
-    assert setup.meter({**ENDPOINT, "OTEL_METRICS_EXPORTER": "none"}, scraped=False) is meter.OFF
-    assert setup.log_sink({**ENDPOINT, "OTEL_LOGS_EXPORTER": "none"}) is logs.OFF
-    assert setup.log_sink({**ENDPOINT, "OTEL_SDK_DISABLED": "true"}) is logs.OFF
+    assert setup.open_meter({}, scraped=False) is meter.OFF
+    assert setup.open_log_sink({}) is logs.OFF
+    assert setup.open_meter({**ENDPOINT, "OTEL_METRICS_EXPORTER": "none"}, scraped=False) is meter.OFF
+    assert setup.open_log_sink({**ENDPOINT, "OTEL_LOGS_EXPORTER": "none"}) is logs.OFF
+    assert setup.open_log_sink({**ENDPOINT, "OTEL_SDK_DISABLED": "true"}) is logs.OFF
 
 
 @pytest.mark.usefixtures("processes")

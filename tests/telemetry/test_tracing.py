@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from hubbubd.errors import ConfigError
 from hubbubd.redaction import LONG, REDACTION
 from hubbubd.telemetry import mcp, setup
-from hubbubd.telemetry.sdk.otlp import encoded
+from hubbubd.telemetry.sdk.otlp import encode
 from hubbubd.telemetry.sdk.tracer import SdkTracer
-from hubbubd.telemetry.trace import Attributes, Span, SpanEvent, SpanKind, Trace, parsed, with_place
+from hubbubd.telemetry.trace import Attributes, Span, SpanEvent, SpanKind, Trace, parse_trace, with_trace
 from hubbubd.telemetry.tracer import OFF
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
@@ -32,7 +32,7 @@ PARENT = Trace(trace_id=TRACE_ID, span_id=SPAN_ID)
     ],
 )
 def test_a_valid_traceparent_is_a_place(header: str, sampled: bool) -> None:
-    assert parsed({"traceparent": header}) == Trace(trace_id=TRACE_ID, span_id=SPAN_ID, sampled=sampled)
+    assert parse_trace({"traceparent": header}) == Trace(trace_id=TRACE_ID, span_id=SPAN_ID, sampled=sampled)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_a_valid_traceparent_is_a_place(header: str, sampled: bool) -> None:
     ],
 )
 def test_anything_else_is_none(carrier: object) -> None:
-    assert parsed(carrier) is None
+    assert parse_trace(carrier) is None
 
 
 @pytest.mark.parametrize(("state", "kept"), [("a=1,b=2", "a=1,b=2"), ("x" * 513, ""), ("a=\u00e9", ""), (["a=1"], "")])
 def test_a_tracestate_comes_along_when_it_is_one(state: object, kept: str) -> None:
-    found = parsed({"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-01", "tracestate": state})
+    found = parse_trace({"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-01", "tracestate": state})
     assert found is not None
     assert found.state == kept
 
@@ -67,10 +67,10 @@ def test_a_tracestate_comes_along_when_it_is_one(state: object, kept: str) -> No
 def test_a_place_in_params_replaces_the_one_that_was_there_and_nothing_else() -> None:
     given = {"name": "x", "_meta": {"traceparent": "theirs", "tracestate": "theirs", "progressToken": 1}}
     header = f"00-{TRACE_ID}-{SPAN_ID}-01"
-    assert with_place(given, PARENT) == {"name": "x", "_meta": {"progressToken": 1, "traceparent": header}}
+    assert with_trace(given, PARENT) == {"name": "x", "_meta": {"progressToken": 1, "traceparent": header}}
     assert given["_meta"]["traceparent"] == "theirs"
-    assert with_place(None, PARENT) == {"_meta": {"traceparent": header}}
-    assert with_place({"_meta": 7}, PARENT)["_meta"] == {"traceparent": header}
+    assert with_trace(None, PARENT) == {"_meta": {"traceparent": header}}
+    assert with_trace({"_meta": 7}, PARENT)["_meta"] == {"traceparent": header}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_place_in_params_replaces_the_one_that_was_there_and_nothing_else() ->
     ],
 )
 def test_nothing_is_traced_until_somebody_says_where_to(environ: dict[str, str]) -> None:
-    assert setup.tracer(environ, float) is OFF
+    assert setup.open_tracer(environ, float) is OFF
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_nothing_is_traced_until_somebody_says_where_to(environ: dict[str, str])
     ],
 )
 def test_an_endpoint_or_the_console_is_where_to(environ: dict[str, str], exporter: str) -> None:
-    assert setup.wanted(environ, "traces") == exporter
+    assert setup.find_exporter(environ, "traces") == exporter
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_an_endpoint_or_the_console_is_where_to(environ: dict[str, str], exporte
 )
 def test_what_is_not_offered_is_said(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
-        setup.tracer(environ, float)
+        setup.open_tracer(environ, float)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_what_is_not_offered_is_said(environ: dict[str, str]) -> None:
     ],
 )
 def test_where_to_is_said_without_credentials(environ: dict[str, str], said: str) -> None:
-    assert setup.destination(environ) == said
+    assert setup.describe_destinations(environ) == said
 
 
 def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "_PACKAGES", ("opentelemetry.there_is_no_such",))
     with pytest.raises(ConfigError, match=r"traces need packages that are not installed: .*opentelemetry-sdk"):
-        setup.tracer(ENDPOINT, float)
+        setup.open_tracer(ENDPOINT, float)
 
 
 @pytest.mark.usefixtures("processes")
@@ -162,7 +162,7 @@ def test_a_span_is_told_under_the_ids_and_times_that_it_began_with(told: Any) ->
     place = tracer.begin(PARENT, "ask", SpanKind.SERVER)
     assert (place.trace_id, place.parent_id, place.own) == (TRACE_ID, SPAN_ID, True)
     span = Span(name="ask", kind=SpanKind.SERVER, trace=place, start=1.5, attributes={"a": 1})
-    tracer.tell(
+    tracer.export_span(
         span,
         4.25,
         attributes={"b": True},
@@ -188,8 +188,8 @@ def test_what_is_not_sampled_is_passed_on_and_not_told(told: Any) -> None:
     unsampled = tracer.begin(Trace(trace_id=TRACE_ID, span_id=SPAN_ID, sampled=False))
     assert not unsampled.own
     assert unsampled.headers()["traceparent"].endswith("-00")
-    tracer.tell(Span(name="x", kind=SpanKind.INTERNAL, trace=unsampled, start=0), 1)
-    tracer.tell(Span(name="theirs", kind=SpanKind.INTERNAL, trace=PARENT, start=0), 1)
+    tracer.export_span(Span(name="x", kind=SpanKind.INTERNAL, trace=unsampled, start=0), 1)
+    tracer.export_span(Span(name="theirs", kind=SpanKind.INTERNAL, trace=PARENT, start=0), 1)
     tracer.close()
     assert exporter.get_finished_spans() == ()
 
@@ -201,8 +201,8 @@ def test_a_ratio_decides_once_for_a_whole_trace(told: Any) -> None:
     for root in roots:
         below = tracer.begin(root)
         assert below.own is root.own
-        tracer.tell(Span(name="below", kind=SpanKind.INTERNAL, trace=below, start=0), 1)
-        tracer.tell(Span(name="root", kind=SpanKind.INTERNAL, trace=root, start=0), 1)
+        tracer.export_span(Span(name="below", kind=SpanKind.INTERNAL, trace=below, start=0), 1)
+        tracer.export_span(Span(name="root", kind=SpanKind.INTERNAL, trace=root, start=0), 1)
     tracer.close()
     assert len(exporter.get_finished_spans()) == 2 * sum(root.own for root in roots)
 
@@ -224,33 +224,33 @@ def test_what_is_sent_is_what_the_sdk_would_send(told: Any) -> None:
                 SpanEvent("shown", 1700000000.5, {"hubbub.by": "ann", "hubbub.agent": False}),
                 SpanEvent("lapsed", 2, {}),
             ]
-            tracer.tell(span, 1700000001, error=error, events=events, links=[PARENT, span.trace])
-            tracer.tell(Span(name="root", kind=kind, trace=tracer.begin(None), start=1), 1)
+            tracer.export_span(span, 1700000001, error=error, events=events, links=[PARENT, span.trace])
+            tracer.export_span(Span(name="root", kind=kind, trace=tracer.begin(None), start=1), 1)
     tracer.close()
     spans = exporter.get_finished_spans()
     assert len(spans) == 18
-    assert encoded(spans) == encode_spans(spans)
-    assert encoded(spans[:1]) == encode_spans(spans[:1])
+    assert encode(spans) == encode_spans(spans)
+    assert encode(spans[:1]) == encode_spans(spans[:1])
 
 
 def test_spans_of_any_length_are_sent(told: Any) -> None:
     tracer, exporter = told()
     for length in (0, 50, 100, 150, 200, 300, 20_000, 3_000_000):
-        tracer.tell(Span(name="x" * length, kind=SpanKind.CLIENT, trace=tracer.begin(None), start=1), 2)
+        tracer.export_span(Span(name="x" * length, kind=SpanKind.CLIENT, trace=tracer.begin(None), start=1), 2)
     tracer.close()
     spans = exporter.get_finished_spans()
-    assert encoded(spans) == encode_spans(spans)
+    assert encode(spans) == encode_spans(spans)
 
 
 def test_equal_values_of_different_types_are_sent_as_what_they_are(told: Any) -> None:
     tracer, exporter = told()
     for value in ("", 1, True, 1.0, "1"):
-        tracer.tell(
+        tracer.export_span(
             Span(name="x", kind=SpanKind.CLIENT, trace=tracer.begin(None), start=1), 2, attributes={"same": value}
         )
     tracer.close()
     spans = exporter.get_finished_spans()
-    assert encoded(spans) == encode_spans(spans)
+    assert encode(spans) == encode_spans(spans)
 
 
 @pytest.mark.parametrize("secret", ["canary-key", f"canary-key-{'x' * LONG}"], ids=["short", "long"])
@@ -262,7 +262,7 @@ def test_a_secret_is_in_nothing_that_is_told(told: Any, secret: str) -> None:
         for where in ("name", "attribute", "event"):
             said = {each: f"a {secret}" if each == where else "nothing" for each in ("name", "attribute", "event")}
             span = Span(name=said["name"], kind=SpanKind.CLIENT, trace=place, start=0, attributes={"a": 1})
-            tracer.tell(
+            tracer.export_span(
                 span, 1, attributes={"b": said["attribute"]}, events=[SpanEvent("shown", 1, {"c": said["event"]})]
             )
     finally:
@@ -278,7 +278,7 @@ def test_a_secret_is_in_nothing_that_is_told(told: Any, secret: str) -> None:
 def test_no_part_of_a_secret_is_left_where_a_text_is_cut() -> None:
     REDACTION.learn("test", ["canary-key"])
     try:
-        assert "can" not in mcp.text("x" * (mcp.LONGEST - 3) + "canary-key")
+        assert "can" not in mcp.bounded_text("x" * (mcp.MAX_NAME_CHARS - 3) + "canary-key")
     finally:
         REDACTION.learn("test", ())
 
@@ -286,16 +286,18 @@ def test_no_part_of_a_secret_is_left_where_a_text_is_cut() -> None:
 def test_the_limits_of_the_environment_hold_for_attributes(told: Any) -> None:
     tracer, exporter = told(OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT="2", OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT="3")
     attributes: Attributes = {"a": "longer", "b": 12345, "c": "more"}
-    tracer.tell(Span(name="x", kind=SpanKind.INTERNAL, trace=tracer.begin(None), start=0, attributes=attributes), 1)
+    tracer.export_span(
+        Span(name="x", kind=SpanKind.INTERNAL, trace=tracer.begin(None), start=0, attributes=attributes), 1
+    )
     tracer.close()
     (found,) = exporter.get_finished_spans()
     assert dict(found.attributes or {}) == {"b": 12345, "c": "mor"}
-    assert encoded([found, found]) == encode_spans([found, found])
+    assert encode([found, found]) == encode_spans([found, found])
 
 
 def test_the_environment_names_the_service(told: Any) -> None:
     tracer, exporter = told(OTEL_SERVICE_NAME="lunch", OTEL_RESOURCE_ATTRIBUTES="deployment.environment.name=test")
-    tracer.tell(Span(name="x", kind=SpanKind.INTERNAL, trace=tracer.begin(None), start=0), 1)
+    tracer.export_span(Span(name="x", kind=SpanKind.INTERNAL, trace=tracer.begin(None), start=0), 1)
     tracer.close()
     (found,) = exporter.get_finished_spans()
     assert found.resource.attributes["service.name"] == "lunch"

@@ -72,7 +72,7 @@ def test_a_list_is_looked_at_in_steps(length: int) -> None:
     assert steps <= len(list(check_result(stateless, "tools/list", None, page, ResultFindings()))) <= length
     assert len(list(learn_tool_headers(stateless, page, None, ResultFindings()))) == steps
     pages = Pages("one", CatalogKind.TOOL)
-    assert len(list(pages.steps(page))) <= steps
+    assert len(list(pages.add_in_steps(page))) <= steps
     assert len(pages.entries) == len(page["tools"]) == length
 
 

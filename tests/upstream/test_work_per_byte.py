@@ -329,7 +329,7 @@ def test_an_answer_that_cannot_be_read_says_whose_it_is_and_what_is_wrong(line: 
 @pytest.mark.parametrize("schema", [{"\ud83d": {}}, {"a": {"enum": ["\ud83d"]}}, {"a": {"default": "\udc00"}}])
 def test_a_form_that_nobody_could_fill_in_is_refused(schema: dict[str, Any]) -> None:
     params = {"message": "\ud83d", "requestedSchema": {"type": "object", "properties": schema}}
-    assert "surrogate" in (questions.problem(RequestKind.ELICITATION_FORM, params) or "")
+    assert "surrogate" in (questions.find_problem(RequestKind.ELICITATION_FORM, params) or "")
 
 
 def test_of_many_lines_on_stderr_at_once_each_one_past_the_bounds_costs_no_step() -> None:

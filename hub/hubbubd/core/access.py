@@ -173,7 +173,7 @@ def servers_scope(principal: Principal, *any_of: Permission) -> Scope:
 
 def matches(patterns: Collection[str], name: str) -> bool:
     """Return whether a name matches one of the patterns."""
-    return ANY in patterns or any(_match(pattern, name) for pattern in patterns)
+    return ANY in patterns or any(_matches_pattern(pattern, name) for pattern in patterns)
 
 
 @lru_cache(maxsize=4096)
@@ -192,8 +192,8 @@ def call_origin(
 
 @lru_cache(maxsize=1024)
 def _patterns(grants: tuple[Grant, ...], permission: Permission) -> frozenset[str]:
-    found = frozenset(p for grant in grants if permission in ROLES[grant.role] for p in grant.servers)
-    return frozenset({ANY}) if ANY in found else found
+    patterns = frozenset(p for grant in grants if permission in ROLES[grant.role] for p in grant.servers)
+    return frozenset({ANY}) if ANY in patterns else patterns
 
 
 @lru_cache(maxsize=4096)
@@ -202,5 +202,5 @@ def _is_permitted(grants: tuple[Grant, ...], permission: Permission, server: str
 
 
 @lru_cache(maxsize=4096)
-def _match(pattern: str, name: str) -> bool:
+def _matches_pattern(pattern: str, name: str) -> bool:
     return fnmatchcase(name, pattern)

@@ -80,51 +80,55 @@ class FairRetention:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._known: OrderedDict[str, tuple[float, str]] = OrderedDict()
-        self._of: dict[str, OrderedDict[str, None]] = {}
-        self._many: set[str] = set()
+        self._entries: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._ids_by_holder: dict[str, OrderedDict[str, None]] = {}
+        self._large_holders: set[str] = set()
 
     def add(self, entry: AuditEntry) -> list[str]:
         """Keep an entry and return the ids evicted for it. Idempotent."""
-        if entry.id in self._known:
+        if entry.id in self._entries:
             return []
-        self._known[entry.id] = entry.created_at, entry.holder
-        own = self._of.setdefault(entry.holder, OrderedDict())
-        own[entry.id] = None
-        if len(own) * LARGE > self._count:
-            self._many.add(entry.holder)
-        return self._excess()
+        self._entries[entry.id] = entry.created_at, entry.holder
+        holder_ids = self._ids_by_holder.setdefault(entry.holder, OrderedDict())
+        holder_ids[entry.id] = None
+        if len(holder_ids) * LARGE > self._count:
+            self._large_holders.add(entry.holder)
+        return self._evict_excess()
 
     def resize(self, count: int) -> list[str]:
         """Set a new limit and return the ids evicted."""
         self._count = count
-        self._many = {holder for holder, own in self._of.items() if len(own) * LARGE > count}
-        return self._excess()
+        self._large_holders = {
+            holder for holder, holder_ids in self._ids_by_holder.items() if len(holder_ids) * LARGE > count
+        }
+        return self._evict_excess()
 
     def expire(self, before: float) -> list[str]:
         """Drop the entries older than `before` and return their ids."""
-        gone: list[str] = []
-        while self._known and next(iter(self._known.values()))[0] < before:
-            gone.append(next(iter(self._known)))
-            self._forget(gone[-1])
-        return gone
+        expired: list[str] = []
+        while self._entries and next(iter(self._entries.values()))[0] < before:
+            expired.append(next(iter(self._entries)))
+            self._forget(expired[-1])
+        return expired
 
-    def _excess(self) -> list[str]:
-        gone: list[str] = []
-        while len(self._known) > self._count:
-            gone.append(self._oldest())
-            self._forget(gone[-1])
-        return gone
+    def _evict_excess(self) -> list[str]:
+        """Drop the entries beyond the limit, and return their ids."""
+        evicted: list[str] = []
+        while len(self._entries) > self._count:
+            evicted.append(self._choose_evicted())
+            self._forget(evicted[-1])
+        return evicted
 
-    def _oldest(self) -> str:
-        most = max(self._many, key=lambda holder: len(self._of[holder]), default=None)
-        return next(iter(self._known if most is None else self._of[most]))
+    def _choose_evicted(self) -> str:
+        """Return the oldest entry of the large holder that has most; of all entries if no holder is large."""
+        largest_holder = max(self._large_holders, key=lambda holder: len(self._ids_by_holder[holder]), default=None)
+        return next(iter(self._entries if largest_holder is None else self._ids_by_holder[largest_holder]))
 
     def _forget(self, entry_id: str) -> None:
-        _, holder = self._known.pop(entry_id)
-        own = self._of[holder]
-        del own[entry_id]
-        if len(own) * LARGE <= self._count:
-            self._many.discard(holder)
-        if not own:
-            del self._of[holder]
+        _, holder = self._entries.pop(entry_id)
+        holder_ids = self._ids_by_holder[holder]
+        del holder_ids[entry_id]
+        if len(holder_ids) * LARGE <= self._count:
+            self._large_holders.discard(holder)
+        if not holder_ids:
+            del self._ids_by_holder[holder]

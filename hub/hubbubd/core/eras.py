@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from hubbubd.bounds import LATEST, Moment, Shift
 
-MOST = 20
+MAX_ERAS = 20
 """The most eras; the oldest are joined to one, whose stamps count as late as those of either."""
 
 LEAP_S = 3600.0
@@ -50,11 +50,11 @@ def after_leap(eras: Sequence[ClockEra], until: float, by_s: float, now: float) 
     *past, ended = eras or (ClockEra(),)
     ended = replace(ended, last=max(ended.last, until))
     moved = [
-        replace(era, shift_s=_bounded(era.shift_s + by_s), doubted_s=max(era.doubted_s + by_s, 0.0))
+        replace(era, shift_s=_clamp_shift(era.shift_s + by_s), doubted_s=max(era.doubted_s + by_s, 0.0))
         for era in (*past, ended)
     ]
-    while len(moved) >= MOST:
-        moved[:2] = [_joined(*moved[:2])]
+    while len(moved) >= MAX_ERAS:
+        moved[:2] = [_join_eras(*moved[:2])]
     return (*moved, ClockEra(first=now, last=now))
 
 
@@ -66,13 +66,13 @@ def after_confirmation(eras: Sequence[ClockEra], now: float) -> tuple[ClockEra, 
     *past, present = eras or (ClockEra(),)
     if any(era.vouched and era.last - now > LEAP_S for era in past):
         return tuple(eras)
-    settled = (replace(era, shift_s=0.0, doubted_s=0.0) if era.vouched else era for era in past)
-    return (*settled, replace(present, vouched=True))
+    past_eras = (replace(era, shift_s=0.0, doubted_s=0.0) if era.vouched else era for era in past)
+    return (*past_eras, replace(present, vouched=True))
 
 
 def after_trust(eras: Sequence[ClockEra]) -> tuple[ClockEra, ...]:
     """Return the eras once a person says that the clock is right, and that the doubted time has truly passed."""
-    return tuple(replace(era, shift_s=_bounded(era.shift_s - era.doubted_s), doubted_s=0.0) for era in eras)
+    return tuple(replace(era, shift_s=_clamp_shift(era.shift_s - era.doubted_s), doubted_s=0.0) for era in eras)
 
 
 def doubted_s(eras: Sequence[ClockEra]) -> float:
@@ -86,15 +86,15 @@ def without_old_eras(eras: Sequence[ClockEra], before: float) -> tuple[ClockEra,
     return (*(era for era in past if era.last + era.shift_s >= before), present)
 
 
-def _joined(one: ClockEra, other: ClockEra) -> ClockEra:
+def _join_eras(first: ClockEra, second: ClockEra) -> ClockEra:
     return ClockEra(
-        first=min(one.first, other.first),
-        last=max(one.last, other.last),
-        shift_s=max(one.shift_s, other.shift_s),
-        doubted_s=max(one.doubted_s, other.doubted_s),
-        vouched=one.vouched and other.vouched,
+        first=min(first.first, second.first),
+        last=max(first.last, second.last),
+        shift_s=max(first.shift_s, second.shift_s),
+        doubted_s=max(first.doubted_s, second.doubted_s),
+        vouched=first.vouched and second.vouched,
     )
 
 
-def _bounded(shift_s: float) -> float:
+def _clamp_shift(shift_s: float) -> float:
     return min(max(shift_s, -LATEST), LATEST)

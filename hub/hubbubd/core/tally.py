@@ -20,9 +20,9 @@ class Tally:
     def add(self, name: str, amount: int = 1) -> None:
         self._amounts[name] = self._amounts.get(name, 0) + amount
 
-    def take(self, name: str, amount: int = 1) -> None:
+    def subtract(self, name: str, amount: int = 1) -> None:
         """Subtract, not below zero."""
-        if (left := self._amounts.get(name, 0) - amount) > 0:
-            self._amounts[name] = left
+        if (remaining := self._amounts.get(name, 0) - amount) > 0:
+            self._amounts[name] = remaining
         else:
             self._amounts.pop(name, None)

@@ -114,7 +114,7 @@ class Task:
     defect: str = ""
 
 
-def lifetime_ms(requested: object, default_s: float) -> int:
+def grant_ttl_ms(requested: object, default_s: float) -> int:
     """Return the ttl granted for a requested one, in milliseconds, clamped to floor and ceiling."""
     floor_ms, ceiling_ms = round(TTL_FLOOR_S * 1000), round(TTL_CEILING_S * 1000)
     wanted_ms = bounds.whole(requested, floor_ms, ceiling_ms)
@@ -156,7 +156,7 @@ def find_created_task(
     return cast("Mapping[str, Any]", task) if isinstance(task, Mapping) and "taskId" in task else None
 
 
-def observed(task: Task, wire: Mapping[str, Any], now: float) -> Task:
+def after_report(task: Task, wire: Mapping[str, Any], now: float) -> Task:
     """Return a client task updated from its server's report; the same object when nothing changed.
 
     `completed` and `failed` change nothing yet, as the outcome is fetched separately; nor does anything after the end.
@@ -184,7 +184,7 @@ class Failure:
     result: Mapping[str, Any] | None = None
 
 
-def failure(wire: Mapping[str, Any], result: Mapping[str, Any]) -> Failure | None:
+def find_failure(wire: Mapping[str, Any], result: Mapping[str, Any]) -> Failure | None:
     """Return how a client task failed, by its last status and its result; None when it succeeded.
 
     Status `failed` decides whatever the result says. The text of the result stands in for a missing status message.
@@ -211,7 +211,7 @@ def poll_s(task: Task) -> float:
     return min(max(wanted_ms / 1000, SHORTEST_POLL_S), LONGEST_POLL_S)
 
 
-def name_for(remote_id: str) -> str | None:
+def usable_remote_id(remote_id: str) -> str | None:
     """Return the server's id of a task if it can be the hub's too (short printable ASCII), else None."""
     return remote_id if 0 < len(remote_id) <= LONGEST_ID and remote_id.isascii() and remote_id.isprintable() else None
 
@@ -224,7 +224,7 @@ def expires_at(task: Task) -> float | None:
     return max(by_ttl, task.last_updated_at + GRACE_S) if task.status.ended else by_ttl
 
 
-def prolonged(task: Task, by_s: float) -> Task:
+def with_longer_ttl(task: Task, by_s: float) -> Task:
     """Return the task with a longer ttl, if it has one."""
     return (
         task
@@ -233,13 +233,13 @@ def prolonged(task: Task, by_s: float) -> Task:
     )
 
 
-def on_the_wire(task: Task) -> dict[str, Any]:
+def to_wire(task: Task) -> dict[str, Any]:
     """Return the MCP Task object. `ttl` is always present, null included."""
     wire: dict[str, Any] = {
         "taskId": task.id,
         "status": task.status.value,
-        "createdAt": _iso(task.created_at),
-        "lastUpdatedAt": _iso(task.last_updated_at),
+        "createdAt": _iso_date(task.created_at),
+        "lastUpdatedAt": _iso_date(task.last_updated_at),
         "ttl": task.ttl_ms,
     }
     if task.status_message:
@@ -269,7 +269,7 @@ def page(tasks: Sequence[D], cursor: object, size: int) -> tuple[list[D], str | 
     """
     ordered = sorted(tasks, key=_position)
     if cursor is not None:
-        after = place_of(cursor)
+        after = parse_cursor(cursor)
         ordered = [task for task in ordered if _position(task) > after]
     rest = ordered[size:]
     return ordered[:size], cursor_of(ordered[size - 1]) if rest else None
@@ -284,7 +284,7 @@ def cursor_of(task: Dated) -> str:
     return urlsafe_b64encode(f"{task.created_at!r} {task.id}".encode()).decode()
 
 
-def place_of(cursor: object) -> tuple[float, str]:
+def parse_cursor(cursor: object) -> tuple[float, str]:
     """Return the place in a list that a cursor names: an age and an id. Raises ValueError for an invalid cursor."""
     if not isinstance(cursor, str):
         raise ValueError("a cursor is a string")
@@ -300,5 +300,5 @@ def _ttl_ms(value: object) -> int | None:
     return None if asked_ms is None or asked_ms > bounds.LONGEST_MS else asked_ms
 
 
-def _iso(at: float) -> str:
+def _iso_date(at: float) -> str:
     return bounds.date(at).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -36,7 +36,7 @@ from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.first_lists import FirstLists
 from hubbubd.downstream.views.list_groups import ListGroups
 from hubbubd.downstream.views.profile_view import ProfileView
-from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerView, member_of
+from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerView, list_member
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.calls import ASK, HOST
 from hubbubd.runtime.hub import Hub
@@ -264,7 +264,7 @@ class McpEndpoint:
         end = begin + len(page)
         if end < len(entries):
             members["nextCursor"] = f"{end}.{_mark_of(kind, entries[end - 1])}"
-        listed = b'{"' + member_of(kind).encode() + b'":[' + b",".join(page) + b"]}"
+        listed = b'{"' + list_member(kind).encode() + b'":[' + b",".join(page) + b"]}"
         return messages.with_members(listed, **members)
 
     async def _call_by_name(self, request: HostRequest) -> bytes:
@@ -278,14 +278,14 @@ class McpEndpoint:
             return self._render(request, *await self._calls.result_of_earlier(request))
         if kind is CatalogKind.TOOL and self.view.people and params.get("name") in people_tools.ALL:
             return await self._ask_people(request)
-        if kind is CatalogKind.TOOL and self.view.searched:
+        if kind is CatalogKind.TOOL and self.view.searches_tools:
             if params.get("name") == own_tools.SEARCH:
                 refuse_task(request)
                 await self._first_lists.wait(CatalogKind.TOOL, request.host.principal)
-                found = await own_tools.searched(self.view, params, request.host.principal)
+                found = await own_tools.search_tools(self.view, params, request.host.principal)
                 return revisions.result(request.method, found, request.host.revision, None)
             if params.get("name") == own_tools.CALL:
-                params = own_tools.unwrapped(params)
+                params = own_tools.unwrap_call(params)
         named = params.get(member)
         if not isinstance(named, str):
             raise Refusal(INVALID_PARAMS, f"params.{member} must be a string")
@@ -324,7 +324,7 @@ class McpEndpoint:
 
     def _render(self, request: HostRequest, server: str, result: bytes, method: str | None = None) -> bytes:
         """Return a server's result as a host sees it: that of its request, or of another method."""
-        shown, origin = self.view.shown(server, result), self._hub.servers.protocol_version(server)
+        shown, origin = self.view.render_result(server, result), self._hub.servers.protocol_version(server)
         return revisions.result(method or request.method, shown, request.host.revision, origin)
 
     async def _settle(self, kind: CatalogKind) -> None:

@@ -189,7 +189,7 @@ class HostCalls:
 
     def _has_output_schema(self, request: HostRequest, call: Call) -> bool:
         """Return whether the host checks results of the tool that it has called against a schema."""
-        if request.params.get("name") in own_tools.ALL:
+        if request.params.get("name") in own_tools.ALL_NAMES:
             return False
         tool: object = payload.loads(call.params).get("name")
         entries = map(payload.loads, self._hub.catalog.entries(list_id(call.server, CatalogKind.TOOL)))
@@ -224,7 +224,7 @@ class HostCalls:
     ) -> CallSpec:
         message = without_own_meta(params)
         message.pop("task", None)  # between the host and the hub
-        capabilities = policy.declared(request.host.capabilities) if policy.asks_host_alone else None
+        capabilities = policy.call_capabilities(request.host.capabilities) if policy.asks_host_alone else None
         if capabilities is not None:
             message["_meta"] = {**(message.get("_meta") or {}), CAPABILITIES: capabilities}
         if mode is TaskMode.NONE:

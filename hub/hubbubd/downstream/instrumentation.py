@@ -9,7 +9,7 @@ from typing import Final
 from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.telemetry import mcp, metrics
 from hubbubd.telemetry.meter import Meter
-from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Span, SpanKind, of_params
+from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Span, SpanKind, trace_of_params
 from hubbubd.telemetry.tracer import Tracer
 
 CANCELLED: Final = "CANCELLED"
@@ -33,12 +33,12 @@ class RequestInstrumentation:
     @contextmanager
     def request(self, request: HostRequest) -> Generator[RequestOutcome]:
         """Measure a request for the block, which says how it ended. What it causes is below it in the trace."""
-        parent = of_params(request.params) or CURRENT_TRACE.get()
+        parent = trace_of_params(request.params) or CURRENT_TRACE.get()
         if not self._tracer.on and not self._meter.on:
             CURRENT_TRACE.set(parent)
             yield RequestOutcome()
             return
-        name, attributes = mcp.about(request.method, request.params)
+        name, attributes = mcp.describe_request(request.method, request.params)
         trace = self._tracer.begin(parent, name, SpanKind.SERVER)
         CURRENT_TRACE.set(trace)
         begun, start, outcome = time.perf_counter(), self._tracer.now(), RequestOutcome()
@@ -47,22 +47,22 @@ class RequestInstrumentation:
         finally:
             self._record(request, time.perf_counter() - begun, outcome)
             if trace is not None and self._tracer.on:
-                about = {**attributes, **_about(request), "jsonrpc.request.id": mcp.text(request.id)}
+                about = {**attributes, **_about(request), "jsonrpc.request.id": mcp.bounded_text(request.id)}
                 span = Span(name=name, kind=SpanKind.SERVER, trace=trace, start=start, attributes=about)
-                self._tracer.tell(span, self._tracer.now(), error=outcome.error or None)
+                self._tracer.export_span(span, self._tracer.now(), error=outcome.error or None)
 
     def _record(self, request: HostRequest, seconds: float, outcome: RequestOutcome) -> None:
         if not self._meter.on:
             return
-        about = mcp.operation(request.method, request.params) | _connection(request)
+        about = mcp.metric_attributes(request.method, request.params) | _connection(request)
         if outcome.error:
             about["error.type"] = outcome.error
         self._meter.record(metrics.SERVED, seconds, about)
 
 
 def _connection(request: HostRequest) -> Attributes:
-    return mcp.connection("stdio" if request.host.via == "stdio" else "http", request.host.revision)
+    return mcp.connection_attributes("stdio" if request.host.via == "stdio" else "http", request.host.revision)
 
 
 def _about(request: HostRequest) -> Attributes:
-    return {**_connection(request), "hubbub.principal": mcp.text(request.host.principal.name)}
+    return {**_connection(request), "hubbub.principal": mcp.bounded_text(request.host.principal.name)}

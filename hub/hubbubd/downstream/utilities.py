@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, cast
 
-from hubbubd.core.hosts.host_sessions import not_watching, watching, with_level
+from hubbubd.core.hosts.host_sessions import with_level, with_resource, without_resource
 from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.core.servers.log_levels import LEVELS
@@ -88,14 +88,14 @@ class Utilities:
             if exc.reason != "SUBSCRIPTIONS_NOT_OFFERED":
                 raise
             raise Refusal(METHOD_NOT_FOUND, exc.message) from None
-        await session.keep(partial(watching, uri))
+        await session.keep(partial(with_resource, uri))
         return DONE
 
     async def unsubscribe(self, request: HostRequest) -> bytes:
         """Tell a session of changes of a resource no more. Raises Refusal."""
         uri, session = _parse_uri(request), _require_session(request)
         session.resources.remove(uri)
-        await session.keep(partial(not_watching, uri))
+        await session.keep(partial(without_resource, uri))
         return DONE
 
 

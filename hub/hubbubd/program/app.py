@@ -78,7 +78,7 @@ def _run(argv: Sequence[str]) -> int:
     load = partial(load_settings, argv, dict(os.environ))
     try:
         settings = load()
-        setup.check(os.environ)
+        setup.require_usable_exporters(os.environ)
     except ConfigError as exc:
         return _complain(str(exc), USAGE)
     if settings.check_config == "settings":
@@ -89,7 +89,7 @@ def _run(argv: Sequence[str]) -> int:
         return _copy_store(settings.copy_store, settings.hub)
     if settings.release:
         return _release_member(settings.hub)
-    sink = setup.log_sink(os.environ)
+    sink = setup.open_log_sink(os.environ)
     console.log_to(settings.hub.log_file, sink)
     _apply_process_settings(settings.hub)
     listeners.import_all(settings.hub)
@@ -152,8 +152,8 @@ async def _serve(settings: LoadedSettings, load: Callable[[], LoadedSettings]) -
     _make_private(hub_settings.data_dir)
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         clock = Clock(asyncio.get_running_loop().time)
-        tracer = setup.tracer(os.environ, clock.now, content=hub_settings.trace_content)
-        meter = setup.meter(os.environ, scraped=hub_settings.metrics_listen is not None)
+        tracer = setup.open_tracer(os.environ, clock.now, content=hub_settings.trace_content)
+        meter = setup.open_meter(os.environ, scraped=hub_settings.metrics_listen is not None)
         try:
             async with listeners.metrics(hub_settings, meter) as metrics:
                 process = ProcessState(
@@ -220,7 +220,7 @@ async def _run_term(settings: LoadedSettings, load: Callable[[], LoadedSettings]
                 meter=process.meter,
                 files=settings.files,
                 load=_with_origins(connector, load),
-                telemetry_endpoint=setup.destination(os.environ),
+                telemetry_endpoint=setup.describe_destinations(os.environ),
                 fleet=joining.fleet if joining is not None else None,
             ) as hub,
             anyio.create_task_group() as listening,

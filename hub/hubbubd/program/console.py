@@ -20,7 +20,7 @@ from hubbubd import payload
 from hubbubd.config import HubSettings
 from hubbubd.process.log_file import RotatedLog
 from hubbubd.redaction import REDACTION
-from hubbubd.telemetry.logs import LogSink, placed
+from hubbubd.telemetry.logs import LogSink, add_trace_ids
 
 EventDict = structlog.typing.EventDict
 # Indent of traceback lines, so that none can pass for a line of the log.
@@ -172,7 +172,7 @@ def _configure_logging(writer: LineWriter, renderers: list[structlog.typing.Proc
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
-        placed,
+        add_trace_ids,
     ]
     structlog.configure(
         processors=[Level.pass_on, structlog.contextvars.merge_contextvars, *steps, _redact, sink, *renderers],

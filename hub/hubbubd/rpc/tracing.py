@@ -51,7 +51,7 @@ def _error_type(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:
         about: Attributes = {
             "rpc.system.name": system,
             "rpc.method": name,
-            "hubbub.principal": mcp.text(principal().name),
+            "hubbub.principal": mcp.bounded_text(principal().name),
         }
         span = Span(name=name, kind=SpanKind.SERVER, trace=trace, start=tracer.now(), attributes=about)
         serving = Serving(span)
@@ -69,6 +69,6 @@ def _error_type(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:
         finally:
             error = code.name if code in FAILURES else None
             ended: Attributes = {"rpc.response.status_code": code.name}
-            tracer.tell(span, tracer.now(), attributes=ended, error=error, links=serving.links)
+            tracer.export_span(span, tracer.now(), attributes=ended, error=error, links=serving.links)
 
     return told

@@ -16,7 +16,7 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.config import ServerConfig
-from hubbubd.core.calls.tool_policy import name_of, shown
+from hubbubd.core.calls.tool_policy import name_of, without_denied_tools
 from hubbubd.core.filters import CatalogFilter
 from hubbubd.core.jsonrpc import METHOD_NOT_FOUND
 from hubbubd.core.servers import catalog as core
@@ -86,7 +86,7 @@ class Catalog:
         if chosen.server and chosen.server not in self._servers and chosen.server not in self._remote_servers():
             raise NotFound("server", chosen.server)
         found = [record for record in self._lists if chosen.matches(record)]
-        return sorted(found, key=lambda record: core.position(record.id))
+        return sorted(found, key=lambda record: core.sort_key(record.id))
 
     def entries(self, list_id: str) -> tuple[bytes, ...]:
         """Return a list's entries, MCP objects as JSON, in the server's order."""
@@ -197,7 +197,7 @@ class Catalog:
         """Notify of what other members have fetched; `store` notifies of this hub's own servers."""
         entries = after or before
         assert entries is not None
-        named = core.named(entries.id)
+        named = core.parse_list_id(entries.id)
         if named is None:
             return
         server, kind = named
@@ -246,7 +246,7 @@ class ServerCatalog:
         self._link = link
         self._due, self._quiet_until, self._quiet_s = {}, {}, {}
         self._release_waiting()
-        self._change_records(core.out_of_reach, CatalogKind)
+        self._change_records(core.after_disconnect, CatalogKind)
         if link is not None:
             self._connection_scope = anyio.CancelScope()
             self._background.start_soon(self._keep_fresh, link, self._connection_scope, self._set_up(link))
@@ -261,7 +261,7 @@ class ServerCatalog:
 
     def notice(self, method: str) -> None:
         """Handle a notification: invalidate and refetch the lists it is about, debounced."""
-        changed = core.changed_by(method) & self._due.keys()
+        changed = core.kinds_changed_by(method) & self._due.keys()
         self._mark_outdated(changed)
         self._changed_kinds |= changed
         for kind in changed:
@@ -281,14 +281,14 @@ class ServerCatalog:
 
     def _set_up(self, link: McpLink) -> frozenset[CatalogKind]:
         """Set up for a new connection and return the kinds to subscribe to."""
-        kinds, announced = core.declared(link.hello.capabilities), core.announced(link.hello.capabilities)
+        kinds, announced = core.declared_kinds(link.hello.capabilities), core.announced_kinds(link.hello.capabilities)
         subscribed = announced if link.hello.era is Era.STATELESS else frozenset[CatalogKind]()
         self._announced_kinds = announced - subscribed
         self._due = dict.fromkeys(kinds, self._clock.steady() + ACKNOWLEDGE_S if subscribed else -math.inf)
         self._catalog.delete_other_lists(self._config.name, kinds)
         for kind in kinds:
             if self._catalog.record(self._config.name, kind) is None:
-                self._catalog.store(core.new(self._config.name, kind))
+                self._catalog.store(core.new_list(self._config.name, kind))
         return subscribed
 
     async def _keep_fresh(
@@ -335,12 +335,12 @@ class ServerCatalog:
     def _store_outcome(self, kind: CatalogKind, outcome: Pages | Fault, started: float, *, announced: bool) -> None:
         """Store the outcome of a fetch, and schedule the next one."""
         now, stamp = self._clock.steady(), self._clock.now()
-        record = self._catalog.record(self._config.name, kind) or core.new(self._config.name, kind)
+        record = self._catalog.record(self._config.name, kind) or core.new_list(self._config.name, kind)
         if isinstance(outcome, Pages):
             self._note_endless_list(kind, outcome)
-            record = core.fetched(record, len(outcome.entries), outcome.ttl_s, stamp)
+            record = core.after_fetch(record, len(outcome.entries), outcome.ttl_s, stamp)
             if kind in self._outdated:
-                record = core.outdated(record)
+                record = core.as_outdated(record)
             self._catalog.store(record, tuple(outcome.entries), announced=announced)
         else:
             if announced:
@@ -352,13 +352,13 @@ class ServerCatalog:
                 code=outcome.code,
                 message=outcome.message,
             )
-            record = core.failed(record, outcome)
+            record = core.after_failed_fetch(record, outcome)
             self._catalog.store(record)
         was_debounced = started - self._quiet_until.get(kind, -math.inf) < QUIET_S  # it began as soon as it was allowed
         self._quiet_s[kind] = min(2 * self._quiet_s[kind], LONGEST_QUIET_S) if was_debounced else QUIET_S
         self._quiet_until[kind] = now + max(self._quiet_s[kind], now - started)
         self._due[kind] = max(self._due[kind], self._quiet_until[kind])
-        self._make_due([kind], now + core.next_fetch(record, stamp, told=kind in self._announced_kinds) - stamp)
+        self._make_due([kind], now + core.next_fetch(record, stamp, notifies=kind in self._announced_kinds) - stamp)
 
     def _note_endless_list(self, kind: CatalogKind, pages: Pages) -> None:
         """Add a note to the server that a list has no end of its own, or remove it once it has one."""
@@ -377,14 +377,14 @@ class ServerCatalog:
         except PeerError as refusal:
             # Templates have no capability of their own: a server without any may not know the method.
             has_no_templates = kind is CatalogKind.TEMPLATE and refusal.code == METHOD_NOT_FOUND
-            return pages if has_no_templates else core.refused(refusal)
+            return pages if has_no_templates else core.refusal_fault(refusal)
         except (UpstreamError, ListRefused) as exc:
             return exc.fault
         except Exception as exc:
             log.exception("catalog fetch failed: internal error", server=self._config.name, list=kind.value)
             problem = f"the hub failed: {type(exc).__name__}"
             return Fault(code="INTERNAL", category=Category.SERVER, message=problem, retryable=True)
-        return core.out_of_time(self._config.name, kind, self._config.call_max_s, "call_max_s")
+        return core.timeout_fault(self._config.name, kind, self._config.call_max_s, "call_max_s")
 
     async def _read_pages(self, link: McpLink, kind: CatalogKind, pages: Pages) -> None:
         method, limit_s = core.SOURCES[kind].method, self._config.call_timeout_s
@@ -393,8 +393,8 @@ class ServerCatalog:
             with self.deadlines.limit(limit_s) as limit:
                 page = await link.request(method, {"cursor": pages.cursor} if pages.cursor else None)
             if limit.cancelled_caught:
-                raise ListRefused(core.out_of_time(self._config.name, kind, limit_s, "call_timeout_s"))
-            for _ in pages.steps(shown(self._config, method, page)):
+                raise ListRefused(core.timeout_fault(self._config.name, kind, limit_s, "call_timeout_s"))
+            for _ in pages.add_in_steps(without_denied_tools(self._config, method, page)):
                 await turn()
             if pages.cursor is None:
                 return
@@ -404,7 +404,7 @@ class ServerCatalog:
 
         def on_acknowledged(honoured: Mapping[str, Any]) -> None:
             if self._link is link:
-                self._announced_kinds = core.honoured(honoured)
+                self._announced_kinds = core.honoured_kinds(honoured)
                 for kind in self._due:  # debounced, like a change
                     self._make_due([kind], self._quiet_until.get(kind, -math.inf))
 
@@ -412,7 +412,7 @@ class ServerCatalog:
         while True:
             began = self._clock.steady()
             try:
-                await link.listen(core.subscription(kinds), on_acknowledged)
+                await link.listen(core.listen_filter(kinds), on_acknowledged)
             except (PeerError, UpstreamError) as exc:
                 log.info("catalog subscription ended", server=self._config.name, error=str(exc))
                 if isinstance(exc, PeerError) and exc.code == METHOD_NOT_FOUND:
@@ -433,7 +433,7 @@ class ServerCatalog:
 
     def _mark_outdated(self, kinds: Collection[CatalogKind]) -> None:
         self._outdated.update(kinds)
-        self._change_records(core.outdated, kinds)
+        self._change_records(core.as_outdated, kinds)
 
     def _change_records(self, change: Callable[[CatalogList], CatalogList], kinds: Iterable[CatalogKind]) -> None:
         for kind in kinds:

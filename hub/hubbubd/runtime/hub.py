@@ -11,7 +11,7 @@ import anyio
 import structlog
 
 from hubbubd.config import HubSettings, LoadedSettings, ServerConfig
-from hubbubd.core.calls.call_faults import cancelled
+from hubbubd.core.calls.call_faults import cancelled_fault
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.hosts.host_sessions import HostSession
 from hubbubd.errors import Unavailable
@@ -352,7 +352,7 @@ class Hub:
             with anyio.move_on_after(timeout_s):
                 await self.calls.drain_server(server)
             # Not MOVED, which says that nothing was carried out: a caller that gets it sends the call again.
-            fault = cancelled(f"{server} was handed on to another member of the fleet", "OWNER_LOST")
+            fault = cancelled_fault(f"{server} was handed on to another member of the fleet", "OWNER_LOST")
             await self.servers.leave(server, fault)
         if not await self._ledger.flush():
             raise Unavailable("the store cannot be written", reason="STORE_UNAVAILABLE")

@@ -5,7 +5,7 @@ from typing import Any
 from hubbubd.telemetry.trace import CURRENT_TRACE
 
 
-def placed(_logger: object, _method: str, line: Any) -> Any:
+def add_trace_ids(_logger: object, _method: str, line: Any) -> Any:
     """Structlog processor: add `trace_id` and `span_id` of the current call or RPC."""
     trace = CURRENT_TRACE.get()
     if trace is not None:

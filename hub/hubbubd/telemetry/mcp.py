@@ -9,55 +9,55 @@ from typing import Any, Final
 from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.trace import Attributes
 
-LONGEST: Final = 256
+MAX_NAME_CHARS: Final = 256
 """Longest name in a span, in characters; servers and callers choose names."""
 
-LONGEST_CONTENT: Final = 8192
+MAX_CONTENT_CHARS: Final = 8192
 """Longest content in a span, in characters, where content is traced at all (`trace_content`)."""
 
 TOOL_ERROR: Final = "tool_error"
 """`error.type` of a tool call whose result has `isError`."""
 
 
-def about(method: str, params: Mapping[str, Any] | None) -> tuple[str, Attributes]:
+def describe_request(method: str, params: Mapping[str, Any] | None) -> tuple[str, Attributes]:
     """Return a request's span name and attributes."""
-    given, named, target = params or {}, text(method), ""
-    attributes: Attributes = {"mcp.method.name": named}
+    request_params, method_name, target = params or {}, bounded_text(method), ""
+    attributes: Attributes = {"mcp.method.name": method_name}
     match method:
         case "tools/call":
-            target = text(given.get("name"))
+            target = bounded_text(request_params.get("name"))
             attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": target}
         case "prompts/get":
-            target = text(given.get("name"))
+            target = bounded_text(request_params.get("name"))
             attributes["gen_ai.prompt.name"] = target
-        case _ if isinstance(given.get("uri"), str):
-            attributes["mcp.resource.uri"] = text(given["uri"])
+        case _ if isinstance(request_params.get("uri"), str):
+            attributes["mcp.resource.uri"] = bounded_text(request_params["uri"])
         case _:
             pass
-    return f"{named} {target}".rstrip(), attributes
+    return f"{method_name} {target}".rstrip(), attributes
 
 
-def operation(method: str, params: Mapping[str, Any] | None) -> Attributes:
+def metric_attributes(method: str, params: Mapping[str, Any] | None) -> Attributes:
     """Return a request's metric attributes."""
-    _, attributes = about(method, params)
+    _, attributes = describe_request(method, params)
     attributes.pop("mcp.resource.uri", None)  # unbounded cardinality
     return attributes
 
 
-def connection(transport: str, version: str | None) -> Attributes:
+def connection_attributes(transport: str, version: str | None) -> Attributes:
     """Return a connection's metric attributes: its transport (pipe or TCP), and the negotiated revision if known."""
-    about: Attributes = {"network.transport": "pipe" if transport == "stdio" else "tcp"}
-    return about if version is None else {**about, "mcp.protocol.version": version}
+    attributes: Attributes = {"network.transport": "pipe" if transport == "stdio" else "tcp"}
+    return attributes if version is None else {**attributes, "mcp.protocol.version": version}
 
 
-def text(value: object, longest: int = LONGEST) -> str:
+def bounded_text(value: object, max_chars: int = MAX_NAME_CHARS) -> str:
     """Return a value as an attribute that any backend accepts: redacted, bounded, and valid Unicode."""
     if value is None:
         return ""
     # Redact before cutting: half a secret would not be recognised.
-    return REDACTION.text(str(value))[:longest].encode("utf-8", "replace").decode()
+    return REDACTION.text(str(value))[:max_chars].encode("utf-8", "replace").decode()
 
 
-def content(raw: bytes | None) -> str:
+def bounded_content(raw: bytes | None) -> str:
     """Return JSON bytes as an attribute, redacted and bounded."""
-    return text((raw or b"").decode("utf-8", "replace"), LONGEST_CONTENT)
+    return bounded_text((raw or b"").decode("utf-8", "replace"), MAX_CONTENT_CHARS)

@@ -36,7 +36,7 @@ class Metric:
 # Bounds of buckets, in seconds: servers take parts of a second to minutes, people seconds to a day, disks parts of a
 # millisecond to seconds.
 _MCP_S: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
-_PEOPLE_S: Final = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_800, 3_600, 14_400, 86_400)
+_PERSON_S: Final = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_800, 3_600, 14_400, 86_400)
 _DISK_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 OPERATION: Final = Metric(
@@ -146,7 +146,7 @@ TIME_TO_ANSWER: Final = Metric(
     unit="s",
     about="From a pending request's opening to its accepted answer.",
     attributes=("kind", "by"),
-    buckets=_PEOPLE_S,
+    buckets=_PERSON_S,
 )
 ANSWERS: Final = Metric(
     name="hubbub.answers",
@@ -168,7 +168,7 @@ APPROVAL_WAIT: Final = Metric(
     unit="s",
     about="From the question about a call to its end.",
     attributes=("rule", "outcome"),
-    buckets=_PEOPLE_S,
+    buckets=_PERSON_S,
 )
 WATCHERS: Final = Metric(
     name="hubbub.watchers", shape=Shape.GAUGE, unit="{watcher}", about="Watches that are open. Always there."

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from hubbubd.telemetry.meter import Reading
 
-_PROC = Path("/proc/self")
+_PROC_SELF = Path("/proc/self")
 
 
 def memory() -> Iterable[Reading]:
     """Return the resident memory in bytes."""
     try:
-        pages = int((_PROC / "statm").read_bytes().split()[1])
+        pages = int((_PROC_SELF / "statm").read_bytes().split()[1])
     except OSError:
         return ()
     return ((pages * resource.getpagesize(), {}),)
@@ -28,6 +28,6 @@ def cpu() -> Iterable[Reading]:
 def open_fds() -> Iterable[Reading]:
     """Return the number of open file descriptors, without the one opened to count them."""
     try:
-        return ((len(os.listdir(_PROC / "fd")) - 1, {}),)  # noqa: PTH208 - no path objects for names that are counted
+        return ((len(os.listdir(_PROC_SELF / "fd")) - 1, {}),)  # noqa: PTH208 - no path objects for names that are counted
     except OSError:
         return ()

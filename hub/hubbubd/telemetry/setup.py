@@ -18,7 +18,7 @@ from hubbubd.telemetry.tracer import OFF, Tracer
 _PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc")
 
 
-def wanted(environ: Mapping[str, str], signal: str) -> str | None:
+def find_exporter(environ: Mapping[str, str], signal: str) -> str | None:
     """Return the exporter of a signal (`traces`, `metrics`, `logs`): `otlp`, `console`, or None. Raises ConfigError.
 
     OTLP needs an endpoint: unlike the SDK, the hub does not try the default port when none is configured.
@@ -29,10 +29,10 @@ def wanted(environ: Mapping[str, str], signal: str) -> str | None:
     exporter = environ.get(name, "").strip() or "otlp"
     if exporter not in ("otlp", "console", "none"):
         raise ConfigError(name, f"{exporter!r} is none of otlp, console, none")
-    own = f"OTEL_EXPORTER_OTLP_{signal.upper()}"
+    variable_prefix = f"OTEL_EXPORTER_OTLP_{signal.upper()}"
     if exporter == "none" or (exporter == "otlp" and not _endpoint(environ, signal)):
         return None
-    protocol = environ.get(f"{own}_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "grpc"
+    protocol = environ.get(f"{variable_prefix}_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "grpc"
     if exporter == "otlp" and protocol != "grpc":
         raise ConfigError("OTEL_EXPORTER_OTLP_PROTOCOL", f"{protocol!r} is not offered, only grpc")
     if any(not _is_installed(package) for package in _PACKAGES):
@@ -42,15 +42,15 @@ def wanted(environ: Mapping[str, str], signal: str) -> str | None:
     return exporter
 
 
-def check(environ: Mapping[str, str]) -> None:
+def require_usable_exporters(environ: Mapping[str, str]) -> None:
     """Raise ConfigError if a configured exporter cannot be used."""
     for signal in ("traces", "metrics", "logs"):
-        wanted(environ, signal)
+        find_exporter(environ, signal)
 
 
-def tracer(environ: Mapping[str, str], now: Callable[[], float], *, content: bool = False) -> Tracer:
+def open_tracer(environ: Mapping[str, str], now: Callable[[], float], *, content: bool = False) -> Tracer:
     """Return the tracer that the environment asks for. Raises ConfigError."""
-    exporter = wanted(environ, "traces")
+    exporter = find_exporter(environ, "traces")
     if exporter is None:
         return OFF
     from hubbubd.telemetry.sdk.tracer import SdkTracer  # lazy: slow to import, and an optional extra
@@ -58,9 +58,9 @@ def tracer(environ: Mapping[str, str], now: Callable[[], float], *, content: boo
     return SdkTracer.open(exporter, now, content=content)
 
 
-def meter(environ: Mapping[str, str], *, scraped: bool) -> Meter:
+def open_meter(environ: Mapping[str, str], *, scraped: bool) -> Meter:
     """Return the meter that the environment asks for, or one for Prometheus if `scraped`. Raises ConfigError."""
-    exporter = wanted(environ, "metrics")
+    exporter = find_exporter(environ, "metrics")
     if exporter is None and not scraped:
         return metering.OFF
     from hubbubd.telemetry.sdk.metrics import SdkMeter
@@ -68,9 +68,9 @@ def meter(environ: Mapping[str, str], *, scraped: bool) -> Meter:
     return SdkMeter.open(exporter, scraped=scraped)
 
 
-def log_sink(environ: Mapping[str, str]) -> LogSink:
+def open_log_sink(environ: Mapping[str, str]) -> LogSink:
     """Return the log exporter that the environment asks for. Raises ConfigError."""
-    exporter = wanted(environ, "logs")
+    exporter = find_exporter(environ, "logs")
     if exporter is None:
         return logs.OFF
     from hubbubd.telemetry.sdk.logs import SdkLogSink
@@ -78,23 +78,23 @@ def log_sink(environ: Mapping[str, str]) -> LogSink:
     return SdkLogSink.open(exporter)
 
 
-def destination(environ: Mapping[str, str]) -> str:
+def describe_destinations(environ: Mapping[str, str]) -> str:
     """Return which signals go where, for people, without credentials; empty when none does. Raises ConfigError."""
-    found: dict[str, list[str]] = {}
+    signals_by_destination: dict[str, list[str]] = {}
     for signal in ("traces", "metrics", "logs"):
-        exporter = wanted(environ, signal)
+        exporter = find_exporter(environ, signal)
         if exporter is not None:
-            where = _endpoint(environ, signal) if exporter == "otlp" else exporter
-            found.setdefault(_without_user(where), []).append(signal)
-    return ", ".join(f"{where} ({', '.join(signals)})" for where, signals in found.items())
+            target = _endpoint(environ, signal) if exporter == "otlp" else exporter
+            signals_by_destination.setdefault(_without_credentials(target), []).append(signal)
+    return ", ".join(f"{target} ({', '.join(signals)})" for target, signals in signals_by_destination.items())
 
 
 def _endpoint(environ: Mapping[str, str], signal: str) -> str:
-    own = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
-    return own or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    signal_endpoint = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
+    return signal_endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
 
 
-def _without_user(url: str) -> str:
+def _without_credentials(url: str) -> str:
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 

@@ -85,43 +85,43 @@ CURRENT_TRACE: ContextVar[Trace | None] = ContextVar("hubbub_trace", default=Non
 """The current parent span: that of the call or the RPC, or else the caller's own."""
 
 
-def parsed(carrier: object) -> Trace | None:
+def parse_trace(carrier: object) -> Trace | None:
     """Extract a place from `traceparent` and `tracestate` of a mapping; None when there is no valid one.
 
     W3C Trace Context, 3.2 and 3.3. Later versions are read as version 00, as the specification says.
     """
     if not carrier or not isinstance(carrier, Mapping):
         return None
-    given = cast("Mapping[str, Any]", carrier)
-    text = given.get("traceparent")
-    found = _TRACEPARENT.fullmatch(text) if isinstance(text, str) and len(text) <= 512 else None
-    if found is None:
+    headers = cast("Mapping[str, Any]", carrier)
+    text = headers.get("traceparent")
+    match = _TRACEPARENT.fullmatch(text) if isinstance(text, str) and len(text) <= 512 else None
+    if match is None:
         return None
-    version, trace_id, span_id, flags, more = found.groups()
-    if version == "ff" or (version == "00" and more) or not int(trace_id, 16) or not int(span_id, 16):
+    version, trace_id, span_id, flags, rest = match.groups()
+    if version == "ff" or (version == "00" and rest) or not int(trace_id, 16) or not int(span_id, 16):
         return None
-    state = given.get("tracestate")
+    state = headers.get("tracestate")
     state = state if isinstance(state, str) and _TRACESTATE.fullmatch(state) else ""
     return Trace(trace_id=trace_id, span_id=span_id, sampled=bool(int(flags, 16) & _SAMPLED), state=state)
 
 
-def of_params(params: Mapping[str, Any]) -> Trace | None:
+def trace_of_params(params: Mapping[str, Any]) -> Trace | None:
     """Extract the place from `_meta` of an MCP message's params."""
     meta: object = params.get("_meta")
-    return parsed(cast("object", meta)) if isinstance(meta, Mapping) and "traceparent" in meta else None
+    return parse_trace(cast("object", meta)) if isinstance(meta, Mapping) and "traceparent" in meta else None
 
 
-def passed_on(trace: Trace | None) -> Span | None:
-    """Return a span that is propagated but never exported by the hub; its owner exports it."""
+def propagated_span(trace: Trace | None) -> Span | None:
+    """Return a span for a trace of another program, which the hub passes on and never exports; None without a trace."""
     return trace and Span(name="", kind=SpanKind.CLIENT, trace=replace(trace, own=False), start=0.0)
 
 
-def with_place(params: Mapping[str, Any] | None, trace: Trace) -> dict[str, Any]:
+def with_trace(params: Mapping[str, Any] | None, trace: Trace) -> dict[str, Any]:
     """Inject a place into `_meta` of an MCP message's params, replacing any other."""
-    given = params or {}
-    kept = {key: value for key, value in _mapping(given.get("_meta")).items() if key != "tracestate"}
-    return {**given, "_meta": {**kept, **trace.headers()}}
+    given_params = params or {}
+    other_meta = {key: value for key, value in _as_mapping(given_params.get("_meta")).items() if key != "tracestate"}
+    return {**given_params, "_meta": {**other_meta, **trace.headers()}}
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if value is not None and isinstance(value, Mapping) else {}

@@ -20,7 +20,7 @@ class Tracer:
         """Return the place of a new span below `parent`, or at the root of a new trace."""
         return parent
 
-    def tell(
+    def export_span(
         self,
         span: Span,
         end: float,

@@ -97,7 +97,7 @@ def approve(
         answer = Answer(payload=payload.dumps(_approval(voted)))
         return core.answered(voted, answer, by, now, holder, answer_id=answer_id, trace=trace, via=via)
     agent = holder is not None and holder.worker
-    noted = core.noted(voted, RequestEventType.APPROVED, now, by, agent=agent, trace=trace, via=via)
+    noted = core.with_event(voted, RequestEventType.APPROVED, now, by, agent=agent, trace=trace, via=via)
     return replaced(noted, claim=None)
 
 

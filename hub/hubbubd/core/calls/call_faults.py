@@ -4,16 +4,16 @@ from hubbubd.core.calls.call_states import Call
 from hubbubd.errors import AlreadyExists, Category, FailedPrecondition, Fault, HubError, PeerError
 
 
-def cancelled(message: str, code: str = "CALL_CANCELLED") -> Fault:
+def cancelled_fault(message: str, code: str = "CALL_CANCELLED") -> Fault:
     """Return the fault of a call that was ended on purpose."""
     return Fault(code=code, category=Category.CANCELLED, message=message)
 
 
-SHUTTING_DOWN = cancelled("the hub is shutting down", "SHUTTING_DOWN")
+SHUTTING_DOWN = cancelled_fault("the hub is shutting down", "SHUTTING_DOWN")
 """The fault of a call that the hub's shutdown ended."""
 
 
-def not_connected(server: str, given_up: Fault | None) -> FailedPrecondition:
+def not_connected_error(server: str, given_up: Fault | None) -> FailedPrecondition:
     """Return the refusal for a server that is disconnected by request, or with `given_up` after its last retry."""
     if given_up is None:
         return FailedPrecondition(f"{server} is disconnected; connect it first", reason="SERVER_NOT_CONNECTED")
@@ -24,16 +24,16 @@ def not_connected(server: str, given_up: Fault | None) -> FailedPrecondition:
     )
 
 
-def reused(call: Call) -> AlreadyExists:
+def reused_id_error(call: Call) -> AlreadyExists:
     """Return the refusal of an idempotency key (`call_id`) that was used for another request."""
     return AlreadyExists(f"call id {call.id!r} names another request", reason="CALL_ID_REUSED")
 
 
-def of_server(exc: PeerError) -> Fault:
+def server_fault(error: PeerError) -> Fault:
     """Return the fault of a call that the server answered with a JSON-RPC error."""
-    return Fault(code="SERVER_ERROR", category=Category.SERVER, message=exc.message, details=exc.details)
+    return Fault(code="SERVER_ERROR", category=Category.SERVER, message=error.message, details=error.details)
 
 
-def of_hub(exc: HubError) -> Fault:
+def hub_fault(error: HubError) -> Fault:
     """Return the fault of a call that failed inside the hub."""
-    return Fault(code=exc.reason, category=Category.SERVER, message=exc.message, details=dict(exc.metadata))
+    return Fault(code=error.reason, category=Category.SERVER, message=error.message, details=dict(error.metadata))

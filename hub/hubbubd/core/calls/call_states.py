@@ -8,7 +8,7 @@
 
 A parked call returns to in_progress when the server was waiting on the wire, and to the head of the queue when
 the request must be sent again (multi-round requests, MRTR). Parked and queued calls can end without having been sent.
-After a restart each unfinished call either ends, for the reason that `obstacle` gives, or is resumed (`resumed`).
+After a restart each unfinished call ends, for the reason that `find_obstacle` gives, or is resumed (`as_resumed`).
 """
 
 import math
@@ -140,7 +140,7 @@ class Call:
     origin: CallOrigin = NO_ORIGIN
     approval: CallApproval | None = None
 
-    def same_request(self, other: "Call") -> bool:
+    def is_same_request(self, other: "Call") -> bool:
         """Return whether a repeated `call_id` names the same request: same server, method, params and `as_task`."""
         mine, theirs = ((c.server, c.method, c.params, c.as_task) for c in (self, other))
         return mine == theirs
@@ -187,7 +187,7 @@ def fail(call: Call, fault: Fault, now: float) -> Call:
     return move(call, state, now, fault=fault)
 
 
-def ending(call: Call) -> str | None:
+def describe_ending(call: Call) -> str | None:
     """Return how the call ended, as the reason of its requests' withdrawal; None while it has not."""
     match call.state:
         case CallState.COMPLETED:
@@ -201,28 +201,32 @@ def ending(call: Call) -> str | None:
             return None
 
 
-def obstacle(
-    call: Call, server: str | None, *, resume: bool, task_of: str | None = None, answers_kept: bool = True
+def find_obstacle(
+    call: Call,
+    server_fingerprint: str | None,
+    *,
+    resume: bool,
+    task_fingerprint: str | None = None,
+    answers_kept: bool = True,
 ) -> str | None:
     """Return why an unfinished call cannot be resumed after a restart, as the end of a sentence; None when it can.
 
-    `server` is the fingerprint of the server that has the name now, None when there is none; `task_of` that of the
-    server that holds the call as a task. `resume` says whether a call may be sent to the server a second time
-    (at-least-once).
+    `server_fingerprint` is of the server that has the name now, None when there is none; `task_fingerprint` of the one
+    that holds the call as a task. `resume` says whether a call may be sent to the server a second time (at-least-once).
     """
-    if never_sent(call) or is_held(call):
-        if server is None:
+    if was_never_sent(call) or is_held(call):
+        if server_fingerprint is None:
             return "it was never sent, and its server is not configured any more"
-        if call.fingerprint != server:
+        if call.fingerprint != server_fingerprint:
             return "it was never sent, and its server is another one now"
-        return None if answers_kept or never_sent(call) else "the question whether it may be sent has been deleted"
-    if server is None:
+        return None if answers_kept or was_never_sent(call) else "the question whether it may be sent has been deleted"
+    if server_fingerprint is None:
         return "its server is not configured any more"
     if call.task_id is None and call.rounds is None:
         return "the server may have carried it out already"
-    if call.task_id is not None and task_of is None:
+    if call.task_id is not None and task_fingerprint is None:
         return "its task is not known any more"
-    if (task_of if call.rounds is None or call.task_id else call.rounds.fingerprint) != server:
+    if (task_fingerprint if call.rounds is None or call.task_id else call.rounds.fingerprint) != server_fingerprint:
         return "its server is another one now"
     if call.task_id is not None:
         return None
@@ -231,7 +235,7 @@ def obstacle(
     return None if answers_kept else "answers that it needs have been deleted"
 
 
-def never_sent(call: Call) -> bool:
+def was_never_sent(call: Call) -> bool:
     """Return whether it is certain that the server never received an unfinished call.
 
     Only for detached calls and those that were approved: their IN_PROGRESS state is durable before they are sent.
@@ -254,9 +258,9 @@ def is_held(call: Call) -> bool:
     return parked and call.approval is not None and not call.rounds and not call.task_id
 
 
-def resumed(call: Call) -> Call:
+def as_resumed(call: Call) -> Call:
     """Return an unfinished call as resumed after a restart: detached, and parked if it is in rounds."""
-    parked = call.task_id is None and not never_sent(call)
+    parked = call.task_id is None and not was_never_sent(call)
     return replaced(
         call, detached=True, perhaps_pending_ids=(), state=CallState.WAITING_INPUT if parked else call.state
     )
@@ -272,27 +276,27 @@ class CallClock:
 
     timeout_s: float
     max_s: float
-    _since: float
+    _running_since: float
     _timeout_left: float = 0.0
-    _holds: int = 0
+    _hold_count: int = 0
 
     def __post_init__(self) -> None:
         self._timeout_left = self.timeout_s
 
     def deadline(self) -> float | None:
         """Return when the first budget runs out; None while held."""
-        return None if self._holds else self._since + min(self._timeout_left, self.max_s)
+        return None if self._hold_count else self._running_since + min(self._timeout_left, self.max_s)
 
-    def out_of_total(self, now: float) -> bool:
+    def is_out_of_total(self, now: float) -> bool:
         """Return whether it is `max_s` that has run out."""
-        return not self._holds and now >= self._since + self.max_s
+        return not self._hold_count and now >= self._running_since + self.max_s
 
     def restart(self, now: float) -> None:
         """Refill the budget without progress: the call was sent, or the server reported progress."""
         self._spend(now)
         self._timeout_left = self.timeout_s
 
-    def without_timeout(self, now: float) -> None:
+    def drop_timeout(self, now: float) -> None:
         """Drop the budget without progress: a task is polled and need not report any."""
         self.timeout_s = math.inf
         self.restart(now)
@@ -300,17 +304,17 @@ class CallClock:
     def hold(self, now: float) -> None:
         """Stop the clock until `release` has been called as often."""
         self._spend(now)
-        self._holds += 1
+        self._hold_count += 1
 
     def release(self, now: float) -> None:
         """Undo one hold; the last one restarts the clock. Raises ValueError when there is none."""
-        if self._holds == 0:
+        if self._hold_count == 0:
             raise ValueError("the clock is not held")
-        self._holds -= 1
-        self._since = now
+        self._hold_count -= 1
+        self._running_since = now
 
     def _spend(self, now: float) -> None:
-        if not self._holds:
-            self._timeout_left -= now - self._since
-            self.max_s -= now - self._since
-        self._since = now
+        if not self._hold_count:
+            self._timeout_left -= now - self._running_since
+            self.max_s -= now - self._running_since
+        self._running_since = now

@@ -13,30 +13,30 @@ KEY: Final = "io.modelcontextprotocol/clientCapabilities"
 """The member of `_meta`."""
 
 
-def declared(params: bytes) -> Mapping[str, Any] | None:
+def declared_capabilities(params: bytes) -> Mapping[str, Any] | None:
     """Return what a call's params declare; None for the hub's own capabilities."""
     if KEY.encode() not in params:
         return None
-    meta = _object(_object(payload.loads(params)).get("_meta"))
-    return _object(meta[KEY]) if KEY in meta else None
+    meta = _as_mapping(_as_mapping(payload.loads(params)).get("_meta"))
+    return _as_mapping(meta[KEY]) if KEY in meta else None
 
 
-def serves(capabilities: Mapping[str, Any], kind: RequestKind, params: Mapping[str, Any]) -> bool:
+def can_answer(capabilities: Mapping[str, Any], kind: RequestKind, params: Mapping[str, Any]) -> bool:
     """Return whether a client with these capabilities answers such a request. `params` is the MCP params."""
     match kind:
         case RequestKind.ELICITATION_FORM | RequestKind.APPROVAL:
-            return "form" in _elicitation(capabilities)
+            return "form" in _elicitation_modes(capabilities)
         case RequestKind.ELICITATION_URL:
-            return "url" in _elicitation(capabilities)
+            return "url" in _elicitation_modes(capabilities)
         case RequestKind.SAMPLING:
             return "sampling" in capabilities and (
-                "tools" not in params or "tools" in _object(capabilities["sampling"])
+                "tools" not in params or "tools" in _as_mapping(capabilities["sampling"])
             )
         case RequestKind.ROOTS:
             return "roots" in capabilities
 
 
-def needed(kind: RequestKind) -> dict[str, Any]:
+def needed_capabilities(kind: RequestKind) -> dict[str, Any]:
     """Return the capabilities that a client needs for a request (2026-07-28, basic, error -32021)."""
     match kind:
         case RequestKind.ELICITATION_FORM | RequestKind.APPROVAL:
@@ -49,12 +49,12 @@ def needed(kind: RequestKind) -> dict[str, Any]:
             return {"roots": {}}
 
 
-def _elicitation(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
+def _elicitation_modes(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the modes of elicitation; `{}` is forms alone (2025-11-25, client/elicitation)."""
     if "elicitation" not in capabilities:
         return {}
-    return _object(capabilities["elicitation"]) or {"form": {}}
+    return _as_mapping(capabilities["elicitation"]) or {"form": {}}
 
 
-def _object(value: object) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

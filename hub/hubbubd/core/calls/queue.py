@@ -89,7 +89,7 @@ class CallQueue:
         self.add_resumed(call_id, 0)  # its bytes were counted when it was admitted
         self._waiting.move_to_end(call_id, last=False)
 
-    def next(self) -> str | None:
+    def start_next(self) -> str | None:
         """Give a free slot to the next call and return its id; None without a slot or a call."""
         if not self._waiting or self._counts[Slot.IN_FLIGHT] >= self._max_in_flight:
             return None

@@ -9,7 +9,7 @@ from hubbubd.errors import PermissionDenied
 CALL, LIST = "tools/call", "tools/list"
 
 
-def denied(config: ServerConfig, method: str, params: Mapping[str, Any]) -> PermissionDenied | None:
+def find_denial(config: ServerConfig, method: str, params: Mapping[str, Any]) -> PermissionDenied | None:
     """Return the refusal of a call to a tool that is not allowed; None when it may be sent.
 
     The method is compared loosely, as a careless server may read it so. `params` must be the parsed object that is
@@ -25,7 +25,7 @@ def denied(config: ServerConfig, method: str, params: Mapping[str, Any]) -> Perm
     )
 
 
-def shown(config: ServerConfig, method: str, result: dict[str, Any]) -> dict[str, Any]:
+def without_denied_tools(config: ServerConfig, method: str, result: dict[str, Any]) -> dict[str, Any]:
     """Return a `tools/list` result without the tools that may not be called."""
     tools = result.get("tools")
     if method.strip().casefold() != LIST or not config.limits_tools or not isinstance(tools, list):

@@ -37,9 +37,9 @@ def is_recursive(schema: object) -> bool:
         return False
     root = cast("Mapping[str, Any]", schema)
     steps = iter(range(MAX_STEPS))  # for all definitions together: each may be within others
-    edges = {"#": set(_references(root, steps, within_definitions=False))}
-    for name in set(_references(root, iter(range(MAX_STEPS)))) - {"#"}:
-        edges[name] = set(_references(_definition(root, name), steps))
+    edges = {"#": set(_iterate_references(root, steps, within_definitions=False))}
+    for name in set(_iterate_references(root, iter(range(MAX_STEPS)))) - {"#"}:
+        edges[name] = set(_iterate_references(_find_definition(root, name), steps))
     try:
         TopologicalSorter(edges).prepare()
     except CycleError:
@@ -47,40 +47,40 @@ def is_recursive(schema: object) -> bool:
     return False
 
 
-def flattened(tool: Mapping[str, Any]) -> dict[str, Any]:
+def flatten_schemas(tool: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tool whose recursive schemas are flat; the others are as they were."""
-    flat = {name: _flat(tool[name]) for name in SCHEMAS if is_recursive(tool.get(name))}
+    flat = {name: _flatten_schema(tool[name]) for name in SCHEMAS if is_recursive(tool.get(name))}
     return {**tool, **flat}
 
 
-def _references(schema: object, steps: Iterator[int], *, within_definitions: bool = True) -> Iterator[str]:
+def _iterate_references(schema: object, steps: Iterator[int], *, within_definitions: bool = True) -> Iterator[str]:
     """Yield the references to definitions, and to the whole, in a schema; each value takes one of `steps`."""
-    ahead = [schema]
-    while ahead and next(steps, None) is not None:
-        node = ahead.pop()
+    unvisited = [schema]
+    while unvisited and next(steps, None) is not None:
+        node = unvisited.pop()
         if isinstance(node, Mapping):
-            known = cast("Mapping[str, Any]", node)
-            if isinstance(ref := known.get("$ref"), str) and (ref == "#" or ref.startswith(_TARGETS)):
+            members = cast("Mapping[str, Any]", node)
+            if isinstance(ref := members.get("$ref"), str) and (ref == "#" or ref.startswith(_TARGETS)):
                 yield ref
-            left_out = () if within_definitions or node is not schema else ("$defs", "definitions")
-            ahead += (value for key, value in known.items() if key not in left_out)
+            skipped_keys = () if within_definitions or node is not schema else ("$defs", "definitions")
+            unvisited += (value for key, value in members.items() if key not in skipped_keys)
         elif isinstance(node, list):
-            ahead += cast("list[object]", node)
+            unvisited += cast("list[object]", node)
 
 
-def _definition(root: Mapping[str, Any], ref: str) -> object:
+def _find_definition(root: Mapping[str, Any], ref: str) -> object:
     """Return what a reference names; None if there is no such thing. Names are as in JSON Pointer (RFC 6901)."""
     if ref == "#":
         return {key: value for key, value in root.items() if key not in ("$defs", "definitions")}
     _, holder, name, *deeper = ref.split("/")
-    found: object = root.get(holder)
+    value: object = root.get(holder)
     for part in (name, *deeper):
         key = part.replace("~1", "/").replace("~0", "~")
-        found = cast("Mapping[str, object]", found).get(key) if isinstance(found, Mapping) else None
-    return found
+        value = cast("Mapping[str, object]", value).get(key) if isinstance(value, Mapping) else None
+    return value
 
 
-class _Flattening:
+class _SchemaFlattener:
     """One schema on its way to be flat."""
 
     def __init__(self, root: Mapping[str, Any], levels: int) -> None:
@@ -88,35 +88,35 @@ class _Flattening:
         self._levels = levels
         self.nodes = 0
 
-    def node(self, node: object, within: Mapping[str, int]) -> Any:
+    def node(self, node: object, depths: Mapping[str, int]) -> Any:
         """Return a node without references. Raises OverflowError for one that becomes too large."""
         self.nodes += 1
         if self.nodes > MAX_NODES:
             raise OverflowError
         if isinstance(node, list):
-            return [self.node(each, within) for each in cast("list[object]", node)]
+            return [self.node(each, depths) for each in cast("list[object]", node)]
         if not isinstance(node, Mapping):
             return node
-        known = cast("Mapping[str, Any]", node)
-        ref = known.get("$ref")
-        found: object = None
+        schema = cast("Mapping[str, Any]", node)
+        ref = schema.get("$ref")
+        target: object = None
         if isinstance(ref, str) and (ref == "#" or ref.startswith(_TARGETS)):
-            depth = within.get(ref, 0)
-            found = _definition(self._root, ref) if depth < self._levels else _ANYTHING
-            within = {**within, ref: depth + 1}
-        rest = {key: value for key, value in known.items() if found is None or key != "$ref"}
-        left_out = ("$defs", "definitions") if node is self._root else ()
-        flat = {key: self.node(value, within) for key, value in rest.items() if key not in left_out}
-        if found is None:
+            depth = depths.get(ref, 0)
+            target = _find_definition(self._root, ref) if depth < self._levels else _ANYTHING
+            depths = {**depths, ref: depth + 1}
+        kept_members = {key: value for key, value in schema.items() if target is None or key != "$ref"}
+        dropped_keys = ("$defs", "definitions") if node is self._root else ()
+        flat = {key: self.node(value, depths) for key, value in kept_members.items() if key not in dropped_keys}
+        if target is None:
             return flat
-        inner = self.node(found, within)
+        inner = self.node(target, depths)
         return {**cast("dict[str, Any]", inner), **flat} if isinstance(inner, dict) else inner
 
 
-def _flat(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     for levels in range(LEVELS, -1, -1):
         try:
-            return _Flattening(schema, levels).node(schema, {"#": 1})
+            return _SchemaFlattener(schema, levels).node(schema, {"#": 1})
         except (OverflowError, RecursionError):
             continue
     return {"type": "object"}

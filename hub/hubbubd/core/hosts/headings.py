@@ -6,7 +6,7 @@ Else a server could end its part and begin one in another server's name. CommonM
 import re
 from typing import Final
 
-_BEFORE: Final = re.compile(r"[\W_]*\d{0,9}[\W_]*")
+_LINE_START: Final = re.compile(r"[\W_]*\d{0,9}[\W_]*")
 """What may stand before the first word of a line: marks of lists and quotes, invisible characters, and those of a
 heading."""
 
@@ -18,10 +18,10 @@ _ELEMENT: Final = re.compile(r"<\s*/?\s*h[1-6]\b[^<>]{0,200}>?", re.IGNORECASE)
 def without_headings(text: str) -> str:
     """Return a text whose lines are no headings: their words stay."""
     lines = (line for line in _ELEMENT.sub("", text).splitlines() if not _UNDERLINE.fullmatch(line))
-    return "\n".join(map(_plain, lines))
+    return "\n".join(map(_strip_marks, lines))
 
 
-def _plain(line: str) -> str:
-    before = _BEFORE.match(line)
-    end = before.end() if before is not None else 0
+def _strip_marks(line: str) -> str:
+    start = _LINE_START.match(line)
+    end = start.end() if start is not None else 0
     return line[:end].translate(_MARKS) + line[end:]

@@ -80,18 +80,23 @@ class NameRule:
         """Return what all names of a server begin with, without the separator; empty without prefixes."""
         if not self.prefixed:
             return ""
-        label, room = self.alias.get(server, server), self.longest - len(SEPARATOR) - NAME_ROOM
-        fit = _UNDERSCORES.sub("_", _clean(label))
-        if fit == label and len(fit) <= room and not fit.endswith("_") and not _DIGITED.search(fit):
-            return fit
-        return f"{fit[: room - DIGITS - 1].rstrip('_')}_{_digest(server)[:DIGITS]}"
+        label, max_prefix = self.alias.get(server, server), self.longest - len(SEPARATOR) - NAME_ROOM
+        cleaned = _UNDERSCORES.sub("_", _replace_unfit(label))
+        if (
+            cleaned == label
+            and len(cleaned) <= max_prefix
+            and not cleaned.endswith("_")
+            and not _DIGITED.search(cleaned)
+        ):
+            return cleaned
+        return f"{cleaned[: max_prefix - DIGITS - 1].rstrip('_')}_{_digest(server)[:DIGITS]}"
 
-    def names(self, entries: Iterable[Origin]) -> HostNames:
+    def make_names(self, entries: Iterable[Origin]) -> HostNames:
         """Return the names of these tools or prompts, whose order does not matter. A repeated one counts once."""
-        return at_once(self.naming(entries))
+        return at_once(self.make_names_in_steps(entries))
 
-    def naming(self, entries: Iterable[Origin]) -> Generator[None, None, HostNames]:
-        """Do the same as `names` in short steps."""
+    def make_names_in_steps(self, entries: Iterable[Origin]) -> Generator[None, None, HostNames]:
+        """Do the same as `make_names` in short steps."""
         prefixes: dict[str, str] = {}
         plain: defaultdict[str, list[Origin]] = defaultdict(list)
         digited: list[Origin] = []
@@ -103,8 +108,8 @@ class NameRule:
             seen.add(origin)
             server, name = origin
             prefix = prefixes.setdefault(server, self.prefix(server))
-            wanted = _joined(prefix, _clean(name))
-            if self._plain(wanted, _clean(name)):
+            wanted = _join_name(prefix, _replace_unfit(name))
+            if self._is_allowed_plain(wanted, _replace_unfit(name)):
                 plain[wanted].append(origin)
             else:
                 digited.append(origin)
@@ -112,13 +117,13 @@ class NameRule:
         conflicts: list[NameConflict] = []
         for wanted, rivals in plain.items():
             yield
-            keeper = self._keeper(rivals)
+            keeper = self._choose_keeper(rivals)
             if keeper is not None:
                 origins[wanted] = keeper
             digited += (each for each in rivals if each != keeper)
             if len({server for server, _ in rivals}) > 1:
                 conflicts.append(NameConflict(wanted, tuple(sorted(rivals))))
-        yield from self._put_digited(digited, prefixes, origins)
+        yield from self._name_with_digits(digited, prefixes, origins)
         shown: dict[Origin, str] = {}
         for name, origin in origins.items():
             yield
@@ -126,67 +131,74 @@ class NameRule:
         conflicts.sort(key=lambda each: each.name)
         return HostNames(MappingProxyType(shown), MappingProxyType(origins), tuple(conflicts))
 
-    def _plain(self, wanted: str, name: str) -> bool:
+    def _is_allowed_plain(self, shown_name: str, cleaned_name: str) -> bool:
         """Return whether a name may be shown without digits if it is the only one."""
-        own = not self.prefixed and wanted.startswith(OWN)
-        return bool(name) and len(wanted) <= self.longest and not own and not _DIGITED.search(name)
+        looks_own = not self.prefixed and shown_name.startswith(OWN)
+        return (
+            bool(cleaned_name)
+            and len(shown_name) <= self.longest
+            and not looks_own
+            and not _DIGITED.search(cleaned_name)
+        )
 
-    def _keeper(self, rivals: list[Origin]) -> Origin | None:
+    def _choose_keeper(self, rivals: list[Origin]) -> Origin | None:
         """Return which of those that want one name keeps it: the only one that is called exactly so, if there is one.
 
         Where an alias equals another server's name, that server has the older right.
         """
         if len(rivals) == 1:
             return rivals[0]
-        exact = [origin for origin in rivals if _clean(origin[1]) == origin[1]]
+        exact = [origin for origin in rivals if _replace_unfit(origin[1]) == origin[1]]
         by_name = [origin for origin in exact if not (self.prefixed and origin[0] in self.alias)]
         best = by_name or exact
         return best[0] if len(best) == 1 else None
 
-    def _put_digited(
-        self, left: list[Origin], prefixes: Mapping[str, str], origins: dict[str, Origin]
+    def _name_with_digits(
+        self, unnamed: list[Origin], prefixes: Mapping[str, str], origins: dict[str, Origin]
     ) -> Generator[None, None, None]:
         """Name what needs digits; those whose names are still equal get two more digits, and so on.
 
         Names that share all 14 are left out: that takes a server that searched for them among its own.
         """
         for digits in range(DIGITS, NAME_ROOM, 2):
-            named: defaultdict[str, list[Origin]] = defaultdict(list)
-            for server, name in left:
+            origins_by_name: defaultdict[str, list[Origin]] = defaultdict(list)
+            for server, name in unnamed:
                 yield
-                wanted = _joined(prefixes[server], _clean(name))
-                named[_cut(wanted, _digest(server, name), digits, self.longest)].append((server, name))
-            origins |= {shown: rivals[0] for shown, rivals in named.items() if len(rivals) == 1}
-            left = [each for rivals in named.values() if len(rivals) > 1 for each in rivals]
+                wanted = _join_name(prefixes[server], _replace_unfit(name))
+                origins_by_name[_cut_with_digits(wanted, _digest(server, name), digits, self.longest)].append(
+                    (server, name)
+                )
+            origins |= {shown: rivals[0] for shown, rivals in origins_by_name.items() if len(rivals) == 1}
+            unnamed = [each for rivals in origins_by_name.values() if len(rivals) > 1 for each in rivals]
 
 
-def described(entry: Mapping[str, Any], server: str, shown: str) -> dict[str, Any]:
-    """Return an entry of a list as it is shown: its origin is in `_meta`, and its own name is its title if it has none.
+def with_origin(entry: Mapping[str, Any], server: str, shown: str) -> dict[str, Any]:
+    """Return a list's entry under its shown name, with its origin in `_meta`; its own name stands in for a title.
 
     The entry must have a `name`.
     """
     name, meta = entry["name"], entry.get("_meta")
-    known: Mapping[str, Any] = cast("Mapping[str, Any]", meta) if isinstance(meta, Mapping) else {}
+    own_meta: Mapping[str, Any] = cast("Mapping[str, Any]", meta) if isinstance(meta, Mapping) else {}
     annotations = entry.get("annotations")
-    titled = name == shown or "title" in entry or (isinstance(annotations, Mapping) and "title" in annotations)
+    has_title = name == shown or "title" in entry or (isinstance(annotations, Mapping) and "title" in annotations)
     return {
         **entry,
         "name": shown,
-        **({} if titled else {"title": name}),
-        "_meta": {**known, SERVER_MEMBER: server, NAME_MEMBER: name},
+        **({} if has_title else {"title": name}),
+        "_meta": {**own_meta, SERVER_MEMBER: server, NAME_MEMBER: name},
     }
 
 
-def _clean(text: str) -> str:
+def _replace_unfit(text: str) -> str:
     return _UNFIT.sub("_", text)
 
 
-def _joined(prefix: str, name: str) -> str:
+def _join_name(prefix: str, name: str) -> str:
     return f"{prefix}{SEPARATOR}{name}" if prefix else name
 
 
-def _cut(text: str, digest: str, digits: int, room: int) -> str:
-    return f"{text[: room - digits - 1]}_{digest[:digits]}"
+def _cut_with_digits(text: str, digest: str, digits: int, max_chars: int) -> str:
+    return f"{text[: max_chars - digits - 1]}_{digest[:digits]}"
 
 
 def _digest(*parts: str) -> str:

@@ -46,31 +46,31 @@ def with_level(level: str, session: HostSession | None) -> HostSession | None:
     return session if session is None or session.level == level else replace(session, level=level)
 
 
-def watching(uri: str, session: HostSession | None) -> HostSession | None:
+def with_resource(uri: str, session: HostSession | None) -> HostSession | None:
     """Return a session that is told of a resource, too."""
-    if session is None or uri in session.resources or not has_room(session.resources, uri):
+    if session is None or uri in session.resources or not can_watch_more(session.resources, uri):
         return session
     return replace(session, resources=(*session.resources, uri))
 
 
-def has_room(watched: Collection[str], uri: str) -> bool:
+def can_watch_more(watched: Collection[str], uri: str) -> bool:
     """Return whether a host that is told of some resources may be told of one more."""
     size = sum(len(each.encode("utf-8", "surrogatepass")) for each in (*watched, uri))
     return len(watched) < MAX_WATCHED and size <= MAX_WATCHED_BYTES
 
 
-def not_watching(uri: str, session: HostSession | None) -> HostSession | None:
+def without_resource(uri: str, session: HostSession | None) -> HostSession | None:
     """Return a session that is told of a resource no more."""
     if session is None or uri not in session.resources:
         return session
     return replace(session, resources=tuple(each for each in session.resources if each != uri))
 
 
-def gone_unless_used(since: float, session: HostSession | None) -> HostSession | None:
+def end_unless_used(since: float, session: HostSession | None) -> HostSession | None:
     """Return None for a session that was used last at `since`; one that was used meanwhile goes on."""
     return session if session is not None and session.used_at != since else None
 
 
-def used(now: float, session: HostSession | None) -> HostSession | None:
+def with_last_use(now: float, session: HostSession | None) -> HostSession | None:
     """Return a session that was used at this time."""
     return session if session is None or session.used_at == now else replace(session, used_at=now)

@@ -27,102 +27,108 @@ _OPERATOR = re.compile(r"\{[+#./;?&]")
 Rewrite = Callable[[str], str]
 
 
-def added(server: str, uri: str) -> str:
+def add_prefix(server: str, uri: str) -> str:
     """Return the URI, or template, of a server's resource as hosts see it."""
     return f"{PREFIX}{server}/{uri}"
 
 
-def stripped(uri: str) -> tuple[str, str] | None:
+def split_prefix(uri: str) -> tuple[str, str] | None:
     """Return the server and its own URI for one that hosts see; None for any other."""
-    found = _SERVER.match(uri)
-    return (found[1], uri[found.end() :]) if found else None
+    match = _SERVER.match(uri)
+    return (match[1], uri[match.end() :]) if match else None
 
 
 def may_have_uris(document: bytes) -> bool:
-    """Return whether a JSON document may have a place that `rewritten` changes. False is certain."""
+    """Return whether a JSON document may have a place that `rewrite_uris` changes. False is certain."""
     names = b'uri"' in document or b'Uri"' in document or b'uriTemplate"' in document
     return names or (b"\\u00" in document and _ESCAPED_LETTER.search(document) is not None)
 
 
-def rewritten(document: Mapping[str, Any], server: str) -> Json:
+def rewrite_uris(document: Mapping[str, Any], server: str) -> Json:
     """Return a result, or the params of a sampling request, with all of the server's URIs as hosts see them.
 
     Those of the entries of lists, of contents, of links and embedded resources wherever content is, of the user
     interface in `_meta`, and of what a round asks. Not those in `structuredContent`, in schemas or in text: nobody
     knows that they are URIs. The document itself stays as it is.
     """
-    return _Rewriting(lambda uri: added(server, uri)).document(document)
+    return _UriRewriter(lambda uri: add_prefix(server, uri)).document(document)
 
 
 @dataclass(frozen=True, slots=True)
-class _Rewriting:
+class _UriRewriter:
     """One pass over a document. What has another shape than MCP says is left alone."""
 
     uri: Rewrite
 
-    def document(self, found: Mapping[str, Any]) -> Json:
-        done = self._ui({**found})
+    def document(self, document: Mapping[str, Any]) -> Json:
+        rewritten = self._rewrite_ui({**document})
         for name in ("tools", "prompts"):
-            self._each(done, name, self._ui)
+            self._change_each(rewritten, name, self._rewrite_ui)
         for name in ("resources", "contents"):
-            self._each(done, name, lambda each: self._ui(self._member(each, "uri")))
-        self._each(done, "resourceTemplates", lambda each: self._ui(self._member(each, "uriTemplate")))
-        self._content(done, 0)
-        self._each(done, "messages", lambda each: self._content({**each}, 0))
-        self._asked(done)
-        return done
+            self._change_each(rewritten, name, lambda each: self._rewrite_ui(self._rewrite_member(each, "uri")))
+        self._change_each(
+            rewritten, "resourceTemplates", lambda each: self._rewrite_ui(self._rewrite_member(each, "uriTemplate"))
+        )
+        self._rewrite_content(rewritten, 0)
+        self._change_each(rewritten, "messages", lambda each: self._rewrite_content({**each}, 0))
+        self._rewrite_round(rewritten)
+        return rewritten
 
-    def _asked(self, done: Json) -> None:
+    def _rewrite_round(self, rewritten: Json) -> None:
         """Rewrite the requests of a round (2026-07-28): a sampling's messages have content."""
-        asked = done.get("inputRequests")
-        if not isinstance(asked, Mapping):
+        input_requests = rewritten.get("inputRequests")
+        if not isinstance(input_requests, Mapping):
             return
-        done["inputRequests"] = {key: self._request(each) for key, each in cast("Json", asked).items()}
+        rewritten["inputRequests"] = {
+            key: self._rewrite_request(each) for key, each in cast("Json", input_requests).items()
+        }
 
-    def _request(self, asked: object) -> object:
+    def _rewrite_request(self, asked: object) -> object:
         request = cast("Json", asked) if isinstance(asked, Mapping) else {}
         params = request.get("params")
         if not isinstance(params, Mapping):
             return cast("object", asked)
         inner: Json = {**cast("Json", params)}
-        self._each(inner, "messages", lambda each: self._content({**each}, 0))
+        self._change_each(inner, "messages", lambda each: self._rewrite_content({**each}, 0))
         return {**request, "params": inner}
 
-    def _content(self, holder: Json, depth: int) -> Json:
+    def _rewrite_content(self, holder: Json, depth: int) -> Json:
         """Rewrite a `content` in place, which is one block or a list of them."""
         content = holder.get("content")
         if isinstance(content, Mapping):
-            holder["content"] = self._block(cast("Json", content), depth)
+            holder["content"] = self._rewrite_block(cast("Json", content), depth)
         else:
-            self._each(holder, "content", lambda each: self._block(each, depth))
+            self._change_each(holder, "content", lambda each: self._rewrite_block(each, depth))
         return holder
 
-    def _block(self, block: Json, depth: int) -> Json:
+    def _rewrite_block(self, block: Json, depth: int) -> Json:
         match block.get("type"):
             case "resource_link":
-                return self._ui(self._member(block, "uri"))
+                return self._rewrite_ui(self._rewrite_member(block, "uri"))
             case "resource" if isinstance(resource := block.get("resource"), Mapping):
-                return self._ui({**block, "resource": self._ui(self._member(cast("Json", resource), "uri"))})
+                return self._rewrite_ui(
+                    {**block, "resource": self._rewrite_ui(self._rewrite_member(cast("Json", resource), "uri"))}
+                )
             case "tool_result" if depth < MAX_CONTENT_DEPTH:
-                return self._content({**block}, depth + 1)
+                return self._rewrite_content({**block}, depth + 1)
             case _:
                 return block
 
-    def _ui(self, owner: Json) -> Json:
+    def _rewrite_ui(self, owner: Json) -> Json:
         """Rewrite what an entry or result says of its user interface (MCP Apps), in both of its spellings."""
         meta = owner.get("_meta")
         if not isinstance(meta, Mapping):
             return owner
-        done = self._member(cast("Json", meta), "ui/resourceUri")
+        done = self._rewrite_member(cast("Json", meta), "ui/resourceUri")
         if isinstance(ui := done.get("ui"), Mapping):
-            done = {**done, "ui": self._member(cast("Json", ui), "resourceUri")}
+            done = {**done, "ui": self._rewrite_member(cast("Json", ui), "resourceUri")}
         return {**owner, "_meta": done}
 
-    def _member(self, owner: Json, name: str) -> Json:
+    def _rewrite_member(self, owner: Json, name: str) -> Json:
         value = owner.get(name)
         return {**owner, name: self.uri(value)} if isinstance(value, str) else owner
 
-    def _each(self, owner: Json, name: str, change: Callable[[Json], Json]) -> None:
+    def _change_each(self, owner: Json, name: str, change: Callable[[Json], Json]) -> None:
         """Change each object of a list in place."""
         entries = owner.get(name)
         if isinstance(entries, list):
@@ -132,17 +138,23 @@ class _Rewriting:
             ]
 
 
-def owners(uri: str, uris: Mapping[str, Collection[str]], templates: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+def find_owners(
+    uri: str, uris: Mapping[str, Collection[str]], templates: Mapping[str, Iterable[str]]
+) -> tuple[str, ...]:
     """Return the servers that list this URI of their own, sorted; if none does, those with a template that fits.
 
     For a host that asks with an original URI, which its model copied out of some text. `uris` and `templates` are the
     lists by server.
     """
-    listed = tuple(sorted(server for server, known in uris.items() if uri in known))
-    return listed or tuple(sorted(name for name, known in templates.items() if any(fits(uri, each) for each in known)))
+    listed = tuple(sorted(server for server, server_uris in uris.items() if uri in server_uris))
+    return listed or tuple(
+        sorted(
+            name for name, server_uris in templates.items() if any(may_fit_template(uri, each) for each in server_uris)
+        )
+    )
 
 
-def fits(uri: str, template: str) -> bool:
+def may_fit_template(uri: str, template: str) -> bool:
     """Return whether a URI may be an expansion of a template (RFC 6570).
 
     An expression without an operator stands for any text without a slash. Where one has an operator, all stand for any
@@ -151,16 +163,16 @@ def fits(uri: str, template: str) -> bool:
     literals = _EXPRESSION.split(template)
     if len(literals) == 1:
         return uri == template
-    within = "" if _OPERATOR.search(template) else "/"
+    forbidden = "" if _OPERATOR.search(template) else "/"
     head, *middle, tail = literals
-    at, end = len(head), len(uri) - len(tail)
-    if at > end or not uri.startswith(head) or not uri.endswith(tail):
+    position, end = len(head), len(uri) - len(tail)
+    if position > end or not uri.startswith(head) or not uri.endswith(tail):
         return False
     # The first place of each literal is the right one: a later one leaves nothing to the next expression that an
     # earlier one would not.
     for literal in middle:
-        found = uri.find(literal, at, end)
-        if found < 0 or (within and within in uri[at:found]):
+        literal_at = uri.find(literal, position, end)
+        if literal_at < 0 or (forbidden and forbidden in uri[position:literal_at]):
             return False
-        at = found + len(literal)
-    return not (within and within in uri[at:end])
+        position = literal_at + len(literal)
+    return not (forbidden and forbidden in uri[position:end])

@@ -14,10 +14,10 @@ from typing import Final
 
 from hubbubd.timing.turns import at_once
 
-SATURATION: Final = 1.2
+K1_SATURATION: Final = 1.2
 """How soon a word that is repeated stops to count for more (k1)."""
 
-LENGTH: Final = 0.75
+B_LENGTH_WEIGHT: Final = 0.75
 """How far a long text counts for less than a short one with the same words (b)."""
 
 MAX_WORDS: Final = 2000
@@ -59,19 +59,23 @@ def search_in_steps(indexes: Sequence[Index], query: str, most: int) -> Generato
     mean = max(sum(each.words for each in indexes) / max(texts, 1), 1.0)
     scores: defaultdict[tuple[int, int], float] = defaultdict(float)
     for word in sorted(set(split_words(query))):
-        found = [(at, each.places[word]) for at, each in enumerate(indexes) if word in each.places]
-        holders = sum(len(places) for _, (places, _) in found)
-        rarity = math.log(1 + (texts - holders + 0.5) / (holders + 0.5))
-        for at, (places, counts) in found:
+        holding_indexes = [
+            (index_number, each.places[word]) for index_number, each in enumerate(indexes) if word in each.places
+        ]
+        holding_texts = sum(len(places) for _, (places, _) in holding_indexes)
+        rarity = math.log(1 + (texts - holding_texts + 0.5) / (holding_texts + 0.5))
+        for index_number, (places, counts) in holding_indexes:
             for place, count in zip(places, counts, strict=True):
                 yield
-                length = 1 - LENGTH + LENGTH * indexes[at].lengths[place] / mean
-                scores[at, place] += rarity * count * (SATURATION + 1) / (count + SATURATION * length)
+                length_factor = 1 - B_LENGTH_WEIGHT + B_LENGTH_WEIGHT * indexes[index_number].lengths[place] / mean
+                scores[index_number, place] += (
+                    rarity * count * (K1_SATURATION + 1) / (count + K1_SATURATION * length_factor)
+                )
     best: list[tuple[float, int, int]] = []
-    for (at, place), score in scores.items():
+    for (index_number, place), score in scores.items():
         yield
-        (heappush if len(best) < most else heappushpop)(best, (score, -at, -place))
-    return [indexes[-at].keys[-place] for _, at, place in sorted(best, reverse=True)]
+        (heappush if len(best) < most else heappushpop)(best, (score, -index_number, -place))
+    return [indexes[-index_number].keys[-place] for _, index_number, place in sorted(best, reverse=True)]
 
 
 def build_index(texts: Mapping[str, Sequence[str]]) -> Index:
@@ -88,7 +92,7 @@ def build_index_in_steps(texts: Mapping[str, Sequence[str]]) -> Generator[None, 
         counts = Counter(split_words(" ".join((*parts[:1], *parts))))
         lengths.append(counts.total())
         for word, count in counts.items():
-            held, often = places.setdefault(word, (array("L"), array("L")))
-            held.append(place)
-            often.append(count)
+            text_places, word_counts = places.setdefault(word, (array("L"), array("L")))
+            text_places.append(place)
+            word_counts.append(count)
     return Index(tuple(texts), lengths, places, sum(lengths))

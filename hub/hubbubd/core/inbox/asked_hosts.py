@@ -5,7 +5,7 @@ from typing import Final
 
 from hubbubd import bounds
 
-HOSTS: Final = 10
+MAX_HOSTS: Final = 10
 """The most hosts that a request names."""
 
 
@@ -18,11 +18,11 @@ class AskedHost:
     why_not: str = ""
 
 
-def with_host(hosts: tuple[AskedHost, ...], decided: AskedHost) -> tuple[AskedHost, ...]:
+def with_host(hosts: tuple[AskedHost, ...], decision: AskedHost) -> tuple[AskedHost, ...]:
     """Return hosts with what was decided about one, the same tuple if that is no news. One that was asked stays so."""
-    before = next((each for each in hosts if each.host == decided.host), None)
-    if before is None:
-        return (*hosts, decided) if len(hosts) < HOSTS else hosts
-    if not before.why_not or before.why_not == decided.why_not:
+    earlier = next((each for each in hosts if each.host == decision.host), None)
+    if earlier is None:
+        return (*hosts, decision) if len(hosts) < MAX_HOSTS else hosts
+    if not earlier.why_not or earlier.why_not == decision.why_not:
         return hosts
-    return tuple(decided if each is before else each for each in hosts)
+    return tuple(decision if each is earlier else each for each in hosts)

@@ -20,7 +20,7 @@ class Claim:
     worker: bool = False
     instead_of: str | None = None
     host: str = ""
-    """The MCP host that it is held for, as that calls itself: it is asked before all others."""
+    """The MCP host that it is held for, as that calls itself: it may answer before all others."""
 
     def is_of(self, by: str) -> bool:
         """Return whether a principal holds it in person. A claim of the principal's worker is not theirs to use."""
@@ -30,7 +30,7 @@ class Claim:
 def already_claimed(request_id: str, holder: Claim, by: str) -> FailedPrecondition:
     """Return the refusal for a caller without the claim's id; metadata `own` says it holds the claim elsewhere."""
     if holder.host:
-        return _held_for_host(request_id, holder, by)
+        return _held_for_host_error(request_id, holder, by)
     if not holder.is_of(by):
         who = f"a worker of {holder.by}" if holder.worker else holder.by
         return FailedPrecondition(
@@ -44,8 +44,8 @@ def already_claimed(request_id: str, holder: Claim, by: str) -> FailedPreconditi
     )
 
 
-def _held_for_host(request_id: str, holder: Claim, by: str) -> FailedPrecondition:
-    """Return the refusal for a request that a host is asked before all others."""
+def _held_for_host_error(request_id: str, holder: Claim, by: str) -> FailedPrecondition:
+    """Return the refusal for a request that a host may answer before all others; `by` is the principal refused."""
     until = f"{bounds.date(holder.expires_at):%H:%M:%S} UTC"
     metadata = {"claimed_by": holder.by, "host": holder.host, "until": f"{holder.expires_at:.3f}"}
     if not holder.is_of(by):
@@ -59,7 +59,7 @@ def _held_for_host(request_id: str, holder: Claim, by: str) -> FailedPreconditio
     )
 
 
-def must_hold(holder: Claim | None, claim_id: str) -> Claim:
+def require_claim(holder: Claim | None, claim_id: str) -> Claim:
     """Return the claim that a caller holds by its id. Raises FailedPrecondition (CLAIM_LOST)."""
     if holder is not None and holder.id == claim_id:
         return holder

@@ -124,79 +124,82 @@ def build_answer(kind: RequestKind, request: Mapping[str, Any], given: Given) ->
     """
     match given:
         case Accept(content):
-            _only_for(kind, _ELICITATIONS, "accept")
-            answer = _elicit({"action": "accept", **({} if content is None else {"content": content})}, kind, request)
+            _require_kind(kind, _ELICITATIONS, "accept")
+            answer = _check_elicitation(
+                {"action": "accept", **({} if content is None else {"content": content})}, kind, request
+            )
         case Decline():
-            _only_for(kind, _ELICITATIONS, "decline")
+            _require_kind(kind, _ELICITATIONS, "decline")
             answer = {"action": "decline"}
         case Dismiss():
-            _only_for(kind, _ELICITATIONS, "cancel")
+            _require_kind(kind, _ELICITATIONS, "cancel")
             answer = {"action": "cancel"}
         case Text(text):
-            _only_for(kind, {RequestKind.SAMPLING}, "text")
+            _require_kind(kind, {RequestKind.SAMPLING}, "text")
             answer = {"role": "assistant", "content": {"type": "text", "text": text}, "model": HUMAN_MODEL}
             answer["stopReason"] = "endTurn"
         case Reject(message):
-            _only_for(kind, {RequestKind.SAMPLING, RequestKind.ROOTS}, "reject")
-            return _sized(refusal(message))
+            _require_kind(kind, {RequestKind.SAMPLING, RequestKind.ROOTS}, "reject")
+            return _require_size(refusal_answer(message))
         case Refuse(code, message):
-            _only_for(kind, MCP_KINDS, "refusal")
+            _require_kind(kind, MCP_KINDS, "refusal")
             error = {"code": code, "message": message}
-            return _sized(Answer(payload=payload.dumps({"error": error}), refused=True))
+            return _require_size(Answer(payload=payload.dumps({"error": error}), refused=True))
         case Deny():
-            _only_for(kind, {RequestKind.APPROVAL}, "deny")
+            _require_kind(kind, {RequestKind.APPROVAL}, "deny")
             answer = {"action": "deny", "reason": given.reason}
         case Approve():
             raise TypeError("votes.approve counts approvals")
         case Result(result):
-            _only_for(kind, MCP_KINDS, "result")
-            answer = _checked_result(kind, request, result)
+            _require_kind(kind, MCP_KINDS, "result")
+            answer = _check_result(kind, request, result)
         case Unchecked(result):
-            _only_for(kind, MCP_KINDS, "result")
+            _require_kind(kind, MCP_KINDS, "result")
             answer = result
     try:
-        return _sized(Answer(payload=payload.dumps(answer)))
+        return _require_size(Answer(payload=payload.dumps(answer)))
     except (TypeError, ValueError, RecursionError) as exc:
         raise InvalidArgument.field("answer", f"is not JSON: {exc}") from None
 
 
-def _sized(answer: Answer) -> Answer:
+def _require_size(answer: Answer) -> Answer:
     size = len(answer.payload)
     if size > MAX_ANSWER_BYTES:
         raise InvalidArgument.field("answer", f"is {size} bytes long; at most {MAX_ANSWER_BYTES} are taken")
     return answer
 
 
-def refusal(message: str) -> Answer:
+def refusal_answer(message: str) -> Answer:
     """Return an answer that is a JSON-RPC error, with the specification's text for an empty message."""
     text = message or "User rejected the request"
     return Answer(payload=payload.dumps({"error": {"code": REJECTED, "message": text}}), refused=True)
 
 
-def on_behalf(kind: RequestKind, message: str) -> Answer:
+def default_answer(kind: RequestKind, message: str) -> Answer:
     """Return what the server gets when nobody answered in time: cancel for an elicitation, an error otherwise."""
     if kind in _ELICITATIONS:
         return Answer(payload=payload.dumps({"action": "cancel", "_meta": {"hubbub/reason": message}}))
-    return refusal(message)
+    return refusal_answer(message)
 
 
-def _only_for(kind: RequestKind, kinds: frozenset[RequestKind] | set[RequestKind], field: str) -> None:
+def _require_kind(kind: RequestKind, kinds: frozenset[RequestKind] | set[RequestKind], field: str) -> None:
     if kind not in kinds:
         raise InvalidArgument.field(field, f"does not answer a request of kind {kind}")
 
 
-def _checked_result(kind: RequestKind, request: Mapping[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+def _check_result(kind: RequestKind, request: Mapping[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     match kind:
         case RequestKind.SAMPLING:
-            _check_message(request, result)
+            _check_sampling(request, result)
         case RequestKind.ROOTS:
             _check_roots(result)
         case _:
-            return _elicit(result, kind, request)
+            return _check_elicitation(result, kind, request)
     return result
 
 
-def _elicit(result: dict[str, Any], kind: RequestKind, request: Mapping[str, Any]) -> dict[str, Any]:
+def _check_elicitation(result: dict[str, Any], kind: RequestKind, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of an elicitation, an accepted form with its defaults. Raises InvalidArgument."""
     action = result.get("action")
     if action not in ("accept", "decline", "cancel"):
         raise InvalidArgument.field("result.action", "must be accept, decline or cancel")
@@ -207,11 +210,11 @@ def _elicit(result: dict[str, Any], kind: RequestKind, request: Mapping[str, Any
         return {key: value for key, value in result.items() if key != "content"}
     if content is not None and not isinstance(content, dict):
         raise InvalidArgument.field("content", "must be a JSON object")
-    return {**result, "content": fill_in(_schema_of(request), cast("dict[str, Any]", content or {}))}
+    return {**result, "content": fill_in(_requested_schema(request), cast("dict[str, Any]", content or {}))}
 
 
-def _schema_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _object(request.get("requestedSchema"))
+def _requested_schema(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _as_mapping(request.get("requestedSchema"))
 
 
 def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
@@ -227,16 +230,18 @@ def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> 
         found = list(islice(checker.iter_errors(dict(arguments)), MAX_VIOLATIONS))
     except (ValueError, jsonschema_rs.ReferencingError):
         return
-    _refuse_if([(".".join(["approve.arguments", *map(str, each.instance_path)]), each.message) for each in found])
+    _raise_violations(
+        [(".".join(["approve.arguments", *map(str, each.instance_path)]), each.message) for each in found]
+    )
 
 
 def _refuse_reference(uri: str) -> Any:
     raise ValueError(f"the schema refers to {uri}")
 
 
-_STRING = ("minLength", "maxLength", "format", "enum")
-_NUMBER = ("minimum", "maximum")
-_ARRAY = ("minItems", "maxItems", "uniqueItems")
+_STRING_KEYWORDS = ("minLength", "maxLength", "format", "enum")
+_NUMBER_KEYWORDS = ("minimum", "maximum")
+_ARRAY_KEYWORDS = ("minItems", "maxItems", "uniqueItems")
 _FORMATS = frozenset({"email", "uri", "date", "date-time"})
 _PRIMITIVE: dict[str, Any] = {"type": ["string", "number", "boolean", "array"], "items": {"type": "string"}}
 
@@ -259,14 +264,16 @@ def fill_in(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, 
     try:
         # Masked: error texts must not contain what a person entered.
         checker = jsonschema_rs.validator_for(flat_schema(schema), validate_formats=True, mask="")
-        violations += [_violation(error, defaults) for error in islice(checker.iter_errors(filled), MAX_VIOLATIONS)]
+        violations += [
+            _describe_violation(error, defaults) for error in islice(checker.iter_errors(filled), MAX_VIOLATIONS)
+        ]
     except ValueError as exc:
         raise InvalidArgument.field("content", f"cannot be checked: {exc}"[:MAX_PROBLEM_CHARS]) from None
-    _refuse_if(violations)
+    _raise_violations(violations)
     return filled
 
 
-def _violation(error: "jsonschema_rs.ValidationError", defaults: Mapping[str, Any]) -> tuple[str, str]:
+def _describe_violation(error: "jsonschema_rs.ValidationError", defaults: Mapping[str, Any]) -> tuple[str, str]:
     import jsonschema_rs
 
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
@@ -283,62 +290,64 @@ def flat_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     A field of any other shape accepts every primitive value, so that the form can still be answered.
     """
     properties = _properties(schema)
-    names = _list(schema.get("required"))
+    names = _as_list(schema.get("required"))
     return {
         "type": "object",
-        "properties": {name: _field(field) for name, field in properties.items()},
+        "properties": {name: _flat_field(field) for name, field in properties.items()},
         "required": [name for name in names if isinstance(name, str) and name in properties],
     }
 
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {name: _object(field) for name, field in _object(schema.get("properties")).items()}
+    return {name: _as_mapping(field) for name, field in _as_mapping(schema.get("properties")).items()}
 
 
-def _object(value: object) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def _list(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def _field(field: Mapping[str, Any]) -> dict[str, Any]:
-    field = _without_null(field)
+def _flat_field(field: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of one field; one that takes every primitive value for a shape that MCP does not know."""
+    field = _unwrap_optional(field)
     match field.get("type"):
         case "string":
-            return {"type": "string", **_choices(field, "oneOf"), **_keywords(field, _STRING)}
+            return {"type": "string", **_read_choices(field, "oneOf"), **_select_keywords(field, _STRING_KEYWORDS)}
         case "number" | "integer" as kind:
-            return {"type": kind, **_keywords(field, _NUMBER)}
+            return {"type": kind, **_select_keywords(field, _NUMBER_KEYWORDS)}
         case "boolean":
             return {"type": "boolean"}
         case "array":
-            item = _object(field.get("items"))
-            choice = {"type": "string", **_choices(item, "anyOf"), **_keywords(item, ("enum",))}
-            return {"type": "array", "items": choice, **_keywords(field, _ARRAY)}
+            item = _as_mapping(field.get("items"))
+            choice = {"type": "string", **_read_choices(item, "anyOf"), **_select_keywords(item, ("enum",))}
+            return {"type": "array", "items": choice, **_select_keywords(field, _ARRAY_KEYWORDS)}
         case _:
             return _PRIMITIVE
 
 
-def _without_null(field: Mapping[str, Any]) -> Mapping[str, Any]:
+def _unwrap_optional(field: Mapping[str, Any]) -> Mapping[str, Any]:
     """Unwrap `anyOf: [X, null]`, which schema generators write for an optional field of shape X."""
-    shapes = [shape for shape in map(_object, _list(field.get("anyOf"))) if shape.get("type") != "null"]
+    shapes = [shape for shape in map(_as_mapping, _as_list(field.get("anyOf"))) if shape.get("type") != "null"]
     return shapes[0] if len(shapes) == 1 and "type" not in field else field
 
 
-def _choices(field: Mapping[str, Any], keyword: str) -> dict[str, Any]:
-    values = [option.get("const") for option in map(_object, _list(field.get(keyword)))]
-    return _keywords({"enum": values}, ("enum",))
+def _read_choices(field: Mapping[str, Any], keyword: str) -> dict[str, Any]:
+    values = [option.get("const") for option in map(_as_mapping, _as_list(field.get(keyword)))]
+    return _select_keywords({"enum": values}, ("enum",))
 
 
-def _keywords(field: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: field[name] for name in names if name in field and _well_formed(name, field[name])}
+def _select_keywords(field: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return those of the named JSON Schema keywords that a field has, and with a value of the right type."""
+    return {name: field[name] for name in names if name in field and _is_well_formed(name, field[name])}
 
 
-def _well_formed(keyword: str, value: object) -> bool:
+def _is_well_formed(keyword: str, value: object) -> bool:
     match keyword:
         case "enum":
-            return bool(_list(value)) and all(isinstance(choice, str) for choice in _list(value))
+            return bool(_as_list(value)) and all(isinstance(choice, str) for choice in _as_list(value))
         case "format":
             return isinstance(value, str) and value in _FORMATS
         case "minimum" | "maximum":
@@ -351,9 +360,10 @@ def _well_formed(keyword: str, value: object) -> bool:
             return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _check_message(request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+def _check_sampling(request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument unless a result of a sampling has the shape that MCP says."""
     violations: list[tuple[str, str]] = []
-    offered = _offered(request)
+    offered = _offered_tools(request)
     if result.get("role") not in ("user", "assistant"):
         violations.append(("result.role", "must be user or assistant"))
     if not isinstance(result.get("model"), str):
@@ -364,8 +374,8 @@ def _check_message(request: Mapping[str, Any], result: Mapping[str, Any]) -> Non
     blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
     for at, block in enumerate(blocks):
         path = f"result.content.{at}" if isinstance(content, list) else "result.content"
-        violations += _check_block(path, block) or _check_tool(path, block, offered)
-    _refuse_if(violations)
+        violations += _check_block(path, block) or _check_tool_use(path, block, offered)
+    _raise_violations(violations)
 
 
 _BLOCKS: Mapping[str, tuple[tuple[str, type], ...]] = {
@@ -378,7 +388,7 @@ _BLOCKS: Mapping[str, tuple[tuple[str, type], ...]] = {
 
 
 def _check_block(path: str, block: object) -> list[tuple[str, str]]:
-    fields = _object(block)
+    fields = _as_mapping(block)
     kind = fields.get("type")
     expected = _BLOCKS.get(kind) if isinstance(kind, str) else None
     if expected is None:
@@ -390,15 +400,15 @@ def _check_block(path: str, block: object) -> list[tuple[str, str]]:
     ]
 
 
-def _offered(request: Mapping[str, Any]) -> set[str]:
+def _offered_tools(request: Mapping[str, Any]) -> set[str]:
     """Return the names of the tools an answer may use (2025-11-25, client/sampling, tool choice)."""
-    if _object(request.get("toolChoice")).get("mode") == "none":
+    if _as_mapping(request.get("toolChoice")).get("mode") == "none":
         return set()
-    return {name for tool in _list(request.get("tools")) if isinstance(name := _object(tool).get("name"), str)}
+    return {name for tool in _as_list(request.get("tools")) if isinstance(name := _as_mapping(tool).get("name"), str)}
 
 
-def _check_tool(path: str, block: object, offered: set[str]) -> list[tuple[str, str]]:
-    fields = _object(block)
+def _check_tool_use(path: str, block: object, offered: set[str]) -> list[tuple[str, str]]:
+    fields = _as_mapping(block)
     if fields.get("type") != "tool_use" or fields["name"] in offered:
         return []
     return [(f"{path}.name", "is not a tool that the server offered for this")]
@@ -408,16 +418,16 @@ def _check_roots(result: Mapping[str, Any]) -> None:
     if not isinstance(result.get("roots"), list):
         raise InvalidArgument.field("result.roots", "must be a list")
     violations: list[tuple[str, str]] = []
-    for at, root in enumerate(map(_object, _list(result["roots"]))):
+    for at, root in enumerate(map(_as_mapping, _as_list(result["roots"]))):
         uri = root.get("uri")
         if not isinstance(uri, str) or not uri.startswith("file://"):
             violations.append((f"result.roots.{at}.uri", "must be a file:// URI"))
         if not isinstance(root.get("name", ""), str):
             violations.append((f"result.roots.{at}.name", "must be a string"))
-    _refuse_if(violations)
+    _raise_violations(violations)
 
 
-def _refuse_if(violations: list[tuple[str, str]]) -> None:
+def _raise_violations(violations: list[tuple[str, str]]) -> None:
     """Raise InvalidArgument with the first violations, shortened: they travel in gRPC metadata, which is bounded."""
     if violations:
         raise InvalidArgument.fields(

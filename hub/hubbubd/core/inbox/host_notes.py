@@ -5,15 +5,15 @@ from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.frozen import replaced
 
 
-def host_noted(request: PendingRequest, decided: AskedHost) -> PendingRequest:
-    """Return the request with what was decided about a host. One that was asked stays so."""
-    hosts = with_host(request.hosts, decided)
+def with_host_decision(request: PendingRequest, decision: AskedHost) -> PendingRequest:
+    """Return the request with what was decision about a host. One that was asked stays so."""
+    hosts = with_host(request.hosts, decision)
     return request if hosts is request.hosts else replaced(request, hosts=hosts)
 
 
-def caller_noted(request: PendingRequest, left_at: float | None) -> PendingRequest:
+def with_caller_left(request: PendingRequest, left_at: float | None) -> PendingRequest:
     """Return the request with when its caller hung up; None if it is there. Unchanged unless open."""
-    known = request.caller_left_at
-    if request.state is not RequestState.OPEN or (known is None) == (left_at is None):
+    left_before = request.caller_left_at
+    if request.state is not RequestState.OPEN or (left_before is None) == (left_at is None):
         return request
     return replaced(request, caller_left_at=left_at)

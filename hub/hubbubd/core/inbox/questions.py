@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from hubbubd.core.inbox.request_states import RequestKind
 
 
-def problem(kind: RequestKind, params: Mapping[str, Any]) -> str | None:
+def find_problem(kind: RequestKind, params: Mapping[str, Any]) -> str | None:
     """Return why this must not be put to a person; None when it is valid. `params` is the MCP params."""
     match kind:
         case RequestKind.ELICITATION_URL:
@@ -19,7 +19,7 @@ def problem(kind: RequestKind, params: Mapping[str, Any]) -> str | None:
         case RequestKind.SAMPLING:
             return _balance_problem(params.get("messages"))
         case RequestKind.ELICITATION_FORM:
-            return _form_problem(_object(params.get("requestedSchema")))
+            return _form_problem(_as_mapping(params.get("requestedSchema")))
         case _:
             return None
 
@@ -32,26 +32,28 @@ def _url_problem(url: object) -> str | None:
     if not isinstance(url, str) or "\\" in url or any(char.isspace() or not char.isprintable() for char in url):
         return "url is not a URL"
     try:
-        where = urlsplit(url)
-        shown = where.scheme in ("http", "https") and where.hostname
+        parts = urlsplit(url)
+        has_host = parts.scheme in ("http", "https") and parts.hostname
     except ValueError:
-        shown = None
-    return None if shown else "url is not an http or https URL with a host"
+        has_host = None
+    return None if has_host else "url is not an http or https URL with a host"
 
 
 def _form_problem(schema: Mapping[str, Any]) -> str | None:
     """Require valid Unicode in what an answer repeats: half of a surrogate pair cannot be typed, validated or sent."""
-    for at, (name, field) in enumerate(_object(schema.get("properties")).items()):
-        place = f"requestedSchema.properties.{name if _is_text(name) else at}"
+    for at, (name, field) in enumerate(_as_mapping(schema.get("properties")).items()):
+        path = f"requestedSchema.properties.{name if _is_text(name) else at}"
         if not _is_text(name):
-            return f"{place}: the name of this field has half of a surrogate pair"
-        field = _object(field)
-        items = _object(field.get("items"))
-        titled = map(_object, [*_list(field.get("oneOf")), *_list(items.get("anyOf"))])
-        choices = chain(_list(field.get("enum")), _list(items.get("enum")), (each.get("const") for each in titled))
+            return f"{path}: the name of this field has half of a surrogate pair"
+        field = _as_mapping(field)
+        items = _as_mapping(field.get("items"))
+        titled_choices = map(_as_mapping, [*_as_list(field.get("oneOf")), *_as_list(items.get("anyOf"))])
+        choices = chain(
+            _as_list(field.get("enum")), _as_list(items.get("enum")), (each.get("const") for each in titled_choices)
+        )
         default = field.get("default")
-        if not all(map(_is_text, (*choices, default, *_list(default)))):
-            return f"{place}: a choice or the default of this field has half of a surrogate pair"
+        if not all(map(_is_text, (*choices, default, *_as_list(default)))):
+            return f"{path}: a choice or the default of this field has half of a surrogate pair"
     return None
 
 
@@ -71,22 +73,22 @@ def _balance_problem(messages: object) -> str | None:
 
     2025-11-25, client/sampling, tool use and result balance.
     """
-    used: list[str] = []
-    for at, message in enumerate(map(_object, _list(messages))):
+    unanswered_uses: list[str] = []
+    for at, message in enumerate(map(_as_mapping, _as_list(messages))):
         content = message.get("content")
-        blocks = list(map(_object, _list(content) or [content]))
+        blocks = list(map(_as_mapping, _as_list(content) or [content]))
         results = [str(block.get("toolUseId")) for block in blocks if block.get("type") == "tool_result"]
         if results and (len(results) != len(blocks) or message.get("role") != "user"):
             return f"messages.{at}: tool results stand alone in a user message"
-        if sorted(results) != sorted(used):
+        if sorted(results) != sorted(unanswered_uses):
             return f"messages.{at}: the tool results are not those of the tool uses before them"
-        used = [str(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
-    return "messages: the results of the last tool uses are missing" if used else None
+        unanswered_uses = [str(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
+    return "messages: the results of the last tool uses are missing" if unanswered_uses else None
 
 
-def _object(value: object) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def _list(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []

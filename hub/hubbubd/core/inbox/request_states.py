@@ -13,7 +13,7 @@ from enum import StrEnum
 from hubbubd import bounds
 from hubbubd.core.approvals.vote import Vote
 from hubbubd.core.inbox.asked_hosts import AskedHost
-from hubbubd.core.inbox.claims import Claim, already_claimed, must_hold
+from hubbubd.core.inbox.claims import Claim, already_claimed, require_claim
 from hubbubd.errors import FailedPrecondition
 from hubbubd.frozen import replaced
 from hubbubd.telemetry.trace import Trace
@@ -208,7 +208,7 @@ def claim(
     invalidates the earlier claim. `host` is the MCP host that it is held for. Raises FailedPrecondition
     (ALREADY_CLAIMED, or the request is closed).
     """
-    _must_be_open(request, now)
+    _require_open(request, now)
     holder = request.holder(now)
     taken_over = None
     if holder is not None:
@@ -221,26 +221,28 @@ def claim(
     lease = Claim(
         id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker, instead_of=taken_over, host=host
     )
-    return replaced(noted(request, RequestEventType.CLAIMED, now, by, agent=worker), claim=lease)
+    return replaced(with_event(request, RequestEventType.CLAIMED, now, by, agent=worker), claim=lease)
 
 
 def renew(request: PendingRequest, claim_id: str, ttl_s: float, now: float) -> PendingRequest:
     """Return the request with its lease extended. Raises FailedPrecondition (CLAIM_LOST, or the request is closed)."""
-    _must_be_open(request, now)
-    held = must_hold(request.holder(now), claim_id)
-    return replaced(request, claim=replaced(held, expires_at=_lease_end(request, ttl_s, now)))
+    _require_open(request, now)
+    current_claim = require_claim(request.holder(now), claim_id)
+    return replaced(request, claim=replaced(current_claim, expires_at=_lease_end(request, ttl_s, now)))
 
 
 def release(request: PendingRequest, claim_id: str, now: float) -> PendingRequest:
     """Return the request without its claim. Raises FailedPrecondition (CLAIM_LOST, or the request is closed)."""
-    _must_be_open(request, now)
-    held = must_hold(request.holder(now), claim_id)
-    return replaced(noted(request, RequestEventType.RELEASED, now, held.by, agent=held.worker), claim=None)
+    _require_open(request, now)
+    current_claim = require_claim(request.holder(now), claim_id)
+    return replaced(
+        with_event(request, RequestEventType.RELEASED, now, current_claim.by, agent=current_claim.worker), claim=None
+    )
 
 
 def answer(
     request: PendingRequest,
-    given: Answer,
+    content: Answer,
     by: str,
     now: float,
     *,
@@ -254,11 +256,11 @@ def answer(
     A claimed request accepts an answer only with the claim's id. `trace` is the place of the answering RPC's span.
     Raises FailedPrecondition (ALREADY_ANSWERED, ALREADY_CLAIMED, CLAIM_LOST, REQUEST_WITHDRAWN, REQUEST_EXPIRED).
     """
-    again = answer_id and (request.answer_id, request.answered_by) == (answer_id, by)
-    if again and request.state is RequestState.ANSWERED:
+    is_repeated = answer_id and (request.answer_id, request.answered_by) == (answer_id, by)
+    if is_repeated and request.state is RequestState.ANSWERED:
         return request
     holder = require_answerable(request, by, claim_id, now)
-    return answered(request, given, by, now, holder, answer_id=answer_id, trace=trace, via=via)
+    return answered(request, content, by, now, holder, answer_id=answer_id, trace=trace, via=via)
 
 
 def require_answerable(request: PendingRequest, by: str, claim_id: str | None, now: float) -> Claim | None:
@@ -266,10 +268,10 @@ def require_answerable(request: PendingRequest, by: str, claim_id: str | None, n
 
     Raises FailedPrecondition as `answer`.
     """
-    _must_be_open(request, now)
+    _require_open(request, now)
     holder = request.holder(now)
     if claim_id:
-        must_hold(holder, claim_id)
+        require_claim(holder, claim_id)
     elif holder is not None:
         raise already_claimed(request.id, holder, by)
     return holder
@@ -277,7 +279,7 @@ def require_answerable(request: PendingRequest, by: str, claim_id: str | None, n
 
 def answered(
     request: PendingRequest,
-    given: Answer,
+    content: Answer,
     by: str,
     now: float,
     holder: Claim | None,
@@ -289,11 +291,11 @@ def answered(
     """Return the request with its answer, which `require_answerable` has allowed under the claim of `holder`."""
     agent = holder is not None and holder.worker
     return replaced(
-        noted(request, RequestEventType.ANSWERED, now, by, agent=agent, trace=trace, via=via),
+        with_event(request, RequestEventType.ANSWERED, now, by, agent=agent, trace=trace, via=via),
         state=RequestState.ANSWERED,
         delivery=Delivery.PENDING,
         claim=None,
-        answer=given,
+        answer=content,
         answered_by=by,
         answered_at=now,
         closed_at=now,
@@ -301,16 +303,16 @@ def answered(
     )
 
 
-def expire(request: PendingRequest, given: Answer, reason: str, now: float) -> PendingRequest:
+def expire(request: PendingRequest, refusal: Answer, reason: str, now: float) -> PendingRequest:
     """Return the request as expired, with the refusal given on the user's behalf. Unchanged unless open."""
     if request.state is not RequestState.OPEN:
         return request
     return replaced(
-        noted(request, RequestEventType.EXPIRED, now),
+        with_event(request, RequestEventType.EXPIRED, now),
         state=RequestState.EXPIRED,
         delivery=Delivery.PENDING,
         claim=None,
-        answer=given,
+        answer=refusal,
         reason=reason,
         closed_at=now,
     )
@@ -320,11 +322,11 @@ def withdraw(request: PendingRequest, reason: str, now: float) -> PendingRequest
     """Return the request as withdrawn. Unchanged unless open."""
     if request.state is not RequestState.OPEN:
         return request
-    ended = noted(request, RequestEventType.WITHDRAWN, now)
+    ended = with_event(request, RequestEventType.WITHDRAWN, now)
     return replaced(ended, state=RequestState.WITHDRAWN, claim=None, reason=reason, closed_at=now)
 
 
-def call_over(request: PendingRequest, call_id: str, why: str, now: float) -> PendingRequest:
+def after_call_ended(request: PendingRequest, call_id: str, why: str, now: float) -> PendingRequest:
     """Return the request after the end of a call that it names. Unchanged once it is over.
 
     Withdraw it where the call is certain to be the cause. Where that is inferred the server may still wait for the
@@ -334,53 +336,55 @@ def call_over(request: PendingRequest, call_id: str, why: str, now: float) -> Pe
     Remove the call from the candidates. A single candidate left does not become the cause: the removed one may have
     been it.
     """
-    if over(request):
+    if is_over(request):
         return request
     if call_id in request.candidate_call_ids:
-        left = tuple(each for each in request.candidate_call_ids if each != call_id)
+        remaining = tuple(each for each in request.candidate_call_ids if each != call_id)
         return replaced(
-            request, candidate_call_ids=left, cause_ended=None if left else "each call that may have asked is over"
+            request,
+            candidate_call_ids=remaining,
+            cause_ended=None if remaining else "each call that may have asked is over",
         )
     if call_id != request.call_id:
         return request
-    if request.origin in _SENT_WITH_THE_CALL:
-        return not_delivered(withdraw(request, why, now), why, now)
-    named = request.cause_source is CauseSource.WIRE and request.origin is not Origin.TASK
-    if named and request.state is RequestState.OPEN:
+    if request.origin in _SENT_WITH_CALL:
+        return as_not_delivered(withdraw(request, why, now), why, now)
+    is_certain = request.cause_source is CauseSource.WIRE and request.origin is not Origin.TASK
+    if is_certain and request.state is RequestState.OPEN:
         return withdraw(request, why, now)
     return request if request.cause_ended else replaced(request, cause_ended=why)
 
 
-_SENT_WITH_THE_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT, Origin.HUB})
+_SENT_WITH_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT, Origin.HUB})
 
 
-def delivered(request: PendingRequest, now: float, *, late: bool = False) -> PendingRequest:
+def as_delivered(request: PendingRequest, now: float, *, late: bool = False) -> PendingRequest:
     """Return the request as delivered; `late` says that the causing call had ended before delivery began."""
     if request.delivery is not Delivery.PENDING:
         return request
     return replaced(
-        noted(request, RequestEventType.DELIVERED, now), delivery=Delivery.LATE if late else Delivery.DELIVERED
+        with_event(request, RequestEventType.DELIVERED, now), delivery=Delivery.LATE if late else Delivery.DELIVERED
     )
 
 
-def not_delivered(request: PendingRequest, reason: str, now: float) -> PendingRequest:
+def as_not_delivered(request: PendingRequest, reason: str, now: float) -> PendingRequest:
     """Return the request with its delivery failed."""
     if request.delivery is not Delivery.PENDING:
         return request
-    return replaced(noted(request, RequestEventType.FAILED, now), delivery=Delivery.FAILED, reason=reason)
+    return replaced(with_event(request, RequestEventType.FAILED, now), delivery=Delivery.FAILED, reason=reason)
 
 
-def over(request: PendingRequest) -> bool:
+def is_over(request: PendingRequest) -> bool:
     """Return whether the request is final: closed, with no answer on its way."""
     return request.state is not RequestState.OPEN and request.delivery is not Delivery.PENDING
 
 
-def shown_to(request: PendingRequest, by: str) -> bool:
+def was_shown_to(request: PendingRequest, by: str) -> bool:
     """Return whether the request is recorded as shown to a principal."""
     return any(event.what is RequestEventType.SHOWN and event.by == by for event in request.moments)
 
 
-def noted(
+def with_event(
     request: PendingRequest,
     what: RequestEventType,
     at: float,
@@ -391,21 +395,23 @@ def noted(
     via: str | None = None,
 ) -> PendingRequest:
     """Return the request with a moment added. Beyond MOMENTS only moments of its end are."""
-    if len(request.moments) >= MOMENTS and what in _PASSING:
+    if len(request.moments) >= MOMENTS and what in _PASSING_EVENTS:
         return request
     event = RequestEvent(at=at, what=what, by=by, agent=agent, trace=trace, via=via)
     return replaced(request, moments=(*request.moments, event))
 
 
-_PASSING = frozenset(map(RequestEventType, ("shown", "claimed", "released", "lapsed", "not_counted")))
+_PASSING_EVENTS = frozenset(map(RequestEventType, ("shown", "claimed", "released", "lapsed", "not_counted")))
 
 
-def lapse(request: PendingRequest, now: float) -> PendingRequest:
+def without_expired_claim(request: PendingRequest, now: float) -> PendingRequest:
     """Return the request without its claim, if that has expired."""
     if request.claim is None or request.holder(now) is not None:
         return request
-    held = request.claim
-    return replaced(noted(request, RequestEventType.LAPSED, now, held.by, agent=held.worker), claim=None)
+    expired_claim = request.claim
+    return replaced(
+        with_event(request, RequestEventType.LAPSED, now, expired_claim.by, agent=expired_claim.worker), claim=None
+    )
 
 
 def without_worker(request: PendingRequest) -> PendingRequest:
@@ -421,7 +427,7 @@ def due_at(request: PendingRequest) -> float | None:
     return min(times, default=None)
 
 
-def overdue(request: PendingRequest, now: float) -> bool:
+def is_overdue(request: PendingRequest, now: float) -> bool:
     """Return whether the request is open past its deadline."""
     return request.state is RequestState.OPEN and request.deadline is not None and now >= request.deadline
 
@@ -431,7 +437,7 @@ def _lease_end(request: PendingRequest, ttl_s: float, now: float) -> float:
     return lapses_at if request.deadline is None else min(lapses_at, request.deadline)
 
 
-def _must_be_open(request: PendingRequest, now: float) -> None:
+def _require_open(request: PendingRequest, now: float) -> None:
     match request.state:
         case RequestState.ANSWERED:
             raise FailedPrecondition(
@@ -444,5 +450,5 @@ def _must_be_open(request: PendingRequest, now: float) -> None:
         case RequestState.EXPIRED:
             raise FailedPrecondition("this request has expired", reason="REQUEST_EXPIRED")
         case RequestState.OPEN:
-            if overdue(request, now):  # its timer has not fired yet; the deadline wins over a late answer
+            if is_overdue(request, now):  # its timer has not fired yet; the deadline wins over a late answer
                 raise FailedPrecondition("this request has expired", reason="REQUEST_EXPIRED")

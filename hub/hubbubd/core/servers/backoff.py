@@ -12,7 +12,7 @@ LONGEST_ASKED_S = 3600.0
 """The most a server's `Retry-After` may delay an attempt: it may slow the hub down, not send it away for good."""
 
 
-def asked_s(retry_after_s: float | None) -> float:
+def clamp_retry_after_s(retry_after_s: float | None) -> float:
     """Return the seconds that a server asked to wait (`Retry-After`), clamped; 0 when it did not ask."""
     return bounds.seconds(retry_after_s, high=LONGEST_ASKED_S) or 0.0
 

@@ -138,72 +138,74 @@ def list_id(server: str, kind: CatalogKind) -> str:
     return f"{server}/{kind}"
 
 
-def position(id_: str) -> tuple[str, int]:
+def sort_key(id_: str) -> tuple[str, int]:
     """Return the sort key of a list id: by server, then by kind. Text that is no list id comes first."""
     server, _, kind = id_.rpartition("/")
     return server, _ORDER.get(kind, -1)
 
 
-def named(id_: str) -> tuple[str, CatalogKind] | None:
+def parse_list_id(id_: str) -> tuple[str, CatalogKind] | None:
     """Return the server and kind of a list id; None if it is none."""
     server, _, kind = id_.rpartition("/")
     return (server, CatalogKind(kind)) if kind in _ORDER else None
 
 
-def new(server: str, kind: CatalogKind) -> CatalogList:
+def new_list(server: str, kind: CatalogKind) -> CatalogList:
     """Return a list that has not been fetched yet."""
     return CatalogList(id=list_id(server, kind), server=server, kind=kind)
 
 
-def declared(capabilities: Mapping[str, Any]) -> tuple[CatalogKind, ...]:
+def declared_kinds(capabilities: Mapping[str, Any]) -> tuple[CatalogKind, ...]:
     """Return the kinds whose capability the server declares."""
     return tuple(kind for kind, source in SOURCES.items() if isinstance(capabilities.get(source.capability), Mapping))
 
 
-def announced(capabilities: Mapping[str, Any]) -> frozenset[CatalogKind]:
+def announced_kinds(capabilities: Mapping[str, Any]) -> frozenset[CatalogKind]:
     """Return the kinds for which the server declares `listChanged`."""
     return frozenset(
-        kind for kind in declared(capabilities) if capabilities[SOURCES[kind].capability].get("listChanged") is True
+        kind
+        for kind in declared_kinds(capabilities)
+        if capabilities[SOURCES[kind].capability].get("listChanged") is True
     )
 
 
-def changed_by(method: str) -> frozenset[CatalogKind]:
+def kinds_changed_by(method: str) -> frozenset[CatalogKind]:
     """Return the kinds whose list a notification invalidates."""
     return frozenset(kind for kind, source in SOURCES.items() if source.change == method)
 
 
-def subscription(kinds: Iterable[CatalogKind]) -> dict[str, Any]:
+def listen_filter(kinds: Iterable[CatalogKind]) -> dict[str, Any]:
     """Return the filter of `subscriptions/listen` for changes of these kinds (2026-07-28)."""
     return {SOURCES[kind].flag: True for kind in kinds}
 
 
-def honoured(acknowledged: Mapping[str, Any]) -> frozenset[CatalogKind]:
+def honoured_kinds(acknowledged: Mapping[str, Any]) -> frozenset[CatalogKind]:
     """Return the kinds that an acknowledged `subscriptions/listen` filter covers."""
     return frozenset(kind for kind, source in SOURCES.items() if acknowledged.get(source.flag) is True)
 
 
-def fetched(before: CatalogList, count: int, ttl_s: float | None, now: float) -> CatalogList:
+def after_fetch(before: CatalogList, count: int, ttl_s: float | None, now: float) -> CatalogList:
     """Return the list after a successful fetch.
 
     No capability announces templates separately, so an empty list of templates is FRESH and not EMPTY.
     """
-    empty = count == 0 and before.kind is not CatalogKind.TEMPLATE
-    freshness = Freshness.EMPTY if empty else Freshness.FRESH
+    is_empty = count == 0 and before.kind is not CatalogKind.TEMPLATE
+    freshness = Freshness.EMPTY if is_empty else Freshness.FRESH
     return replace(before, freshness=freshness, fetched_at=now, fault=None, count=count, ttl_s=ttl_s)
 
 
-def failed(before: CatalogList, fault: Fault) -> CatalogList:
+def after_failed_fetch(before: CatalogList, fault: Fault) -> CatalogList:
     """Return the list after a failed fetch; the entries of the last good fetch stay."""
     return replace(before, freshness=Freshness.ERROR, fault=fault)
 
 
-def outdated(before: CatalogList) -> CatalogList:
+def as_outdated(before: CatalogList) -> CatalogList:
     """Return the list as stale: it was changed at the server, or its cache time is over."""
-    relied_on = before.freshness in (Freshness.FRESH, Freshness.EMPTY)
-    return replace(before, freshness=Freshness.STALE) if relied_on else before
+    was_valid = before.freshness in (Freshness.FRESH, Freshness.EMPTY)
+    return replace(before, freshness=Freshness.STALE) if was_valid else before
 
 
-def refused(refusal: PeerError) -> Fault:
+def refusal_fault(refusal: PeerError) -> Fault:
     """Return the fault of a list that the server refused."""
     return Fault(
         code="SERVER_ERROR",
@@ -214,7 +216,7 @@ def refused(refusal: PeerError) -> Fault:
     )
 
 
-def out_of_time(server: str, kind: CatalogKind, limit_s: float, option: str) -> Fault:
+def timeout_fault(server: str, kind: CatalogKind, limit_s: float, option: str) -> Fault:
     """Return the fault of a list that took longer than the limit of an option."""
     method = SOURCES[kind].method
     return Fault(
@@ -226,22 +228,26 @@ def out_of_time(server: str, kind: CatalogKind, limit_s: float, option: str) -> 
     )
 
 
-def out_of_reach(before: CatalogList) -> CatalogList:
+def after_disconnect(before: CatalogList) -> CatalogList:
     """Return the list after the connection ended. A fetch broken off only by that has not failed."""
     if before.fault is None or before.fault.code not in GONE:
-        return outdated(before)
+        return as_outdated(before)
     freshness = Freshness.UNKNOWN if before.fetched_at is None else Freshness.STALE
     return replace(before, freshness=freshness, fault=None)
 
 
-def next_fetch(record: CatalogList, now: float, *, told: bool) -> float:
+def next_fetch(record: CatalogList, now: float, *, notifies: bool) -> float:
     """Return when the list is due again if nothing else happens: seconds since the epoch, or infinity.
 
-    `told` says whether the server notifies of changes. With it a cache time of 0 (do not cache) causes no polling.
+    `notifies` says whether the server notifies of changes. With it a cache time of 0 (do not cache) causes no polling.
     """
     if record.fault is not None:
-        return now + max(RETRY_S, backoff.asked_s(record.fault.retry_after_s)) if record.fault.retryable else math.inf
-    if record.ttl_s is None or record.fetched_at is None or (told and record.ttl_s == 0):
+        return (
+            now + max(RETRY_S, backoff.clamp_retry_after_s(record.fault.retry_after_s))
+            if record.fault.retryable
+            else math.inf
+        )
+    if record.ttl_s is None or record.fetched_at is None or (notifies and record.ttl_s == 0):
         return math.inf
     return record.fetched_at + max(record.ttl_s, TTL_FLOOR_S)
 
@@ -272,28 +278,28 @@ class Pages:
 
     def add(self, result: Mapping[str, Any]) -> str | None:
         """Take a `*/list` result and return the cursor of the next page. Raises ListRefused."""
-        for _ in self.steps(result):
+        for _ in self.add_in_steps(result):
             pass
         return self.cursor
 
-    def steps(self, result: Mapping[str, Any]) -> Iterator[None]:
+    def add_in_steps(self, result: Mapping[str, Any]) -> Iterator[None]:
         """Do the same as `add`, but yield after each STEP entries: a long page must not block the event loop."""
         self._pages += 1
         entries = result.get(self._source.member)
         if not isinstance(entries, list):
-            raise self._refused("INVALID_RESPONSE", f"has no {self._source.member}")
+            raise self._refusal("INVALID_RESPONSE", f"has no {self._source.member}")
         for at, entry in enumerate(cast("list[object]", entries)):
             if at and at % STEP == 0:
                 yield
-            if not self._take(payload.dumps(entry)):
+            if not self._add_entry(payload.dumps(entry)):
                 break
         ttl_ms = bounds.whole(result.get("ttlMs"), high=bounds.LONGEST_MS)
         if ttl_ms is not None:
             self.ttl_s = min(ttl_ms / 1000, bounds.LONGEST_S if self.ttl_s is None else self.ttl_s)
         # Servers that send an empty cursor mean that there is no next page.
-        self.cursor = self._next(result.get("nextCursor") or None)
+        self.cursor = self._choose_next_cursor(result.get("nextCursor") or None)
 
-    def _take(self, entry: bytes) -> bool:
+    def _add_entry(self, entry: bytes) -> bool:
         """Take an entry; return False if it is beyond a bound."""
         if len(self.entries) >= MAX_ENTRIES:
             self.cut = Truncation(False, f"more than {MAX_ENTRIES} entries")
@@ -304,7 +310,7 @@ class Pages:
             self._size += len(entry)
         return self.cut is None
 
-    def _next(self, cursor: str | None) -> str | None:
+    def _choose_next_cursor(self, cursor: str | None) -> str | None:
         if cursor is None or self.cut is not None:
             return None
         if cursor in self._cursors:
@@ -314,7 +320,7 @@ class Pages:
         self._cursors.add(cursor)
         return None if self.cut else cursor
 
-    def _refused(self, code: str, problem: str) -> ListRefused:
+    def _refusal(self, code: str, problem: str) -> ListRefused:
         details = {"server": self._server, "method": self._source.method, "pages": self._pages}
         message = f"{self._source.method} of {self._server} {problem}"
         return ListRefused(Fault(code=code, category=Category.PROTOCOL, message=message, details=details))

@@ -117,8 +117,8 @@ class RetryPolicy:
     def allows(self, fault: Fault, attempt: int) -> bool:
         """Return whether a retry follows failed attempt number `attempt`."""
         may_pass = fault.retryable or fault.code in MAY_PASS
-        worth_it = may_pass if self.retryable_errors is None else fault.code in self.retryable_errors
-        return worth_it and (self.retries < 0 or attempt <= self.retries)
+        is_retryable = may_pass if self.retryable_errors is None else fault.code in self.retryable_errors
+        return is_retryable and (self.retries < 0 or attempt <= self.retries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ def plan(
     if state is None:
         raise IllegalTransition(connection.state, event)
     if state is ConnectionState.ERROR:
-        return _failed(connection, now, policy, fault or UNKNOWN_FAULT, jitter), None
+        return _plan_retry(connection, now, policy, fault or UNKNOWN_FAULT, jitter), None
     match event:
         case ConnectionEvent.CONNECT:
             after = ServerConnection(state=state)
@@ -176,11 +176,11 @@ def plan(
 
 
 def _was_stable(connection: ServerConnection, now: float, policy: RetryPolicy) -> bool:
-    held_s = max(policy.stable_after_s, STABLE_S)
-    return connection.connected_at is not None and now - connection.connected_at >= held_s
+    required_s = max(policy.stable_after_s, STABLE_S)
+    return connection.connected_at is not None and now - connection.connected_at >= required_s
 
 
-def _failed(
+def _plan_retry(
     connection: ServerConnection,
     now: float,
     policy: RetryPolicy,
@@ -192,5 +192,5 @@ def _failed(
     if not policy.allows(fault, attempt):
         return ServerConnection(state=ConnectionState.ERROR, attempt=attempt, fault=fault)
     wait_s = backoff.delay_s(attempt, policy.backoff_s, policy.backoff_max_s, jitter)
-    wait_s = max(wait_s, backoff.asked_s(fault.retry_after_s))  # Retry-After, clamped to an hour
+    wait_s = max(wait_s, backoff.clamp_retry_after_s(fault.retry_after_s))  # Retry-After, clamped to an hour
     return ServerConnection(state=ConnectionState.ERROR, attempt=attempt, fault=fault, next_retry_at=now + wait_s)

@@ -12,11 +12,11 @@ USUAL: Final = "info"
 _RANKS: Final = {level: rank for rank, level in enumerate(LEVELS)}
 
 
-def least(levels: Iterable[str]) -> str | None:
+def least_severe(levels: Iterable[str]) -> str | None:
     """Return the least severe of some levels; None without any. Texts that are no level do not count."""
     return min((level for level in levels if level in _RANKS), key=_RANKS.__getitem__, default=None)
 
 
-def reaches(level: object, wanted: str) -> bool:
+def is_shown_at(level: object, wanted: str) -> bool:
     """Return whether a message of a level is shown to somebody who wants `wanted` and above. Unknown levels are."""
     return not isinstance(level, str) or _RANKS.get(level, len(LEVELS)) >= _RANKS.get(wanted, 0)

@@ -54,68 +54,72 @@ class MemberView:
             return lease.life < max((each.life for each in self.members.values()), default=0)
         return member.life > lease.life or (member.life == lease.life and member.standing is MemberStatus.GONE)
 
-    def free(self, servers: Iterable[str]) -> list[str]:
+    def free_servers(self, servers: Iterable[str]) -> list[str]:
         """Return those of the servers that are nobody's."""
         return [server for server in servers if self.is_free(server)]
 
-    def order(self, server: str) -> list[str]:
+    def takers_in_order(self, server: str) -> list[str]:
         """Return the members that may take a server, the first one first.
 
         That is the one it was given up for, then the one that had it, which has started anew, then by hash.
         """
         lease = self.leases.get(server) or Lease(server=server)
         names = [member.name for member in self.members.values() if member.serves]
-        return sorted(names, key=lambda name: (name != lease.wish, name != lease.member, _hash(server, name)))
+        return sorted(names, key=lambda name: (name != lease.wish, name != lease.member, _rank(server, name)))
 
-    def to_take(self, servers: Iterable[str], waits: Callable[[str], float | None]) -> list[str]:
+    def servers_to_take(self, servers: Iterable[str], delay_s_of: Callable[[str], float | None]) -> list[str]:
         """Return the servers that this member should take now.
 
-        `waits` has the seconds by which it lets others go first beyond its turn, for reasons of its own; None if it
-        must not have a server.
+        `delay_s_of` has the seconds by which it lets others go first beyond its turn, for reasons of its own; None if
+        it must not have a server.
         """
         me = self.members.get(self.me)
         if me is None or me.life != self.life or me.standing is not MemberStatus.LIVE:
             return []
         chosen: list[str] = []
-        for server in self.free(servers):
-            own_s = waits(server)
-            order = self.order(server)
-            if own_s is None or self.me not in order:
+        for server in self.free_servers(servers):
+            delay_s = delay_s_of(server)
+            order = self.takers_in_order(server)
+            if delay_s is None or self.me not in order:
                 continue
             since = self.free_since.get(server, self.now)
-            if self.now >= since + order.index(self.me) * TURN_S + own_s:
+            if self.now >= since + order.index(self.me) * TURN_S + delay_s:
                 chosen.append(server)
         return chosen
 
-    def overdue(self) -> list[Member]:
+    def overdue_members(self) -> list[Member]:
         """Return the others that have not been heard of for too long and are not gone yet."""
         others = (member for member in self.members.values() if member.name != self.me)
         return [member for member in others if member.overdue and member.standing is not MemberStatus.GONE]
 
-    def to_hand_on(self, may_go: Callable[[str], bool]) -> tuple[str, str] | None:
+    def choose_handover(self, may_go: Callable[[str], bool]) -> tuple[str, str] | None:
         """Return a server that this member should hand on, and to whom, since it has too many; None if there is none.
 
         `may_go` tells whether a server is idle enough.
         """
-        held = self._held()
-        takers = [member.name for member in self.members.values() if member.serves]
-        own = held.get(self.me, [])
-        share = sum(map(len, held.values())) / max(len(takers), 1)
-        if self.me not in takers or len(own) <= max(share * SURPLUS, share + 1):
+        servers_by_holder = self._servers_by_holder()
+        serving_members = [member.name for member in self.members.values() if member.serves]
+        own_servers = servers_by_holder.get(self.me, [])
+        share = sum(map(len, servers_by_holder.values())) / max(len(serving_members), 1)
+        if self.me not in serving_members or len(own_servers) <= max(share * SURPLUS, share + 1):
             return None
-        few = [name for name in takers if len(held.get(name, ())) < share and name != self.me]
-        for server in filter(may_go, own):
-            if (to := next((name for name in self.order(server) if name in few), None)) is not None:
-                return server, to
+        members_below_share = [
+            name for name in serving_members if len(servers_by_holder.get(name, ())) < share and name != self.me
+        ]
+        for server in filter(may_go, own_servers):
+            if (
+                receiver := next((name for name in self.takers_in_order(server) if name in members_below_share), None)
+            ) is not None:
+                return server, receiver
         return None
 
-    def _held(self) -> dict[str, list[str]]:
-        held: dict[str, list[str]] = {}
+    def _servers_by_holder(self) -> dict[str, list[str]]:
+        servers_by_holder: dict[str, list[str]] = {}
         for server in self.leases.keys() - {UPKEEP}:
             if (member := self.holder(server)) is not None:
-                held.setdefault(member.name, []).append(server)
-        return held
+                servers_by_holder.setdefault(member.name, []).append(server)
+        return servers_by_holder
 
 
-def _hash(server: str, name: str) -> bytes:
+def _rank(server: str, name: str) -> bytes:
     return hashlib.sha256(f"{server}\0{name}".encode()).digest()

@@ -64,7 +64,7 @@ class ServerRecord:
     notes: tuple[str, ...] = ()
 
     @property
-    def effective(self) -> ServerConfig:
+    def effective_config(self) -> ServerConfig:
         """The configuration with the overriding roots."""
         return self.config if self.roots is None else self.config.model_copy(update={"roots": self.roots})
 

@@ -20,7 +20,7 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.core.calls.call_states import Call
-from hubbubd.core.inbox.host_notes import caller_noted
+from hubbubd.core.inbox.host_notes import with_caller_left
 from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.calls.tickets import describe_question
@@ -207,8 +207,8 @@ class Attendance:
         if call is None:
             return
         for question in map(inbox.find, call.pending_ids):
-            if question is not None and caller_noted(question, left_at) is not question:
-                inbox.change_later(question.id, lambda current: caller_noted(current, left_at))
+            if question is not None and with_caller_left(question, left_at) is not question:
+                inbox.change_later(question.id, lambda current: with_caller_left(current, left_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

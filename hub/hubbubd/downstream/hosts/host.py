@@ -12,7 +12,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.calls.call_states import CallOrigin
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.core.servers.log_levels import LEVELS, reaches
+from hubbubd.core.servers.log_levels import LEVELS, is_shown_at
 from hubbubd.core.tasks import EXTENSION
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications
 from hubbubd.downstream.protocol.messages import Id, Refusal, ResponseMessage
@@ -272,4 +272,4 @@ class HostRequest:
         """Return whether the host is shown a log message of this level that a server sends meanwhile."""
         if self.notifications is not None:
             return self.notifications.wants(server, level)
-        return self.log_level is not None and reaches(level, self.log_level)
+        return self.log_level is not None and is_shown_at(level, self.log_level)

@@ -8,7 +8,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
 from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, MAX_WORD, STATELESS_REVISIONS, McpHost
 from hubbubd.downstream.protocol.messages import PROTOCOL_VERSION, Refusal, RequestMessage
-from hubbubd.downstream.views.question_policy import keep_what_is_read as keep_capabilities
+from hubbubd.downstream.views.question_policy import select_known_capabilities as keep_capabilities
 
 INFO: Final = "io.modelcontextprotocol/clientInfo"
 CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from hubbubd.core.access import Principal
-from hubbubd.core.hosts.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, has_room
+from hubbubd.core.hosts.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, can_watch_more
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind
 from hubbubd.downstream.protocol.messages import Refusal
@@ -131,7 +131,7 @@ class WatchedResources:
     def begin(self, uri: str) -> asyncio.Future[None]:
         """Begin to tell of a resource; the future is done once its server does, or fails as `add`. Raises Refusal."""
         if uri not in self._watched:
-            if not has_room(self._watched, uri):
+            if not can_watch_more(self._watched, uri):
                 most = f"{MAX_WATCHED} resources may be watched, and their URIs have {MAX_WATCHED_BYTES} bytes together"
                 raise Refusal(INVALID_PARAMS, f"{most}; give up others first")
             loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, cast
 from hubbubd import payload
 from hubbubd.core.hosts.host_sessions import HostSession
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind
-from hubbubd.core.servers.log_levels import USUAL, reaches
+from hubbubd.core.servers.log_levels import USUAL, is_shown_at
 from hubbubd.downstream.notifications.changes import GetPrincipal, ListChanges, WatchedResources, do_nothing
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Refusal
@@ -99,7 +99,7 @@ class SessionNotifications:
         wanted = self.level
         if wanted is None and self._hub.log_levels.of(server) is not None:
             wanted = USUAL  # the server may say more than it would of itself, as another host wants that
-        return wanted is None or reaches(level, wanted)
+        return wanted is None or is_shown_at(level, wanted)
 
     def tell(self, message: bytes) -> None:
         """Tell the host what belongs to none of its requests."""

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, cast
 
 from hubbubd import payload
 from hubbubd.core.approvals.requests import CWD
-from hubbubd.core.inbox.questions import problem
+from hubbubd.core.inbox.questions import find_problem
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.protocol.messages import Refusal
@@ -126,7 +126,7 @@ def parse_question(params: Mapping[str, Any]) -> dict[str, Any]:
     meta = {key: value for key, value in ((TO, whom), (URGENCY, urgency)) if value and value != "normal"}
     if meta:
         question["_meta"] = meta
-    if (wrong := problem(RequestKind.ELICITATION_FORM, question)) is not None:
+    if (wrong := find_problem(RequestKind.ELICITATION_FORM, question)) is not None:
         raise _wrong(ASK, wrong)
     return question
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from hubbubd import payload
 from hubbubd.config.sections.mcp import PEOPLE
-from hubbubd.core.calls.capabilities import serves
-from hubbubd.core.inbox.asked_hosts import HOSTS, AskedHost
+from hubbubd.core.calls.capabilities import can_answer
+from hubbubd.core.inbox.asked_hosts import MAX_HOSTS, AskedHost
 from hubbubd.core.inbox.forms import Approve, Deny, Given
-from hubbubd.core.inbox.host_notes import host_noted
+from hubbubd.core.inbox.host_notes import with_host_decision
 from hubbubd.core.inbox.request_states import (
     MAX_CLAIM_S,
     Origin,
@@ -24,7 +24,7 @@ from hubbubd.core.inbox.request_states import (
     RequestEventType,
     RequestKind,
     RequestState,
-    noted,
+    with_event,
 )
 from hubbubd.downstream.hosts.host import McpHost
 from hubbubd.downstream.protocol import revisions
@@ -90,9 +90,9 @@ class HostQuestions:
     def why_not_kind(self, host: McpHost, kind: RequestKind, params: Mapping[str, Any]) -> str:
         """Return why a host is not asked what is of a kind, whatever its cause; "" if it is."""
         name = NAMES[kind]
-        if self.policy.of(kind) == "inbox":
+        if self.policy.who_answers(kind) == "inbox":
             return f'the profile has questions.{name} = "inbox"'
-        if not serves(host.capabilities, kind, params):
+        if not can_answer(host.capabilities, kind, params):
             return f"it did not declare that it can answer this ({name})"
         if self._is_unattended(host, kind):
             return f"nobody was there when it was asked before ({name})"
@@ -109,21 +109,21 @@ class HostQuestions:
             by=host.principal.name,
             host=host.name,
             why_not=lambda question: self.why_not(host, question) or why_absent(),
-            first=lambda question: self.policy.reserves(question.kind),
+            first=lambda question: self.policy.asks_host_first(question.kind),
             for_s=for_s,
         )
 
     def note(self, host: McpHost, question: PendingRequest) -> None:
         """Note what is decided about a host that waits for a call only since its question was opened."""
         open_ = question.state is RequestState.OPEN
-        if open_ and len(question.hosts) < HOSTS and all(each.host != host.name for each in question.hosts):
+        if open_ and len(question.hosts) < MAX_HOSTS and all(each.host != host.name for each in question.hosts):
             decision = AskedHost(host=host.name, at=self.hub.clock.now(), why_not=self.why_not(host, question))
-            self.hub.inbox.change_later(question.id, lambda there: host_noted(there, decision))
+            self.hub.inbox.change_later(question.id, lambda there: with_host_decision(there, decision))
 
     def note_asked(self, host: McpHost, question_id: str) -> None:
         """Note that a host is asked now that was not before."""
         asked = AskedHost(host=host.name, at=self.hub.clock.now())
-        self.hub.inbox.change_later(question_id, lambda there: host_noted(there, asked))
+        self.hub.inbox.change_later(question_id, lambda there: with_host_decision(there, asked))
 
     @contextmanager
     def asking(self, question_id: str) -> Generator[None]:
@@ -197,7 +197,7 @@ class HostQuestions:
         did = str(result.get("action", "a result"))[:20]
         at, by, via = self.hub.clock.now(), host.principal.name, f"{host.name}: {did}, after {closed}"
         what = RequestEventType.NOT_COUNTED
-        self.hub.inbox.change_later(question.id, lambda there: noted(there, what, at, by, via=via))
+        self.hub.inbox.change_later(question.id, lambda there: with_event(there, what, at, by, via=via))
         return f"not counted, as {closed}: hubbub inbox show {question.id}"
 
     async def leave(self, host: McpHost, question_id: str, what: str | None = None) -> None:

@@ -22,7 +22,7 @@ from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.host_questions import HostQuestions
 from hubbubd.downstream.questions.state_tokens import BoundRequest, StateToken, StateTokens, digest
-from hubbubd.downstream.views.question_policy import METHODS, judge
+from hubbubd.downstream.views.question_policy import METHODS, judge_result
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.calls import CallSpec
 
@@ -153,7 +153,7 @@ class InputRounds:
             if not questions.asks(host, question):
                 continue
             params = payload.loads(question.request)
-            verdict = judge(questions.policy, question.kind, params, answers[key], took_s)
+            verdict = judge_result(questions.policy, question.kind, params, answers[key], took_s)
             try:
                 await questions.take(host, question.id, verdict)
             except InvalidArgument as exc:

@@ -15,7 +15,14 @@ from hubbubd.downstream.calls.host_call import HostCall
 from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.protocol.messages import ResponseMessage, notification
 from hubbubd.downstream.questions.host_questions import HostQuestions
-from hubbubd.downstream.views.question_policy import METHODS, LeftToOthers, Unattended, Verdict, judge, judge_error
+from hubbubd.downstream.views.question_policy import (
+    METHODS,
+    LeftToOthers,
+    Unattended,
+    Verdict,
+    judge_error,
+    judge_result,
+)
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.runtime.servers import ServerEvent, ServerEventKind
 
@@ -112,7 +119,7 @@ class QuestionRequests:
         policy = self._questions.policy
         if response.result is None:
             return judge_error(policy, question.kind, response.error or {})
-        return judge(policy, question.kind, payload.loads(question.request), response.result, took_s)
+        return judge_result(policy, question.kind, payload.loads(question.request), response.result, took_s)
 
     def _late_listener(self, question_id: str) -> Callable[[ResponseMessage], None]:
         """Return what notes an answer that the host gives though the question was taken back."""

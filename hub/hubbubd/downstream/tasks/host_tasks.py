@@ -148,7 +148,9 @@ class HostTasks:
             by=host.principal.name,
             host=host.name,
             why_not=lambda question: self.questions.why_not(present.host, question),
-            first=lambda question: self.questions.policy.reserves(question.kind) and self._remaining_s(present) > 0,
+            first=lambda question: (
+                self.questions.policy.asks_host_first(question.kind) and self._remaining_s(present) > 0
+            ),
             for_s=GONE_S if host.stateless else MAX_CLAIM_S,
         )
         present.stack.enter_context(self.hub.inbox.reserved.for_host(call_id, waiting))

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from hubbubd import payload
 from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, REQUEST_CANCELLED
-from hubbubd.core.tasks import RELATED_TASK, Task, cursor_of, on_the_wire, place_of
+from hubbubd.core.tasks import RELATED_TASK, Task, cursor_of, parse_cursor, to_wire
 from hubbubd.downstream.calls import call_results
 from hubbubd.downstream.calls.host_call import CallObserver, CallReporter
 from hubbubd.downstream.hosts.host import HostRequest, McpHost, RequestSender
@@ -62,7 +62,7 @@ class SessionTasks:
         if session is not None:
 
             def changed(task: Task) -> None:
-                session.tell(notification("notifications/tasks/status", on_the_wire(task)))
+                session.tell(notification("notifications/tasks/status", to_wire(task)))
 
             own = replace(request, tell=partial(_tell_about_task, call.id, session))
             self._tasks.watch_until_ended(task, changed, self._hub.calls.listen(call.id, CallReporter(own).on_event))
@@ -70,12 +70,12 @@ class SessionTasks:
 
     def render_created(self, host: McpHost, call: Call) -> bytes:
         """Return the result that says that a call is a task."""
-        return payload.dumps({"task": on_the_wire(self._tasks.as_task(host, call))})
+        return payload.dumps({"task": to_wire(self._tasks.as_task(host, call))})
 
     async def _get(self, request: HostRequest) -> bytes:
         call = await self._tasks.find(request)
         self._tasks.note_interest(request.host, call)
-        return payload.dumps(on_the_wire(self._tasks.as_task(request.host, call)))
+        return payload.dumps(to_wire(self._tasks.as_task(request.host, call)))
 
     async def _result(self, request: HostRequest) -> bytes:
         call = await self._tasks.find(request)
@@ -105,11 +105,11 @@ class SessionTasks:
     async def _list(self, request: HostRequest) -> bytes:
         host, cursor = request.host, request.params.get("cursor")
         try:
-            after = None if cursor is None else place_of(cursor)
+            after = None if cursor is None else parse_cursor(cursor)
         except ValueError:
             raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's; begin again without it") from None
         found = list(islice(self._tasks.list_calls(host, after), PAGE + 1))
-        members: dict[str, Any] = {"tasks": [on_the_wire(self._tasks.as_task(host, call)) for call in found[:PAGE]]}
+        members: dict[str, Any] = {"tasks": [to_wire(self._tasks.as_task(host, call)) for call in found[:PAGE]]}
         if len(found) > PAGE:
             members["nextCursor"] = cursor_of(found[PAGE - 1])
         return payload.dumps(members)
@@ -120,7 +120,7 @@ class SessionTasks:
             call = await self._hub.calls.cancel(call.id, abort=True)
         except FailedPrecondition as exc:
             raise Refusal(INVALID_PARAMS, exc.message, {"reason": exc.reason}) from None
-        return payload.dumps(on_the_wire(self._tasks.as_task(request.host, call)))
+        return payload.dumps(to_wire(self._tasks.as_task(request.host, call)))
 
 
 def _naming_task(ask: RequestSender, task_id: str) -> RequestSender:

@@ -15,14 +15,14 @@ from hubbubd import payload
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, MISSING_CAPABILITY
-from hubbubd.core.tasks import EXTENSION, Task, TaskStatus, on_the_wire
+from hubbubd.core.tasks import EXTENSION, Task, TaskStatus, to_wire
 from hubbubd.downstream.calls import call_results
 from hubbubd.downstream.calls.host_call import HostCall
 from hubbubd.downstream.hosts.host import HostRequest, McpHost
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.input_rounds import parse_answers
 from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer
-from hubbubd.downstream.views.question_policy import judge
+from hubbubd.downstream.views.question_policy import judge_result
 from hubbubd.errors import FailedPrecondition, InvalidArgument
 
 MAX_TASKS: Final = 1000
@@ -137,7 +137,7 @@ class TaskExtension:
         for question in await self._tasks.answerable(host, call, answers):
             params = payload.loads(question.request)
             took_s = self._tasks.took_s(call, question)
-            verdict = judge(questions.policy, question.kind, params, answers[question.id], took_s)
+            verdict = judge_result(questions.policy, question.kind, params, answers[question.id], took_s)
             try:
                 await questions.take(host, question.id, verdict)
             except InvalidArgument as exc:
@@ -170,7 +170,7 @@ def _parse_ids(wanted: object) -> list[str]:
 
 def _render_task(task: Task) -> dict[str, Any]:
     """Return the extension's Task object."""
-    members = on_the_wire(task)
+    members = to_wire(task)
     members["ttlMs"] = members.pop("ttl")
     members["pollIntervalMs"] = members.pop("pollInterval")
     return members

@@ -10,9 +10,9 @@ from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.downstream.views.view import EndpointView
 from hubbubd.runtime.hub import Hub
 
-LONGEST_S: Final = 2.0
+MAX_WAIT_S: Final = 2.0
 """Seconds that hosts wait for a server's list: few ask again before they are told of a change, and some never do."""
-LOOK_S: Final = 0.1
+RECHECK_S: Final = 0.1
 """Seconds after which they look again: no list tells of an attempt that failed, nor of a server that was removed."""
 
 
@@ -29,40 +29,40 @@ class FirstLists:
 
         Nobody is waited for whose list is known, even if it is out of date, nor a server that could not be reached.
         """
-        if not self._rest_s(kind, principal):
+        if not self._remaining_s(kind, principal):
             return
         changed = anyio.Event()
 
-        def tell(_server: str, _kind: CatalogKind, _announced: bool) -> None:
+        def on_change(_server: str, _kind: CatalogKind, _announced: bool) -> None:
             changed.set()
 
-        stop = self._hub.catalog.listen(tell)
+        stop = self._hub.catalog.listen(on_change)
         try:
-            while (rest_s := self._rest_s(kind, principal)) > 0:
+            while (remaining_s := self._remaining_s(kind, principal)) > 0:
                 changed = anyio.Event()
-                with anyio.move_on_after(min(rest_s, LOOK_S)):
+                with anyio.move_on_after(min(remaining_s, RECHECK_S)):
                     await changed.wait()
         finally:
             stop()
 
-    def _rest_s(self, kind: CatalogKind, principal: Principal) -> float:
+    def _remaining_s(self, kind: CatalogKind, principal: Principal) -> float:
         """Return for how many seconds there is still something to wait for; 0 if there is nothing."""
-        now, rest_s = self._hub.clock.steady(), 0.0
+        now, remaining_s = self._hub.clock.steady(), 0.0
         for server in self._view.servers(principal):
-            if self._is_coming(server, kind):
-                rest_s = max(rest_s, self._since.setdefault((server, kind), now) + LONGEST_S - now)
+            if self._is_first_list_coming(server, kind):
+                remaining_s = max(remaining_s, self._since.setdefault((server, kind), now) + MAX_WAIT_S - now)
             else:
                 self._since.pop((server, kind), None)
-        return rest_s
+        return remaining_s
 
-    def _is_coming(self, server: str, kind: CatalogKind) -> bool:
-        known = self._hub.catalog.record(server, kind)
-        if known is not None and known.freshness is not Freshness.UNKNOWN:
+    def _is_first_list_coming(self, server: str, kind: CatalogKind) -> bool:
+        list_record = self._hub.catalog.record(server, kind)
+        if list_record is not None and list_record.freshness is not Freshness.UNKNOWN:
             return False
         record = self._hub.servers.find(server)
         if record is None:
             return False
         if record.connection.state is ConnectionState.CONNECTED:
-            return known is not None  # without a record it does not have this kind
-        tried_first = record.capabilities is None and record.connection.attempt == 0
-        return record.connection.state is ConnectionState.CONNECTING and tried_first
+            return list_record is not None  # without a record it does not have this kind
+        is_first_attempt = record.capabilities is None and record.connection.attempt == 0
+        return record.connection.state is ConnectionState.CONNECTING and is_first_attempt

@@ -15,9 +15,9 @@ from weakref import WeakValueDictionary
 
 from hubbubd import payload
 from hubbubd.bounds import LONGEST_URI
-from hubbubd.core.hosts.flat_schemas import flattened, may_recur
-from hubbubd.core.hosts.host_names import NameRule, Origin, described
-from hubbubd.core.hosts.host_uris import added, rewritten
+from hubbubd.core.hosts.flat_schemas import flatten_schemas, may_recur
+from hubbubd.core.hosts.host_names import NameRule, Origin, with_origin
+from hubbubd.core.hosts.host_uris import add_prefix, rewrite_uris
 from hubbubd.core.hosts.tool_search import Index, build_index_in_steps
 from hubbubd.core.servers.catalog import CatalogKind
 
@@ -34,8 +34,8 @@ MEMBERS: Final = {
     CatalogKind.RESOURCE: "resources",
     CatalogKind.TEMPLATE: "resourceTemplates",
 }
-NAMED: Final = (CatalogKind.TOOL, CatalogKind.PROMPT)
-URI: Final = {CatalogKind.RESOURCE: "uri", CatalogKind.TEMPLATE: "uriTemplate"}
+NAMED_KINDS: Final = (CatalogKind.TOOL, CatalogKind.PROMPT)
+URI_MEMBERS: Final = {CatalogKind.RESOURCE: "uri", CatalogKind.TEMPLATE: "uriTemplate"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class ListRendering:
     def key(self, servers: tuple[str, ...]) -> object:
         """Return what these servers' group is known by."""
         rule = self.rule
-        named = rule and (rule.prefixed, rule.longest, tuple(rule.alias.get(server) for server in servers))
-        return self.kind, servers, named, self.flat
+        naming = rule and (rule.prefixed, rule.longest, tuple(rule.alias.get(server) for server in servers))
+        return self.kind, servers, naming, self.flat
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False, kw_only=True)
@@ -86,12 +86,12 @@ class ListGroup:
     templates: tuple[str, ...] = ()
     """The templates that an original URI may fit, MATCHED_CHARS of them."""
 
-    def is_of(self, sources: Mapping[str, Source]) -> bool:
+    def was_made_from(self, sources: Mapping[str, Source]) -> bool:
         """Return whether it was made from these lists."""
         same = self.sources.keys() == sources.keys()
         return same and all(self.sources[server] is source for server, source in sources.items())
 
-    def names_alike(self, server: str, other: "ListGroup") -> bool:
+    def is_named_alike(self, server: str, other: "ListGroup") -> bool:
         """Return whether a server's list is the same in another group, and is shown by the same names."""
         if self.sources[server] is not other.sources.get(server):
             return False
@@ -105,129 +105,135 @@ class ListGroups:
 
     def __init__(self) -> None:
         self._groups = WeakValueDictionary[object, ListGroup]()
-        self._newest = WeakValueDictionary[object, ListGroup]()
+        self._newest_shared = WeakValueDictionary[object, ListGroup]()
         """The newest group of each rendering that names all servers together: the next one has most of its lists."""
 
-    def known(self, way: ListRendering, sources: Mapping[str, Source]) -> ListGroup | None:
+    def find(self, rendering: ListRendering, sources: Mapping[str, Source]) -> ListGroup | None:
         """Return the group of these lists if it is made."""
-        group = self._groups.get(way.key(tuple(sources)))
-        return group if group is not None and group.is_of(sources) else None
+        group = self._groups.get(rendering.key(tuple(sources)))
+        return group if group is not None and group.was_made_from(sources) else None
 
-    def making(self, way: ListRendering, sources: Mapping[str, Source]) -> Generator[None, None, ListGroup]:
+    def make_in_steps(
+        self, rendering: ListRendering, sources: Mapping[str, Source]
+    ) -> Generator[None, None, ListGroup]:
         """Return the group of these lists, made in short steps unless it is known.
 
         Of a server whose list has not changed, nothing is read or made again.
         """
-        if (known := self.known(way, sources)) is not None:
+        if (known := self.find(rendering, sources)) is not None:
             return known
-        key = way.key(tuple(sources))
-        together = way.key(()) if way.rule is not None and not way.rule.prefixed else None
-        before = self._groups.get(key) or self._newest.get(together)
+        key = rendering.key(tuple(sources))
+        shared_key = rendering.key(()) if rendering.rule is not None and not rendering.rule.prefixed else None
+        previous = self._groups.get(key) or self._newest_shared.get(shared_key)
         origins: dict[str, tuple[Origin, ...]] = {}
         names: Mapping[Origin, str] = {}
-        if way.rule is not None:
-            origins = yield from _origins(sources, before)
-            names = yield from _names(way.rule, origins, before)
+        if rendering.rule is not None:
+            origins = yield from _collect_origins(sources, previous)
+            names = yield from _name_in_steps(rendering.rule, origins, previous)
         group = ListGroup(sources=sources, origins=origins, names=names)
         for server in sources:
-            if way.rule is not None and before is not None and group.names_alike(server, before):
-                _take_over(group, server, before)
+            if rendering.rule is not None and previous is not None and group.is_named_alike(server, previous):
+                _reuse_server(group, server, previous)
             else:
-                yield from _show(way, group, server, before)
-        if way.kind is CatalogKind.TEMPLATE:
-            group.templates = _matched(group.by_name)
+                yield from _render_server(rendering, group, server, previous)
+        if rendering.kind is CatalogKind.TEMPLATE:
+            group.templates = _limit_templates(group.by_name)
         self._groups[key] = group
-        if together is not None:
-            self._newest[together] = group
+        if shared_key is not None:
+            self._newest_shared[shared_key] = group
         return group
 
 
-def _matched(templates: Iterable[str]) -> tuple[str, ...]:
+def _limit_templates(templates: Iterable[str]) -> tuple[str, ...]:
+    """Return the first templates, MATCHED_CHARS characters in all, without those longer than any URI."""
     short = [each for each in templates if len(each) <= LONGEST_URI]
     return tuple(each for each, size in zip(short, accumulate(map(len, short)), strict=True) if size <= MATCHED_CHARS)
 
 
-def _origins(
-    sources: Mapping[str, Source], before: ListGroup | None
+def _collect_origins(
+    sources: Mapping[str, Source], previous: ListGroup | None
 ) -> Generator[None, None, dict[str, tuple[Origin, ...]]]:
-    """Return by server which names its list has; those of `before` where the list is the same."""
+    """Return by server which names its list has; those of `previous` where the list is the same."""
     origins: dict[str, tuple[Origin, ...]] = {}
     for server, source in sources.items():
-        if before is not None and before.sources.get(server) is source:
-            origins[server] = before.origins[server]
+        if previous is not None and previous.sources.get(server) is source:
+            origins[server] = previous.origins[server]
             continue
-        found: list[Origin] = []
+        server_origins: list[Origin] = []
         for raw in source:
             yield
             name: object = payload.loads(raw).get("name")
             if isinstance(name, str):
-                found.append((server, name))
-        origins[server] = tuple(found)
+                server_origins.append((server, name))
+        origins[server] = tuple(server_origins)
     return origins
 
 
-def _names(
-    rule: NameRule, origins: Mapping[str, tuple[Origin, ...]], before: ListGroup | None
+def _name_in_steps(
+    rule: NameRule, origins: Mapping[str, tuple[Origin, ...]], previous: ListGroup | None
 ) -> Generator[None, None, Mapping[Origin, str]]:
-    """Return how the names are shown. A server without a list changes none, as one that has just been added."""
+    """Return the shown name of each origin; the previous ones if the same names are there.
+
+    A server without a list, as one that has just been added, changes no name.
+    """
     named = {server: own for server, own in origins.items() if own}
-    if before is not None and named == {server: own for server, own in before.origins.items() if own}:
-        return before.names
-    return (yield from rule.naming(chain.from_iterable(named.values()))).shown
+    if previous is not None and named == {server: own for server, own in previous.origins.items() if own}:
+        return previous.names
+    return (yield from rule.make_names_in_steps(chain.from_iterable(named.values()))).shown
 
 
-def _take_over(group: ListGroup, server: str, before: ListGroup) -> None:
+def _reuse_server(group: ListGroup, server: str, previous: ListGroup) -> None:
     """Show a server's list as it was shown before."""
-    group.entries[server] = before.entries[server]
-    group.shown[server] = before.shown[server]
-    if server in before.indexes:
-        group.indexes[server] = before.indexes[server]
-    for entry in before.entries[server]:
+    group.entries[server] = previous.entries[server]
+    group.shown[server] = previous.shown[server]
+    if server in previous.indexes:
+        group.indexes[server] = previous.indexes[server]
+    for entry in previous.entries[server]:
         group.by_name.setdefault(entry.name, entry)
 
 
-def _show(way: ListRendering, group: ListGroup, server: str, before: ListGroup | None) -> Steps:
+def _render_server(rendering: ListRendering, group: ListGroup, server: str, previous: ListGroup | None) -> Steps:
     """Make what is shown of a server's list. An entry that is the same as before is used again."""
-    made: list[ListEntry] = []
+    entries: list[ListEntry] = []
     for raw in group.sources[server]:
         yield
         entry: dict[str, Any] = payload.loads(raw)
-        own: object = entry.get("name" if way.rule is not None else URI[way.kind])
-        if not isinstance(own, str):
+        own_name: object = entry.get("name" if rendering.rule is not None else URI_MEMBERS[rendering.kind])
+        if not isinstance(own_name, str):
             continue
-        name = group.names.get((server, own)) if way.rule is not None else added(server, own)
+        name = group.names.get((server, own_name)) if rendering.rule is not None else add_prefix(server, own_name)
         if name is None:
             continue
-        key = name if way.rule is not None else own
-        shown = before.by_name.get(key) if before is not None else None
-        if shown is None or (shown.server, shown.own, shown.name, shown.source) != (server, own, name, raw):
-            shown = ListEntry(server, own, name, _shown(way, entry, server, name), raw)
-        made.append(shown)
+        key = name if rendering.rule is not None else own_name
+        shown = previous.by_name.get(key) if previous is not None else None
+        if shown is None or (shown.server, shown.own, shown.name, shown.source) != (server, own_name, name, raw):
+            shown = ListEntry(server, own_name, name, _render_entry(rendering, entry, server, name), raw)
+        entries.append(shown)
         group.by_name.setdefault(key, shown)
-    group.entries[server] = tuple(made)
-    group.shown[server] = tuple(each.shown for each in made)
+    group.entries[server] = tuple(entries)
+    group.shown[server] = tuple(each.shown for each in entries)
 
 
-def _shown(way: ListRendering, entry: dict[str, Any], server: str, name: str) -> bytes:
+def _render_entry(rendering: ListRendering, entry: dict[str, Any], server: str, name: str) -> bytes:
     """Return an entry as hosts see it."""
-    if way.rule is not None:
-        entry = described(entry, server, name)
-    if way.flat and may_recur(entry):
-        entry = flattened(entry)
-    member = MEMBERS[way.kind]
-    return payload.dumps(rewritten({member: [entry]}, server)[member][0])
+    if rendering.rule is not None:
+        entry = with_origin(entry, server, name)
+    if rendering.flat and may_recur(entry):
+        entry = flatten_schemas(entry)
+    member = MEMBERS[rendering.kind]
+    return payload.dumps(rewrite_uris({member: [entry]}, server)[member][0])
 
 
-def indexed(entries: Iterable[ListEntry]) -> Generator[None, None, Index]:
-    """Return what a search looks at of tools, made in short steps."""
+def index_in_steps(entries: Iterable[ListEntry]) -> Generator[None, None, Index]:
+    """Return a search index of tools, made in short steps."""
     texts: dict[str, tuple[str, ...]] = {}
     for each in entries:
         yield
-        texts[each.name] = _texts(each.shown)
+        texts[each.name] = _searched_texts(each.shown)
     return (yield from build_index_in_steps(texts))
 
 
-def _texts(entry: bytes) -> tuple[str, ...]:
+def _searched_texts(entry: bytes) -> tuple[str, ...]:
     """Return what a search looks at in a tool, its name first."""
     tool = payload.loads(entry)
     return tuple(

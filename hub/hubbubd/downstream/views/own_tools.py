@@ -15,15 +15,15 @@ from hubbubd.downstream.protocol.messages import Refusal
 SEARCH: Final = "hubbub_search_tools"
 CALL: Final = "hubbub_call_tool"
 
-ALL: Final = frozenset({SEARCH, CALL, tickets.RESULT, *people_tools.ALL})
+ALL_NAMES: Final = frozenset({SEARCH, CALL, tickets.RESULT, *people_tools.ALL})
 
-MOST_FOUND: Final = 10
+MAX_FOUND: Final = 10
 """Tools that one search returns."""
 
 MAX_QUERY: Final = 1000
 """Characters of a query that are looked at."""
 
-SEARCHING: Final = tuple(
+SEARCH_ENTRIES: Final = tuple(
     payload.dumps(tool)
     for tool in (
         {
@@ -66,26 +66,26 @@ class ToolSearch(Protocol):
         ...
 
 
-def listed(settings: ProfileSettings) -> tuple[bytes, ...]:
+def own_tool_entries(settings: ProfileSettings) -> tuple[bytes, ...]:
     """Return the entries of the hub's own tools in a profile."""
-    late = (tickets.ENTRY,) if settings.on_hold_end == "ticket" else ()
+    result_tool = (tickets.ENTRY,) if settings.on_hold_end == "ticket" else ()
     people = people_tools.ENTRIES if settings.people else ()
-    return (*(SEARCHING if settings.tools == "search" else ()), *late, *people)
+    return (*(SEARCH_ENTRIES if settings.tools == "search" else ()), *result_tool, *people)
 
 
-async def searched(view: ToolSearch, params: Mapping[str, Any], principal: Principal) -> bytes:
+async def search_tools(view: ToolSearch, params: Mapping[str, Any], principal: Principal) -> bytes:
     """Return the result of a search. Raises Refusal."""
     query = _arguments(params).get("query")
     if not isinstance(query, str):
         raise Refusal(INVALID_PARAMS, f"{SEARCH}: query must be a string")
-    found = [payload.loads(entry) for entry in await view.search(query[:MAX_QUERY], MOST_FOUND, principal)]
+    found = [payload.loads(entry) for entry in await view.search(query[:MAX_QUERY], MAX_FOUND, principal)]
     return payload.dumps({"content": [{"type": "text", "text": payload.dumps(found).decode()}]})
 
 
-def unwrapped(params: Mapping[str, Any]) -> dict[str, Any]:
+def unwrap_call(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the params of the call that a call of CALL stands for. Raises Refusal."""
-    given = _arguments(params)
-    name, arguments = given.get("name"), given.get("arguments", {})
+    call_arguments = _arguments(params)
+    name, arguments = call_arguments.get("name"), call_arguments.get("arguments", {})
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise Refusal(INVALID_PARAMS, f"{CALL}: name must be a string, and arguments an object")
     return {**params, "name": name, "arguments": cast("dict[str, Any]", arguments)}

@@ -19,45 +19,45 @@ from hubbubd.config.sections.mcp import PEOPLE, ProfileSettings
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.hosts.headings import without_headings
 from hubbubd.core.hosts.host_names import NameRule
-from hubbubd.core.hosts.host_uris import added, may_have_uris, owners, rewritten, stripped
+from hubbubd.core.hosts.host_uris import add_prefix, find_owners, may_have_uris, rewrite_uris, split_prefix
 from hubbubd.core.hosts.tool_search import Index, search_in_steps
 from hubbubd.core.servers.catalog import CatalogKind, list_id
 from hubbubd.downstream.views.list_groups import (
     MATCHED_CHARS,
-    NAMED,
-    URI,
+    NAMED_KINDS,
+    URI_MEMBERS,
     ChainedLists,
     ListEntry,
     ListGroup,
     ListGroups,
     ListRendering,
     Source,
-    indexed,
+    index_in_steps,
 )
-from hubbubd.downstream.views.own_tools import listed
+from hubbubd.downstream.views.own_tools import own_tool_entries
 from hubbubd.downstream.views.question_policy import QuestionPolicy
 from hubbubd.downstream.views.view import ConfiguredQuestionPolicy, EndpointIntroduction, ServerTarget
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.turns import at_once, in_turns
 
-AT_ONCE: Final = 1000
+ENTRIES_AT_ONCE: Final = 1000
 """Entries of changed lists that are read when they are needed; more are made ready in turns."""
 
-AT_ONCE_BYTES: Final = 256 * 1024
+BYTES_AT_ONCE: Final = 256 * 1024
 """And their bytes."""
 
-ROUNDS: Final = 5
+MAX_ROUNDS: Final = 5
 """How often a table is made while lists change meanwhile; then the last one will do until the next look."""
 
 
-INSTRUCTIONS: Final = 2000
+MAX_INSTRUCTIONS: Final = 2000
 """Characters of the instructions of all servers: some hosts cut them a little beyond."""
-INSTRUCTIONS_EACH: Final = 400
+MAX_SERVER_INSTRUCTIONS: Final = 400
 """Characters of one server's."""
-CUT: Final = " [... cut here]"
+CUT_MARK: Final = " [... cut here]"
 """The end of what was longer."""
-LONGEST_WORD: Final = 40
+MAX_WORD: Final = 40
 """Characters within which a word ends, else it is cut."""
 
 
@@ -86,26 +86,26 @@ class _KindTable:
     """By server, where a profile shows a part of its tools; made by the first search."""
 
     def index(self, server: str) -> Generator[None, None, Index]:
-        """Return what a search looks at of a server's tools, made in short steps if it is not there."""
+        """Return the search index of a server's tools, made in short steps if it is not there."""
         group, entries = self.groups[server], self.entries[server]
-        kept = group.indexes if entries is group.entries[server] else self.indexes
-        if server not in kept:
-            kept[server] = yield from indexed(entries)
-        return kept[server]
+        known_indexes = group.indexes if entries is group.entries[server] else self.indexes
+        if server not in known_indexes:
+            known_indexes[server] = yield from index_in_steps(entries)
+        return known_indexes[server]
 
     def has_same(self, server: str, group: ListGroup) -> bool:
         """Return whether a server's entries are those of this group."""
         return server in self.groups and self.groups[server].entries[server] is group.entries[server]
 
-    def find(self, named: str) -> ListEntry | None:
+    def find(self, shown_name: str) -> ListEntry | None:
         """Return the entry that hosts see under a name."""
-        shown = self.settings.has_tool(named) if self.chosen else True
-        found = (group.by_name.get(named) for group in self.distinct) if shown else ()
-        return next((entry for entry in found if entry is not None), None)
+        is_shown = self.settings.has_tool(shown_name) if self.chosen else True
+        candidates = (group.by_name.get(shown_name) for group in self.distinct) if is_shown else ()
+        return next((entry for entry in candidates if entry is not None), None)
 
 
 class ProfileView:
-    """Implements `profiles.View` for a profile; `settings` returns its settings as they are now."""
+    """Implements `EndpointView` for a profile; `settings` returns its settings as they are now."""
 
     transparent = False
 
@@ -119,18 +119,18 @@ class ProfileView:
         self._settings = settings
         self._policy = ConfiguredQuestionPolicy(named=True)
         self._lists = lists or ListGroups()
-        self._chosen: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
-        self._made: dict[CatalogKind, _KindTable] = {}
-        self._making: dict[CatalogKind, asyncio.Task[None]] = {}
+        self._filter_in_steps: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
+        self._tables: dict[CatalogKind, _KindTable] = {}
+        self._making_tasks: dict[CatalogKind, asyncio.Task[None]] = {}
 
     @property
     def policy(self) -> QuestionPolicy:
-        """As `View.policy`."""
-        return self._policy.of(self._settings())
+        """As `EndpointView.policy`."""
+        return self._policy.for_settings(self._settings())
 
     def servers(self, principal: Principal) -> list[str]:
-        """As `View.servers`."""
-        return [name for name in self._servers(self._settings()) if principal.may(Permission.CALL, name)]
+        """As `EndpointView.servers`."""
+        return [name for name in self._shown_servers(self._settings()) if principal.may(Permission.CALL, name)]
 
     def shows(self, server: str, principal: Principal) -> bool:
         """As `View.shows`."""
@@ -144,243 +144,270 @@ class ProfileView:
         return self._settings().people
 
     def introduction(self, principal: Principal) -> EndpointIntroduction:
-        """As `View.introduction`: what any of the servers can do."""
+        """As `EndpointView.introduction`: what any of the servers can do."""
         settings = self._settings()
-        found = map(self._hub.servers.find, self.servers(principal))
-        records = [record for record in found if record is not None]
-        capable: list[dict[str, Any]] = [payload.loads(record.capabilities or b"{}") for record in records]
+        shown_servers = map(self._hub.servers.find, self.servers(principal))
+        records = [record for record in shown_servers if record is not None]
+        capabilities_by_server: list[dict[str, Any]] = [
+            payload.loads(record.capabilities or b"{}") for record in records
+        ]
         capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
         if settings.prompts:
             capabilities["prompts"] = {"listChanged": True}
         if settings.resources:
-            resources: list[dict[str, Any]] = [each.get("resources") or {} for each in capable]
+            resources: list[dict[str, Any]] = [each.get("resources") or {} for each in capabilities_by_server]
             subscribed = any(each.get("subscribe") is True for each in resources)
             capabilities["resources"] = {"listChanged": True} | ({"subscribe": True} if subscribed else {})
-        capabilities |= {name: {} for name in ("completions", "logging") if any(name in each for each in capable)}
+        capabilities |= {
+            name: {} for name in ("completions", "logging") if any(name in each for each in capabilities_by_server)
+        }
         info = {"name": "hubbub", "title": "Hubbub", "version": __version__}
-        told = {record.name: record.instructions for record in records if record.instructions}
-        return EndpointIntroduction(info, capabilities, _instructions(settings.instructions, told) or None)
+        instructions_by_server = {record.name: record.instructions for record in records if record.instructions}
+        return EndpointIntroduction(
+            info, capabilities, _join_instructions(settings.instructions, instructions_by_server) or None
+        )
 
     async def settle(self, kind: CatalogKind) -> None:
-        """As `View.settle`. One task makes it for all who wait, and goes on when they do not."""
-        for _ in range(ROUNDS):
+        """As `EndpointView.settle`. One task makes it for all who wait, and goes on when they do not."""
+        for _ in range(MAX_ROUNDS):
             if self.is_settled(kind):
                 return
-            if kind not in self._making:
-                task = self._making[kind] = asyncio.get_running_loop().create_task(self._make_ready(kind))
-                task.add_done_callback(lambda _: self._making.pop(kind))
-            await asyncio.shield(self._making[kind])
+            if kind not in self._making_tasks:
+                task = self._making_tasks[kind] = asyncio.get_running_loop().create_task(self._make_table(kind))
+                task.add_done_callback(lambda _: self._making_tasks.pop(kind))
+            await asyncio.shield(self._making_tasks[kind])
 
     def is_settled(self, kind: CatalogKind) -> bool:
-        """As `View.is_settled`."""
-        return self._current(kind) is not None or self._is_little(kind)
+        """As `EndpointView.is_settled`."""
+        return self._current_table(kind) is not None or self._is_cheap_to_make(kind)
 
     def entries(self, kind: CatalogKind, principal: Principal) -> Sequence[bytes]:
-        """As `View.entries`."""
-        table = self._table(kind)
-        own = listed(table.settings) if kind is CatalogKind.TOOL else ()
+        """As `EndpointView.entries`."""
+        table = self._usable_table(kind)
+        own = own_tool_entries(table.settings) if kind is CatalogKind.TOOL else ()
         return ChainedLists([own, *(table.listed.get(server, ()) for server in self.servers(principal))])
 
     def entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
-        """As `View.entry`."""
-        found = self._table(kind).find(named)
+        """As `EndpointView.entry`."""
+        found = self._usable_table(kind).find(named)
         return found.shown if found is not None and principal.may(Permission.CALL, found.server) else None
 
     @property
-    def searched(self) -> bool:
-        """As `View.searched`."""
+    def searches_tools(self) -> bool:
+        """As `EndpointView.searches_tools`."""
         return self._settings().tools == "search"
 
     async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
-        """As `View.search`."""
+        """As `EndpointView.search`."""
         await self.settle(CatalogKind.TOOL)
-        return await in_turns(self._searching(query, most, self._table(CatalogKind.TOOL), self.servers(principal)))
+        return await in_turns(
+            self._search_in_steps(query, most, self._usable_table(CatalogKind.TOOL), self.servers(principal))
+        )
 
-    def _searching(
-        self, query: str, most: int, table: _KindTable, seen: list[str]
+    def _search_in_steps(
+        self, query: str, most: int, table: _KindTable, visible_servers: list[str]
     ) -> Generator[None, None, list[bytes]]:
         indexes: list[Index] = []
-        for server in filter(table.entries.__contains__, seen):
+        for server in filter(table.entries.__contains__, visible_servers):
             index = yield from table.index(server)
             indexes.append(index)
         found = yield from search_in_steps(indexes, query, most)
         return [entry.shown for name in found if (entry := table.find(name)) is not None]
 
     def target(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
-        """As `View.target`. Raises InvalidArgument for a URI that several servers have."""
-        return self._resource(named, principal) if kind in URI else self._by_name(kind, named, principal)
+        """As `EndpointView.target`. Raises InvalidArgument for a URI that several servers have."""
+        return (
+            self._find_resource(named, principal) if kind in URI_MEMBERS else self._find_named(kind, named, principal)
+        )
 
-    def shown(self, server: str, result: bytes) -> bytes:
-        """As `View.shown`: URIs say which server they are of."""
-        return payload.dumps(rewritten(payload.loads(result), server)) if may_have_uris(result) else result
+    def render_result(self, server: str, result: bytes) -> bytes:
+        """As `EndpointView.render_result`: URIs say which server they are of."""
+        return payload.dumps(rewrite_uris(payload.loads(result), server)) if may_have_uris(result) else result
 
-    def _by_name(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
-        found = self._table(kind).find(named)
-        if found is None or not principal.may(Permission.CALL, found.server):
+    def _find_named(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
+        entry = self._usable_table(kind).find(named)
+        if entry is None or not principal.may(Permission.CALL, entry.server):
             raise NotFound("tool", named) if kind is CatalogKind.TOOL else NotFound("prompt", named)
-        return ServerTarget(found.server, found.own)
+        return ServerTarget(entry.server, entry.own)
 
-    def _resource(self, uri: str, principal: Principal) -> ServerTarget:
-        seen = self.servers(principal)
-        if (found := stripped(uri)) is not None and found[0] in seen and self._settings().resources:
-            return ServerTarget(*found)
-        resources, templates = (self._table(each).groups for each in (CatalogKind.RESOURCE, CatalogKind.TEMPLATE))
-        uris = {server: resources[server].by_name for server in seen if server in resources}
-        room = MATCHED_CHARS // max(sum(bool(each.templates) for each in templates.values()), 1)
-        fitting = {server: _within(room, templates[server].templates) for server in seen if server in templates}
-        known = owners(uri, uris, fitting)
-        if len(known) > 1:
-            several = " and ".join(added(name, uri) for name in known)
-            raise InvalidArgument.field("params.uri", f"several servers have it: name one of them, {several}")
-        if not known:
+    def _find_resource(self, uri: str, principal: Principal) -> ServerTarget:
+        visible_servers = self.servers(principal)
+        if (
+            (shown_uri := split_prefix(uri)) is not None
+            and shown_uri[0] in visible_servers
+            and self._settings().resources
+        ):
+            return ServerTarget(*shown_uri)
+        resources, templates = (
+            self._usable_table(each).groups for each in (CatalogKind.RESOURCE, CatalogKind.TEMPLATE)
+        )
+        uris = {server: resources[server].by_name for server in visible_servers if server in resources}
+        max_chars = MATCHED_CHARS // max(sum(bool(each.templates) for each in templates.values()), 1)
+        templates_by_server = {
+            server: _take_templates(max_chars, templates[server].templates)
+            for server in visible_servers
+            if server in templates
+        }
+        owning_servers = find_owners(uri, uris, templates_by_server)
+        if len(owning_servers) > 1:
+            names = " and ".join(add_prefix(name, uri) for name in owning_servers)
+            raise InvalidArgument.field("params.uri", f"several servers have it: name one of them, {names}")
+        if not owning_servers:
             raise NotFound("resource", uri)
-        return ServerTarget(known[0], uri)
+        return ServerTarget(owning_servers[0], uri)
 
     # Tables
 
-    def _servers(self, settings: ProfileSettings) -> tuple[str, ...]:
-        version, known, servers = self._chosen
+    def _shown_servers(self, settings: ProfileSettings) -> tuple[str, ...]:
+        version, known, servers = self._filter_in_steps
         if version != self._hub.catalog.version or known != settings:
             servers = tuple(name for name in self._hub.catalog.servers() if settings.has_server(name))
-            self._chosen = self._hub.catalog.version, settings, servers
+            self._filter_in_steps = self._hub.catalog.version, settings, servers
         return servers
 
     def _sources(self, kind: CatalogKind, settings: ProfileSettings) -> dict[str, Source]:
-        hidden = (kind is CatalogKind.PROMPT and not settings.prompts) or (kind in URI and not settings.resources)
-        servers = () if hidden else self._servers(settings)
+        hidden = (kind is CatalogKind.PROMPT and not settings.prompts) or (
+            kind in URI_MEMBERS and not settings.resources
+        )
+        servers = () if hidden else self._shown_servers(settings)
         return {server: self._hub.catalog.entries(list_id(server, kind)) for server in servers}
 
-    def _current(self, kind: CatalogKind) -> _KindTable | None:
-        table = self._made.get(kind)
+    def _current_table(self, kind: CatalogKind) -> _KindTable | None:
+        table = self._tables.get(kind)
         if table is None or table.version != self._hub.catalog.version or table.settings != self._settings():
             return None
         return table
 
-    def _is_little(self, kind: CatalogKind) -> bool:
-        """Return whether what is not made yet is little."""
+    def _is_cheap_to_make(self, kind: CatalogKind) -> bool:
+        """Return whether the table can be made at once: the lists not yet read are short."""
         settings = self._settings()
-        way = _way(kind, settings)
-        before = self._like(kind, settings)
-        same = before.groups if before is not None else {}
+        rendering = _rendering(kind, settings)
+        previous = self._table_with_settings(kind, settings)
+        previous_groups = previous.groups if previous is not None else {}
         unmade: list[Source] = []
-        for lists in _grouped(way, self._sources(kind, settings)):
-            group = self._lists.known(way, lists)
-            if group is None or (_chooses(kind, settings) and not all(same.get(server) is group for server in lists)):
+        for lists in _group_servers(rendering, self._sources(kind, settings)):
+            group = self._lists.find(rendering, lists)
+            if group is None or (
+                _compares_names(kind, settings) and not all(previous_groups.get(server) is group for server in lists)
+            ):
                 unmade += lists.values()
-        if sum(map(len, unmade)) > AT_ONCE:
+        if sum(map(len, unmade)) > ENTRIES_AT_ONCE:
             return False
-        return sum(len(entry) for source in unmade for entry in source) <= AT_ONCE_BYTES
+        return sum(len(entry) for source in unmade for entry in source) <= BYTES_AT_ONCE
 
-    def _like(self, kind: CatalogKind, settings: ProfileSettings) -> _KindTable | None:
+    def _table_with_settings(self, kind: CatalogKind, settings: ProfileSettings) -> _KindTable | None:
         """Return the last table if it was made with these settings."""
-        before = self._made.get(kind)
-        return before if before is not None and before.settings == settings else None
+        previous = self._tables.get(kind)
+        return previous if previous is not None and previous.settings == settings else None
 
-    def _table(self, kind: CatalogKind) -> _KindTable:
+    def _usable_table(self, kind: CatalogKind) -> _KindTable:
         """Return the table as it is now; a somewhat older one while much has to be made."""
-        current = self._current(kind)
-        if current is None and (kind not in self._made or self._is_little(kind)):
-            current = self._made[kind] = at_once(self._tabling(kind))
-        return current or self._made[kind]
+        current = self._current_table(kind)
+        if current is None and (kind not in self._tables or self._is_cheap_to_make(kind)):
+            current = self._tables[kind] = at_once(self._make_table_in_steps(kind))
+        return current or self._tables[kind]
 
-    async def _make_ready(self, kind: CatalogKind) -> None:
-        self._made[kind] = await in_turns(self._tabling(kind))
+    async def _make_table(self, kind: CatalogKind) -> None:
+        self._tables[kind] = await in_turns(self._make_table_in_steps(kind))
 
-    def _tabling(self, kind: CatalogKind) -> Generator[None, None, _KindTable]:
+    def _make_table_in_steps(self, kind: CatalogKind) -> Generator[None, None, _KindTable]:
         settings, version = self._settings(), self._hub.catalog.version
-        sources, way = self._sources(kind, settings), _way(kind, settings)
+        sources, rendering = self._sources(kind, settings), _rendering(kind, settings)
         groups: dict[str, ListGroup] = {}
         distinct: list[ListGroup] = []
-        for lists in _grouped(way, sources):
-            distinct.append((yield from self._lists.making(way, lists)))
+        for lists in _group_servers(rendering, sources):
+            distinct.append((yield from self._lists.make_in_steps(rendering, lists)))
             groups |= dict.fromkeys(lists, distinct[-1])
         entries = {server: groups[server].entries[server] for server in sources}
         shown = {server: groups[server].shown[server] for server in sources}
         indexes: dict[str, Index] = {}
-        if _chooses(kind, settings):
-            before = self._like(kind, settings)
-            same = [each for each in sources if before is not None and before.has_same(each, groups[each])]
+        if _compares_names(kind, settings):
+            previous = self._table_with_settings(kind, settings)
+            same = [each for each in sources if previous is not None and previous.has_same(each, groups[each])]
             found = {server: entries[server] for server in sources if server not in same}
-            if _filters(settings):
-                found = yield from _chosen(found, settings.has_tool)
-            pinned = (yield from _chosen(found, settings.pins_tool)) if settings.tools == "search" else found
+            if _has_tool_filter(settings):
+                found = yield from _filter_in_steps(found, settings.has_tool)
+            pinned = (yield from _filter_in_steps(found, settings.pins_tool)) if settings.tools == "search" else found
             entries |= found
             shown |= {server: tuple(each.shown for each in chosen) for server, chosen in pinned.items()}
-            if before is not None:
-                entries |= {server: before.entries[server] for server in same}
-                shown |= {server: before.listed[server] for server in same}
-                indexes |= {server: before.indexes[server] for server in same if server in before.indexes}
+            if previous is not None:
+                entries |= {server: previous.entries[server] for server in same}
+                shown |= {server: previous.listed[server] for server in same}
+                indexes |= {server: previous.indexes[server] for server in same if server in previous.indexes}
         return _KindTable(
             version=version,
             settings=settings,
             groups=groups,
             distinct=tuple(distinct),
-            chosen=kind is CatalogKind.TOOL and _filters(settings),
+            chosen=kind is CatalogKind.TOOL and _has_tool_filter(settings),
             entries=entries,
             listed=shown,
             indexes=indexes,
         )
 
 
-def _filters(settings: ProfileSettings) -> bool:
+def _has_tool_filter(settings: ProfileSettings) -> bool:
     return (settings.allow_tools, settings.deny_tools) != (("*",), ())
 
 
-def _chooses(kind: CatalogKind, settings: ProfileSettings) -> bool:
-    """Return whether each entry is compared with patterns, which is as much work as to make it."""
-    return kind is CatalogKind.TOOL and (_filters(settings) or settings.tools == "search")
+def _compares_names(kind: CatalogKind, settings: ProfileSettings) -> bool:
+    """Return whether the name of each entry is compared with patterns, which is as much work as to render it."""
+    return kind is CatalogKind.TOOL and (_has_tool_filter(settings) or settings.tools == "search")
 
 
-def _way(kind: CatalogKind, settings: ProfileSettings) -> ListRendering:
-    if kind not in NAMED:
+def _rendering(kind: CatalogKind, settings: ProfileSettings) -> ListRendering:
+    if kind not in NAMED_KINDS:
         return ListRendering(kind=kind)
     rule = NameRule(alias=settings.alias, prefixed=settings.prefix == "always", longest=settings.max_tool_name)
     return ListRendering(kind=kind, rule=rule, flat=kind is CatalogKind.TOOL and settings.flatten_schemas)
 
 
-def _grouped(way: ListRendering, sources: dict[str, Source]) -> list[dict[str, Source]]:
-    """Return the servers with their lists, those together whose names may be in each other's way."""
+def _group_servers(rendering: ListRendering, sources: dict[str, Source]) -> list[dict[str, Source]]:
+    """Return groups of servers with their lists; those whose names may clash are in one group."""
     groups: dict[str, dict[str, Source]] = {}
     for server, source in sources.items():
-        key = server if way.rule is None else way.rule.prefix(server)
+        key = server if rendering.rule is None else rendering.rule.prefix(server)
         groups.setdefault(key, {})[server] = source
     return list(groups.values())
 
 
-def _chosen(
-    entries: dict[str, tuple[ListEntry, ...]], fit: Callable[[str], bool]
+def _filter_in_steps(
+    entries: dict[str, tuple[ListEntry, ...]], is_wanted: Callable[[str], bool]
 ) -> Generator[None, None, dict[str, tuple[ListEntry, ...]]]:
     """Return the entries whose names fit."""
-    chosen: dict[str, tuple[ListEntry, ...]] = {}
-    for server, all_of_it in entries.items():
-        found: list[ListEntry] = []
-        for entry in all_of_it:
+    wanted: dict[str, tuple[ListEntry, ...]] = {}
+    for server, server_entries in entries.items():
+        wanted_entries: list[ListEntry] = []
+        for entry in server_entries:
             yield
-            if fit(entry.name):
-                found.append(entry)
-        chosen[server] = tuple(found)
-    return chosen
+            if is_wanted(entry.name):
+                wanted_entries.append(entry)
+        wanted[server] = tuple(wanted_entries)
+    return wanted
 
 
-def _within(room: int, templates: Iterable[str]) -> Iterator[str]:
+def _take_templates(max_chars: int, templates: Iterable[str]) -> Iterator[str]:
     """Yield the first templates, so many characters of them in all."""
     for each in templates:
-        room -= len(each)
-        if room < 0:
+        max_chars -= len(each)
+        if max_chars < 0:
             return
         yield each
 
 
-def _instructions(first: str, told: Mapping[str, str]) -> str:
-    parts = [first] if first else []
-    parts += [f"## {server}\n{_cut(without_headings(text), INSTRUCTIONS_EACH)}" for server, text in told.items()]
-    return _cut("\n\n".join(parts), INSTRUCTIONS)
+def _join_instructions(own_text: str, by_server: Mapping[str, str]) -> str:
+    parts = [own_text] if own_text else []
+    parts += [
+        f"## {server}\n{_cut_text(without_headings(text), MAX_SERVER_INSTRUCTIONS)}"
+        for server, text in by_server.items()
+    ]
+    return _cut_text("\n\n".join(parts), MAX_INSTRUCTIONS)
 
 
-def _cut(text: str, most: int) -> str:
+def _cut_text(text: str, max_chars: int) -> str:
     """Return a text of so many characters at most, marked where it was cut: behind a word, if one ends near."""
-    if len(text) <= most:
+    if len(text) <= max_chars:
         return text
-    kept = text[: most - len(CUT)]
-    words = kept[:-LONGEST_WORD] + kept[-LONGEST_WORD:].rpartition(" ")[0]
-    return (words if len(words) > len(kept) - LONGEST_WORD else kept).rstrip() + CUT
+    start = text[: max_chars - len(CUT_MARK)]
+    whole_words = start[:-MAX_WORD] + start[-MAX_WORD:].rpartition(" ")[0]
+    return (whole_words if len(whole_words) > len(start) - MAX_WORD else start).rstrip() + CUT_MARK

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self, cast
 
 from hubbubd.config.sections.mcp import Asked, AskedToApprove, ProfileSettings
-from hubbubd.core.calls.capabilities import serves
+from hubbubd.core.calls.capabilities import can_answer
 from hubbubd.core.inbox.forms import Approve, Deny, Given, Refuse, Result, Unchecked
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
@@ -70,15 +70,15 @@ class QuestionPolicy:
         object.__setattr__(self, "asks_host_alone", "host" in (self.form, self.url, self.sampling, self.roots))
 
     @classmethod
-    def configured(cls, settings: ProfileSettings, *, named: bool) -> Self:
+    def from_settings(cls, settings: ProfileSettings, *, named: bool) -> Self:
         """Return the policy of a profile."""
-        asked, end = settings.questions, settings.on_hold_end
+        questions, end = settings.questions, settings.on_hold_end
         return cls(
-            form=asked.form,
-            url=asked.url,
-            sampling=asked.sampling,
-            roots=asked.roots,
-            approval=asked.approval,
+            form=questions.form,
+            url=questions.url,
+            sampling=questions.sampling,
+            roots=questions.roots,
+            approval=questions.approval,
             unattended_s=settings.unattended_s,
             named=named,
             hold_s=settings.hold_s,
@@ -86,7 +86,7 @@ class QuestionPolicy:
             join_s=settings.join_s,
         )
 
-    def of(self, kind: RequestKind) -> Asked:
+    def who_answers(self, kind: RequestKind) -> Asked:
         """Return who is asked what is of this kind."""
         match kind:
             case RequestKind.ELICITATION_FORM:
@@ -102,13 +102,13 @@ class QuestionPolicy:
 
     def trusts_host(self, kind: RequestKind) -> bool:
         """Return whether only the host is asked, so that what it answers counts as it is; never for approvals."""
-        return kind is not RequestKind.APPROVAL and self.of(kind) == "host"
+        return kind is not RequestKind.APPROVAL and self.who_answers(kind) == "host"
 
-    def reserves(self, kind: RequestKind) -> bool:
+    def asks_host_first(self, kind: RequestKind) -> bool:
         """Return whether the host is asked before all others."""
-        return self.of(kind) in ("host", "host-first")
+        return self.who_answers(kind) in ("host", "host-first")
 
-    def declared(self, host: Mapping[str, Any]) -> dict[str, Any] | None:
+    def call_capabilities(self, host_capabilities: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the capabilities of a call: the host's own where only it is asked. None for the hub's."""
         if not self.asks_host_alone:
             return None
@@ -116,18 +116,20 @@ class QuestionPolicy:
         modes: dict[str, Any] = {
             mode: {}
             for mode, kind in (("form", RequestKind.ELICITATION_FORM), ("url", RequestKind.ELICITATION_URL))
-            if self.of(kind) != "host" or serves(host, kind, {})
+            if self.who_answers(kind) != "host" or can_answer(host_capabilities, kind, {})
         }
         if modes:
             capabilities["elicitation"] = modes
         if self.sampling != "host":
             capabilities["sampling"] = {"tools": {}}
-        elif "sampling" in host:
-            capabilities["sampling"] = host["sampling"]
-        if self.roots != "host" or "roots" in host:
+        elif "sampling" in host_capabilities:
+            capabilities["sampling"] = host_capabilities["sampling"]
+        if self.roots != "host" or "roots" in host_capabilities:
             capabilities["roots"] = {}
-        alone = {self.form, self.url, self.sampling, self.roots} == {"host"}
-        if not alone or declares_tasks(host):  # else the hub waits for the end of a task in its host's place
+        asks_only_host = {self.form, self.url, self.sampling, self.roots} == {"host"}
+        if not asks_only_host or declares_tasks(
+            host_capabilities
+        ):  # else the hub waits for the end of a task in its host's place
             capabilities["extensions"] = {EXTENSION: {}}
         return capabilities
 
@@ -149,27 +151,29 @@ class LeftToOthers:
 Verdict = Given | Unattended | LeftToOthers
 
 
-def declares_tasks(host: Mapping[str, Any]) -> bool:
+def declares_tasks(host_capabilities: Mapping[str, Any]) -> bool:
     """Return whether a host with these capabilities follows tasks (2026-07-28, tasks extension)."""
-    return EXTENSION in _object(host.get("extensions"))
+    return EXTENSION in _as_mapping(host_capabilities.get("extensions"))
 
 
-def keep_what_is_read(host: Mapping[str, Any]) -> dict[str, Any]:
+def select_known_capabilities(host_capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """Return of a host's capabilities what the hub reads: of bounded size, whatever the host said."""
     capabilities: dict[str, Any] = {}
-    modes = _object(host.get("elicitation"))
-    if "elicitation" in host and (not modes or "form" in modes or "url" in modes):
+    modes = _as_mapping(host_capabilities.get("elicitation"))
+    if "elicitation" in host_capabilities and (not modes or "form" in modes or "url" in modes):
         capabilities["elicitation"] = {mode: {} for mode in ("form", "url") if mode in modes}
-    if "sampling" in host:
-        capabilities["sampling"] = {part: {} for part in ("context", "tools") if part in _object(host["sampling"])}
-    if "roots" in host:
+    if "sampling" in host_capabilities:
+        capabilities["sampling"] = {
+            part: {} for part in ("context", "tools") if part in _as_mapping(host_capabilities["sampling"])
+        }
+    if "roots" in host_capabilities:
         capabilities["roots"] = {}
-    if declares_tasks(host):
+    if declares_tasks(host_capabilities):
         capabilities["extensions"] = {EXTENSION: {}}
     return capabilities
 
 
-def judge(
+def judge_result(
     policy: QuestionPolicy, kind: RequestKind, params: Mapping[str, Any], result: Mapping[str, Any], took_s: float
 ) -> Verdict:
     """Return what the result that a host gave after so many seconds means.
@@ -194,7 +198,7 @@ def judge_approval(
     policy: QuestionPolicy, document: Mapping[str, Any], result: Mapping[str, Any], took_s: float
 ) -> Verdict:
     """Return what an answer to the form of an approval means: only a decision that somebody has chosen counts."""
-    action, content = str(result.get("action"))[:20], _object(result.get("content"))
+    action, content = str(result.get("action"))[:20], _as_mapping(result.get("content"))
     if took_s < max(policy.unattended_s, LEAST_THOUGHT_S):
         return Unattended(f"{action} after {round(took_s * 1000)} ms")
     if action != "accept":
@@ -224,11 +228,11 @@ def _can_come_without_person(params: Mapping[str, Any], result: Mapping[str, Any
         return result.get("action") == "accept"
     if not isinstance(content, Mapping):
         return False
-    properties = _object(_object(params.get("requestedSchema")).get("properties"))
+    properties = _as_mapping(_as_mapping(params.get("requestedSchema")).get("properties"))
     values = cast("Mapping[str, Any]", content)
-    missing = object()
-    return all(_object(properties.get(name)).get("default", missing) == value for name, value in values.items())
+    no_default = object()
+    return all(_as_mapping(properties.get(name)).get("default", no_default) == value for name, value in values.items())
 
 
-def _object(value: object) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

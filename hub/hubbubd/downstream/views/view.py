@@ -92,12 +92,12 @@ class EndpointView(Protocol):
         """Return where a tool, prompt or resource is. Raises NotFound."""
         ...
 
-    def shown(self, server: str, result: bytes) -> bytes:
+    def render_result(self, server: str, result: bytes) -> bytes:
         """Return a server's result as this endpoint shows it."""
         ...
 
     @property
-    def searched(self) -> bool:
+    def searches_tools(self) -> bool:
         """Whether tools are searched for instead of listed."""
         ...
 
@@ -115,10 +115,10 @@ class ConfiguredQuestionPolicy:
         self._settings: ProfileSettings | None = None
         self._policy = QuestionPolicy()
 
-    def of(self, settings: ProfileSettings) -> QuestionPolicy:
+    def for_settings(self, settings: ProfileSettings) -> QuestionPolicy:
         """Return the policy that the settings of a profile give."""
         if settings is not self._settings:
-            self._settings, self._policy = settings, QuestionPolicy.configured(settings, named=self._named)
+            self._settings, self._policy = settings, QuestionPolicy.from_settings(settings, named=self._named)
         return self._policy
 
 
@@ -133,13 +133,13 @@ class ServerView:
         self._hub = hub
         self._server = server
         self._policy = ConfiguredQuestionPolicy(named=False)
-        self._places: dict[CatalogKind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
+        self._indexes: dict[CatalogKind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
         """Of each kind the list, and where each name is in it."""
 
     @property
     def policy(self) -> QuestionPolicy:
         """As `EndpointView.policy`: that of the profile `default`."""
-        return self._policy.of(self._hub.configuration.settings.mcp_profiles.get(DEFAULT, DEFAULT_PROFILE))
+        return self._policy.for_settings(self._hub.configuration.settings.mcp_profiles.get(DEFAULT, DEFAULT_PROFILE))
 
     def servers(self, principal: Principal) -> list[str]:
         """As `EndpointView.servers`."""
@@ -152,24 +152,26 @@ class ServerView:
     def introduction(self, principal: Principal) -> EndpointIntroduction:
         """As `EndpointView.introduction`: the server's own. Raises NotFound."""
         record = self._hub.servers.get(self._server)
-        own: dict[str, Any] = payload.loads(record.capabilities) if record.capabilities else self._expected()
-        capabilities = {name: own[name] for name in PASSED_ON if name in own}
+        server_capabilities: dict[str, Any] = (
+            payload.loads(record.capabilities) if record.capabilities else self._probable_capabilities()
+        )
+        capabilities = {name: server_capabilities[name] for name in PASSED_ON if name in server_capabilities}
         info: dict[str, Any] = payload.loads(record.server_info) if record.server_info else {}
-        for name, instead in (("name", self._server), ("version", "0")):
+        for name, default in (("name", self._server), ("version", "0")):
             if not isinstance(info.get(name), str):
-                info[name] = instead  # hosts refuse to connect without it
+                info[name] = default  # hosts refuse to connect without it
         return EndpointIntroduction(info, capabilities, record.instructions)
 
-    def _expected(self) -> dict[str, Any]:
+    def _probable_capabilities(self) -> dict[str, Any]:
         """Return what a server can probably do that has not been connected yet: what it listed last, or any list."""
         known = [kind for kind in CatalogKind if self._hub.catalog.record(self._server, kind) is not None]
         return {SOURCES[kind].capability: {"listChanged": True} for kind in known or CatalogKind}
 
     async def settle(self, kind: CatalogKind) -> None:
         """As `EndpointView.settle`: finds the entries by their names."""
-        source = self._source(kind)
-        if self._places.get(kind, ((), {}))[0] is not source:
-            self._places[kind] = source, await in_turns(_placed(source))
+        source = self._list_entries(kind)
+        if self._indexes.get(kind, ((), {}))[0] is not source:
+            self._indexes[kind] = source, await in_turns(_index_names(source))
 
     def is_settled(self, kind: CatalogKind) -> bool:
         """As `EndpointView.is_settled`: lists are passed on as they are."""
@@ -177,15 +179,15 @@ class ServerView:
 
     def entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
         """As `EndpointView.entry`, for what is settled."""
-        source, places = self._places.get(kind, ((), {}))
+        source, places = self._indexes.get(kind, ((), {}))
         return source[places[named]] if named in places and self.servers(principal) else None
 
-    def _source(self, kind: CatalogKind) -> tuple[bytes, ...]:
+    def _list_entries(self, kind: CatalogKind) -> tuple[bytes, ...]:
         return self._hub.catalog.entries(list_id(self._server, kind))
 
     def entries(self, kind: CatalogKind, principal: Principal) -> Sequence[bytes]:
         """As `EndpointView.entries`."""
-        return self._source(kind) if self.servers(principal) else ()
+        return self._list_entries(kind) if self.servers(principal) else ()
 
     def target(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
         """As `EndpointView.target`: whatever it names, the server knows best whether there is such a thing."""
@@ -193,18 +195,18 @@ class ServerView:
             raise NotFound("server", self._server)
         return ServerTarget(self._server, named)
 
-    def shown(self, server: str, result: bytes) -> bytes:
-        """As `EndpointView.shown`: unchanged."""
+    def render_result(self, server: str, result: bytes) -> bytes:
+        """As `EndpointView.render_result`: unchanged."""
         return result
 
-    searched = False
+    searches_tools = False
 
     async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
         """As `EndpointView.search`: never asked."""
         return []
 
 
-def _placed(source: tuple[bytes, ...]) -> Generator[None, None, dict[str, int]]:
+def _index_names(source: tuple[bytes, ...]) -> Generator[None, None, dict[str, int]]:
     places: dict[str, int] = {}
     for at, entry in enumerate(source):
         yield
@@ -214,6 +216,6 @@ def _placed(source: tuple[bytes, ...]) -> Generator[None, None, dict[str, int]]:
     return places
 
 
-def member_of(kind: CatalogKind) -> str:
+def list_member(kind: CatalogKind) -> str:
     """Return the member of a result that has a list of this kind."""
     return SOURCES[kind].member

@@ -33,7 +33,7 @@ from hubbubd.rpc.auth.unauthenticated import Around, UnauthenticatedRpcs
 from hubbubd.rpc.context import LOCAL, NOBODY, CallerGroup, Peer, amend, current, principal
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.methods import only_request, with_streamed_request
-from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
+from hubbubd.telemetry.trace import CURRENT_TRACE, parse_trace
 from hubbubd.timing.clock import Clock
 
 NAME_METADATA = "hubbub-as"
@@ -132,7 +132,7 @@ class Gate:
             amend(principal=caller)
             caller = _rename_caller(caller, called)
         amend(principal=caller, names_caller=bool(called), standing=partial(self.good, caller))
-        CURRENT_TRACE.set(parsed(place) if place else None)
+        CURRENT_TRACE.set(parse_trace(place) if place else None)
         oversight.quotas.rpcs.charge(caller.name)
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):

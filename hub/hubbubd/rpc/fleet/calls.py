@@ -63,7 +63,7 @@ class CallsElsewhere:
             failed = await self._wait_for_record(call_id, lambda call: call.state.ended)
             return failed or _provisional_call(spec, principal, call_id, detached, fault=_parse_fault(exc))
         finally:
-            self._waiting.take(spec.call_id or "")
+            self._waiting.subtract(spec.call_id or "")
         done = response.call
         return _provisional_call(spec, principal, done.id, detached, result=done.result, task_id=done.task_id or None)
 

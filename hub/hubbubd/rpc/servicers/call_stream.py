@@ -20,7 +20,7 @@ import anyio
 from hubbub.v1 import call_pb2 as pb
 from hubbub.v1 import inbox_pb2
 from hubbubd.core.access import Principal
-from hubbubd.core.calls.call_faults import cancelled
+from hubbubd.core.calls.call_faults import cancelled_fault
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.tally import Tally
 from hubbubd.errors import Category, Fault, InvalidArgument, ResourceExhausted, Unavailable, UpstreamError
@@ -31,7 +31,7 @@ from hubbubd.rpc.messages import api_records, requests
 from hubbubd.rpc.methods import Unary, Write
 from hubbubd.runtime.calls import Calls, LogEvent, ProgressEvent
 from hubbubd.runtime.inbox import Assigned, AssignmentOver, Work, Worker
-from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
+from hubbubd.telemetry.trace import CURRENT_TRACE, parse_trace
 
 MAX_CALLS = 1000
 """The most calls under way on one stream, and the most answers."""
@@ -229,7 +229,7 @@ class _CallStream:
             try:
                 response = cast("inbox_pb2.AnswerPendingRequestResponse", await self._streams.answer(answer.request))
             finally:
-                self._open_answers.take(answer.request.id)
+                self._open_answers.subtract(answer.request.id)
             step_bytes = _serialize_step(id=answer.id, answered=response)
             return _check_size(
                 limit, step_bytes, "the answer is accepted; GetPendingRequest", request=answer.request.id
@@ -238,7 +238,7 @@ class _CallStream:
         await self._report_outcome(answer, answered)
 
     async def _report_outcome(self, begun: Start | Answer, serve: Callable[[], Awaitable[bytes]]) -> None:
-        CURRENT_TRACE.set(parsed({"traceparent": begun.traceparent, "tracestate": begun.tracestate}))
+        CURRENT_TRACE.set(parse_trace({"traceparent": begun.traceparent, "tracestate": begun.tracestate}))
         try:
             step_bytes = await serve()
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
@@ -349,7 +349,7 @@ class _CallStream:
 
     def _report_cancelled(self, call_id: int) -> None:
         """Tell the caller that it has hung up. A call that was cancelled before it began says nothing by itself."""
-        self._enqueue_end(call_id, _failed_step(call_id, UpstreamError(cancelled("its caller hung up"))))
+        self._enqueue_end(call_id, _failed_step(call_id, UpstreamError(cancelled_fault("its caller hung up"))))
 
     def _enqueue_end(self, call_id: int, step: bytes) -> None:
         """Put the end of a call, or of the wait for an answer, into the outbox."""

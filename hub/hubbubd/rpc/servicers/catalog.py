@@ -9,7 +9,7 @@ from hubbub.v1 import catalog_pb2 as pb
 from hubbub.v1 import common_pb2
 from hubbubd import bounds
 from hubbubd.core.access import Permission
-from hubbubd.core.servers.catalog import CatalogList, position
+from hubbubd.core.servers.catalog import CatalogList, sort_key
 from hubbubd.rpc.auth import access
 from hubbubd.rpc.messages import api_records, pages, requests, watch
 from hubbubd.rpc.messages.pages import Position
@@ -77,7 +77,7 @@ class CatalogService:
             return
         last, list_id = (-1, "") if after is None else (bounds.whole(after[0]) or 0, after[1])
         for record in lists:
-            if position(record.id) >= position(list_id):
+            if sort_key(record.id) >= sort_key(list_id):
                 start = max(last + 1, 0) if record.id == list_id else 0
                 entries = self._catalog.entries(record.id)
                 yield from (_Entry(record, at, entries[at]) for at in range(start, len(entries)))
@@ -86,7 +86,7 @@ class CatalogService:
         """Yield the entries before a position, the last one first."""
         last, list_id = (0, "") if place is None else (bounds.whole(place[0]) or 0, place[1])
         for record in reversed(lists):
-            if place is None or position(record.id) <= position(list_id):
+            if place is None or sort_key(record.id) <= sort_key(list_id):
                 entries = self._catalog.entries(record.id)
                 end = min(last, len(entries)) if record.id == list_id else len(entries)
                 yield from (_Entry(record, at, entries[at]) for at in range(end - 1, -1, -1))

@@ -109,7 +109,7 @@ class ServerService:
         """Return the roots in force."""
         record = self._servers.get(_authorized_name(request.name, Permission.OPERATE))
         return pb.GetRootsResponse(
-            roots=specs.render_roots(record.effective.roots),
+            roots=specs.render_roots(record.effective_config.roots),
             overridden=record.roots is not None,
             revision=record.revision,
         )
@@ -121,7 +121,7 @@ class ServerService:
         with _attach_current_state():
             record = await self._servers.set_roots(name, roots, expected=_expected_revision(request))
         return pb.SetRootsResponse(
-            roots=specs.render_roots(record.effective.roots),
+            roots=specs.render_roots(record.effective_config.roots),
             overridden=record.roots is not None,
             revision=record.revision,
         )
@@ -150,7 +150,9 @@ def _attach_current_state() -> Generator[None]:
     try:
         yield
     except Stale as stale:
-        now = pb.RevisionConflict(revision=stale.now.revision, roots=specs.render_roots(stale.now.effective.roots))
+        now = pb.RevisionConflict(
+            revision=stale.now.revision, roots=specs.render_roots(stale.now.effective_config.roots)
+        )
         if principal().may(Permission.ADMINISTER, stale.now.name):
             spec, withheld = specs.render_spec(stale.now.config)
             now.spec.CopyFrom(spec)

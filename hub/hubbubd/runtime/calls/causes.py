@@ -50,7 +50,7 @@ class Causes:
         own = [request for request in self._requests if takeover.owns(request.server)]
         for request in own:
             self._index(request)
-        named = {request.id for request in own if not core.over(request) and _cause_ids(request)}
+        named = {request.id for request in own if not core.is_over(request) and _cause_ids(request)}
         await self._ledger.transact(lambda: (None, self._update(named)))
 
     def has_open_request(self, call_id: str) -> bool:
@@ -60,7 +60,7 @@ class Causes:
         """
         for request_id in self.request_ids_by_call.get(call_id, ()):
             request = self._requests.record(request_id)
-            if request is not None and not core.over(request):
+            if request is not None and not core.is_over(request):
                 return True
         return False
 
@@ -75,13 +75,13 @@ class Causes:
         """Return the request updated for those of its calls that have ended."""
         for call_id in _cause_ids(request):
             call = self._calls.record(call_id)  # every unfinished call has a record
-            why = "its call is over" if call is None else core_calls.ending(call)
+            why = "its call is over" if call is None else core_calls.describe_ending(call)
             if why is not None:
-                request = core.call_over(request, call_id, why, self._clock.now())
+                request = core.after_call_ended(request, call_id, why, self._clock.now())
         return request
 
     def _index(self, request: PendingRequest) -> None:
-        if not core.over(request):
+        if not core.is_over(request):
             for call_id in _cause_ids(request):
                 self.request_ids_by_call.setdefault(call_id, set()).add(request.id)
 

@@ -10,9 +10,9 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.core.calls import call_states as core
-from hubbubd.core.calls.call_faults import of_hub, of_server, reused
+from hubbubd.core.calls.call_faults import hub_fault, reused_id_error, server_fault
 from hubbubd.core.calls.call_states import Call
-from hubbubd.core.calls.tool_policy import denied, shown
+from hubbubd.core.calls.tool_policy import find_denial, without_denied_tools
 from hubbubd.core.tasks import find_created_task
 from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, UnknownOutcome, UpstreamError
 from hubbubd.redaction import REDACTION
@@ -95,7 +95,7 @@ class CallExchange:
             except HubError as exc:
                 active.refusal = exc
         if active.refusal is not None:
-            failed = core.fail(active.call, of_hub(active.refusal), self.clock.now())
+            failed = core.fail(active.call, hub_fault(active.refusal), self.clock.now())
             if isinstance(active.refusal, UnknownOutcome):  # it must not wait in the records for ever
                 self.ledger.later(self.table, failed.id, partial(core.record_failed_creation, active.call, failed))
             queue.remove(active, failed)
@@ -106,7 +106,7 @@ class CallExchange:
     def _new_record(self, call: Call) -> Change[Call]:
         """Return the making of a call's record. Raises AlreadyExists if its id is taken."""
         if self.table.record(call.id) is not None:
-            raise reused(call)
+            raise reused_id_error(call)
         return self.table.new(call.id, call)
 
     async def _run(
@@ -120,9 +120,9 @@ class CallExchange:
         try:
             result = await active.deadline.within(exchange)
         except PeerError as exc:
-            fault = of_server(exc)
+            fault = server_fault(exc)
         except HubError as exc:
-            fault = exc.fault if isinstance(exc, UpstreamError) else of_hub(exc)
+            fault = exc.fault if isinstance(exc, UpstreamError) else hub_fault(exc)
         except Exception as exc:
             log.exception("call failed: internal error", call=active.call.id)
             fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
@@ -200,7 +200,7 @@ class CallExchange:
                 if task is not None:
                     return await self.client_tasks.follow_new(queue, active, link, task)
             if result.get("resultType") != "input_required":
-                return shown(queue.config, active.call.method, result) if queue.limits_tools else result
+                return without_denied_tools(queue.config, active.call.method, result) if queue.limits_tools else result
             params_to_send = await self.rounds.ask(queue, active, params, result)
 
     async def _check(self, queue: ServerQueue, link: McpLink, active: ActiveCall, params: dict[str, Any]) -> None:
@@ -214,7 +214,7 @@ class CallExchange:
             config, hello = active.checked_with
             if config is queue.config and hello is link.hello:
                 return
-        denial = denied(queue.config, active.call.method, params) if queue.limits_tools else None
+        denial = find_denial(queue.config, active.call.method, params) if queue.limits_tools else None
         if denial is not None:
             raise denial
         await self.support.check(link.hello, active.call, params)

@@ -197,8 +197,8 @@ class ServerQueue:
         """
         active = self.take_in(call)
         active.admitted.set()
-        active.was_sent = active.is_recorded_as_sent = not (core.never_sent(call) or core.is_held(call))
-        if core.never_sent(call):
+        active.was_sent = active.is_recorded_as_sent = not (core.was_never_sent(call) or core.is_held(call))
+        if core.was_never_sent(call):
             self._queue.add_resumed(call.id, len(call.params))
             self.set_deadline(active)
         if call.task_id is not None:
@@ -227,7 +227,7 @@ class ServerQueue:
         """
         if self._queue.count(Slot.ASIDE) < MAX_ASIDE:
             self._queue.set_aside(active.call.id)
-        active.clock.without_timeout(self._clock.steady())
+        active.clock.drop_timeout(self._clock.steady())
         self.set_deadline(active)
         self._give_turns()
 
@@ -284,7 +284,7 @@ class ServerQueue:
 
     def _give_turns(self) -> None:
         """Give free slots to waiting calls while there is a link."""
-        while self.link is not None and (call_id := self._queue.next()) is not None:
+        while self.link is not None and (call_id := self._queue.start_next()) is not None:
             self.calls[call_id].has_turn.set()
 
     # Deadlines
@@ -431,7 +431,7 @@ class ServerQueue:
     def timeout_fault(self, active: ActiveCall) -> Fault:
         """Return the fault of a call whose deadline has passed."""
         call = active.call
-        if active.clock.out_of_total(self._clock.steady()):
+        if active.clock.is_out_of_total(self._clock.steady()):
             code, option, limit_s = "CALL_MAX_EXCEEDED", "call_max_s", call.max_s
         else:
             code, option, limit_s = "CALL_TIMEOUT", "call_timeout_s", call.timeout_s

@@ -14,9 +14,9 @@ import structlog
 from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls import call_states as core
-from hubbubd.core.calls.call_faults import SHUTTING_DOWN, cancelled, not_connected, reused
+from hubbubd.core.calls.call_faults import SHUTTING_DOWN, cancelled_fault, not_connected_error, reused_id_error
 from hubbubd.core.calls.call_states import Call, CallState
-from hubbubd.core.calls.tool_policy import denied
+from hubbubd.core.calls.tool_policy import find_denial
 from hubbubd.core.servers.server_record import QueueCounts
 from hubbubd.errors import FailedPrecondition, Fault, HubError, Unavailable
 from hubbubd.runtime.background import Background
@@ -103,7 +103,7 @@ class Calls(RecordReader[Call]):
         queue.ended.update(call.state for call in own if call.state.ended)
         unfinished = [call for call in own if not call.state.ended and self._resumption.obstacle(call, config) is None]
         for call in resumption_order(unfinished):
-            active = queue.resume(core.resumed(self._spans.finish_open_spans(call)))
+            active = queue.resume(core.as_resumed(self._spans.finish_open_spans(call)))
             self._record(call, active.call)
             execute = self._exchange.prepare_resumption(queue, active)
             self._quota.take(call.principal)
@@ -130,7 +130,7 @@ class Calls(RecordReader[Call]):
                 queue.ended[ended.state] += 1
         for server, queue in self._queues.items():
             if queue.closed and takeover.owns(server):  # the hub that had it ended in the middle of a disconnect
-                queue.stop_all(cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED"), End.SERVER_GONE)
+                queue.stop_all(cancelled_fault(f"{server} was disconnected", "SERVER_DISCONNECTED"), End.SERVER_GONE)
         await self._exchange.end_unresumed(takeover, [active.call for active in self._active.values()])
 
     # Reading
@@ -245,7 +245,7 @@ class Calls(RecordReader[Call]):
             raise FailedPrecondition(f"this call has ended: {call.state}", reason="CALL_FINISHED")
         if active.call.state is CallState.IN_PROGRESS and not abort:
             raise FailedPrecondition("this call is on the wire; abort it to tell the server", reason="CALL_IN_PROGRESS")
-        active.stop(cancelled("cancelled on request"))
+        active.stop(cancelled_fault("cancelled on request"))
         await active.ended.wait()
         return active.call
 
@@ -257,13 +257,13 @@ class Calls(RecordReader[Call]):
             return
         active = self._active.get(call_id) if call is not None else None
         if active is not None and not active.waiters and not active.ended.is_set():
-            active.stop(cancelled("its caller hung up"))
+            active.stop(cancelled_fault("its caller hung up"))
 
     async def clear_queue(self, server: str) -> int:
         """Cancel the queued calls of a server, and return how many. Raises NotFound."""
         waiting = self._queue(server).waiting_calls()
         for active in waiting:
-            active.stop(cancelled("the queue was cleared"))
+            active.stop(cancelled_fault("the queue was cleared"))
         for active in waiting:
             await active.ended.wait()
         return len(waiting)
@@ -314,7 +314,7 @@ class Calls(RecordReader[Call]):
         for queue in queues:
             # Sent now, they might be broken off; unsent they can be resumed.
             for active in queue.waiting_calls():
-                if core.never_sent(active.call) and active.admitted.is_set():
+                if core.was_never_sent(active.call) and active.admitted.is_set():
                     active.stop(SHUTTING_DOWN, End.SHUTTING_DOWN)
 
     def _must_end(self, queue: ServerQueue, active: ActiveCall) -> bool:
@@ -352,8 +352,8 @@ class Calls(RecordReader[Call]):
             await self._gate.prepare(queue, spec.method, spec.message)
         known = await self._find_durable(call.id) if spec.call_id else None
         if known is not None:
-            if known.principal != principal or not known.same_request(call):
-                raise reused(call)
+            if known.principal != principal or not known.is_same_request(call):
+                raise reused_id_error(call)
             active = self._active.get(call.id)
             if active is None:
                 return known, None
@@ -374,9 +374,9 @@ class Calls(RecordReader[Call]):
         if call.server in self._leaving:
             raise moved_error(call.server)
         if queue.closed:
-            raise not_connected(call.server, queue.given_up)
+            raise not_connected_error(call.server, queue.given_up)
         params = spec.message
-        denial = denied(queue.config, call.method, params) if queue.limits_tools else None
+        denial = find_denial(queue.config, call.method, params) if queue.limits_tools else None
         if denial is not None:
             raise denial
         hello = queue.link.hello if queue.link is not None else None
@@ -441,4 +441,4 @@ class Calls(RecordReader[Call]):
 def _stop_unless_wanted(active: ActiveCall) -> None:
     """End a call that nobody waits for, unless it is detached."""
     if not active.waiters and not active.call.detached and not active.ended.is_set():
-        active.stop(cancelled("its caller hung up"))
+        active.stop(cancelled_fault("its caller hung up"))

@@ -39,11 +39,11 @@ class Resumption:
     def obstacle(self, call: Call, config: ServerConfig | None) -> str | None:
         """Return why a call of this server cannot be resumed, as the end of a sentence; None when it can."""
         try:
-            return core.obstacle(
+            return core.find_obstacle(
                 call,
                 config.fingerprint if config else None,
                 resume=config is not None and config.resume,
-                task_of=self._client_tasks.fingerprint(call),
+                task_fingerprint=self._client_tasks.fingerprint(call),
                 answers_kept=self._has_answers(call),
             )
         except Exception:
@@ -67,7 +67,7 @@ class Resumption:
         """Return how a call without an obstacle continues. Reads what it needs from the store now."""
         if active.call.task_id is not None:
             return partial(self._client_tasks.resume, queue, active)
-        if core.never_sent(active.call):
+        if core.was_never_sent(active.call):
             return partial(_send_first, active, send_again)
         requests = self._rounds.stored_requests(active.call) or {}
         return partial(self._go_on_with_round, queue, active, requests, send_again)
@@ -95,8 +95,8 @@ def resumption_order(unfinished: list[Call]) -> list[Call]:
     first.
     """
     by_age = sorted(unfinished, key=lambda call: call.created_at)
-    sent = [call for call in by_age if not core.never_sent(call)]
-    return [*reversed(sent), *(call for call in by_age if core.never_sent(call))]
+    sent = [call for call in by_age if not core.was_never_sent(call)]
+    return [*reversed(sent), *(call for call in by_age if core.was_never_sent(call))]
 
 
 def lost_fault(takeover: Takeover, why: str | None) -> Fault:

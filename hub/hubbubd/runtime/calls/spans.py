@@ -20,7 +20,16 @@ from hubbubd.frozen import replaced
 from hubbubd.runtime.calls.queue import ActiveCall
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.telemetry import mcp
-from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, Span, SpanEvent, SpanKind, Trace, of_params
+from hubbubd.telemetry.trace import (
+    CURRENT_RPC,
+    CURRENT_TRACE,
+    Attributes,
+    Span,
+    SpanEvent,
+    SpanKind,
+    Trace,
+    trace_of_params,
+)
 from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.ports import InboundRequest, ReplyError
 
@@ -58,11 +67,11 @@ class SpanRecorder:
 
     def with_trace(self, call: Call, params: dict[str, object]) -> Call:
         """Return a new call with a place in a trace: below that in its params' `_meta`, else below the RPC."""
-        named = of_params(params)
+        named = trace_of_params(params)
         parent = named or CURRENT_TRACE.get()
         if parent is None and not self.tracer.on:
             return call
-        trace = self.tracer.begin(parent, f"call {mcp.about(call.method, params)[0]}")
+        trace = self.tracer.begin(parent, f"call {mcp.describe_request(call.method, params)[0]}")
         serving = CURRENT_RPC.get()
         if serving is None or trace is None:
             return replaced(call, trace=trace)
@@ -87,7 +96,7 @@ class SpanRecorder:
         if active.call.trace is None:
             yield None
             return
-        name, attributes = mcp.about(active.call.method, params)
+        name, attributes = mcp.describe_request(active.call.method, params)
         trace = self.tracer.begin(active.call.trace, name, SpanKind.CLIENT)
         if trace is None:
             yield None
@@ -116,7 +125,7 @@ class SpanRecorder:
             return call
         now = self.tracer.now()
         for span in call.under_way:
-            self.tracer.tell(span, now, attributes={"hubbub.server": call.server}, error=RESTARTED)
+            self.tracer.export_span(span, now, attributes={"hubbub.server": call.server}, error=RESTARTED)
         if call.started_at is None:
             self._export_queue_span(call, call.created_at, now)
         return replaced(call, under_way=())
@@ -131,7 +140,7 @@ class SpanRecorder:
         trace = self.tracer.begin(call.trace, "queue") if call.trace and call.trace.own else None
         if trace is not None:
             attributes: Attributes = {"hubbub.server": call.server, "hubbub.call.id": call.id}
-            self.tracer.tell(
+            self.tracer.export_span(
                 Span(name="queue", kind=SpanKind.INTERNAL, trace=trace, start=start, attributes=attributes), end
             )
 
@@ -145,19 +154,19 @@ class SpanRecorder:
         ):
             return
         params = payload.loads_object(call.params, "params")
-        name, attributes = mcp.about(call.method, params)
+        name, attributes = mcp.describe_request(call.method, params)
         attributes |= {
             "hubbub.server": call.server,
             "hubbub.call.id": call.id,
             "hubbub.call.state": call.state.value,
             "hubbub.call.detached": call.detached,
-            "hubbub.principal": mcp.text(call.principal),
+            "hubbub.principal": mcp.bounded_text(call.principal),
         }
         if call.task_id is not None:
-            attributes["hubbub.task.id"] = mcp.text(call.task_id)
+            attributes["hubbub.task.id"] = mcp.bounded_text(call.task_id)
         if self.tracer.content:
-            attributes["gen_ai.tool.call.arguments"] = mcp.content(call.params)
-            attributes["gen_ai.tool.call.result"] = mcp.content(call.result)
+            attributes["gen_ai.tool.call.arguments"] = mcp.bounded_content(call.params)
+            attributes["gen_ai.tool.call.result"] = mcp.bounded_content(call.result)
         self._export(
             f"call {name}", call.trace, call.created_at, call.completed_at, attributes, error=_call_error_type(call)
         )
@@ -167,9 +176,9 @@ class SpanRecorder:
     def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         """Export the span of a pending request that is over."""
         request = after or before
-        if request is None or (before is not None and core_inbox.over(before)) or not _is_own(request.trace):
+        if request is None or (before is not None and core_inbox.is_over(before)) or not _is_own(request.trace):
             return
-        if after is not None and not core_inbox.over(after):
+        if after is not None and not core_inbox.is_over(after):
             return
         last = request.moments[-1].at if request.moments else request.created_at
         kind = SpanKind.SERVER if request.origin is Origin.PLAIN else SpanKind.INTERNAL
@@ -202,13 +211,13 @@ class SpanRecorder:
         if request.cause_source:
             attributes["hubbub.request.cause_source"] = request.cause_source.value
         if request.task_id:
-            attributes["hubbub.task.id"] = mcp.text(request.task_id)
+            attributes["hubbub.task.id"] = mcp.bounded_text(request.task_id)
         if self.tracer.content:
             sampling = request.kind is RequestKind.SAMPLING
             input_key = "gen_ai.input.messages" if sampling else "hubbub.request"
             output_key = "gen_ai.output.messages" if sampling else "hubbub.answer"
-            attributes[input_key] = mcp.content(request.request)
-            attributes[output_key] = mcp.content(request.answer.payload if request.answer else None)
+            attributes[input_key] = mcp.bounded_content(request.request)
+            attributes[output_key] = mcp.bounded_content(request.answer.payload if request.answer else None)
         return attributes
 
     # Tasks
@@ -221,9 +230,9 @@ class SpanRecorder:
         if after is not None and not after.status.ended:
             return
         attributes: Attributes = {
-            "mcp.method.name": mcp.text(task.method),
+            "mcp.method.name": mcp.bounded_text(task.method),
             "hubbub.server": task.server,
-            "hubbub.task.id": mcp.text(task.id),
+            "hubbub.task.id": mcp.bounded_text(task.id),
             "hubbub.task.role": task.role.value,
             "hubbub.task.status": task.status.value,
         }
@@ -231,7 +240,12 @@ class SpanRecorder:
             attributes["hubbub.call.id"] = task.call_id
         error = None if task.status is TaskStatus.COMPLETED else f"TASK_{task.status.name}"
         self._export(
-            f"task {mcp.text(task.method)}", task.trace, task.created_at, task.last_updated_at, attributes, error=error
+            f"task {mcp.bounded_text(task.method)}",
+            task.trace,
+            task.created_at,
+            task.last_updated_at,
+            attributes,
+            error=error,
         )
 
     def _export(
@@ -249,13 +263,15 @@ class SpanRecorder:
     ) -> None:
         if trace is not None:
             span = Span(name=name, kind=kind, trace=trace, start=start, attributes=attributes)
-            self.tracer.tell(span, start if end is None else end, error=error, events=events or (), links=links or ())
+            self.tracer.export_span(
+                span, start if end is None else end, error=error, events=events or (), links=links or ()
+            )
 
 
 @contextmanager
 def inbound_request_span(tracer: Tracer, server: str, request: InboundRequest) -> Generator[None]:
     """Export the block as a span: a server's request that is answered without a person, if it belongs to a trace."""
-    name, attributes = mcp.about(request.method, request.params)
+    name, attributes = mcp.describe_request(request.method, request.params)
     trace = tracer.begin(request.trace, name, SpanKind.SERVER) if tracer.on and request.trace else None
     if trace is None:
         yield
@@ -279,7 +295,7 @@ def inbound_request_span(tracer: Tracer, server: str, request: InboundRequest) -
         error = type(exc).__name__
         raise
     finally:
-        tracer.tell(span, tracer.now(), attributes=answered, error=error)
+        tracer.export_span(span, tracer.now(), attributes=answered, error=error)
 
 
 def _is_own(trace: Trace | None) -> bool:
@@ -300,7 +316,7 @@ def _call_error_type(call: Call) -> str | None:
 def _approval_attributes(request: PendingRequest) -> Attributes:
     """Return the rule of an approval, how it ended, and after how many seconds."""
     attributes: Attributes = {
-        "hubbub.approval.rule": mcp.text(payload.loads(request.request)["rule"]["name"]),
+        "hubbub.approval.rule": mcp.bounded_text(payload.loads(request.request)["rule"]["name"]),
         "hubbub.approval.outcome": approval_outcome(request),
     }
     if request.closed_at is not None:
@@ -320,5 +336,5 @@ def _request_error_type(request: PendingRequest) -> str | None:
 def _span_event(moment: RequestEvent) -> SpanEvent:
     attributes: Attributes = {}
     if moment.by is not None:
-        attributes = {"hubbub.by": mcp.text(moment.by), "hubbub.agent": moment.agent}
+        attributes = {"hubbub.by": mcp.bounded_text(moment.by), "hubbub.agent": moment.agent}
     return SpanEvent(moment.what.value, moment.at, attributes)

@@ -326,7 +326,7 @@ class FleetOwnership:
     async def _look_at_members(self) -> None:
         """Read members and leases, and do what they need: expel, tidy, take over, hand over."""
         await self.refresh_members()
-        for member in self.view().overdue():
+        for member in self.view().overdue_members():
             if await self.expel(member, partial(self._note, "ExpelMember", member.name)):
                 log.warning("member declared gone: it was not heard of in time", member=member.name)
         self._note_free_servers()
@@ -361,14 +361,14 @@ class FleetOwnership:
 
     def _note_free_servers(self) -> None:
         now = self._now()
-        free = self.view().free(self.ownable_names())
+        free = self.view().free_servers(self.ownable_names())
         self._free_since = {server: self._free_since.get(server, now) for server in free}
 
     async def _take_free(self) -> None:
         if self._ending:
             return
         async with anyio.create_task_group() as together:
-            for server in self.view().to_take(self.ownable_names(), self._takeover_delay_s):
+            for server in self.view().servers_to_take(self.ownable_names(), self._takeover_delay_s):
                 together.start_soon(self._claim_lease, server)
 
     def _servers_to_serve(self) -> set[str]:
@@ -403,7 +403,7 @@ class FleetOwnership:
 
         if not self._rebalance or not self._recent_handovers.is_due():
             return
-        if (found := self.view().to_hand_on(may_go)) is not None:
+        if (found := self.view().choose_handover(may_go)) is not None:
             server, to = found
             self._recent_handovers.note_handover(server)
             log.info("server handed on: this member has more than its share", server=server, to=to)

@@ -96,7 +96,7 @@ class FleetOperations:
                 raise _not_live_error(member)
             return to
         await self._fleet.refresh_members()
-        others = [name for name in self._fleet.view().order(server) if name != self._fleet.me]
+        others = [name for name in self._fleet.view().takers_in_order(server) if name != self._fleet.me]
         if not others:
             raise FailedPrecondition(
                 f"no other member takes servers, so {server} stays at {self._fleet.me}; start one, or resume one",

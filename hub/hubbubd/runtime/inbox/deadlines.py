@@ -72,15 +72,17 @@ class Deadlines:
         request = self._table.record(request_id)
         if request is None:
             return
-        if core.overdue(request, now):
+        if core.is_overdue(request, now):
             if request.kind is RequestKind.APPROVAL:
                 given, message = silence(request)
             else:
                 message = self._timeout_message(request.server)
-                given = forms.on_behalf(request.kind, message)
-            await self._change(request_id, lambda r: core.expire(r, given, message, now) if core.overdue(r, now) else r)
+                given = forms.default_answer(request.kind, message)
+            await self._change(
+                request_id, lambda r: core.expire(r, given, message, now) if core.is_overdue(r, now) else r
+            )
         else:
-            await self._change(request_id, lambda r: core.lapse(r, now))
+            await self._change(request_id, lambda r: core.without_expired_claim(r, now))
 
 
 def _postpone(request: PendingRequest, by_s: float) -> PendingRequest:

@@ -235,7 +235,7 @@ class Inbox(RecordReader[PendingRequest]):
     async def note_uncounted_answer(self, request_id: str, by: str, via: str) -> None:
         """Note that a host answered for nobody, or too late; `via` says which host, and what."""
         what = RequestEventType.NOT_COUNTED
-        await self._change(request_id, lambda r: core.noted(r, what, self._clock.now(), by, via=via))
+        await self._change(request_id, lambda r: core.with_event(r, what, self._clock.now(), by, via=via))
 
     # For the hub's other parts
 
@@ -277,8 +277,8 @@ class Inbox(RecordReader[PendingRequest]):
         """Stop counting a request as being opened: it is in the record now, or has failed."""
         if request.id in self._about_to_open:
             self._about_to_open.discard(request.id)
-            self._opening.take(request.server)
-            self._opening_bytes.take(request.server, len(request.request))
+            self._opening.subtract(request.server)
+            self._opening_bytes.subtract(request.server, len(request.request))
 
     async def wait(self, request_id: str) -> PendingRequest:
         """Wait until the request is no longer open, and return it. Raises NotFound."""
@@ -334,7 +334,7 @@ class Inbox(RecordReader[PendingRequest]):
     def withdrawals(self, request_ids: Iterable[str], reason: str) -> list[Change[Any]]:
         """Return the changes that abandon those of the requests that are not over."""
         now = self._clock.now()
-        return self.changes(request_ids, lambda r: core.not_delivered(core.withdraw(r, reason, now), reason, now))
+        return self.changes(request_ids, lambda r: core.as_not_delivered(core.withdraw(r, reason, now), reason, now))
 
     def changes(
         self, request_ids: Iterable[str], step: Callable[[PendingRequest], PendingRequest]
@@ -356,7 +356,9 @@ class Inbox(RecordReader[PendingRequest]):
 
     def delivered(self, request_id: str, *, late: bool = False) -> None:
         """Mark an answer as delivered, write-behind; `late` if it was `too_late`."""
-        self.change_later(request_id, lambda r: core.delivered(self.mark_ended_calls(r), self._clock.now(), late=late))
+        self.change_later(
+            request_id, lambda r: core.as_delivered(self.mark_ended_calls(r), self._clock.now(), late=late)
+        )
 
     async def mark_all_delivered(
         self, request_ids: Iterable[str], also: Callable[[], Sequence[Change[Any]]] = tuple
@@ -367,7 +369,7 @@ class Inbox(RecordReader[PendingRequest]):
         """
         ids, now = list(request_ids), self._clock.now()
         for request_id in ids:
-            self.change_later(request_id, lambda request: core.delivered(request, now))
+            self.change_later(request_id, lambda request: core.as_delivered(request, now))
         with suppress(HubError):
             await self._ledger.transact(
                 lambda: (None, [*also(), *(change for id_ in ids for change in self._table.waiting_changes(id_))])
@@ -375,7 +377,7 @@ class Inbox(RecordReader[PendingRequest]):
 
     def mark_not_delivered(self, request_id: str, reason: str) -> None:
         """Mark an answer as not delivered, write-behind."""
-        self.change_later(request_id, lambda r: core.not_delivered(r, reason, self._clock.now()))
+        self.change_later(request_id, lambda r: core.as_not_delivered(r, reason, self._clock.now()))
 
     def change_later(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
         """Change a request, write-behind, if it exists."""
@@ -433,6 +435,6 @@ class Inbox(RecordReader[PendingRequest]):
     def _uncount_open(self, request: PendingRequest) -> None:
         open_ids = self._open[request.server]
         open_ids.discard(request.id)
-        self._open_bytes.take(request.server, len(request.request))
+        self._open_bytes.subtract(request.server, len(request.request))
         if not open_ids:
             del self._open[request.server]

@@ -12,7 +12,7 @@ from typing import Final
 
 from hubbubd.core.inbox import request_states as core
 from hubbubd.core.inbox.asked_hosts import AskedHost
-from hubbubd.core.inbox.host_notes import host_noted
+from hubbubd.core.inbox.host_notes import with_host_decision
 from hubbubd.core.inbox.request_states import MAX_CLAIM_S, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition
 from hubbubd.frozen import replaced
@@ -88,7 +88,7 @@ class Reservations:
             request = replaced(request, caller_left_at=left_at)
         now, asked = self._clock.now(), list[WaitingHost]()
         for host, why_not in [(host, host.why_not(request)) for host in hosts]:
-            request = host_noted(request, AskedHost(host=host.host, at=now, why_not=why_not))
+            request = with_host_decision(request, AskedHost(host=host.host, at=now, why_not=why_not))
             if not why_not:
                 asked.append(host)
         first = next((host for host in asked if host.first(request)), None)

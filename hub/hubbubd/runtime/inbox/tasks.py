@@ -162,7 +162,7 @@ class Tasks(RecordReader[Task]):
             return
         self._set_alarm(after)
         if before is not None and before.status is not after.status and after.role is TaskRole.RECEIVER:
-            self._notify(after.server, "notifications/tasks/status", core.on_the_wire(after))
+            self._notify(after.server, "notifications/tasks/status", core.to_wire(after))
 
     def _set_alarm(self, task: Task) -> None:
         """Have a receiver task deleted when its ttl ends."""
@@ -181,7 +181,7 @@ class Tasks(RecordReader[Task]):
             return
         for task in self.select(TaskFilter(role=TaskRole.RECEIVER)):
             if self._ownership.owns(task.server):
-                self._ledger.later(self._table, task.id, lambda stored: stored and core.prolonged(stored, by_s))
+                self._ledger.later(self._table, task.id, lambda stored: stored and core.with_longer_ttl(stored, by_s))
 
     async def _delete(self, task_id: str) -> None:
         """Delete a task, and withdraw its requests. Raises Unavailable."""
@@ -228,7 +228,7 @@ class ReceiverTasks:
             method=method,
             created_at=now,
             last_updated_at=now,
-            ttl_ms=core.lifetime_ms(wanted, config.receiver_task_ttl_s),
+            ttl_ms=core.grant_ttl_ms(wanted, config.receiver_task_ttl_s),
             call_id=request.call_id,
             pending_ids=(request.id,),
             principal=request.principal if request.cause_source is CauseSource.WIRE else None,
@@ -240,7 +240,7 @@ class ReceiverTasks:
             case "tasks/list":
                 return self._list_tasks(params.get("cursor"))
             case "tasks/get":
-                return InboundReply(result=core.on_the_wire(self._require_own_task(params)))
+                return InboundReply(result=core.to_wire(self._require_own_task(params)))
             case "tasks/cancel":
                 return await self._cancel_task(self._require_own_task(params))
             case _:
@@ -251,7 +251,7 @@ class ReceiverTasks:
             tasks, following = core.page(self._own_tasks(), cursor, PAGE)
         except ValueError:
             raise ReplyError(INVALID_PARAMS, "Invalid cursor") from None
-        result: dict[str, Any] = {"tasks": [core.on_the_wire(task) for task in tasks]}
+        result: dict[str, Any] = {"tasks": [core.to_wire(task) for task in tasks]}
         return InboundReply(result=result if following is None else {**result, "nextCursor": following})
 
     async def _cancel_task(self, task: Task) -> InboundReply:
@@ -261,7 +261,7 @@ class ReceiverTasks:
             raise ReplyError(INVALID_PARAMS, f"Cannot cancel task: it has ended ({task.status})") from None
         except HubError as exc:
             raise ReplyError(INTERNAL_ERROR, exc.message) from None
-        return InboundReply(result=core.on_the_wire(cancelled))
+        return InboundReply(result=core.to_wire(cancelled))
 
     async def _wait_for_result(self, task: Task) -> InboundReply:
         try:

@@ -27,7 +27,7 @@ class Viewers:
 
     def note(self, request: PendingRequest, to: str) -> None:
         """Note that a principal was shown a request."""
-        if not core.shown_to(request, to):
+        if not core.was_shown_to(request, to):
             seen = self._at.setdefault(request.id, {})
             if len(seen) < core.MOMENTS:
                 seen.setdefault(to, self._clock.now())
@@ -39,8 +39,8 @@ class Viewers:
     def with_views(self, request: PendingRequest) -> PendingRequest:
         """Return the request with the moments noted so far."""
         for to, at in self._at.get(request.id, {}).items():
-            if not core.shown_to(request, to):
-                request = core.noted(request, RequestEventType.SHOWN, at, to)
+            if not core.was_shown_to(request, to):
+                request = core.with_event(request, RequestEventType.SHOWN, at, to)
         return request
 
     def store(self, open_ids: Collection[str]) -> None:

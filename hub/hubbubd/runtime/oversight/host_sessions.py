@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 import structlog
 
-from hubbubd.core.hosts.host_sessions import HostSession, gone_unless_used, used
+from hubbubd.core.hosts.host_sessions import HostSession, end_unless_used, with_last_use
 from hubbubd.errors import HubError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.oversight.tokens import Tokens
@@ -74,18 +74,18 @@ class HostSessions:
         """Delete a session that nobody waits for, write-behind. With `unless_used` it goes on if another member has
         noted meanwhile that it is used; `changed` then hears of that."""
         if (session := self._table.record(record_id)) is not None:
-            step = partial(gone_unless_used, session.used_at) if unless_used else delete
+            step = partial(end_unless_used, session.used_at) if unless_used else delete
             self._ledger.later(self._table, record_id, step)
             for changed in self._listeners:
                 changed(session, None)
 
     def use(self, record_id: str, now: float) -> None:
         """Note that a session is used now, write-behind."""
-        self._ledger.later(self._table, record_id, partial(used, now))
+        self._ledger.later(self._table, record_id, partial(with_last_use, now))
 
     async def begin_use(self, record_id: str, now: float) -> None:
         """Note that a session is used now; durable on return."""
-        await self._try(self._ledger.change(self._table, record_id, partial(used, now)), "used")
+        await self._try(self._ledger.change(self._table, record_id, partial(with_last_use, now)), "used")
 
     def _revoked(self, credential: str) -> None:
         self._background.start_soon(self._drop_of, credential)

@@ -9,7 +9,7 @@ import anyio
 
 from hubbubd.config import Confinement
 from hubbubd.config.servers.server import needs_connection
-from hubbubd.core.calls.call_faults import SHUTTING_DOWN, cancelled
+from hubbubd.core.calls.call_faults import SHUTTING_DOWN, cancelled_fault
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.errors import Fault
@@ -114,7 +114,7 @@ class ActiveServers:
             connection = {each: getattr(kept.record, each) for each in CONNECTED}
             self._assembly.adopt(kept, replace(record, **connection))
             self.show(record.name)
-            if record.effective.roots != told:
+            if record.effective_config.roots != told:
                 self.tell_roots(kept)
 
     async def connect_anew(
@@ -126,7 +126,7 @@ class ActiveServers:
         to work again.
         """
         kept = self._kept.pop(record.name)
-        fault = cancelled(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
+        fault = cancelled_fault(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
         queue = await self._assembly.let_go(kept, fault)
         try:
             if between is not None:
@@ -136,7 +136,7 @@ class ActiveServers:
 
     async def drop(self, name: str, why: str) -> None:
         """End a server's work, and its calls."""
-        await self._assembly.drop(self._kept.pop(name), cancelled(f"{name} is gone: {why}", "SERVER_REMOVED"))
+        await self._assembly.drop(self._kept.pop(name), cancelled_fault(f"{name} is gone: {why}", "SERVER_REMOVED"))
 
     async def leave(self, name: str, fault: Fault) -> None:
         """End a server's work here, as it goes on elsewhere, and so do the calls that can."""

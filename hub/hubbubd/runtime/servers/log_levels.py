@@ -12,7 +12,7 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.core.calls.call_states import Call, CallState
-from hubbubd.core.servers.log_levels import least
+from hubbubd.core.servers.log_levels import least_severe
 from hubbubd.errors import HubError, InvalidArgument, PeerError
 from hubbubd.runtime.background import Background
 from hubbubd.upstream.ports import Era, McpLink
@@ -82,7 +82,7 @@ class LogLevels:
         asked, wanted = self._asked.get(server), self._wanted.get(server)
         if not wanted:
             return asked
-        return payload.dumps({"level": least([*wanted.values(), _level(asked or b"") or ""])})
+        return payload.dumps({"level": least_severe([*wanted.values(), _level(asked or b"") or ""])})
 
     def _stir(self, server: str) -> None:
         if server not in self._telling and self._owes(server) is not None:

@@ -138,7 +138,7 @@ class Measures:
         elif event in (ConnectionEvent.HANDSHAKE_COMPLETE, ConnectionEvent.GIVE_UP, ConnectionEvent.DISCONNECT):
             self._lost.discard(config.name)
         if before.state is ConnectionState.CONNECTED and before.connected_at is not None and hello is not None:
-            about = mcp.connection(config.transport, hello.protocol_version)
+            about = mcp.connection_attributes(config.transport, hello.protocol_version)
             if event in LOST and fault is not None:  # otherwise the end was requested
                 about["error.type"] = fault.code
             self._meter.record(metrics.SESSION, max(self._clock.now() - before.connected_at, 0.0), about)
@@ -198,7 +198,7 @@ class Measures:
             return
         if before is not None and _is_open(after):
             return
-        rule = mcp.text(payload.loads(after.request)["rule"]["name"])
+        rule = mcp.bounded_text(payload.loads(after.request)["rule"]["name"])
         if before is None:
             self._meter.count(metrics.APPROVALS, {"rule": rule, "outcome": "asked"})
         if not _is_open(after):

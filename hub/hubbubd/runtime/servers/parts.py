@@ -139,9 +139,9 @@ class Assembly:
         """Return the parts of a server. `queue` is an existing one to take over; `shown` is its record so far."""
         config = record.config
         if queue is None:
-            queue = self._calls.open_queue(record.effective)
+            queue = self._calls.open_queue(record.effective_config)
         else:
-            queue.adopt(record.effective)
+            queue.adopt(record.effective_config)
         catalog = self._catalog.open(config, notes.note)
         self._events.open(config.name)
         inbound = ServerInbound(
@@ -185,7 +185,7 @@ class Assembly:
         A wanted server that is not connected is tried at once, as the change may be meant to fix it.
         """
         parts.record = record
-        parts.queue.adopt(record.effective)
+        parts.queue.adopt(record.effective_config)
         parts.shell.adopt(record.config)
         self._catalog.adopt(record.config)
         if record.wanted and parts.shell.state in (ConnectionState.DISCONNECTED, ConnectionState.ERROR):

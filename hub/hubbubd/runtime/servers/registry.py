@@ -15,7 +15,7 @@ import structlog
 
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.servers.server import Roots
-from hubbubd.core.calls.call_faults import cancelled
+from hubbubd.core.calls.call_faults import cancelled_fault
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import ServerFilter
 from hubbubd.core.servers.connection_states import ServerConnection
@@ -390,7 +390,7 @@ class Servers:
     async def _disconnect(self, name: str) -> ServerRecord:
         self._own(name)
         await self._write(name, wanted=False)
-        await self._running[name].shell.disconnect(cancelled(f"{name} was disconnected", "SERVER_DISCONNECTED"))
+        await self._running[name].shell.disconnect(cancelled_fault(f"{name} was disconnected", "SERVER_DISCONNECTED"))
         await self._assembly.end_tasks(name)
         return self.get(name)
 
@@ -407,7 +407,7 @@ class Servers:
         before = expect(self.get(name), expected)
         await self._write(name, roots=roots, revision=following(self._table.feed.revision, before))
         kept = self._running[name]
-        kept.queue.adopt(kept.record.effective)
+        kept.queue.adopt(kept.record.effective_config)
         self._running.tell_roots(kept)
         return self.get(name)
 

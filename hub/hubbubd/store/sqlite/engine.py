@@ -282,7 +282,7 @@ class Engine:
             return 0 < query_int(self._db, "PRAGMA freelist_count") < free
 
     def copy(self, path: Path, is_abandoned: Callable[[], bool]) -> BinaryIO:
-        """Return a copy of the database, as `copying.copied`. May run in another thread beside the engine's own."""
+        """Return a copy of the database as an open file. May run in another thread beside the engine's own."""
         with self._explaining_errors():
             copying.require_capacity(self._db, path)
             return copying.copy_database(self._db, path, lambda db: set_id(db, ""), is_abandoned)

@@ -12,8 +12,8 @@ from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, ConsoleLogRe
 
 from hubbub_shared import __version__
 from hubbubd.telemetry.logs import LogSink
-from hubbubd.telemetry.mcp import LONGEST_CONTENT, text
-from hubbubd.telemetry.sdk.tracer import SERVICE, context_of, quieten, resource, shut_down
+from hubbubd.telemetry.mcp import MAX_CONTENT_CHARS, bounded_text
+from hubbubd.telemetry.sdk.tracer import SERVICE, as_sdk_context, limit_exporter_logs, resource, shut_down
 from hubbubd.telemetry.trace import CURRENT_TRACE
 
 SEVERITIES: Final = {
@@ -42,7 +42,7 @@ class SdkLogSink(LogSink):
     @classmethod
     def open(cls, exporter: str) -> "SdkLogSink":
         """Return a sink that exports over OTLP, or writes to stderr for `console`."""
-        quieten()
+        limit_exporter_logs()
         return cls(ConsoleLogRecordExporter(out=sys.stderr) if exporter == "console" else OTLPLogExporter())
 
     def __call__(self, logger: object, method: str, line: Any) -> Any:
@@ -51,12 +51,12 @@ class SdkLogSink(LogSink):
         self._logger.emit(
             LogRecord(
                 timestamp=time.time_ns(),
-                context=context_of(CURRENT_TRACE.get()) or Context(),
+                context=as_sdk_context(CURRENT_TRACE.get()) or Context(),
                 severity_text=level,
                 severity_number=SEVERITIES.get(level, SeverityNumber.UNSPECIFIED),
-                body=text(line.get("event"), LONGEST_CONTENT),
+                body=bounded_text(line.get("event"), MAX_CONTENT_CHARS),
                 attributes={
-                    name: value if isinstance(value, (bool, int, float)) else text(value, LONGEST_CONTENT)
+                    name: value if isinstance(value, (bool, int, float)) else bounded_text(value, MAX_CONTENT_CHARS)
                     for name, value in line.items()
                     if name not in OWN and not name.startswith("_") and value is not None
                 },

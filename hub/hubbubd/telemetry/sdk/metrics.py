@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from hubbub_shared import __version__
 from hubbubd.telemetry.meter import Meter, Reading
 from hubbubd.telemetry.metrics import METRICS, Metric, Shape
-from hubbubd.telemetry.sdk.tracer import CLOSE_MS, SERVICE, quieten, resource
+from hubbubd.telemetry.sdk.tracer import CLOSE_MS, SERVICE, limit_exporter_logs, resource
 from hubbubd.telemetry.trace import Attributes, Value
 
 log = structlog.get_logger(__name__)
@@ -39,7 +39,7 @@ class SdkMeter(Meter):
             readers, resource(), exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
         )
         self._meter = self._provider.get_meter(SERVICE, __version__)
-        self._known: dict[str, set[Value]] = {}
+        self._known_values: dict[str, set[Value]] = {}
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
         self._reads: dict[str, Callable[[], Iterable[Reading]]] = {}
@@ -52,7 +52,7 @@ class SdkMeter(Meter):
     @classmethod
     def open(cls, exporter: str | None, *, scraped: bool) -> "SdkMeter":
         """Return a meter with this push exporter, if any, and a Prometheus reader if `scraped`."""
-        quieten()
+        limit_exporter_logs()
         registry = CollectorRegistry()
         readers: list[MetricReader] = []
         if exporter is not None:
@@ -67,16 +67,16 @@ class SdkMeter(Meter):
         counter = self._counters.get(metric.name)
         if counter is None:
             counter = self._counters[metric.name] = self._meter.create_counter(metric.name, metric.unit, metric.about)
-        counter.add(1, self._bounded(attributes))
+        counter.add(1, self._bound_attributes(attributes))
 
     def record(self, metric: Metric, value: float, attributes: Attributes | None = None) -> None:
         """As `Meter`."""
-        self._histograms[metric.name].record(max(value, 0.0), self._bounded(attributes or {}))
+        self._histograms[metric.name].record(max(value, 0.0), self._bound_attributes(attributes or {}))
 
     def observe(self, metric: Metric, read: Callable[[], Iterable[Reading]]) -> None:
         """As `Meter`. What is registered later replaces it: a member of a fleet that starts anew is measured anew."""
-        known, self._reads[metric.name] = metric.name in self._reads, read
-        if known:
+        was_registered, self._reads[metric.name] = metric.name in self._reads, read
+        if was_registered:
             return
 
         def observations(_: CallbackOptions) -> Iterable[Observation]:
@@ -100,13 +100,13 @@ class SdkMeter(Meter):
         except Exception as exc:  # noqa: BLE001 - the SDK raises a bare Exception; it must not stop the shutdown
             log.warning("metrics not flushed", error=str(exc))
 
-    def _bounded(self, attributes: Attributes) -> Attributes:
-        return {name: self._value(name, value) for name, value in attributes.items()}
+    def _bound_attributes(self, attributes: Attributes) -> Attributes:
+        return {name: self._bound_value(name, value) for name, value in attributes.items()}
 
-    def _value(self, name: str, value: Value) -> Value:
-        known = self._known.setdefault(name, set())
-        if value not in known:
-            if len(known) >= MAX_VALUES:
+    def _bound_value(self, name: str, value: Value) -> Value:
+        known_values = self._known_values.setdefault(name, set())
+        if value not in known_values:
+            if len(known_values) >= MAX_VALUES:
                 return OTHER
-            known.add(value)
+            known_values.add(value)
         return value

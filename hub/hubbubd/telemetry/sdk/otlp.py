@@ -20,10 +20,10 @@ from opentelemetry.util.types import Attributes
 
 from hubbubd.telemetry.trace import Value
 
-KEPT: Final = 1024
+CACHED_PAIRS: Final = 1024
 """How many encoded pairs of key and value are cached."""
 
-LONGEST_KEPT: Final = 256
+MAX_CACHED_CHARS: Final = 256
 """Longest cached value, in characters. Longer ones are content, which does not repeat."""
 
 _KINDS: Final = {
@@ -36,13 +36,13 @@ _STATUS: Final = {
     StatusCode.OK: pb.Span(status=pb.Status(code=pb.Status.STATUS_CODE_OK)).SerializeToString(),
     StatusCode.ERROR: pb.Span(status=pb.Status(code=pb.Status.STATUS_CODE_ERROR)).SerializeToString(),
 }
-_SPANS: Final = pb.ScopeSpans(spans=[pb.Span()]).SerializeToString()[:1]
+_SPANS_KEY: Final = pb.ScopeSpans(spans=[pb.Span()]).SerializeToString()[:1]
 """The key of `ScopeSpans.spans`; the length of a span follows."""
-_SHORT: Final = tuple(bytes([length]) for length in range(0x80))
+_SHORT_LENGTHS: Final = tuple(bytes([length]) for length in range(0x80))
 """Lengths of one byte as varints."""
-_ATTRIBUTES: Final = pb.Span(attributes=[KeyValue()]).SerializeToString()[:1]
-_VALUE: Final = KeyValue(value=AnyValue()).SerializeToString()[:1]
-_TEXT: Final = AnyValue(string_value="").SerializeToString()[:1]
+_ATTRIBUTES_KEY: Final = pb.Span(attributes=[KeyValue()]).SerializeToString()[:1]
+_VALUE_KEY: Final = KeyValue(value=AnyValue()).SerializeToString()[:1]
+_STRING_KEY: Final = AnyValue(string_value="").SerializeToString()[:1]
 """The keys of `Span.attributes`, `KeyValue.value` and `AnyValue.string_value`."""
 
 
@@ -50,37 +50,38 @@ class Exporter(OTLPSpanExporter):
     """The SDK's exporter with this encoder. If the SDK drops the private hook, its own encoder is used again."""
 
     def _translate_data(self, data: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
-        return encoded(data)
+        return encode(data)
 
 
-def encoded(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
+def encode(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
     """Return one or more spans of one tracer as an OTLP request."""
     # Resource and scope are the same for all spans: the SDK's encoder writes them with the first.
     request = encode_spans(spans[:1])
-    more = b"".join(_SPANS + _length(span) + span for span in map(_span, spans[1:]))
+    more = b"".join(_SPANS_KEY + _encode_length(span) + span for span in map(_encode_span, spans[1:]))
     request.resource_spans[0].scope_spans[0].MergeFromString(more)
     return request
 
 
-def _length(part: bytes) -> bytes:
-    """Return the length of a part as a varint."""
-    left = len(part)
-    if left <= 0x7F:
-        return _SHORT[left]
+def _encode_length(part: bytes) -> bytes:
+    """Return the length of an encoded part as a varint: 7 bits a byte, the lowest first."""
+    remaining = len(part)
+    if remaining <= 0x7F:
+        return _SHORT_LENGTHS[remaining]
     digits = bytearray()
-    while left > 0x7F:
-        digits.append(left & 0x7F | 0x80)
-        left >>= 7
-    digits.append(left)
+    while remaining > 0x7F:
+        digits.append(remaining & 0x7F | 0x80)
+        remaining >>= 7
+    digits.append(remaining)
     return bytes(digits)
 
 
-def _span(span: ReadableSpan) -> bytes:
+def _encode_span(span: ReadableSpan) -> bytes:
+    """Return a span that has ended as an encoded `Span` message."""
     context, parent, start, end = span.context, span.parent, span.start_time, span.end_time
     assert context is not None, "it has ids"
     assert start is not None, "it has begun"
     assert end is not None, "it has ended"
-    own = pb.Span(
+    encoded = pb.Span(
         trace_id=context.trace_id.to_bytes(16, "big"),
         span_id=context.span_id.to_bytes(8, "big"),
         trace_state=context.trace_state.to_header() if context.trace_state else "",
@@ -90,39 +91,41 @@ def _span(span: ReadableSpan) -> bytes:
         start_time_unix_nano=start,
         end_time_unix_nano=end,
         dropped_attributes_count=span.dropped_attributes,
-        flags=_flags(parent),
+        flags=_link_flags(parent),
     )
     if span.events:
-        own.events.extend(map(_event, span.events))
+        encoded.events.extend(map(_as_event, span.events))
     if span.links:
-        own.links.extend(_link(link.context) for link in span.links)
-    return b"".join([own.SerializeToString(), *_attributes(span.attributes), _STATUS[span.status.status_code]])
+        encoded.links.extend(_as_link(link.context) for link in span.links)
+    return b"".join(
+        [encoded.SerializeToString(), *_encode_attributes(span.attributes), _STATUS[span.status.status_code]]
+    )
 
 
-def _event(event: Event) -> pb.Span.Event:
-    about = [_pair(key, value) for key, value in (event.attributes or {}).items()]
-    return pb.Span.Event(name=event.name, time_unix_nano=event.timestamp, attributes=about)
+def _as_event(event: Event) -> pb.Span.Event:
+    attributes = [_as_pair(key, value) for key, value in (event.attributes or {}).items()]
+    return pb.Span.Event(name=event.name, time_unix_nano=event.timestamp, attributes=attributes)
 
 
-def _link(context: SpanContext) -> pb.Span.Link:
+def _as_link(context: SpanContext) -> pb.Span.Link:
     trace_id, span_id = context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big")
-    return pb.Span.Link(trace_id=trace_id, span_id=span_id, flags=_flags(context))
+    return pb.Span.Link(trace_id=trace_id, span_id=span_id, flags=_link_flags(context))
 
 
-def _flags(other: SpanContext | None) -> int:
-    known = pb.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
-    return known | pb.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK if other is not None and other.is_remote else known
+def _link_flags(context: SpanContext | None) -> int:
+    flags = pb.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
+    return flags | pb.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK if context is not None and context.is_remote else flags
 
 
-def _attributes(attributes: Attributes) -> Iterator[bytes]:
+def _encode_attributes(attributes: Attributes) -> Iterator[bytes]:
     for key, value in (attributes or {}).items():
-        if isinstance(value, str) and len(value) > LONGEST_KEPT:
-            yield _attribute(key, value)
+        if isinstance(value, str) and len(value) > MAX_CACHED_CHARS:
+            yield _encode_attribute(key, value)
         else:
-            yield _kept(key, cast("Value", value))
+            yield _encode_cached(key, cast("Value", value))
 
 
-def _pair(key: str, value: object) -> KeyValue:
+def _as_pair(key: str, value: object) -> KeyValue:
     match value:
         case bool():
             encoded_value = AnyValue(bool_value=value)
@@ -135,21 +138,21 @@ def _pair(key: str, value: object) -> KeyValue:
     return KeyValue(key=key, value=encoded_value)
 
 
-def _attribute(key: str, value: object) -> bytes:
-    """Return a span with just this attribute."""
+def _encode_attribute(key: str, value: object) -> bytes:
+    """Return an encoded `Span` message with just this attribute: put together with others, it adds the attribute."""
     if isinstance(value, str):  # put together by hand, as ids are new each time
         text = value.encode()
-        said = _TEXT + _length(text) + text
-        pair = _key(key) + _VALUE + _length(said) + said
-        return _ATTRIBUTES + _length(pair) + pair
-    return pb.Span(attributes=[_pair(key, value)]).SerializeToString()
+        encoded_value = _STRING_KEY + _encode_length(text) + text
+        pair = _encode_key(key) + _VALUE_KEY + _encode_length(encoded_value) + encoded_value
+        return _ATTRIBUTES_KEY + _encode_length(pair) + pair
+    return pb.Span(attributes=[_as_pair(key, value)]).SerializeToString()
 
 
-@lru_cache(maxsize=KEPT)
-def _key(key: str) -> bytes:
+@lru_cache(maxsize=CACHED_PAIRS)
+def _encode_key(key: str) -> bytes:
     return KeyValue(key=key).SerializeToString()
 
 
-@lru_cache(maxsize=KEPT, typed=True)  # typed, as True == 1
-def _kept(key: str, value: Value) -> bytes:
-    return _attribute(key, value)
+@lru_cache(maxsize=CACHED_PAIRS, typed=True)  # typed, as True == 1
+def _encode_cached(key: str, value: Value) -> bytes:
+    return _encode_attribute(key, value)

@@ -48,7 +48,7 @@ CLOSE_MS: Final = 3000
 COMPLAIN_EVERY_S: Final = 300.0
 """The shortest interval between log lines about a failing collector, in seconds."""
 
-_COMPLAINING: Final = (
+_NOISY_LOGGERS: Final = (
     "opentelemetry.exporter.otlp.proto.grpc.exporter",
     "opentelemetry.sdk._shared_internal",
     "opentelemetry.sdk.metrics._internal.export",
@@ -62,7 +62,7 @@ _NS: Final = 1_000_000_000
 """Nanoseconds of a second; OpenTelemetry counts in them."""
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _UNSAMPLED: Final = TraceFlags(TraceFlags.DEFAULT)
-_FINE: Final = Status()
+_OK: Final = Status()
 _FAILED: Final = Status(StatusCode.ERROR)
 
 
@@ -94,7 +94,7 @@ class SdkTracer(Tracer):
     @classmethod
     def open(cls, exporter: str, now: Callable[[], float], *, content: bool = False) -> "SdkTracer":
         """Return a tracer that exports over OTLP, or writes to stderr for `console`."""
-        quieten()
+        limit_exporter_logs()
         out = ConsoleSpanExporter(out=sys.stderr) if exporter == "console" else Exporter()
         return cls(out, now, content=content)
 
@@ -107,7 +107,7 @@ class SdkTracer(Tracer):
         trace_id = parent.trace_id if parent else f"{random.getrandbits(128) or 1:032x}"
         sampled = parent is not None and parent.own
         if not sampled:
-            sampled = self._samples(parent, trace_id, name, kind)
+            sampled = self._is_sampled(parent, trace_id, name, kind)
         return Trace(
             trace_id=trace_id,
             span_id=f"{random.getrandbits(64) or 1:016x}",
@@ -117,13 +117,13 @@ class SdkTracer(Tracer):
             own=sampled,
         )
 
-    def _samples(self, parent: Trace | None, trace_id: str, name: str, kind: SpanKind) -> bool:
+    def _is_sampled(self, parent: Trace | None, trace_id: str, name: str, kind: SpanKind) -> bool:
         if self._provider.sampler is DEFAULT_ON:  # what it decides, at a tenth of the cost
             return parent is None or parent.sampled
-        number, around = int(trace_id, 16), context_of(parent)
-        return self._provider.sampler.should_sample(around, number, name, _KINDS[kind]).decision.is_sampled()
+        trace_number, context = int(trace_id, 16), as_sdk_context(parent)
+        return self._provider.sampler.should_sample(context, trace_number, name, _KINDS[kind]).decision.is_sampled()
 
-    def tell(
+    def export_span(
         self,
         span: Span,
         end: float,
@@ -137,19 +137,28 @@ class SdkTracer(Tracer):
         trace = span.trace
         if not trace.own:
             return
-        name, happened = span.name, [(event.name, event.attributes, event.at) for event in events]
-        about = {**span.attributes, **(attributes or {}), **({"error.type": error} if error else {})}
-        if REDACTION.finds(_texts(name, about, *(said for _, said, _ in happened))):
-            name, about, happened = REDACTION.text(name), REDACTION.value(about), REDACTION.value(happened)
+        name, event_values = span.name, [(event.name, event.attributes, event.at) for event in events]
+        all_attributes = {**span.attributes, **(attributes or {}), **({"error.type": error} if error else {})}
+        if REDACTION.finds(
+            _iterate_texts(name, all_attributes, *(event_attributes for _, event_attributes, _ in event_values))
+        ):
+            name, all_attributes, event_values = (
+                REDACTION.text(name),
+                REDACTION.value(all_attributes),
+                REDACTION.value(event_values),
+            )
         finished = ReadableSpan(
             name,
             _span_context(trace, trace.span_id),
             parent=_span_context(trace, trace.parent_id) if trace.parent_id else None,
             kind=_KINDS[span.kind],
-            attributes=self._bounded(about),
-            events=tuple(SdkEvent(what, said, round(at * _NS)) for what, said, at in happened),
+            attributes=self._limit_attributes(all_attributes),
+            events=tuple(
+                SdkEvent(event_name, event_attributes, round(at * _NS))
+                for event_name, event_attributes, at in event_values
+            ),
             links=tuple(Link(_span_context(link, link.span_id)) for link in links),
-            status=_FAILED if error else _FINE,
+            status=_FAILED if error else _OK,
             start_time=round(span.start * _NS),
             end_time=round(max(end, span.start) * _NS),
             resource=self._resource,
@@ -157,26 +166,26 @@ class SdkTracer(Tracer):
         )
         self._processor.on_end(finished)
 
-    def _bounded(self, about: Attributes) -> SdkAttributes:
+    def _limit_attributes(self, attributes: Attributes) -> SdkAttributes:
         """Apply the SDK's limits: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT, ..."""
-        most, longest = self._limits.max_span_attributes, self._limits.max_span_attribute_length
-        if longest is None and (most is None or len(about) <= most):
-            return about
-        return BoundedAttributes(most, about, max_value_len=longest)
+        max_count, max_chars = self._limits.max_span_attributes, self._limits.max_span_attribute_length
+        if max_chars is None and (max_count is None or len(attributes) <= max_count):
+            return attributes
+        return BoundedAttributes(max_count, attributes, max_value_len=max_chars)
 
     def close(self) -> None:
         """As `Tracer`."""
         shut_down(self._provider, self._exporter)
 
 
-def _texts(name: str, *attributes: Attributes) -> Iterator[str]:
+def _iterate_texts(name: str, *attributes: Attributes) -> Iterator[str]:
     yield name
-    for about in attributes:
-        yield from (value for value in about.values() if isinstance(value, str))
+    for each in attributes:
+        yield from (value for value in each.values() if isinstance(value, str))
 
 
 def shut_down(provider: SdkShutdown, exporter: SdkShutdown) -> None:
-    """Flush; after CLOSE_MS shut the exporter down, since the provider itself would go on waiting for it."""
+    """Flush; after CLOSE_MS shut the exporter down, as the provider would wait for it without a limit."""
     timer = threading.Timer(CLOSE_MS / 1000, exporter.shutdown)
     timer.start()
     try:
@@ -186,12 +195,16 @@ def shut_down(provider: SdkShutdown, exporter: SdkShutdown) -> None:
 
 
 def resource() -> Resource:
-    """Return the OTel resource: OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, by default named `hubbub`."""
-    named = Resource.create({"service.version": __version__})
-    return named if os.environ.get("OTEL_SERVICE_NAME") or _names_service() else named.merge(_HUBBUB)
+    """Return the OTel resource that the environment describes; the service is named `hubbub` if nothing names it."""
+    from_environment = Resource.create({"service.version": __version__})
+    return (
+        from_environment
+        if os.environ.get("OTEL_SERVICE_NAME") or _names_service()
+        else from_environment.merge(_DEFAULT_NAME)
+    )
 
 
-_HUBBUB: Final = Resource({SERVICE_NAME: SERVICE})
+_DEFAULT_NAME: Final = Resource({SERVICE_NAME: SERVICE})
 
 
 def _names_service() -> bool:
@@ -201,7 +214,7 @@ def _names_service() -> bool:
     )
 
 
-class _NowAndThen(logging.Filter):
+class _RateLimitFilter(logging.Filter):
     """Rate limit for the exporters' log lines: one per COMPLAIN_EVERY_S, nothing below WARNING."""
 
     def __init__(self) -> None:
@@ -215,16 +228,16 @@ class _NowAndThen(logging.Filter):
         return True
 
 
-_complaints: Final = _NowAndThen()
+_rate_limit: Final = _RateLimitFilter()
 
 
-def quieten() -> None:
+def limit_exporter_logs() -> None:
     """Rate-limit the exporters' log lines, which come with each failed batch. Idempotent."""
-    for name in _COMPLAINING:
-        logging.getLogger(name).addFilter(_complaints)
+    for name in _NOISY_LOGGERS:
+        logging.getLogger(name).addFilter(_rate_limit)
 
 
-def context_of(parent: Trace | None) -> Context:
+def as_sdk_context(parent: Trace | None) -> Context:
     """Return an SDK context with only this parent, independent of the current context."""
     return (
         set_span_in_context(NonRecordingSpan(_span_context(parent, parent.span_id)), Context()) if parent else Context()

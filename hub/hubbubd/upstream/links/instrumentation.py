@@ -13,7 +13,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.errors import PeerError, UpstreamError
 from hubbubd.telemetry import mcp, metrics
 from hubbubd.telemetry.meter import Meter
-from hubbubd.telemetry.trace import Attributes, Span, SpanKind, with_place
+from hubbubd.telemetry.trace import Attributes, Span, SpanKind, with_trace
 from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.messages.exchange import SPAN_SCOPE, OutgoingMessage, SpanScope
 
@@ -56,7 +56,7 @@ class LinkInstrumentation:
             raise
         finally:
             SPAN_SCOPE.reset(previous_scope)
-            self._tracer.tell(span, self._tracer.now(), attributes=self._connection_attributes(), error=error)
+            self._tracer.export_span(span, self._tracer.now(), attributes=self._connection_attributes(), error=error)
 
     async def send_instrumented(
         self, method: str, params: dict[str, Any] | None, span: Span | None, send: Send
@@ -86,7 +86,9 @@ class LinkInstrumentation:
                 return result
             finally:
                 about = (
-                    mcp.operation(method, params) | mcp.connection(self._transport, self.version) | response_attributes
+                    mcp.metric_attributes(method, params)
+                    | mcp.connection_attributes(self._transport, self.version)
+                    | response_attributes
                 )
                 if error:
                     about["error.type"] = error
@@ -101,7 +103,7 @@ class LinkInstrumentation:
         error: str | None = CANCELLED
         about: Attributes = {}
         try:
-            result = await send(with_place(params, span.trace))
+            result = await send(with_trace(params, span.trace))
             error = mcp.TOOL_ERROR if result.get("isError") is True else None
         except Exception as exc:
             error = _error_type(exc)
@@ -114,13 +116,13 @@ class LinkInstrumentation:
             SPAN_SCOPE.reset(previous_scope)
             if span.trace.own:
                 about = {**self._connection_attributes(), **_outgoing_attributes(scope.outgoing), **about}
-                self._tracer.tell(span, self._tracer.now(), attributes=about, error=error)
+                self._tracer.export_span(span, self._tracer.now(), attributes=about, error=error)
 
     def _begin_span(self, method: str, params: dict[str, Any] | None) -> Span | None:
         """Begin a span below the one in SPAN_SCOPE; return None when there is no tracing."""
         if not self._tracer.on:
             return None
-        name, attributes = mcp.about(method, params)
+        name, attributes = mcp.describe_request(method, params)
         outer_scope = SPAN_SCOPE.get()
         trace = self._tracer.begin(outer_scope.trace if outer_scope else None, name, SpanKind.CLIENT)
         start = self._tracer.now()
@@ -148,7 +150,7 @@ def _outgoing_attributes(outgoing: OutgoingMessage | None) -> Attributes:
     if outgoing is not None and outgoing.request_id is not None:
         attributes["jsonrpc.request.id"] = str(outgoing.request_id)
     if outgoing is not None and outgoing.session_id is not None:
-        attributes["mcp.session.id"] = mcp.text(outgoing.session_id)
+        attributes["mcp.session.id"] = mcp.bounded_text(outgoing.session_id)
     return attributes
 
 

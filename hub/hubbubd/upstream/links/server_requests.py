@@ -20,7 +20,7 @@ from mcp_types import methods as tables
 from pydantic import BaseModel
 
 from hubbubd.config import ServerConfig
-from hubbubd.telemetry.trace import of_params
+from hubbubd.telemetry.trace import trace_of_params
 from hubbubd.timing.turns import turn
 from hubbubd.upstream.deviations import Deviation, describe_deviation
 from hubbubd.upstream.messages.exchange import CALL, OUTGOING, SPAN_SCOPE, OutgoingMessage
@@ -81,7 +81,7 @@ class ServerRequests:
             method=method,
             params=dict(params or {}),
             call_id=CALL.get(),
-            trace=of_params(params or {}) or (scope.trace if scope is not None else None),
+            trace=trace_of_params(params or {}) or (scope.trace if scope is not None else None),
             withdrawn=withdrawn.is_set,
         )
         try:

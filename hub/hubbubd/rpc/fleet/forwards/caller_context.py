@@ -10,7 +10,7 @@ from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls.call_states import CallOrigin
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc.context import amend
-from hubbubd.telemetry.trace import CURRENT_TRACE, Trace, parsed
+from hubbubd.telemetry.trace import CURRENT_TRACE, Trace, parse_trace
 
 
 def opening(method: str, server: str, caller: Principal, trace: Trace | None) -> pb.Opening:
@@ -31,7 +31,7 @@ def enter(given: pb.Opening) -> None:
     The caller may do what its grants say, but it is never the owner of this member's machine (`access.is_owner`).
     """
     amend(principal=_unpacked(given.principal), names_caller=True, forwarded=True)
-    CURRENT_TRACE.set(parsed({"traceparent": given.traceparent, "tracestate": given.tracestate}))
+    CURRENT_TRACE.set(parse_trace({"traceparent": given.traceparent, "tracestate": given.tracestate}))
 
 
 @lru_cache(maxsize=1024)

@@ -347,7 +347,7 @@ class Forwarding:
                 about: Attributes = {"rpc.system.name": "grpc", "rpc.method": SPAN, "server.address": owner.forward}
                 about |= {"hubbub.member": owner.member, "hubbub.server": server}
                 span = Span(name=SPAN, kind=SpanKind.CLIENT, trace=trace, start=start, attributes=about)
-                tracer.tell(span, tracer.now(), error=error)
+                tracer.export_span(span, tracer.now(), error=error)
 
 
 @contextmanager

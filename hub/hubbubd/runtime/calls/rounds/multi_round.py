@@ -15,8 +15,8 @@ import anyio
 from hubbubd import payload
 from hubbubd.core.calls import call_states as core
 from hubbubd.core.calls.call_states import Call
-from hubbubd.core.calls.capabilities import declared, needed, serves
-from hubbubd.core.inbox.questions import problem
+from hubbubd.core.calls.capabilities import can_answer, declared_capabilities, needed_capabilities
+from hubbubd.core.inbox.questions import find_problem
 from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.jsonrpc import MISSING_CAPABILITY
 from hubbubd.errors import Category, Fault, NotFound, PeerError, UpstreamError
@@ -24,7 +24,7 @@ from hubbubd.runtime.calls.queue import ActiveCall, ServerQueue
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ownership import Takeover
 from hubbubd.runtime.records import Change, Table
-from hubbubd.telemetry.trace import of_params
+from hubbubd.telemetry.trace import trace_of_params
 from hubbubd.timing.clock import Clock
 
 Questions = Mapping[str, tuple[RequestKind, dict[str, Any]]]
@@ -175,13 +175,13 @@ def next_round(queue: ServerQueue, active: ActiveCall) -> core.RoundProgress:
 
 def _require_declared(call: Call, questions: Questions) -> None:
     """Raise PeerError, as a server does, if the caller has declared capabilities and a question needs another one."""
-    capabilities = declared(call.params)
+    capabilities = declared_capabilities(call.params)
     if capabilities is None:
         return
     for kind, params in questions.values():
-        if not serves(capabilities, kind, params):
+        if not can_answer(capabilities, kind, params):
             message = f"the server asks for {kind}, which the client did not declare"
-            raise PeerError(MISSING_CAPABILITY, message, {"requiredCapabilities": needed(kind)})
+            raise PeerError(MISSING_CAPABILITY, message, {"requiredCapabilities": needed_capabilities(kind)})
 
 
 def _params_with_answers(params: dict[str, Any], rounds: core.RoundProgress, answers: dict[str, Any]) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def new_request(
         cause_source=CauseSource.WIRE,
         principal=call.principal,
         task_id=call.task_id,
-        trace=queue.tracer.begin(of_params(params) or active.last_span, f"ask {kind}"),
+        trace=queue.tracer.begin(trace_of_params(params) or active.last_span, f"ask {kind}"),
     )
 
 
@@ -238,7 +238,7 @@ def parse_questions(input_requests: object) -> Questions:
         kind = kind_of(fields.get("method"), params)
         if kind is None:
             raise input_fault("INVALID_RESPONSE", f"inputRequests.{key} is not a request that a client answers")
-        if (wrong := problem(kind, params)) is not None:
+        if (wrong := find_problem(kind, params)) is not None:
             raise input_fault("INVALID_RESPONSE", f"inputRequests.{key}: {wrong}")
         questions[key] = (kind, params)
     return questions

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from hubbubd import payload
-from hubbubd.core.inbox.questions import problem
+from hubbubd.core.inbox.questions import find_problem
 from hubbubd.core.inbox.request_states import Origin, PendingRequest, RequestKind
 from hubbubd.core.jsonrpc import URL_ELICITATION_REQUIRED
 from hubbubd.errors import PeerError
@@ -110,6 +110,6 @@ def _parse_pages(error: PeerError) -> dict[str, dict[str, Any]]:
                 pages[name] = cast("dict[str, Any]", page)
             case _:
                 return {}
-        if problem(RequestKind.ELICITATION_URL, pages[name]) is not None:
+        if find_problem(RequestKind.ELICITATION_URL, pages[name]) is not None:
             return {}
     return pages

@@ -9,7 +9,7 @@ from anyio.abc import TaskGroup
 from hubbubd.core import tasks as core
 from hubbubd.errors import Category, Fault, UpstreamError
 from hubbubd.runtime.calls.queue import ActiveCall, ServerQueue
-from hubbubd.telemetry.trace import passed_on
+from hubbubd.telemetry.trace import propagated_span
 from hubbubd.upstream.ports import McpLink
 
 ACCEPT_S = 5.0
@@ -36,7 +36,7 @@ class ActiveTask:
     async def request(self, link: McpLink, method: str, **params: Any) -> dict[str, Any]:
         """Send a request about the task; what the server asks meanwhile belongs to its call. Raises as `McpLink`."""
         # No span per poll, there would be too many: the task's own is propagated.
-        call_id, span = self.active.call.id, passed_on(self.active.last_span)
+        call_id, span = self.active.call.id, propagated_span(self.active.last_span)
         with anyio.move_on_after(self.queue.config.call_timeout_s if method != "tasks/result" else None):
             return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id, span=span)
         message = f"{self.queue.config.name} did not answer {method} in time"

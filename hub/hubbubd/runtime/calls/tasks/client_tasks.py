@@ -102,7 +102,7 @@ class ClientTasks:
 
     def _new_task(self, active_task: ActiveTask, wire: Mapping[str, Any]) -> Task:
         config, now = active_task.queue.config, self._clock.now()
-        name = core.name_for(active_task.remote_id)
+        name = core.usable_remote_id(active_task.remote_id)
         if name is None or self._table.record(name) is not None:
             name = f"task_{secrets.token_hex(8)}"
         task = Task(
@@ -118,7 +118,7 @@ class ClientTasks:
             principal=active_task.active.call.principal,
             trace=active_task.queue.tracer.begin(active_task.active.call.trace, "task tools/call"),
         )
-        return core.observed(task, wire, now)
+        return core.after_report(task, wire, now)
 
     @asynccontextmanager
     async def _registered(self, active_task: ActiveTask) -> AsyncGenerator[None]:

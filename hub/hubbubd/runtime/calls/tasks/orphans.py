@@ -55,7 +55,7 @@ class Orphans:
                 self._background.start_soon(self._search, link, call)
             raise
         finally:
-            self._creating.take(call.server)
+            self._creating.subtract(call.server)
 
     async def _search(self, link: McpLink, call: Call) -> None:
         """Find the task that a cancelled request may have created, and cancel it."""

@@ -55,7 +55,7 @@ class TaskPoller:
             try:
                 await self._poll_once(active_task, link)
             except UpstreamError as exc:
-                least_pause_s = backoff.asked_s(exc.fault.retry_after_s)
+                least_pause_s = backoff.clamp_retry_after_s(exc.fault.retry_after_s)
                 if not exc.fault.retryable:
                     active_task.failure = exc
             except PeerError as exc:
@@ -95,7 +95,7 @@ class TaskPoller:
     async def _fetch_result(self, active_task: ActiveTask, link: McpLink, wire: Mapping[str, Any]) -> None:
         try:
             result = await active_task.request(link, "tasks/result")
-            await self._record_end(active_task, core.failure(wire, result) or result)
+            await self._record_end(active_task, core.find_failure(wire, result) or result)
         except PeerError as exc:
             await self._record_end(active_task, exc)
 
@@ -115,7 +115,7 @@ class TaskPoller:
                 wire = await active_task.request(link, "tasks/get")
                 await self.observe(active_task.task_id, wire)
             if isinstance(outcome, dict):
-                await self._record_end(active_task, core.failure(wire, outcome) or outcome)
+                await self._record_end(active_task, core.find_failure(wire, outcome) or outcome)
             else:
                 await self._record_end(active_task, outcome)
         active_task.fetching = False
@@ -126,7 +126,7 @@ class TaskPoller:
 
         def plan() -> tuple[Task, list[Change[Any]]]:
             before = self._table.get(task_id)
-            after = core.observed(before, wire, self._clock.now())
+            after = core.after_report(before, wire, self._clock.now())
             return after, [] if after is before else [self._table.change(task_id, after)]
 
         return await self._ledger.transact(plan)

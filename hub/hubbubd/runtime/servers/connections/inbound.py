@@ -10,8 +10,8 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.core import tasks as core_tasks
-from hubbubd.core.calls.capabilities import declared, serves
-from hubbubd.core.inbox.questions import problem
+from hubbubd.core.calls.capabilities import can_answer, declared_capabilities
+from hubbubd.core.inbox.questions import find_problem
 from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest, RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.tasks import RELATED_TASK
@@ -82,7 +82,7 @@ class ServerInbound:
         kind = kind_of(request.method, request.params)
         if kind is None:
             raise ReplyError(METHOD_NOT_FOUND, "Method not found")
-        if (wrong := problem(kind, request.params)) is not None:
+        if (wrong := find_problem(kind, request.params)) is not None:
             raise ReplyError(INVALID_PARAMS, f"Invalid params: {wrong}")
         if kind is RequestKind.ROOTS and (roots := self._queue.config.roots) != "ask":
             with inbound_request_span(self._queue.tracer, self._name, request):
@@ -203,7 +203,7 @@ class ServerInbound:
         pending = replace(pending, origin=Origin.TASK, task_id=task.id, deadline=deadline, trace=question_trace)
         await self._tasks.add(task, pending)
         self._background.start_soon(self._park_until_settled, active, pending)
-        return InboundReply(result={"task": core_tasks.on_the_wire(task)})
+        return InboundReply(result={"task": core_tasks.to_wire(task)})
 
     async def _park_until_settled(self, active: ActiveCall | None, pending: PendingRequest) -> None:
         if active is not None and active.call.state.ended:
@@ -242,8 +242,8 @@ class ServerInbound:
 
 def _declared(active: ActiveCall, kind: RequestKind, params: Mapping[str, Any]) -> bool:
     """Return whether the caller of a call, if it has declared capabilities, can answer this kind of request."""
-    own = declared(active.call.params)
-    return own is None or serves(own, kind, params)
+    own = declared_capabilities(active.call.params)
+    return own is None or can_answer(own, kind, params)
 
 
 def _related_task(params: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import structlog
 
 from hubbubd.config import Confinement, ServerConfig
-from hubbubd.core.calls.call_faults import cancelled
+from hubbubd.core.calls.call_faults import cancelled_fault
 from hubbubd.core.servers import connection_states as core
 from hubbubd.core.servers.connection_states import (
     ConnectionEvent,
@@ -280,5 +280,5 @@ def _policy(config: ServerConfig) -> RetryPolicy:
 def _ended(server: str, fault: Fault | None) -> Fault:
     """Return the fault with which a server's calls end when its connection will not come back."""
     if fault is None or fault.category is Category.CANCELLED:
-        return fault or cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED")
+        return fault or cancelled_fault(f"{server} was disconnected", "SERVER_DISCONNECTED")
     return replace(fault, message=f"the hub gave up on {server}: {fault.message}")
