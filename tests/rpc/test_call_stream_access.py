@@ -175,7 +175,7 @@ class Told(Tracer):
         assert parent is not None, "each call comes with its place"
         return Trace(trace_id=parent.trace_id, span_id=f"{7:016x}", parent_id=parent.span_id, own=True)
 
-    def tell(self, span: Span, end: float, *, attributes: Any = None, **_: Any) -> None:
+    def export_span(self, span: Span, end: float, *, attributes: Any = None, **_: Any) -> None:
         self.spans.append((span.name, span.trace.trace_id, span.trace.parent_id, attributes))
 
 

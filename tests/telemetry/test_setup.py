@@ -25,7 +25,7 @@ def test_a_hub_without_telemetry_does_not_load_its_packages() -> None:
     found = "[name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'prometheus_client'))]"
     program = (
         "import sys; from hubbubd.program import app; from hubbubd.telemetry import setup;"
-        f"setup.meter({{}}, scraped=False); setup.log_sink({{}}); print({found})"
+        f"setup.open_meter({{}}, scraped=False); setup.open_log_sink({{}}); print({found})"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
