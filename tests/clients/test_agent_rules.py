@@ -13,7 +13,7 @@ from hubbub_agent.rules.problems import AnswerProblem, ConfigProblem
 from hubbub_agent.rules.rulebook import load_rules, parse_answer, parse_rules
 from hubbub_client.data.records import PendingRequest
 
-from .agent_requests import request
+from .agent_requests import CHANGED, DELETE, LONG, NO, YES, request
 
 SPOKEN = request(
     "sampling", messages=[{"role": "user", "content": {"type": "text", "text": "Say hi"}}], systemPrompt="Be kind"
@@ -32,18 +32,6 @@ AMOUNT = request(
         }
     }
 )
-
-
-DELETE = request(
-    "approval",
-    tool={"name": "delete_branch"},
-    arguments={"repo": "sandbox", "branch": "x", "force": False, "days": 3},
-    caller={"name": "deploy-bot"},
-)
-CHANGED = replace(DELETE, changed_arguments={"repo": "shop"})
-YES = {"approve": True, "kind": "approval", "tool": "delete_*"}
-NO = {"deny": "never"}
-LONG = replace(DELETE, request={"tool": {"name": "delete_branch"}, "arguments": {"repo": "a" * 30_000 + ";"}})
 
 
 @pytest.mark.parametrize(
