@@ -101,6 +101,7 @@ class Conditions:
             chain = f"({condition.text}\n) ? {index} : {chain}"  # the line ends a comment of the condition
         self._loops = any(condition.loops for condition in conditions)
         self._expression = _compile(chain)
+        self._any = _compile(" || ".join(f"({condition.text}\n)" for condition in conditions))
 
     def find_first(self, values: "EvaluationContext") -> int | None:
         """Return the index of the first condition that holds. Raises ConditionProblem if one before it fails."""
@@ -110,6 +111,20 @@ class Conditions:
         if not isinstance(result, int):
             raise ConditionProblem(_first_line(result))
         return None if result < 0 else result
+
+    def none_can_hold(self, values: "EvaluationContext") -> bool:
+        """Return whether certainly none holds, though some fail: with one that holds, failures do not count."""
+        if self._loops:  # together they may need more steps than each by itself
+            return False
+        try:
+            values.require_small()
+            _ = values.activation
+        except ConditionProblem:
+            return False
+        try:
+            return _evaluate(self._any, values) is not True
+        except ConditionProblem:
+            return True
 
 
 class EvaluationContext:
