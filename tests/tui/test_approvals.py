@@ -94,7 +94,9 @@ async def test_changed_arguments_are_shown_once_more_and_then_sent(hub: RunningH
         await ann.sees("Approve it with these changes?", '-  "text": "rm -rf /"', '+  "text": "ls"')
         await ann.press("ctrl+y")
         await ann.sees("Nothing waits for you")
-    ended = await hub.call(call.id)
+        ended = await hub.call(call.id)
+        await ann.press("3", "enter", "end")
+        await ann.sees("approved by   ann", "in place of those that were asked for")
     assert ended.result["content"][0]["text"] == "ls"
     assert ended.approval.changed_arguments == {"text": "ls"}
 
