@@ -9,18 +9,7 @@ from hubbub_agent.rules.problems import ConfigProblem
 from hubbub_agent.rules.rulebook import parse_rules
 from hubbub_client.data.records import PendingRequest
 
-from .agent_requests import request
-
-DELETE = request(
-    "approval",
-    tool={"name": "delete_branch"},
-    arguments={"repo": "sandbox", "branch": "x", "force": False, "days": 3},
-    caller={"name": "deploy-bot"},
-)
-CHANGED = replace(DELETE, changed_arguments={"repo": "shop"})
-YES = {"approve": True, "kind": "approval", "tool": "delete_*"}
-NO = {"deny": "never"}
-LONG = replace(DELETE, request={"tool": {"name": "delete_branch"}, "arguments": {"repo": "a" * 30_000 + ";"}})
+from .agent_requests import CHANGED, DELETE, LONG, NO, YES, request
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hubbub_agent.rules.problems import AnswerProblem, ConfigProblem
 from hubbub_agent.rules.rulebook import load_rules, parse_answer, parse_rules
 from hubbub_client.data.records import PendingRequest
 
-from .agent_requests import CHANGED, DELETE, LONG, NO, YES, request
+from .agent_requests import request
 
 SPOKEN = request(
     "sampling", messages=[{"role": "user", "content": {"type": "text", "text": "Say hi"}}], systemPrompt="Be kind"
