@@ -181,6 +181,7 @@ FAULT_CATEGORIES: Mapping[str, StatusCode] = {
     "protocol": StatusCode.FAILED_PRECONDITION,
     "server": StatusCode.UNKNOWN,
     "cancelled": StatusCode.CANCELLED,
+    "approval": StatusCode.PERMISSION_DENIED,
 }
 
 

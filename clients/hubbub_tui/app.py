@@ -36,6 +36,7 @@ from hubbub_tui.screens.answer import AnswerScreen
 from hubbub_tui.screens.approval import ApprovalScreen
 from hubbub_tui.screens.dialogs import Confirm, Help
 from hubbub_tui.screens.invocation import CallScreen, InvokeScreen, build_request, input_fields
+from hubbub_tui.screens.remembered import RememberedScreen
 from hubbub_tui.screens.repeated_call import NotRepeatable, find_repeated_call
 from hubbub_tui.widgets.header import Header
 from hubbub_tui.widgets.outcome import Outcome
@@ -101,6 +102,7 @@ class HubbubApp(App[None]):
         yield from super().get_system_commands(screen)  # pyright: ignore[reportUnknownMemberType] - as typed there
         for name, _ in PANES:
             yield SystemCommand(f"Go to {name}", f"Shows the {name} pane", lambda name=name: self.action_pane(name))
+        yield SystemCommand("Remembered approvals", "Shows and revokes them", self.show_remembered)
         yield SystemCommand("Light or dark", "Changes the colours", self.action_light_or_dark)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
@@ -181,6 +183,10 @@ class HubbubApp(App[None]):
                 self.open_request(id_)
                 return
         self.notify("it asks nothing now")
+
+    def show_remembered(self) -> None:
+        """Show the approvals that are remembered, to revoke them."""
+        self.push_screen(RememberedScreen())
 
     def show_call(self, id_: str) -> None:
         self.push_screen(CallScreen(id_))

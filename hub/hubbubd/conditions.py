@@ -1,11 +1,11 @@
 """The conditions of approval rules, in CEL (Common Expression Language, https://cel.dev).
 
 They are compiled and checked once, when rules are loaded. The library bounds an evaluation itself: 10,000 steps of
-loops, nesting of 32, and regular expressions that need linear time (RE2).
+loops, nesting of 32, and regular expressions that need linear time (RE2). Sizes of arguments are bounded here.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -18,6 +18,9 @@ MAX_CONDITION_CHARS: Final = 10_000
 MAX_ARGUMENT_BYTES: Final = 1024 * 1024
 """Larger arguments are not evaluated: to convert them would keep the event loop too long."""
 
+MOST_LOOPED: Final = 500
+"""The longest array or object of a call that a condition loops over: the time of a loop grows with its square."""
+
 MOST_TOGETHER: Final = 20
 """Conditions that are evaluated in one go: each nests the next one, and the library takes 32 levels."""
 
@@ -25,6 +28,7 @@ WRITES: Final = "!has(hints.readOnlyHint) || hints.readOnlyHint != true"
 """The condition of `confirm = "writes"`. A tool without the hint counts as one that writes."""
 
 
+_LOOP: Final = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
 _CODE: Final = re.compile(r"^(?:[A-Z_]{4,}: )+(?:<input>:)?|<input>:| \(in container ''\)| \[[A-Z_]+\]$")
 """What the library puts around its words."""
 
@@ -55,6 +59,7 @@ class Condition:
     def __init__(self, text: str) -> None:
         """Compile the condition. Raises ConditionProblem, which says where it is wrong."""
         self.text = text
+        self.loops = _LOOP.search(text) is not None
         self._expression: cel.Expression | None = None
         if text == WRITES:
             return  # what most hubs have, and all that they have: not worth the library's 20 MiB
@@ -78,6 +83,8 @@ class Condition:
         """Return whether the condition is true of a call. Raises ConditionProblem where it has no result."""
         if self._expression is None:
             return values.facts.hints.get("readOnlyHint") is not True
+        if self.loops:
+            values.require_short()
         result = _evaluate(self._expression, values)
         if not isinstance(result, bool):
             raise ConditionProblem(_first_line(result))
@@ -92,14 +99,32 @@ class Conditions:
         chain = "-1"
         for index, condition in reversed(list(enumerate(conditions))):
             chain = f"({condition.text}\n) ? {index} : {chain}"  # the line ends a comment of the condition
+        self._loops = any(condition.loops for condition in conditions)
         self._expression = _compile(chain)
+        self._any = _compile(" || ".join(f"({condition.text}\n)" for condition in conditions))
 
     def find_first(self, values: "EvaluationContext") -> int | None:
         """Return the index of the first condition that holds. Raises ConditionProblem if one before it fails."""
+        if self._loops:
+            values.require_short()
         result = _evaluate(self._expression, values)
         if not isinstance(result, int):
             raise ConditionProblem(_first_line(result))
         return None if result < 0 else result
+
+    def none_can_hold(self, values: "EvaluationContext") -> bool:
+        """Return whether certainly none holds, though some fail: with one that holds, failures do not count."""
+        if self._loops:  # together they may need more steps than each by itself
+            return False
+        try:
+            values.require_small()
+            _ = values.activation
+        except ConditionProblem:
+            return False
+        try:
+            return _evaluate(self._any, values) is not True
+        except ConditionProblem:
+            return True
 
 
 class EvaluationContext:
@@ -108,15 +133,29 @@ class EvaluationContext:
     def __init__(self, facts: CallFacts) -> None:
         self.facts = facts
         self._activation: cel.Activation | None = None
+        self._is_short: bool | None = None
+
+    def require_small(self) -> dict[str, Any]:
+        """Return the arguments. Raises ConditionProblem if they are too large, or no object."""
+        args = self.facts.args
+        if not isinstance(args, dict):
+            raise ConditionProblem("the arguments are not an object")
+        if self.facts.argument_bytes > MAX_ARGUMENT_BYTES:
+            raise ConditionProblem(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
+        return cast("dict[str, Any]", args)
+
+    def require_short(self) -> None:
+        """Raise ConditionProblem for an array or object in the call that is too long to loop over."""
+        args = self.require_small()
+        if self._is_short is None:
+            self._is_short = not any(map(_is_long, _walk([args, self.facts.hints])))
+        if not self._is_short:
+            raise ConditionProblem(f"it loops, and the call has more than {MOST_LOOPED} values in an array or object")
 
     @property
     def activation(self) -> "cel.Activation":
         """The variables. Raises ConditionProblem for arguments that are too large, or no object."""
-        facts, args = self.facts, cast("dict[str, Any]", self.facts.args)
-        if not isinstance(args, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - it may be any JSON value
-            raise ConditionProblem("the arguments are not an object")
-        if facts.argument_bytes > MAX_ARGUMENT_BYTES:
-            raise ConditionProblem(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
+        facts, args = self.facts, self.require_small()
         if self._activation is None:
             self._activation = _environment().Activation(
                 {
@@ -148,6 +187,20 @@ def _environment() -> "cel.Env":
             "now": kinds.TIMESTAMP,
         }
     )
+
+
+def _walk(values: list[object]) -> Iterator[Sized]:
+    """Yield each array and object in these values."""
+    while values:
+        value = values.pop()
+        if isinstance(value, dict | list):
+            found = cast("dict[str, object] | list[object]", value)
+            yield found
+            values.extend(found.values() if isinstance(found, dict) else found)
+
+
+def _is_long(value: Sized) -> bool:
+    return len(value) > MOST_LOOPED
 
 
 def _compile(text: str) -> "cel.Expression":

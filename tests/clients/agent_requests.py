@@ -1,5 +1,6 @@
 """Pending requests for the tests of the agent."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -45,3 +46,15 @@ def request(kind: RequestKind = "elicitation_form", **params: Any) -> PendingReq
         answered_by=None,
         reason=None,
     )
+
+
+DELETE = request(
+    "approval",
+    tool={"name": "delete_branch"},
+    arguments={"repo": "sandbox", "branch": "x", "force": False, "days": 3},
+    caller={"name": "deploy-bot"},
+)
+CHANGED = replace(DELETE, changed_arguments={"repo": "shop"})
+YES = {"approve": True, "kind": "approval", "tool": "delete_*"}
+NO = {"deny": "never"}
+LONG = replace(DELETE, request={"tool": {"name": "delete_branch"}, "arguments": {"repo": "a" * 30_000 + ";"}})

@@ -34,18 +34,6 @@ AMOUNT = request(
 )
 
 
-DELETE = request(
-    "approval",
-    tool={"name": "delete_branch"},
-    arguments={"repo": "sandbox", "branch": "x", "force": False, "days": 3},
-    caller={"name": "deploy-bot"},
-)
-CHANGED = replace(DELETE, changed_arguments={"repo": "shop"})
-YES = {"approve": True, "kind": "approval", "tool": "delete_*"}
-NO = {"deny": "never"}
-LONG = replace(DELETE, request={"tool": {"name": "delete_branch"}, "arguments": {"repo": "a" * 30_000 + ";"}})
-
-
 @pytest.mark.parametrize(
     ("rule", "asked", "fits"),
     [
@@ -90,29 +78,6 @@ LONG = replace(DELETE, request={"tool": {"name": "delete_branch"}, "arguments": 
         ({"approve": True}, request(), True),
         ({"approve": True}, PAGE, False),
         ({"escalate": "look twice"}, PAGE, True),
-        ({"escalate": True}, DELETE, True),
-        ({"approve": True}, DELETE, False),
-        ({"accept": True}, DELETE, False),
-        (YES, DELETE, True),
-        (YES, request(), False),
-        (YES | {"tool": "delete"}, DELETE, False),
-        (YES | {"server": "other"}, DELETE, False),
-        (YES | {"caller": "deploy-*"}, DELETE, True),
-        (YES | {"caller": "ada"}, DELETE, False),
-        (YES | {"values": {"repo": "sandbox"}}, DELETE, True),
-        (YES | {"values": {"repo": "sandbox"}}, CHANGED, False),
-        (YES | {"values": {"repo": "shop"}}, CHANGED, True),
-        (YES | {"values": {"days": {"max": 2}}}, DELETE, False),
-        (YES | {"values": {"repo": {"matches": "^a*$"}}}, LONG, False),
-        (YES | {"values": {"missing": {"one_of": ["x"]}}}, DELETE, False),
-        (YES | {"fields": {"repo": "string", "days": "number"}}, DELETE, True),
-        (YES | {"fields": {"force": "integer"}}, DELETE, False),
-        (YES | {"fields": {"repo": "any", "branch": "any"}, "other_fields": False}, DELETE, False),
-        (YES | {"says": "x"}, DELETE, False),
-        (YES, replace(DELETE, request=None), False),
-        (NO, DELETE, True),
-        (NO, request(), False),
-        (NO | {"values": {"repo": {"matches": ";$"}}}, LONG, True),
         ({"accept": True, "says": "x"}, replace(request(), request=None), False),
         ({"text": "hi", "says": "x"}, request("sampling", messages=[7, {"content": [None, {"text": 3}]}]), False),
     ],
@@ -142,19 +107,6 @@ def test_the_first_rule_that_fits_decides() -> None:
     assert book.kinds == ["elicitation_form", "elicitation_url"]
 
 
-def test_an_approval_is_of_the_arguments_that_the_rule_was_tried_on() -> None:
-    shown = replace(DELETE, arguments_digest="sha256:1")
-    for rule, answer in ((YES, {"approve": {"digest": "sha256:1"}}), (NO, {"deny": "never"})):
-        found = parse_rules({"rule": [rule]}).find(shown)
-        assert found is not None
-        assert found.rule.fixed_answer(shown) == answer
-
-
-def test_calls_to_approve_come_only_to_an_agent_whose_rules_name_them() -> None:
-    assert parse_rules({"rule": [{"approve": True}, {"escalate": True}]}).kinds == ["elicitation_form"]
-    assert parse_rules({"rule": [YES]}).kinds == ["approval"]
-
-
 @pytest.mark.parametrize(
     ("document", "says"),
     [
@@ -171,12 +123,6 @@ def test_calls_to_approve_come_only_to_an_agent_whose_rules_name_them() -> None:
         ({"rule": [{"accept": True, "kind": "sampling"}]}, "rule 1: accept is no answer to sampling"),
         ({"rule": [{"accept": True, "kind": "elicitation_url"}]}, "names their host"),
         ({"rule": [{"accept": True, "says": "("}]}, "rule 1.says: not a regular expression"),
-        ({"rule": [{"approve": True, "kind": "approval"}]}, "rule 1: a rule that approves calls names their tool"),
-        ({"rule": [{"approve": True, "tool": "x"}]}, "rule 1: tool and caller are those of a call to approve"),
-        ({"rule": [{"accept": True, "caller": "x"}]}, 'kind = "approval"'),
-        ({"rule": [{"command": ["x"], "kind": "approval"}]}, "rule 1: command is no answer to approval"),
-        ({"rule": [{"chat": "c", "kind": "approval"}]}, "rule 1: chat is no answer to approval"),
-        ({"rule": [{"deny": "no", "kind": "sampling"}]}, "rule 1: deny is no answer to sampling"),
         ({"rule": [{"command": []}]}, "rule 1.command: "),
         ({"rule": [{"command": ["x"], "on_error": "reject"}]}, "on_error"),
         ({"rule": [{"chat": "gone"}]}, "rule 1.chat: there is no [chat.gone]"),

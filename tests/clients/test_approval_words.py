@@ -242,6 +242,11 @@ def test_what_a_server_says_comes_after_the_words_of_the_hub_under_a_heading_tha
     assert page.index("Deletes need two people.") < heading < page.index(lie)
 
 
+def test_the_folder_in_which_a_host_would_use_its_own_tool_is_shown() -> None:
+    request = pending(DOCUMENT | {"cwd": "/srv/shop"})
+    assert "in the folder /srv/shop" in render_request(request).plain
+
+
 def test_changed_arguments_are_shown_with_who_changed_them_and_the_original_ones() -> None:
     shown = view(by=("ada",), changed_arguments=b'{"repo": "sandbox"}')
     assert shown.changed == "ada has changed the arguments"

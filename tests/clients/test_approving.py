@@ -148,6 +148,7 @@ async def test_a_person_approves_step_by_step(
         (("c", "b", "l"), '{"repo": "sandbox"}', None),
         (("c", "b", "l"), "[1]", None),
         (("c", "b", "l"), "{", None),
+        (("c", "b", "l"), '{"repo": NaN}', None),
         (("c", "l"), json.dumps(DOCUMENT["arguments"]), None),
     ],
 )

@@ -160,6 +160,17 @@ def test_the_table_has_sixty_cases() -> None:
     assert len(TABLE) == 60
 
 
+@pytest.mark.parametrize("loop", ["exists(e, e == 'x')", "all(e, true)", "filter(e, true) == []", "map(e, e) == []"])
+def test_a_condition_does_not_loop_over_long_arrays(loop: str) -> None:
+    made = [rule(str(at), ALLOW, f"args.to.{loop} && caller == '{at}'") for at in range(3)]
+    for size, problem in ((500, False), (501, True)):
+        for args in ({"to": ["b"] * size}, {"to": ["b"], "more": [{"in": dict.fromkeys(map(str, range(size)))}]}):
+            verdict = CallRules(made).decide(facts(args=args))
+            assert bool(verdict.problem) is problem
+            assert ("more than 500 values" in verdict.problem) is problem
+    assert not CallRules([rule("r", ALLOW, "size(args.to) == 501")]).decide(facts(args={"to": ["b"] * 501})).problem
+
+
 def test_arguments_that_are_nested_more_deeply_never_get_this_far() -> None:
     with pytest.raises(ValueError, match="recursion"):
         payload.loads(b'{"a":' * 250 + b"{}" + b"}" * 250)

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from hubbub.v1 import admin_pb2, common_pb2
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.access import Grant, Role
+from hubbubd.core.approvals.remembered import RememberedApproval
 from hubbubd.core.servers.catalog import CatalogEntries, CatalogKind, CatalogList, Freshness
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
@@ -41,6 +42,7 @@ NARROW: dict[str, dict[str, Any]] = {
     "ListTokens": {"names": NAMES},
     "ListHosts": {"principals": NAMES},
     "ListAuditEntries": {"principal": "me"},
+    "ListRememberedApprovals": {"server": "a"},
 }
 """A filter that all records match."""
 
@@ -56,6 +58,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Caller]:
             id=name, server=name[0], kind=CatalogKind.TOOL, freshness=Freshness.STALE, count=len(entries)
         )
         records += [("catalog", made), ("catalog_entries", CatalogEntries(id=name, entries=entries))]
+    records += [("approval", remembered(name, now - 10 + at, now + 3600)) for at, name in enumerate(NAMES)]
     await store.commit([Write(f"{noun}/{each.id}", TypeAdapter(type(each)).dump_json(each)) for noun, each in records])
     servers = {name: ServerConfig(name=name, transport="http", url="http://127.0.0.1:9/mcp") for name in NAMES}
     connector, settings = McpConnector(TokenFile.open(tmp_path)), HubSettings(data_dir=tmp_path)
@@ -71,6 +74,22 @@ async def api(tmp_path: Path) -> AsyncIterator[Caller]:
             hub.hosts.join(HostIdentity(principal=name, **about))
         yield Caller(channel)
     await store.close()
+
+
+def remembered(name: str, created_at: float, expires_at: float) -> RememberedApproval:
+    return RememberedApproval(
+        id=name,
+        server="a",
+        tool="t",
+        caller="me",
+        rule="r",
+        terms="",
+        definition="",
+        approved_by=("me",),
+        created_at=created_at,
+        expires_at=expires_at,
+        request_id="q",
+    )
 
 
 def name_of(record: Any) -> Any:

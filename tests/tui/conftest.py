@@ -84,9 +84,14 @@ async def at_terminal(
     max_rows: int = 1000,
     *,
     notices: bool = False,
+    token: str | None = None,
 ) -> AsyncIterator[Person]:
-    """Runs the terminal UI; what it still claims at the end is given back. Notices cover a part of the screen."""
-    async with hubbub_client.connect(data_dir=hub.data_dir, name=who, connect_timeout_s=1) as client:
+    """Runs the terminal UI; what it still claims at the end is given back. Notices cover a part of the screen.
+
+    With a token it is whoever that is of.
+    """
+    name = None if token else who
+    async with hubbub_client.connect(data_dir=hub.data_dir, name=name, token=token, connect_timeout_s=1) as client:
         app = HubbubApp(client, who, max_rows)
         app.animation_level = "none"
         try:

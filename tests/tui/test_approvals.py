@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 import hubbub_client
-from hubbub_client.data.records import PendingRequest
 
 from .conftest import Person, RunningHub, at_terminal, demo, peer
 
@@ -95,7 +94,9 @@ async def test_changed_arguments_are_shown_once_more_and_then_sent(hub: RunningH
         await ann.sees("Approve it with these changes?", '-  "text": "rm -rf /"', '+  "text": "ls"')
         await ann.press("ctrl+y")
         await ann.sees("Nothing waits for you")
-    ended = await hub.call(call.id)
+        ended = await hub.call(call.id)
+        await ann.press("3", "enter", "end")
+        await ann.sees("approved by   ann", "in place of those that were asked for")
     assert ended.result["content"][0]["text"] == "ls"
     assert ended.approval.changed_arguments == {"text": "ls"}
 
@@ -121,7 +122,7 @@ async def test_an_approval_that_is_remembered_is_listed_and_can_be_revoked(hub: 
         await ann.sees("Nothing waits for you")
         assert (await hub.call((await echo(hub, "second")).id)).state == "completed"
         await ann.press("r")
-        await ann.sees("Approvals that are remembered", "may call echo on plain until", "ann said so")
+        await ann.sees("Approvals that are remembered", "may call echo on plain until", "; ann said")
         await ann.press("x")
         await ann.sees("Forget this approval?")
         await ann.press("ctrl+y")
@@ -167,29 +168,25 @@ async def test_a_call_that_needs_two_people_says_who_has_approved_and_a_change_i
     call = await hub.client.start_tool("demo", "tip_kitchen", {"amount": 5})
     (request,) = await hub.asked()
     async with at_terminal(hub) as ann, hubbub_client.connect(data_dir=hub.data_dir, name="ben") as ben:
+        claimed = await ben.inbox.claim(request.id)
         await open_first(ann)
-        await ann.sees("Two people have to say yes.", "Tips need two people.")
-        await ann.press("escape")
-        await change_tip(ben, request, 7)
-        await open_first(ann)
-        await ann.sees("ben has said yes; one more is needed.", "ben has changed the arguments", "7")
-        await change_tip(ben, await ben.inbox.get(request.id), 8, "cyd", hub)
-        await ann.sees("cyd has changed the arguments", "look at it again")
+        await ann.sees("Two people have to say yes.", "Tips need two people.", "being answered by ben")
+        await claimed.approve({"amount": 7})
+        await ann.sees("ben has said yes; one more is needed.", "ben has changed the arguments: look at it again")
         await ann.press("ctrl+s")
         await ann.sees("not what you saw before")
         await ann.press("ctrl+s")
         await ann.sees("Nothing waits for you")
     ended = await hub.call(call.id)
-    assert (ended.approval.changed_arguments, ended.approval.approved_by) == ({"amount": 8}, ("cyd", "ann"))
+    assert (ended.approval.changed_arguments, ended.approval.approved_by) == ({"amount": 7}, ("ben", "ann"))
 
 
-async def change_tip(
-    client: hubbub_client.Hub, request: PendingRequest, amount: int, name: str = "", hub: RunningHub | None = None
-) -> None:
-    """Approves a tip with another amount, perhaps under another name."""
-    if hub is not None:
-        async with hubbub_client.connect(data_dir=hub.data_dir, name=name) as other:
-            await change_tip(other, request, amount)
-        return
-    digest = request.arguments_digest or ""
-    await client.inbox.approve(request.id, arguments={"amount": amount}, digest=digest)
+async def test_who_may_not_approve_sees_the_call_and_why_there_is_nothing_to_press(hub: RunningHub) -> None:
+    await echo(hub, "look")
+    made = await hub.client.tokens.create("onlooker", [hubbub_client.Grant(role="viewer")])
+    async with at_terminal(hub, token=made.secret) as ann:
+        await open_first(ann)
+        await ann.sees("you can only look at this", "look")
+        await ann.press("ctrl+s")
+        await ann.sees("1 open request")
+    assert len(await hub.client.inbox.list(states=["open"])) == 1

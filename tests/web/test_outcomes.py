@@ -142,7 +142,8 @@ async def test_the_most_urgent_question_comes_first(
     ada: Person = await visit(await bridge.new_link(), "Ada")
     await expect(ada.page.locator("a.card .what")).to_have_text(["dictated?", "soon?", "slow?"])
     options = ada.page.get_by_label("All kinds").locator("option")
-    await expect(options).to_have_text(["All kinds", "Form", "Page to visit", "Reply as a model", "Directories"])
+    kinds = ["All kinds", "Form", "Page to visit", "Reply as a model", "Directories", "Approval"]
+    await expect(options).to_have_text(kinds)
     await hub.terminate()
     await expect(ada.page.locator("#banner")).to_contain_text("The hub does not answer")
     await expect(ada.page.locator("a.card .what")).to_have_count(3)

@@ -98,8 +98,10 @@ def check(
             return
         say(found.reason)
         if found.rule is not None:
+            from hubbub_client.services.approvals import ApprovalRule
+
             say()
-            print_record(found.rule, as_json=False)
+            print_records(ApprovalRule, [found.rule], as_json=False)
 
     run_with_hub(context, work)
 

@@ -14,6 +14,7 @@ from hubbub_client.numbers import whole_text
 from hubbub_frontend.display.approvals import describe_span, render_approval, render_rows
 from hubbub_frontend.display.argument_rows import argument_rows
 from hubbub_frontend.display.text import DetailText, editable_json
+from hubbub_frontend.forms import parse_json
 
 DENY, LATER = "[d]eny", "[l]ater"
 
@@ -85,9 +86,9 @@ async def _change(asked: ApprovalRequest) -> Mapping[str, Any] | None:
     while (edited := await edit_text(text, "arguments.json")) is not None:
         text = edited
         try:
-            changed: Any = json.loads(edited)
+            changed = parse_json(edited)
         except ValueError as error:
-            note(f"this is no JSON: {error}")
+            note(f"this cannot be sent: {error}")
         else:
             if isinstance(changed, dict):
                 return await _agree(asked, cast("dict[str, Any]", changed))
@@ -98,7 +99,7 @@ async def _change(asked: ApprovalRequest) -> Mapping[str, Any] | None:
 
 
 async def _agree(asked: ApprovalRequest, changed: dict[str, Any]) -> Mapping[str, Any] | None:
-    if changed == asked.current_arguments:
+    if json.dumps(changed, sort_keys=True) == json.dumps(asked.current_arguments, sort_keys=True):  # 1 is not true
         note("nothing is changed")
         return None
     page = DetailText().paragraph("these are sent in place of those that were asked for:")

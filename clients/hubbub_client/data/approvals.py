@@ -52,7 +52,7 @@ class ApprovalRequest:
     """A call that waits for approval, as it was asked; beside its arguments those that somebody has changed them to.
 
     `message` is the rule's, `reason` the hub's: why it is asked, where the rule does not say so. `before` are the ids
-    of the caller's latest calls of this server, newest first.
+    of the caller's latest calls of this server, newest first. `cwd` is the folder in which a host would use its tool.
     """
 
     message: str
@@ -65,6 +65,7 @@ class ApprovalRequest:
     caller: ApprovalCaller
     before: tuple[str, ...]
     changed_arguments: Mapping[str, Any] | None = None
+    cwd: str = ""
 
     @property
     def current_arguments(self) -> Mapping[str, Any]:
@@ -117,6 +118,7 @@ def read_approval(document: Mapping[str, Any], changed: object = None) -> Approv
             roles=_texts(caller.get("roles")),
         ),
         before=_texts(document.get("before")),
+        cwd=_text(document.get("cwd")),
         changed_arguments=cast("Mapping[str, Any]", changed) if isinstance(changed, Mapping) else None,
     )
 

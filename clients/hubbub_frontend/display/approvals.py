@@ -56,7 +56,8 @@ class ApprovalView:
 
     The words of the hub and of its rules: `headline`, `rule`, `message`, `reason`, `progress`, `changed`, `who`,
     `remember`. The server's: `title`, `description`, `hints`, and the titles of the arguments, whose values are the
-    model's. `arguments` are those to be approved now; `original` those asked for, if somebody has changed them.
+    model's, as is the `folder` of a host's own tool. `arguments` are those to be approved now; `original` those asked
+    for, if somebody has changed them.
     """
 
     headline: str
@@ -77,6 +78,7 @@ class ApprovalView:
     remember: tuple[RememberChoice, ...]
     arguments: tuple[ArgumentRow, ...]
     original: tuple[ArgumentRow, ...]
+    folder: str
     before: tuple[str, ...]
 
 
@@ -106,6 +108,7 @@ def approval_view(request: PendingRequest) -> ApprovalView | None:
         remember=tuple(RememberChoice(each, describe_span(each)) for each in asked.rule.remember_s),
         arguments=argument_rows(asked.current_arguments, schema),
         original=argument_rows(asked.arguments, schema) if has_changes else (),
+        folder=line(asked.cwd),
         before=tuple(line(each, 100) for each in asked.before),
     )
 
@@ -209,6 +212,7 @@ def render_approval(page: DetailText, request: PendingRequest) -> None:
     page.fact("its server says", _render_hints(view.hints))
     page.paragraph(view.changed and f"{view.changed}; what was asked for is below.", "bold yellow")
     render_rows(page, view.arguments)
+    page.fact("in the folder", view.folder)
     page.heading("The rule")
     page.fact("rule", view.rule).fact("it says", view.message).fact("why", view.reason)
     page.fact("so far", view.progress, "yellow").fact("who may", view.who)

@@ -8,6 +8,8 @@ from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import text
+from hubbub_frontend.display.approvals import render_rows
+from hubbub_frontend.display.argument_rows import argument_rows
 from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.forms import typed_text
 
@@ -34,6 +36,19 @@ async def fetch_earlier_calls(hub: Hub, ids: Sequence[str]) -> Sequence[Call]:
         with contextlib.suppress(HubbubError):
             calls.append(await hub.calls.get(id_))
     return calls
+
+
+def add_call_approval(page: DetailText, call: Call) -> None:
+    """Say which rule wants a call approved, who has approved it, and what its arguments were changed to."""
+    if (approval := call.approval) is None:
+        return
+    page.heading("Approval").fact("rule", text.line(approval.rule))
+    page.fact("approved by", text.line(", ".join(approval.approved_by)))
+    page.fact("remembered", approval.remembered_id)
+    page.fact("state", "it may be sent" if approval.granted else "it may not be sent")
+    if approval.changed_arguments is not None:
+        page.paragraph("It is sent with these arguments, in place of those that were asked for:", "yellow")
+        render_rows(page, argument_rows(as_object(approval.changed_arguments), {}))
 
 
 def add_arguments(page: DetailText, call: Call | None) -> None:

@@ -12,6 +12,7 @@ from hubbub_client.data.records import CALL_ENDED, Call, PendingRequest, Progres
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import content, text
+from hubbub_frontend.display.call_details import add_call_approval
 from hubbub_frontend.display.hosts import fetch_waiting_host, name_and_version
 from hubbub_frontend.display.records import (
     call_state,
@@ -67,6 +68,7 @@ def render_call(
     page.fact("id", call.id)
     if call.params:
         page.heading("Params").json(call.params)
+    add_call_approval(page, call)
     return page.text
 
 

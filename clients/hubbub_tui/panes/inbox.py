@@ -17,7 +17,6 @@ from hubbub_tui.boards import Board, BoardRow
 from hubbub_tui.panes.pane import ListPane
 from hubbub_tui.screens.dialogs import DEFAULT_REFUSAL
 from hubbub_tui.screens.question import render_request, styled_kind
-from hubbub_tui.screens.remembered import RememberedScreen
 from hubbub_tui.widgets.table import Column
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -69,7 +68,7 @@ class InboxPane(ListPane):
         Binding("h", "history", "History"),
         Binding("h", "open", "Open questions"),
         Binding("g", "call", "Its call"),
-        Binding("r", "remembered", "Remembered"),
+        Binding("r", "remembered", "Remembered", show=False),
     ]
     COLUMNS = OPEN
 
@@ -161,7 +160,7 @@ class InboxPane(ListPane):
 
     def action_remembered(self) -> None:
         """Show the approvals that are remembered, to revoke them."""
-        self.hub_app.push_screen(RememberedScreen())
+        self.hub_app.show_remembered()
 
     def action_call(self) -> None:
         row = self.current

@@ -61,6 +61,7 @@ class AnswerScreen(Part, Screen[None]):
         # What the screen says at the moment: its headline, who else has the claim, whether the call is over.
         self._shown_headline = Text()
         self._shown_claimer = ""
+        self._shown_banner = ""
         self._warned_of_end = False
         # Whether the same person has the claim elsewhere, and wants it here.
         self._own_elsewhere = False
@@ -262,6 +263,7 @@ class AnswerScreen(Part, Screen[None]):
 
     def _show_forbidden(self, message: str) -> None:
         """Say that this person may only look."""
+        self._over = True
         self._show_banner(f"you can only look at this: {message}", "bad")
         self._disable()
 
@@ -316,12 +318,15 @@ class AnswerScreen(Part, Screen[None]):
     def _show_claimer(self, message: str) -> None:
         """Say who else has the claim, once; an empty message when it is ours."""
         if message != self._shown_claimer:
+            # What else the banner says meanwhile stays.
+            if message or self._shown_banner == self._shown_claimer:
+                self._show_banner(message, "bad")
             self._shown_claimer = message
-            self._show_banner(message, "bad")
         if not message:
             self._own_elsewhere = False
 
     def _show_banner(self, message: str, css_class: str = "") -> None:
+        self._shown_banner = message
         self._banner.update(safe_text(message, MAX_BANNER_CHARS))
         self._banner.display = bool(message)
         self._banner.set_classes(css_class)

@@ -28,7 +28,7 @@ export function approvalCard(whole) {
     h("p", { class: "hints" }, it.hints.map(({ text, tone }) => h("span", { class: `pill ${tone}`, title: `The server ${it.server} says so`, text }))),
     ruleWords(it),
     it.changes ? h("section", { class: "aside", "aria-label": "What has been changed" }, h("h2", { class: "small", text: it.changed }), argumentList(it.changes, "Nothing is different.")) : null,
-    h("section", { class: "aside", "aria-label": "What is sent" }, h("h2", { class: "small", text: it.changes ? "What is sent now" : "What is sent" }), argumentList(it.arguments, "No arguments.")),
+    h("section", { class: "aside", "aria-label": "What is sent" }, h("h2", { class: "small", text: it.changes ? "What is sent now" : "What is sent" }), it.folder ? h("p", { class: "help" }, "In the folder ", marked(it.folder)) : null, argumentList(it.arguments, "No arguments.")),
     h("details", { class: "aside" }, h("summary", { text: "As JSON" }), code(it.text, "JSON")),
     serverWords(it),
     before(whole));

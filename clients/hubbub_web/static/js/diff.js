@@ -9,6 +9,8 @@ const AROUND = 3;
 // Lines and characters that are drawn at first.
 const LINES = 200;
 const LETTERS = 20_000;
+// Runs of lines of one sign that are drawn at once of all.
+const RUNS = 2000;
 const SIGNS = { "+": "added", "-": "removed", "@": "place" };
 
 /** Return the lines of both texts with a sign each: `-` before, `+` after, a space in both. Of many in both, only how many (`@`). */
@@ -81,33 +83,47 @@ export function patchLines(text) {
 /** Draw signed lines; of very many the first, and a button for all. */
 export function signedLines(lines, label) {
   const box = h("div", { class: "code diff", tabindex: "0", role: "group", "aria-label": clean(label), dir: "ltr" });
-  const more = h("button", { type: "button", class: "plain", on: { click: () => draw(Infinity, Infinity) } });
+  const more = h("button", { type: "button", class: "plain", on: { click: drawRest } });
   let next = 0;
   let rest = "";
-  function draw(count, letters) {
+  let left = LETTERS;
+  for (; next < Math.min(lines.length, LINES) && left > 0 && !rest; next += 1) {
+    const [sign, text] = lines[next];
+    const part = text.slice(0, left);
+    rest = text.slice(part.length);
+    left -= part.length + 1;
+    box.append(drawn(sign, part, h("span", { class: "sign", "aria-hidden": "true", text: sign === "@" ? "" : sign })));
+  }
+  offer();
+
+  /** Draw what is left, lines of one sign in one element: a browser takes long for many elements, not for much text. */
+  function drawRest() {
     more.remove();
     if (rest) put(box.lastElementChild, rest);
     rest = "";
-    let left = letters;
-    for (const stop = next + count; next < Math.min(lines.length, stop) && left > 0 && !rest; next += 1) {
-      const [sign, text] = lines[next];
-      const part = text.slice(0, left);
-      rest = text.slice(part.length);
-      left -= part.length + 1;
-      box.append(signedLine(sign, part));
+    for (let count = 0; count < RUNS && next < lines.length; count += 1) {
+      const [sign] = lines[next];
+      const texts = [];
+      while (next < lines.length && lines[next][0] === sign) {
+        texts.push(`${sign} ${lines[next][1]}`);
+        next += 1;
+      }
+      box.append(drawn(sign, texts.join("\n")));
     }
-    if (next < lines.length || rest) {
-      more.textContent = next < lines.length ? `Show all (${(lines.length - next).toLocaleString()} lines more)` : `Show all (${rest.length.toLocaleString()} characters more)`;
-      box.append(more);
-    }
+    offer();
   }
-  draw(LINES, LETTERS);
+
+  function offer() {
+    if (next === lines.length && !rest) return;
+    more.textContent = next < lines.length ? `Show all (${(lines.length - next).toLocaleString()} lines more)` : `Show all (${rest.length.toLocaleString()} characters more)`;
+    box.append(more);
+  }
   return box;
 }
 
-function signedLine(sign, text) {
+/** Draw a line, or several in one, with `mark` before it. */
+function drawn(sign, text, mark = null) {
   const tag = { "+": "ins", "-": "del" }[sign] ?? "span";
   const spoken = { "+": "added: ", "-": "removed: " }[sign];
-  return h(tag, { class: `line-of ${SIGNS[sign] ?? "same"}` }, h("span", { class: "sign", "aria-hidden": "true", text: sign === "@" ? "" : sign }),
-    spoken ? h("span", { class: "unseen", text: spoken }) : null, text);
+  return h(tag, { class: `line-of ${SIGNS[sign] ?? "same"}${mark ? "" : " run"}` }, mark, spoken ? h("span", { class: "unseen", text: spoken }) : null, text);
 }

@@ -85,14 +85,16 @@ export function isPage(value) {
   }
 }
 
-/** Render text of a server in its own reading direction; of a very long text the beginning, and a button for more. */
+/** Render text of a server in its own reading direction; of a very long text the beginning, and a button for more, each time ten times as much. */
 export function words(value, props = {}) {
   const text = String(value ?? "");
   const box = h("div", { dir: "auto", ...props, class: `words ${props.class ?? ""}` });
   let shown = 0;
+  let size = LONG;
   const more = h("button", { type: "button", class: "plain", on: { click: grow } });
   function grow() {
-    const part = text.slice(shown, shown + LONG);
+    const part = text.slice(shown, shown + size);
+    size *= 10;
     shown += part.length;
     more.remove();
     put(box, part);

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
 from functools import lru_cache
+from itertools import islice
 from typing import Final, Self
 
 from hubbubd.conditions import (
@@ -84,7 +85,7 @@ class CallRules:
         context = EvaluationContext(facts)
         failed: Judgement | None = None
         for group in find(facts.server, facts.tool):
-            for rule, problem in group.find_matching(context):
+            for rule, problem in group.find_matching(context, is_failed=failed is not None):
                 if not problem:
                     return stricter(failed, Judgement(rule.action, rule))
                 failed = failed or Judgement(Action.ASK, rule, f"the condition of {rule.name!r} failed: {problem}")
@@ -158,25 +159,35 @@ class _RuleGroup:
         self._unconditional = tuple(rule for rule in rules if rule.when is None)
         self._together = _join(tuple(rule.when for rule in rules if rule.when is not None))
 
-    def find_matching(self, context: EvaluationContext) -> Iterator[tuple[ApprovalRule, str]]:
-        """Yield the rules whose condition holds or fails, with the failure, up to the first that holds."""
+    def find_matching(self, context: EvaluationContext, *, is_failed: bool) -> Iterator[tuple[ApprovalRule, str]]:
+        """Yield the rules whose condition holds or fails, with the failure, up to the first that holds.
+
+        Of failures only the first counts, over all groups: others may be left out.
+        """
         rules: Sequence[ApprovalRule] = self._rules
         if self._together is not None:
             try:
                 first = self._together.find_first(context)
             except ConditionProblem:
-                pass  # some fail: they are evaluated one by one
+                if self._together.none_can_hold(context):
+                    problem = () if is_failed else islice(_evaluate_each(rules, context), 1)
+                    yield from problem
+                    rules = self._unconditional
             else:
                 rules = self._unconditional
                 if first is not None:
                     yield self._rules[first], ""
                     return
-        for rule in rules:
-            try:
-                if rule.when is None or rule.when.holds(context):
-                    yield rule, ""
-            except ConditionProblem as exc:
-                yield rule, str(exc)
+        yield from _evaluate_each(rules, context)
+
+
+def _evaluate_each(rules: Iterable[ApprovalRule], context: EvaluationContext) -> Iterator[tuple[ApprovalRule, str]]:
+    for rule in rules:
+        try:
+            if rule.when is None or rule.when.holds(context):
+                yield rule, ""
+        except ConditionProblem as exc:
+            yield rule, str(exc)
 
 
 @lru_cache(256)
