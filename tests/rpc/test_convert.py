@@ -115,6 +115,7 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             "defect": "defect",
             "hosts": [{"host": "host 1", "why_not": "why not", "decided_at": 7.0}],
             "caller_left_at": 8.0,
+            "approvals": [{"by": "me", "approved_at": 1.0, "comment": "yes"}],
         },
     ),
     (
@@ -148,6 +149,14 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             "task_id": "task",
             "trace_id": "trace",
             "defect": "defect",
+            "origin": {"host": "h", "profile": "p", "roles": ["caller"]},
+            "approval": {
+                "rule": "r",
+                "pending_request_id": "q",
+                "approved_by": ["me"],
+                "granted": True,
+                "changed_arguments": "{}",
+            },
         },
     ),
     (

@@ -7,7 +7,8 @@ from hubbubd.core.approvals.remembered import RememberedApproval
 from hubbubd.core.audit import AuditEntry
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.hosts.host_sessions import HostSession
-from hubbubd.core.inbox.request_states import PendingRequest, RequestViews
+from hubbubd.core.inbox.request_states import PendingRequest
+from hubbubd.core.inbox.request_views import RequestViews
 from hubbubd.core.servers.catalog import CatalogEntries, CatalogList
 from hubbubd.core.servers.server_record import Lease, ServerRecord
 from hubbubd.core.tasks import Task

@@ -7,7 +7,7 @@ optimistic concurrency: each is a compare-and-swap on the record's revision, and
 finds the request answered. `answer_id` is the idempotency key of an answer, a claim's `id` its fencing token.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from hubbubd import bounds
@@ -118,13 +118,6 @@ class RequestEvent:
     agent: bool = False
     trace: Trace | None = None
     via: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestViews:
-    """Who was shown which open request and when: request id, then principal, to seconds since the epoch."""
-
-    at: dict[str, dict[str, bounds.Moment]] = field(default_factory=dict[str, dict[str, bounds.Moment]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from hubbubd.core.inbox.request_states import (
     RequestKind,
     RequestState,
 )
+from hubbubd.core.inbox.request_views import RequestViews
 from hubbubd.core.tally import Tally
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.runtime.alarms import Alarms, Due
@@ -57,7 +58,7 @@ class Inbox(RecordReader[PendingRequest]):
         *,
         ledger: Ledger,
         table: Table[PendingRequest],
-        shown: Table[core.RequestViews],
+        shown: Table[RequestViews],
         clock: Clock,
         alarms: Alarms,
         timeout_message: Callable[[str], str],

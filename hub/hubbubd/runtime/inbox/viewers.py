@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from hubbubd.core.inbox import request_states as core
 from hubbubd.core.inbox.request_states import PendingRequest, RequestEventType
+from hubbubd.core.inbox.request_views import RequestViews
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.timing.clock import Clock
 
@@ -14,7 +15,7 @@ RECORD_ID = "open"
 class Viewers:
     """Who was shown the open requests."""
 
-    def __init__(self, ledger: Ledger, table: Table[core.RequestViews], clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, table: Table[RequestViews], clock: Clock) -> None:
         self._ledger = ledger
         self._table = table
         self._clock = clock
@@ -22,7 +23,7 @@ class Viewers:
 
     def recover(self, open_ids: Collection[str]) -> None:
         """Load who was shown the requests that are still open."""
-        before = self._table.record(RECORD_ID) or core.RequestViews()
+        before = self._table.record(RECORD_ID) or RequestViews()
         self._at = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ids}
 
     def note(self, request: PendingRequest, to: str) -> None:
@@ -49,13 +50,13 @@ class Viewers:
         In a record of its own: it must not show up as a change of the requests.
         """
 
-        def add_views(stored: core.RequestViews | None) -> core.RequestViews | None:
+        def add_views(stored: RequestViews | None) -> RequestViews | None:
             before = stored.at if stored is not None else {}
             views: dict[str, dict[str, float]] = {}
             for request_id in (*before, *self._at):
                 if request_id in open_ids:
                     views[request_id] = {**before.get(request_id, {}), **self._at.get(request_id, {})}
-            after = core.RequestViews(at=views)
-            return stored if after == (stored or core.RequestViews()) else after
+            after = RequestViews(at=views)
+            return stored if after == (stored or RequestViews()) else after
 
         self._ledger.later(self._table, RECORD_ID, add_views)
