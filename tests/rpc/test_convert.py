@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbubd.core.inbox.asked_hosts import AskedHost
-from hubbubd.core.inbox.request_states import CauseSource
+from hubbubd.core.inbox.request_states import CauseSource, RequestKind
 from hubbubd.core.servers.server_record import QueueCounts
 from hubbubd.rpc.messages import api_records
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
@@ -89,11 +89,13 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             defect="defect",
             hosts=(AskedHost(host="host 1", at=7.0, why_not="why not"),),
             caller_left_at=8.0,
+            kind=RequestKind.APPROVAL,
+            changed=b"{}",
         ),
         {
             "id": "req",
             "server": "one",
-            "kind": "PENDING_REQUEST_KIND_SAMPLING",
+            "kind": "PENDING_REQUEST_KIND_APPROVAL",
             "state": "PENDING_REQUEST_STATE_OPEN",
             "delivery": "DELIVERY_STATE_NONE",
             "request": '"request"',
@@ -116,6 +118,8 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             "hosts": [{"host": "host 1", "why_not": "why not", "decided_at": 7.0}],
             "caller_left_at": 8.0,
             "approvals": [{"by": "me", "approved_at": 1.0, "comment": "yes"}],
+            "changed_arguments": "{}",
+            "arguments_digest": "d",
         },
     ),
     (
