@@ -119,7 +119,7 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             "caller_left_at": 8.0,
             "approvals": [{"by": "me", "approved_at": 1.0, "comment": "yes"}],
             "changed_arguments": "{}",
-            "arguments_digest": "d",
+            "arguments_digest": "sha256:0",
         },
     ),
     (
