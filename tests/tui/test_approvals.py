@@ -83,7 +83,7 @@ async def test_what_is_approved_is_shown_and_then_sent(hub: RunningHub) -> None:
 
 async def test_changed_arguments_are_shown_once_more_and_then_sent(hub: RunningHub) -> None:
     call = await echo(hub, "rm -rf /")
-    async with at_terminal(hub) as ann:
+    async with at_terminal(hub, size=(100, 60)) as ann:
         await open_first(ann)
         await fill_in(ann, "{text}")
         await ann.press("ctrl+s")
@@ -95,7 +95,7 @@ async def test_changed_arguments_are_shown_once_more_and_then_sent(hub: RunningH
         await ann.press("ctrl+y")
         await ann.sees("Nothing waits for you")
         ended = await hub.call(call.id)
-        await ann.press("3", "enter", "end")
+        await ann.press("3", "enter")
         await ann.sees("approved by   ann", "in place of those that were asked for")
     assert ended.result["content"][0]["text"] == "ls"
     assert ended.approval.changed_arguments == {"text": "ls"}
