@@ -70,7 +70,19 @@ async def test_a_token_that_may_name_others_speaks_for_them_with_its_own_grants(
 
 
 @pytest.mark.parametrize(
-    "name", ["hub", "Hub", "hub:file", "*", "cert:ada", "oidc:ada", "OIDC:ada", "\uff48\uff55\uff42", "cert\uff1aada"]
+    "name",
+    [
+        "hub",
+        "Hub",
+        "hub:file",
+        "*",
+        "cert:ada",
+        "oidc:ada",
+        "oidc-role:ops",
+        "OIDC:ada",
+        "\uff48\uff55\uff42",
+        "cert\uff1aada",
+    ],
 )
 async def test_nobody_may_take_the_name_of_the_hub_or_of_another_authority(world: World, name: str) -> None:
     caller = Caller(world.channel, (LOCAL, ("hubbub-as-bin", name.encode())))

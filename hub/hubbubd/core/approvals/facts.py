@@ -1,17 +1,45 @@
 """What conditions know of a call: from its record, its params and the hints of its tool."""
 
+import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from hubbubd.conditions import CallFacts
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.calls.tool_policy import CALL
+from hubbubd.errors import InvalidArgument
+
+_JUDGED: Final = ("name", "arguments")
+_UNSEEN: Final = frozenset({"Cc", "Cf"})
 
 
 def is_tool_call(method: str) -> bool:
     """Return whether a method calls a tool, also for a server that reads it carelessly."""
     return method.strip().casefold() == CALL
+
+
+def require_one_reading(params: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument for params that a careless server could read as the call of another tool.
+
+    Rules and people judge `name` and `arguments`; some servers take `Name` as well, or the text of a list.
+    """
+    name: object = params.get("name")
+    if not isinstance(name, str) or "\0" in name:
+        raise InvalidArgument.field(
+            "params.name", "must be a text without NUL, so that rules can tell which tool it is"
+        )
+    for key in params:
+        if key not in _JUDGED and (meant := plain_name(key)) in _JUDGED:
+            raise InvalidArgument.field("params", f"has {key!r}, which a server could take for {meant!r}; leave it out")
+
+
+def plain_name(text: str) -> str:
+    """Return a name as a careless server may read it; characters that control or format are not seen."""
+    if text.isascii() and text.isprintable():
+        return text.lower().strip()
+    seen = "".join(each for each in text if each.isspace() or unicodedata.category(each) not in _UNSEEN)
+    return unicodedata.normalize("NFKC", seen).casefold().strip()
 
 
 def facts_of(call: Call, params: Mapping[str, Any], hints: Mapping[str, Any], now: float) -> CallFacts:

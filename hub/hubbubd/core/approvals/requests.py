@@ -1,7 +1,9 @@
 """What people are asked of a call: the document of its pending request, and digests of what it is about."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -16,6 +18,9 @@ from hubbubd.redaction import REDACTION
 MAX_SHOWN_BYTES: Final = 1024 * 1024
 """Bytes of arguments that a person can be asked about; nobody reads more."""
 
+MAX_EXACT_BYTES: Final = 64 * 1024
+"""Longer values that need RFC 8785 to be canonical get no canonical form: to make it takes a second per megabyte."""
+
 MAX_SCHEMA_BYTES: Final = 64 * 1024
 """Bytes of a tool's input schema that are shown with its arguments."""
 
@@ -26,6 +31,10 @@ MAX_CALLS_BEFORE: Final = 5
 """How many of the caller's calls before are named."""
 
 _SHOWN_OF_TOOL: Final = ("name", "title", "description", "annotations", "inputSchema")
+_BEYOND_16_BITS: Final = frozenset(range(0xF0, 0xF8))
+"""The bytes with which UTF-8 begins such characters, which JavaScript sorts before some others."""
+
+_NOT_AN_INTEGER: Final = re.compile(rb"[0-9][.eE]|[0-9]{16}")
 _LEFT_OUT_OF_DIGEST: Final = frozenset({"_meta", "icons"})
 
 
@@ -62,15 +71,24 @@ def define_tool(entry: bytes) -> ToolDefinition:
 def digest_of(value: object) -> str:
     """Return the SHA-256 of a JSON value in its canonical form (RFC 8785).
 
-    Integers beyond 53 bits have none there; such a value is serialized with its members in order.
+    Integers beyond 53 bits have none there; such a value is serialized with its members in order, and so is a value
+    beyond MAX_EXACT_BYTES that has fractions, or keys with characters beyond the 16 bits of JavaScript's.
     """
-    import rfc8785  # needed with the first call that is asked about
+    canonical = payload.canonical(value)
+    if len(canonical) <= MAX_EXACT_BYTES and not _is_canonical(canonical):
+        import rfc8785  # needed with the first such arguments that are asked about
 
-    try:
-        canonical = rfc8785.dumps(cast("Any", value))
-    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError):
-        canonical = payload.canonical(value)
+        with suppress(rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError):  # else it has no such form
+            canonical = rfc8785.dumps(cast("Any", value))
     return f"sha256:{hashlib.sha256(canonical).hexdigest()}"
+
+
+def _is_canonical(document: bytes) -> bool:
+    """Return whether a document whose members are in order is certain to be as RFC 8785 writes it."""
+    if b"\\u" in document or not _BEYOND_16_BITS.isdisjoint(document):
+        return False
+    plain = document.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in document else document
+    return _NOT_AN_INTEGER.search(b" ".join(plain.split(b'"')[::2])) is None
 
 
 def arguments_of(params: Mapping[str, Any]) -> object:

@@ -6,7 +6,6 @@ One that allows matches the exact name only. A condition that fails to evaluate 
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
@@ -26,6 +25,7 @@ from hubbubd.conditions import (
 from hubbubd.config import ServerConfig
 from hubbubd.config.sections.approvals import CONFIRM, Action, ApprovalRule, ApprovalSettings
 from hubbubd.config.servers import confirmed
+from hubbubd.core.approvals.facts import plain_name
 
 ANY: Final = "*"
 LONGEST_TOOL: Final = 1000
@@ -114,7 +114,7 @@ class CallRules:
         return tuple(each for each in self._patterns if each.has_server(server))
 
     def _find_of_tool(self, server: str, tool: str) -> "tuple[_RuleGroup, ...]":
-        plain = _plain(tool) if len(tool) <= LONGEST_TOOL else ""
+        plain = plain_name(tool) if len(tool) <= LONGEST_TOOL else ""
         found: list[ApprovalRule] = []
         for each in self._of_server(server):
             if each.has_tool(tool, plain):
@@ -209,7 +209,7 @@ class _Patterns:
         patterns = rule.tools if tools is None else tools
         self._servers = _compile(rule.servers)
         self._tools = _compile(patterns)
-        self._plain_tools = None if rule.action is Action.ALLOW else _compile([_plain(each) for each in patterns])
+        self._plain_tools = None if rule.action is Action.ALLOW else _compile([plain_name(each) for each in patterns])
 
     def has_server(self, name: str) -> bool:
         return self._servers.match(name) is not None
@@ -222,7 +222,7 @@ class _Patterns:
         return self._plain_tools is not None and self._plain_tools.match(plain) is not None
 
     def has_any(self, tools: Iterable[str]) -> bool:
-        return any(self.has_tool(tool, _plain(tool)) for tool in tools)
+        return any(self.has_tool(tool, plain_name(tool)) for tool in tools)
 
 
 @lru_cache(4 * REMEMBERED_NAMES)
@@ -253,11 +253,3 @@ def _may_hold(rule: ApprovalRule) -> bool:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))
-
-
-def _plain(text: str) -> str:
-    """Return a name as a careless server may read it; characters of the category Cf are not seen."""
-    if text.isascii():
-        return text.lower().strip()
-    seen = "".join(each for each in text if unicodedata.category(each) != "Cf")
-    return unicodedata.normalize("NFKC", seen).casefold().strip()

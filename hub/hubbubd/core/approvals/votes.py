@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, cast
 
 from hubbubd import payload
-from hubbubd.core.approvals.requests import arguments_digest, digest_of
+from hubbubd.core.approvals.requests import MAX_SHOWN_BYTES, arguments_digest, digest_of
 from hubbubd.core.approvals.vote import Vote
 from hubbubd.core.inbox import request_states as core
 from hubbubd.core.inbox.forms import Approve, check_arguments
@@ -24,7 +24,8 @@ GROUP: Final = "oidc-role:"
 
 def is_approver(approvers: Collection[str], by: str, groups: Collection[str]) -> bool:
     """Return whether a principal is among the approvers of a rule; all are where the rule names none."""
-    names = {by, *(f"{GROUP}{group}" for group in groups)}
+    own = () if by.startswith(GROUP) else (by,)  # whoever may choose a name has no role by that
+    names = {*own, *(f"{GROUP}{group}" for group in groups)}
     return not approvers or any(_stands_for(approver, name) for approver in approvers for name in names)
 
 
@@ -160,10 +161,15 @@ def _changed_arguments(request: PendingRequest, document: Mapping[str, Any], giv
         return None
     if not document["rule"]["edit"]:
         raise InvalidArgument.field("approve.arguments", "may not be changed; approve them as they are, or deny")
+    changed = payload.dumps(given.arguments)
+    if len(changed) > MAX_SHOWN_BYTES:
+        raise InvalidArgument.field(
+            "approve.arguments", f"are {len(changed)} bytes; at most {MAX_SHOWN_BYTES} are shown"
+        )
     schema = document["tool"].get("inputSchema")
     if isinstance(schema, Mapping):
         check_arguments(cast("Mapping[str, Any]", schema), given.arguments)
-    return payload.dumps(given.arguments)
+    return changed
 
 
 def _checked_remember_s(rule: Mapping[str, Any], remember_s: float) -> float:

@@ -45,7 +45,7 @@ MAX_NAME = 64
 MAX_TOKEN = 8192
 """Longest credential, in characters; a longer one is refused unread."""
 
-RESERVED = re.compile(r"hub|\*|(hub|cert|oidc):.*", re.IGNORECASE)
+RESERVED = re.compile(r"hub|\*|(hub|cert|oidc|oidc-role):.*", re.IGNORECASE)
 """Names that no caller may take: the hub's own, those that only an authority gives, and the wildcard."""
 
 # RFC 6750, section 2.1; the scheme is case-insensitive (RFC 9110, section 11.1).

@@ -38,7 +38,6 @@ SENT = (Slot.IN_FLIGHT, Slot.PARKED)
 MAX_ASIDE = 1000
 """How many of a server's calls may continue as tasks without occupying a slot."""
 
-
 ANSWERED_S: Final = 5.0
 """Seconds for which a server may still ask something about a call that it has answered."""
 
@@ -191,10 +190,7 @@ class ServerQueue:
         return active
 
     def resume(self, call: Call) -> ActiveCall:
-        """Take in a call from before a restart: as a task, at the end of the queue if never sent, and parked otherwise.
-
-        No limit applies, as it was admitted before.
-        """
+        """Take in a call from before a restart: as a task, at the queue's end if never sent, else parked. No limits."""
         active = self.take_in(call)
         active.admitted.set()
         active.was_sent = active.is_recorded_as_sent = not (core.was_never_sent(call) or core.is_held(call))
@@ -377,12 +373,17 @@ class ServerQueue:
                     self.change(active, replaced(active.call, perhaps_pending_ids=ids))
 
     @contextmanager
-    def park(self, active: ActiveCall, *pending_ids: str) -> Generator[None]:
-        """Free a call's slot and hold its clock for the block; afterwards it has no slot yet."""
+    def park(self, active: ActiveCall, *pending_ids: str, at_server: bool = True) -> Generator[None]:
+        """Free a call's slot and hold its clock for the block; afterwards it has no slot yet.
+
+        One that is not `at_server` is in the way of no other call meanwhile.
+        """
         call = replaced(active.call, pending_ids=(*active.call.pending_ids, *pending_ids)[-PENDING_IDS:])
         if call.state is CallState.IN_PROGRESS:
             call = core.move(call, CallState.WAITING_INPUT, self._clock.now())
         self.change(active, call)
+        if not at_server:
+            self._queue.remove(call.id)
         with self.hold([active]):
             yield
 

@@ -334,6 +334,9 @@ class Calls(RecordReader[Call]):
     async def _begin(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, ActiveCall | None]:
         """Make a call, or join the one there is under its id; return it, and its work if it is under way."""
         queue = self._queue(spec.server)
+        if self._gate.is_on or queue.config.confirm:
+            await self._gate.prepare(queue, spec.method, spec.message)
+            queue = self._queue(spec.server)  # it may have gone, or come again, meanwhile
         call = Call(
             id=spec.call_id or f"call_{secrets.token_hex(8)}",
             server=spec.server,
@@ -348,8 +351,6 @@ class Calls(RecordReader[Call]):
             created_at=self._clock.now(),
             origin=spec.origin,
         )
-        if self._gate.is_on or queue.config.confirm:
-            await self._gate.prepare(queue, spec.method, spec.message)
         known = await self._find_durable(call.id) if spec.call_id else None
         if known is not None:
             if known.principal != principal or not known.is_same_request(call):

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, cast
 from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.config.sections.approvals import Action, ApprovalRule, ApprovalSettings
-from hubbubd.core.approvals.facts import facts_of, is_tool_call
+from hubbubd.core.approvals.facts import facts_of, is_tool_call, require_one_reading
 from hubbubd.core.approvals.requests import (
     UNKNOWN_TOOL,
     ToolDefinition,
@@ -221,6 +221,11 @@ class ApprovalGate:
 
         Raises UpstreamError as `wait_for_approval`, and HubError if people cannot be asked.
         """
+        if self._is_asked_already(active.call):
+            with queue.park(active):
+                await self._wait_until_granted(queue, active)
+            queue.requeue(active)
+            return approved_params(active.call)
         call, tool = active.call, self.tools.find(queue.config.name, str(params.get("name")))
         asked = call.approval.asked + 1 if call.approval is not None else 1
         if asked > MAX_ASKED:
@@ -236,7 +241,7 @@ class ApprovalGate:
             asked=asked,
             arguments=_changed(call),
         )
-        with queue.park(active, request.id):
+        with queue.park(active, request.id, at_server=active.was_sent):
             await self._open(active, approval, request)
             await self._wait_until_granted(queue, active)
         queue.requeue(active)
@@ -252,13 +257,18 @@ class ApprovalGate:
         """Return whether the pending request of a held call is there."""
         return call.approval is not None and self._inbox.find(call.approval.request_id) is not None
 
+    def _is_asked_already(self, call: Call) -> bool:
+        """Return whether the hub that was killed had asked about a call, in the middle of its rounds."""
+        return call.approval is not None and not call.approval.granted and self.has_question(call)
+
     # Deciding
 
     def _decide(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> tuple[Judgement, ToolDefinition]:
-        """Return what the rules say of a call, and its tool as the server lists it."""
+        """Return what the rules say of a call, and its tool as the server lists it. Raises InvalidArgument."""
         rules = self.rules_of(config)
         if not rules.active or not is_tool_call(call.method):
             return Judgement(Action.ALLOW), UNKNOWN_TOOL
+        require_one_reading(params)
         tool_name = str(params.get("name"))
         tool = self.tools.find(config.name, tool_name)
         facts = facts_of(call, params, tool.hints, self._clock.now())

@@ -7,7 +7,6 @@ from typing import Any, Final
 from hubbubd import payload
 from hubbubd.config.sections.approvals import ApprovalRule
 from hubbubd.core.approvals.remembered import RememberedApproval
-from hubbubd.core.approvals.requests import digest_of
 from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.runtime.records import Change, Ledger, RecordReader, Table
 from hubbubd.timing.clock import Clock
@@ -74,7 +73,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
             expires_at=now + remember_s,
             request_id=request.id,
             arguments=None if arguments is None else payload.dumps(arguments),
-            arguments_digest="" if arguments is None else digest_of(arguments),
+            arguments_digest="" if arguments is None else request.votes[-1].digest,  # of what is sent, secrets and all
         )
         return [
             *(self._table.change(old.id, None) for old in self._find_superfluous(request.server, now)),
