@@ -161,12 +161,14 @@ async def test_a_server_is_added_by_its_command_with_its_options(hub: Any, hubbu
         server=server_pb2.Server(name=request.spec.name)
     )
     words = ("--env", "A=b=c", "--set", "call_timeout_s=5", "--set", "timeout_message=[late]", "--set", "roots=[]")
+    words += ("--set", "confirm=writes")
     ran = await hubbub("servers", "add", "git", *words, "--", "uvx", "-v", "--json", "mcp-server-git")
     assert ran.status == 0, ran.err
     spec = hub.requests("AddServer")[0].spec
     assert (spec.name, spec.stdio.command, list(spec.stdio.args)) == ("git", "uvx", ["-v", "--json", "mcp-server-git"])
     assert (dict(spec.stdio.env), spec.timeouts.call.seconds) == ({"A": "b=c"}, 5)
     assert (spec.pending_requests.timeout_message, spec.roots.WhichOneof("choice")) == ("[late]", "fixed")
+    assert list(spec.tools.confirm) == ["writes"]
 
 
 async def test_waiting_for_connected_ends_when_every_wanted_server_is(hub: Any, hubbub: Any) -> None:

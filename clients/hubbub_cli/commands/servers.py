@@ -225,13 +225,13 @@ def _split_pair(text: str) -> tuple[str, str]:
 
 def _parse_options(pairs: list[str]) -> dict[str, Any]:
     """Parse options of a spec; a value is JSON unless the option is text."""
-    from hubbub_client.data.specs import TEXT_KEYS
+    from hubbub_client.data.specs import TEXT_KEYS, WORDS
 
     values: dict[str, Any] = {}
     for name, value in map(_split_pair, pairs):
         if f"{name}=" not in _list_settable_options():
             raise Usage(f"--set: a server has no option {name!r}")
-        plain = name in TEXT_KEYS or (name == "roots" and value == "ask")
+        plain = name in TEXT_KEYS or WORDS.get(name) == value
         values[name] = value if plain else parse_json(value, f"--set {name}: {value!r}")
     return values
 

@@ -83,6 +83,9 @@ class ServerSpec(Record):
 
 
 KEYS = tuple(each.name for each in fields(ServerSpec) if each.name != "withheld")
+WORDS: Mapping[str, str] = {"roots": "ask", "confirm": "writes"}
+"""The word that an option takes in place of a list."""
+
 TEXT_KEYS = frozenset(each.name for each in fields(ServerSpec) if each.type in (str, str | None))
 
 
@@ -138,6 +141,8 @@ def to_message(spec: ServerSpec) -> server_pb2.ServerSpec:
         value: Any = getattr(spec, key)
         if value is None or (key == "protocol" and value == "auto"):
             continue
+        if key == "confirm" and value == WORDS[key]:
+            value = [value]  # as in a configuration file
         endpoint = message.WhichOneof("endpoint")
         group = field.steps[0]
         if group in ENDPOINTS and endpoint not in (None, group):
