@@ -28,6 +28,7 @@ def facts(
     hints: dict[str, Any] | None = None,
     caller: str = "ada",
     roles: tuple[str, ...] = (),
+    host: str = "claude-code 2.1",
     argument_bytes: int = 100,
     now: datetime = datetime(2026, 11, 29, 12, tzinfo=UTC),
 ) -> CallFacts:
@@ -39,7 +40,7 @@ def facts(
         hints=hints or {},
         caller=caller,
         roles=roles,
-        host="claude-code 2.1",
+        host=host,
         profile="default",
         now=now,
     )
@@ -241,6 +242,7 @@ def test_patterns_that_match_nothing_are_named() -> None:
 
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/approvals.md").read_text()
+GEMINI = "gemini-cli-mcp-client 0.22"
 TO_COPY = max(re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL), key=len)
 
 
@@ -249,6 +251,7 @@ TO_COPY = max(re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL), key=len)
     [
         (facts(tool="pay_invoice", args={"amount": "100.01"}), ASK, "payments"),
         (facts(tool="pay_invoice", args={"amount": 100}), ALLOW, ""),
+        (facts(tool="pay_invoice"), ASK, "payments"),
         (facts(args={"repo": "shop"}), ASK, "deletes"),
         (facts(args={"repo": "sandbox"}), ALLOW, ""),
         (facts(tool="bash", args={"command": "git status docs/a-b.md"}), ALLOW, "look"),
@@ -257,6 +260,10 @@ TO_COPY = max(re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL), key=len)
         (facts(tool="bash", args={"command": "ls $(rm -rf /)"}), ASK, "shell"),
         (facts(tool="bash"), ASK, "look"),
         (facts(tool="send_news", now=datetime(2026, 12, 1, 19, tzinfo=UTC)), DENY, "night"),
+        (facts(tool="send_news", now=datetime(2026, 12, 1, 18, tzinfo=UTC)), ALLOW, ""),
+        (facts(tool="x", host=GEMINI), DENY, "reader"),
+        (facts(tool="x", host=GEMINI, hints=WRITING), DENY, "reader"),
+        (facts(tool="x", host=GEMINI, hints=READS), ALLOW, ""),
         (facts(tool="send_mail", args={"to": "a@example.com"}), ALLOW, ""),
         (facts(tool="send_mail", args={"to": "a@example.com.de"}), ASK, "mail"),
         (facts("db-prod", tool="anything", hints=READS), ASK, "production"),
@@ -270,6 +277,14 @@ TO_COPY = max(re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL), key=len)
 def test_the_rules_of_the_document_do_what_it_says(call: CallFacts, action: Action, name: str) -> None:
     verdict = CallRules.of(parse_approvals(TO_COPY, "document"), {}).decide(call)
     assert (verdict.action, verdict.rule.name if verdict.rule is not None else "") == (action, name)
+
+
+def test_the_rules_of_the_document_say_who_approves_and_for_how_long() -> None:
+    rules = {each.name: each for each in parse_approvals(TO_COPY, "document").rules}
+    assert (rules["payments"].needed, rules["payments"].not_by_caller) == (2, True)
+    assert rules["shell"].remember == (3600.0,)
+    assert rules["production"].approvers == ("oidc-role:on-call",)
+    assert len(re.findall(r"# [0-9]+\. ", TO_COPY)) == 10
 
 
 SERVERS = {

@@ -285,7 +285,7 @@ async def test_at_a_terminal_the_demo_says_each_thing_once_and_of_each_server_ho
                 )
         person.process.send_signal(signal.SIGINT)
         assert await person.ends() == 0
-    assert (told["demo"], told["fetch"]) == ("5 tools", "1 tool")
+    assert (told["demo"], told["fetch"]) == ("6 tools", "1 tool")
     assert '{"event"' not in person.shown
     assert "server connected" not in person.shown
     assert "server connected" in (tmp_path / "data/hubbubd.log").read_text()
