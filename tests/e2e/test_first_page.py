@@ -60,9 +60,15 @@ class Home:
         typed = command.replace("pipx run", sys.executable)
         typed = "hubbub init --yes" if typed == "hubbub init" else typed
         if "REQUEST" in typed:
-            listed = await self.types("hubbub --json inbox list --state open")
-            typed = typed.replace("REQUEST", json.loads(listed.splitlines()[0])["id"])
+            typed = typed.replace("REQUEST", await self._open_request())
         return typed
+
+    async def _open_request(self) -> str:
+        """The id that a reader copies from `inbox list`."""
+        with anyio.fail_after(LIMIT_S):
+            while not (listed := await self.types("hubbub --json inbox list --state open")):
+                pass
+        return str(json.loads(listed.splitlines()[0])["id"])
 
 
 @asynccontextmanager
@@ -75,9 +81,10 @@ async def home(at: Path) -> AsyncGenerator[Home]:
         await made.types("hubbub down")
 
 
-async def test_the_page_leads_from_nothing_to_a_question_answered(tmp_path: Path) -> None:
+async def test_the_page_leads_from_nothing_to_a_call_approved_and_a_question_answered(tmp_path: Path) -> None:
     async with home(tmp_path) as reader:
         said = [await reader.types(command) for command in COMMANDS if command not in NOT_TYPED]
     assert NOT_TYPED.keys() <= set(COMMANDS)
+    assert "is approved by local" in "".join(said)
     assert "shop 1.4.2 is deployed (Tested)" in "".join(said)
     assert "hubbub" in json.loads((tmp_path / ".claude.json").read_text())["mcpServers"]
