@@ -17,6 +17,7 @@
 #   make crash-approvals   the same while people approve calls
 #   make crash-hosts   the same with MCP hosts, and RESTARTS=100 of the hub under bridges
 #   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
+#   make hosts  Claude Code, Codex, Gemini CLI and opencode, with a script for a model, where people approve
 #   make odd    servers at their oddest for SECONDS=60   make secrets  none in the code and its history
 #   make check-deploy  what ships for running the hub   make dashboard  that of Grafana
 #   make api    what is new in the API is agreed on      make first-contact  somebody's first minute
@@ -63,7 +64,7 @@ HUB_FROM_HERE = --constraint constraints.txt --editable
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races crash-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
+.PHONY: run run-fleet hosts docs quick test test-all test-rest checks-of-python check-page page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races crash-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -146,6 +147,10 @@ crash-hosts: $(VENV)/dev.stamp mcp1 $(HUBBUB_PEERS)/gemini/stamp
 	$(BIN)/python -m tests.e2e.crash_hosts --kills $(KILLS) --restarts $(RESTARTS) --away $(AWAY_S) $(ARGS)
 	HUBBUB_RESTARTS=$(RESTARTS) HUBBUB_RESULTS=2000 \
 	  $(BIN)/pytest tests/hosts/test_restarts.py tests/e2e/test_hosts_many_results.py
+
+# Not one of the tests: programs of a gigabyte, each of which is another one with every release.
+hosts: $(VENV)/dev.stamp $(HUBBUB_PEERS)/agents/stamp
+	$(BIN)/python -m tests.hosts.real $(ARGS)
 
 soak: $(VENV)/dev.stamp mcp1
 	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) $(ARGS)
@@ -311,6 +316,15 @@ $(HUBBUB_PEERS)/gemini/stamp: $(GEMINI) $(VENV)/node22.stamp
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	ln -sf "$$(node -p process.execPath)" $(@D)/node
 	@touch $@
+
+# With what they bring for this machine, which is all optional. Without them, `make hosts` says what it skips.
+AGENTS := $(addprefix tests/peers/agents/,package-lock.json package.json .npmrc)
+$(HUBBUB_PEERS)/agents/stamp: $(AGENTS) $(VENV)/node22.stamp
+	@mkdir -p $(@D)
+	cp $(AGENTS) $(@D)
+	@npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error && \
+	  ln -sf "$$(node -p process.execPath)" $(@D)/node && touch $@ || \
+	  echo "the programs of tests/peers/agents cannot be installed, so they are skipped" >&2
 
 # What the web page is checked with.
 PAGE := $(addprefix tests/web/npm/,package-lock.json package.json eslint.config.js .npmrc)

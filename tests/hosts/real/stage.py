@@ -1,0 +1,149 @@
+"""One run of a program: a hub, the program's home with the hub in it, its model, people, and what came of it."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL, STDOUT
+from typing import Any
+
+import anyio
+
+from ...e2e.conftest import BIN, RunningHub, running, toml
+from .cases import NOTES, Case, of_claude_code, of_servers
+from .model import Model
+from .play import Play
+from .programs import Place, Program, prepare
+
+OVER = ("http", "bridge")
+PLAIN = Path(__file__).parents[2] / "peers" / "plain_server.py"
+LIMIT_S = 120
+HOLD_S = 8
+"""Within which people answer what they answer in time; so long it takes until the model is told to come back."""
+PROFILE = "real"
+PROMPT = "Call the tools."
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What came of a case; `wrong` is empty where all is as it should be."""
+
+    program: str
+    over: str
+    way: str
+    case: str
+    heard: str
+    wrong: str
+
+    def line(self) -> str:
+        """The row of a table."""
+        judged = f"WRONG: {self.wrong}" if self.wrong else "ok"
+        return f"{self.program:32}{self.over:8}{self.way:13}{self.case:18}{judged:4}{' '.join(self.heard.split())[:90]}"
+
+
+HEAD = Row("host", "over", "by", "case", "what the model heard", "").line().replace("ok  ", "    ")
+
+
+@dataclass
+class Stage:
+    """A directory for one program, over HTTP or over the bridge."""
+
+    directory: Path
+    program: Program
+    installed: Path
+    over: str
+
+    async def run(self) -> list[Row]:
+        """Run the program to its end; a row for each case."""
+        home, folder = self.directory / "home", self.directory / "work"
+        home.mkdir(parents=True)
+        folder.mkdir()
+        (folder / "notes.txt").write_text(NOTES)
+        cases = of_servers() if self.program.way == "tools" else of_claude_code(str(folder))
+        async with AsyncExitStack() as stack:
+            hub = await stack.enter_async_context(running(self._arguments(), stderr=self._open("hub.log", stack)))
+            await hub.connected("plain")
+            play = Play(hub, cases)
+            place = Place(home, folder, await stack.enter_async_context(Model(play.act).serving()))
+            prepare(self.program, place)
+            await self._install(hub, place)
+            people = await stack.enter_async_context(anyio.create_task_group())
+            people.start_soon(play.decide)
+            ended = await self._run(place, self._open("program.log", stack))
+            people.cancel_scope.cancel()
+        return self._judge(play, ended)
+
+    async def _install(self, hub: RunningHub, place: Place) -> None:
+        words = ["mcp", "install", self.program.name, "--profile", PROFILE, *self.program.install]
+        words += ["--http"] if self.over == "http" else []
+        command = [str(BIN / "hubbub"), "--data-dir", str(hub.data_dir), *words]
+        ended = await anyio.run_process(command, check=False, env=self._environment(place), stderr=STDOUT)
+        if ended.returncode:
+            raise RuntimeError(f"hubbub {' '.join(words)}: {ended.stdout.decode()}")
+
+    async def _run(self, place: Place, log: Any) -> str:
+        """Run the program to its end; what was wrong with that."""
+        command = [str(self.installed / "node")] if self.program.script else []
+        command += [str(self.installed / "node_modules" / self.program.file), *self.program.words(place, PROMPT)]
+        env = self._environment(place)
+        with anyio.move_on_after(LIMIT_S):
+            ended = await anyio.run_process(
+                command, check=False, cwd=place.folder, env=env, stdin=DEVNULL, stdout=log, stderr=STDOUT
+            )
+            return f"exit status {ended.returncode}" if ended.returncode else ""
+        return f"it did not end within {LIMIT_S} s"
+
+    def _environment(self, place: Place) -> Mapping[str, str]:
+        path = f"{BIN}:{self.installed}:/usr/local/bin:/usr/bin:/bin"
+        return {"HOME": str(place.home), "PATH": path, "LANG": "C.UTF-8", **self.program.env(place)}
+
+    def _judge(self, play: Play, ended: str) -> list[Row]:
+        journal = self.directory / "journal.jsonl"
+        lines = journal.read_text().splitlines() if journal.exists() else []
+        received = [json.loads(line)["answer"] for line in lines]
+        rows = [
+            self._row(play, case.name, play.heard.get(case.name, ""), self._find_fault(play, case, received) or ended)
+            for case in play.cases
+        ]
+        extra = [each for each in received if each not in [case.sent for case in play.cases]]
+        if extra or play.unexpected:
+            wrong = f"the server also received {extra}; people were also asked {play.unexpected}"
+            rows.append(self._row(play, "nothing else", "", wrong))
+        return rows
+
+    def _row(self, play: Play, case: str, heard: str, wrong: str) -> Row:
+        return Row(play.host or self.program.name, self.over, self.program.way, case, heard, wrong)
+
+    def _find_fault(self, play: Play, case: Case, received: Sequence[Any]) -> str:
+        heard = play.heard.get(case.name)
+        if heard is None:
+            return f"its model had no {case.tool}" if case.tool in play.missing else "it never came to this"
+        if case.late and case.late not in play.at_first[case.name]:
+            return "the model was not told to come back"
+        if case.hears not in heard:
+            return f"the model should have heard {case.hears!r}"
+        if case.sent is not None and received.count(case.sent) != 1:
+            return f"the server received {received}"
+        return self._find_fault_of_file(*case.file) if case.file else ""
+
+    def _find_fault_of_file(self, name: str, wanted: str | None) -> str:
+        file = self.directory / "work" / name
+        found = file.read_text() if file.exists() else None
+        return "" if found == wanted else f"{name} has {found!r}"
+
+    def _arguments(self) -> list[str]:
+        env = {"JOURNAL": str(self.directory / "journal.jsonl")}
+        server = {"command": sys.executable, "args": [str(PLAIN)], "env": env, "confirm": "writes"}
+        tables: dict[str, Any] = {
+            "hub": {"mcp_listen": "127.0.0.1:0", "shutdown_grace_s": 1},
+            "servers": {"plain": server},
+            "mcp": {"profiles": {PROFILE: {"hold_s": HOLD_S, "people": True}}},
+        }
+        config = self.directory / "hub.toml"
+        config.write_text(toml(tables))
+        return ["--config", str(config), "--data-dir", str(self.directory / "data"), "--listen", "127.0.0.1:0"]
+
+    def _open(self, name: str, stack: AsyncExitStack) -> Any:
+        return stack.enter_context((self.directory / name).open("ab"))
