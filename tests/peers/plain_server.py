@@ -7,7 +7,10 @@ quickly; any number of calls may be under way.
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parent))  # an isolated interpreter (-I) does not look beside its script
 
 from journal import note
 
