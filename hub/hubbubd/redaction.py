@@ -73,9 +73,13 @@ class Redaction:
             return self.text(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         if isinstance(value, Mapping):
             entries = cast("Mapping[Any, Any]", value)
-            return {
-                self.value(key) if within else key: self.value(entry, within=True) for key, entry in entries.items()
-            }
+            shown: dict[Any, Any] = {}
+            for key, entry in entries.items():
+                name = self.value(key) if within else key
+                while name in shown:  # no member hides another one
+                    name = f"{name} ({len(shown) + 1})"
+                shown[name] = self.value(entry, within=True)
+            return shown
         if isinstance(value, Sequence):
             return [self.value(item, within=within) for item in cast("Sequence[Any]", value)]
         return value

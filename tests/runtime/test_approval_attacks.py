@@ -1,5 +1,7 @@
 """Calls that try to pass rules of approvals unseen, and what happens at bad moments: none is sent without its yes."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -8,16 +10,19 @@ import pytest
 from hubbubd import payload
 from hubbubd.config.sections.approvals import ApprovalSettings
 from hubbubd.core.calls.call_states import CallState
-from hubbubd.core.inbox.request_states import RequestKind, RequestState
+from hubbubd.core.filters import RequestFilter
+from hubbubd.core.inbox.request_states import Delivery, RequestKind, RequestState
 from hubbubd.core.servers.connection_states import ConnectionState
-from hubbubd.errors import InvalidArgument, NotFound, PermissionDenied
+from hubbubd.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
+from hubbubd.store import Precondition, StoreUnavailable, Write
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.upstream.ports import Era
 
 from .approving import ARGUMENTS, approve, asks, deletion, deny, offer, tool
-from .conftest import FORM, World, open_requests, question, server, settle, spec, until
+from .conftest import FORM, FailingStore, World, open_requests, question, server, settle, spec, until
 from .mortal import DONE, ELICIT, answer, ended, killed, needs, script
 from .peer import Outcome, Sent
 
@@ -48,6 +53,7 @@ def raw(params: dict[str, Any], call_id: str = "c") -> CallSpec:
         {"Name": "t"},
         {"name": ["t"]},
         {"name": "t\0u"},
+        {"name": "t\ud800"},
         {"name": "u", "arguments": {}, "ARGUMENTS": {"repo": "shop"}},
         {"name": "u", "argument\u017f": {"repo": "shop"}},
         {"name": "u", "na\u200bme": "t"},
@@ -199,6 +205,77 @@ async def test_arguments_cannot_be_changed_to_more_than_anybody_can_read(asking:
             await approve(hub, request, arguments={"repo": "x" * 2**20})
         assert refused.value.violations[0][0] == "approve.arguments"
         assert hub.inbox.get(request.id).state is RequestState.OPEN
+
+
+async def test_arguments_cannot_be_changed_to_some_that_nest_too_deeply_to_be_read_again(asking: World) -> None:
+    offer(asking, {"name": "t"})
+    async with asking.hub(server()) as hub:
+        await connected(hub)
+        await hub.calls.start(deletion(), "bot")
+        request = await question(hub)
+        with pytest.raises(InvalidArgument):
+            await approve(hub, request, arguments=payload.loads('{"a":' * 200 + "1" + "}" * 200))
+        await approve(hub, request, arguments=payload.loads('{"a":' * 199 + "1" + "}" * 199))
+        assert (await ended(hub)).state is CallState.COMPLETED
+
+
+class Flaky(FailingStore):
+    """A store that refuses some commits after a while, and takes all others."""
+
+    def __init__(self, inner: SqliteStore, after: int, count: int) -> None:
+        super().__init__(inner)
+        self._refused = range(after, after + count)
+        self.asked: int | None = None
+
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
+        if self.asked is not None:
+            self.asked += 1
+            if self.asked in self._refused:
+                raise StoreUnavailable("disk full")
+        return await super().commit(writes, guards)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("after", range(1, 9))
+async def test_a_call_ends_whichever_of_its_commits_the_store_refuses(after: int, count: int) -> None:
+    store = Flaky(await SqliteStore.open(":memory:"), after, count)
+    world = World(store, settings=asks(needed=2))
+    offer(world, tool())
+    async with world.hub(server()) as hub:
+        await connected(hub)
+        await settle(60)
+        store.asked = 0
+        with anyio.fail_after(600):
+            while hub.calls.find("c") is None:
+                with suppress(Unavailable):
+                    await hub.calls.start(deletion(), "bot")
+                await settle(1)
+            while not hub.calls.get("c").state.ended:
+                for request in open_requests(hub):
+                    for by in ("ada", "ben"):
+                        with suppress(Unavailable, FailedPrecondition):
+                            await approve(hub, request, by)
+                await settle(1)
+        await settle(60)
+        call = hub.calls.get("c")
+        assert len(world.peer.sent) == (1 if call.state is CallState.COMPLETED else 0)
+        assert not open_requests(hub)
+        if call.state is CallState.COMPLETED:
+            (request,) = hub.inbox.select(RequestFilter())
+            assert (request.state, request.delivery) == (RequestState.ANSWERED, Delivery.DELIVERED)
+
+
+async def test_no_argument_hides_behind_another_one_whose_name_is_withheld(asking: World) -> None:
+    REDACTION.learn("test", ["hunter2-hunter2"])
+    try:
+        async with asking.hub(server()) as hub:
+            await connected(hub)
+            arguments = {"hunter2-hunter2": "worse", "[redacted]": "fine"}
+            await hub.calls.start(deletion(arguments=arguments), "bot")
+            shown = payload.loads((await question(hub)).request)["arguments"]
+            assert sorted(shown.values()) == ["fine", "worse"]
+    finally:
+        REDACTION.learn("test", [])
 
 
 async def test_an_approval_of_hidden_arguments_holds_for_these_and_not_for_what_was_shown(asking: World) -> None:

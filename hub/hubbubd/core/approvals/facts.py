@@ -1,5 +1,6 @@
 """What conditions know of a call: from its record, its params and the hints of its tool."""
 
+import re
 import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from hubbubd.core.calls.tool_policy import CALL
 from hubbubd.errors import InvalidArgument
 
 _JUDGED: Final = ("name", "arguments")
+_NO_NAME: Final = re.compile("[\0\ud800-\udfff]")
 _UNSEEN: Final = frozenset({"Cc", "Cf"})
 
 
@@ -25,13 +27,11 @@ def require_one_reading(params: Mapping[str, Any]) -> None:
     Rules and people judge `name` and `arguments`; some servers take `Name` as well, or the text of a list.
     """
     name: object = params.get("name")
-    if not isinstance(name, str) or "\0" in name:
-        raise InvalidArgument.field(
-            "params.name", "must be a text without NUL, so that rules can tell which tool it is"
-        )
+    if not isinstance(name, str) or _NO_NAME.search(name):
+        raise InvalidArgument.field("params.name", "must be a text without NUL and halves of characters, to be judged")
     for key in params:
         if key not in _JUDGED and (meant := plain_name(key)) in _JUDGED:
-            raise InvalidArgument.field("params", f"has {key!r}, which a server could take for {meant!r}; leave it out")
+            raise InvalidArgument.field("params", f"has {key[:40]!r}, which a server could take for {meant!r}")
 
 
 def plain_name(text: str) -> str:

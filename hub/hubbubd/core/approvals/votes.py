@@ -166,6 +166,7 @@ def _changed_arguments(request: PendingRequest, document: Mapping[str, Any], giv
         raise InvalidArgument.field(
             "approve.arguments", f"are {len(changed)} bytes; at most {MAX_SHOWN_BYTES} are shown"
         )
+    payload.loads_object(payload.dumps({"arguments": given.arguments}), "approve.arguments")  # it may nest too deeply
     schema = document["tool"].get("inputSchema")
     if isinstance(schema, Mapping):
         check_arguments(cast("Mapping[str, Any]", schema), given.arguments)
