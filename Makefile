@@ -15,6 +15,7 @@
 #   make fleet   that of members and databases of a fleet: KILLS, STOPS=50, PARTITIONS=50, RESTARTS=20, FAILOVERS=20
 #   make fleet-soak  MINUTES=60 of a fleet at load, a member restarted each minute: does anything grow
 #   make crash-approvals   the same while people approve calls
+#   make race-approvals    RACES=10000 of 50 who approve one call, at a hub and in a fleet
 #   make crash-hosts   the same with MCP hosts, and RESTARTS=100 of the hub under bridges
 #   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
 #   make hosts  Claude Code, Codex, Gemini CLI and opencode, with a script for a model, where people approve
@@ -64,7 +65,7 @@ HUB_FROM_HERE = --constraint constraints.txt --editable
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet hosts docs quick test test-all test-rest checks-of-python check-page page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races crash-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
+.PHONY: run run-fleet hosts docs quick test test-all test-rest checks-of-python check-page page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races crash-approvals race-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -142,6 +143,10 @@ fleet-soak: $(VENV)/dev.stamp
 
 crash-approvals: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.e2e.crash_approvals --kills $(KILLS) $(ARGS)
+
+race-approvals: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.e2e.race_approvals --rounds $(RACES) $(ARGS)
+	$(BIN)/python -m tests.e2e.race_approvals --rounds $(RACES) --fleet $(ARGS)
 
 crash-hosts: $(VENV)/dev.stamp mcp1 $(HUBBUB_PEERS)/gemini/stamp
 	$(BIN)/python -m tests.e2e.crash_hosts --kills $(KILLS) --restarts $(RESTARTS) --away $(AWAY_S) $(ARGS)

@@ -116,11 +116,12 @@ async def members(
     lease_ttl_s: float,
     kept: Mapping[str, int] = KEEP_ALL,
     settings: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
     measured: bool = False,
 ) -> AsyncGenerator[Members]:
     """Three members that are ready, with these servers in each one's file. They do not outlive the block.
 
-    `settings` are more of the hub's; `measured` are those whose metrics can be scraped.
+    `settings` are more of the hub's, and `more` further tables; `measured` are those whose metrics can be scraped.
     """
     authority = Authority.open(directory / "certs")
     token = secrets.token_urlsafe(32)
@@ -157,6 +158,7 @@ async def members(
                     "lease_ttl_s": lease_ttl_s,
                 },
                 "servers": {each: {**kept, **options} for each, options in servers.items()},
+                **(more or {}),
             }
             (member.directory / "hub.toml").write_text(toml(tables))
         for member in made.values():
