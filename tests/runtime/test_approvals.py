@@ -382,6 +382,27 @@ async def test_confirm_writes_asks_about_all_tools_that_do_not_only_read(world: 
         assert payload.loads((await question(hub)).request)["rule"]["name"] == "confirm of one"
 
 
+async def test_a_call_is_not_asked_about_before_its_server_has_said_that_the_tool_only_reads(world: World) -> None:
+    offer(world, tool("t"), tool("u", annotations={"readOnlyHint": True}))
+    world.peer.plan.append(5.0)
+    async with world.hub(server(confirm="writes")) as hub:
+        await hub.calls.start(deletion(), "bot")
+        assert not open_requests(hub)
+        assert (await hub.calls.call(spec("u"), "bot")).state is CallState.COMPLETED
+        request = await question(hub)
+        assert payload.loads(request.request)["tool"]["inputSchema"] == tool()["inputSchema"]
+        assert [sent.params["name"] for sent in world.peer.sent] == ["u"]
+        await approve(hub, request)
+        assert (await ended(hub)).state is CallState.COMPLETED
+
+
+async def test_a_call_that_no_hint_could_allow_is_asked_about_without_its_server(asking: World) -> None:
+    asking.peer.plan.append(3600.0)
+    async with asking.hub(server()) as hub:
+        await hub.calls.start(deletion(), "bot")
+        assert (await question(hub)).call_id == "c"
+
+
 async def test_the_owner_removes_a_server_with_held_calls(asking: World) -> None:
     async with asking.hub(server()) as hub:
         await start(hub)

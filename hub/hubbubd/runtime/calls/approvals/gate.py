@@ -163,12 +163,16 @@ class ApprovalGate:
     def judge_new(self, queue: ServerQueue, call: Call, params: Mapping[str, Any]) -> HeldQuestion | Call:
         """Return a new call as it may be queued, or with its question if it is to be held.
 
+        As long as nobody knows the tool, because its server was never connected, one that may turn out to be allowed is
+        queued, and judged when it is sent.
         Raises PermissionDenied (APPROVAL_RULE_DENIED) and FailedPrecondition (APPROVAL_TOO_LARGE).
         """
         self._passed.pop(call.id, None)
         verdict, tool = self._decide(queue.config, call, params)
         if verdict.action is Action.ALLOW:
             self._note_passed(queue.config, call, tool)
+            return call
+        if tool is UNKNOWN_TOOL and queue.link is None and self._would_allow_reading(queue.config, call, params):
             return call
         if verdict.action is Action.DENY:
             raise _rule_denied(call, verdict)
@@ -273,6 +277,11 @@ class ApprovalGate:
         tool = self.tools.find(config.name, tool_name)
         facts = facts_of(call, params, tool.hints, self._clock.now())
         return rules.decide(facts), tool
+
+    def _would_allow_reading(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> bool:
+        """Return whether the rules allow a call if its tool is one that only reads."""
+        facts = facts_of(call, params, {"readOnlyHint": True}, self._clock.now())
+        return self.rules_of(config).decide(facts).action is Action.ALLOW
 
     def _note_passed(self, config: ServerConfig, call: Call, tool: ToolDefinition) -> None:
         rules = self.rules_of(config)
@@ -403,7 +412,9 @@ def _changed_since(call: Call, tool: ToolDefinition) -> str:
     """Return why people are asked about a call that was about to be sent."""
     if call.approval is not None and call.approval.definition != tool.digest:
         return "the server has changed the definition of this tool since it was approved"
-    return "the rules have changed since this call was made" if call.approval is None else "the rule asks for more now"
+    if call.approval is not None:
+        return "the rule asks for more now"
+    return "the rules, or what is known of this tool, have changed since this call was made"
 
 
 def _rule_denied(call: Call, verdict: Judgement) -> PermissionDenied:
