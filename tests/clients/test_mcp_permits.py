@@ -20,7 +20,13 @@ HOOK = {
     "type": "mcp_tool",
     "server": "hubbub",
     "tool": "hubbub_permit",
-    "input": {"tool_name": "${tool_name}", "input": "${tool_input}", "cwd": "${cwd}", "form": "hook"},
+    "input": {
+        "tool_name": "${tool_name}",
+        "input": "${tool_input}",
+        "cwd": "${cwd}",
+        "suggestions": "${permission_suggestions}",
+        "form": "hook",
+    },
     "timeout": 86400,
 }
 MINE = {"matcher": "Bash", "hooks": [{"type": "command", "command": "mine"}]}

@@ -26,7 +26,13 @@ _HOOK: Final[Mapping[str, Any]] = {
     "type": "mcp_tool",
     "server": NAME,
     "tool": PERMIT,
-    "input": {"tool_name": "${tool_name}", "input": "${tool_input}", "cwd": "${cwd}", "form": "hook"},
+    "input": {
+        "tool_name": "${tool_name}",
+        "input": "${tool_input}",
+        "cwd": "${cwd}",
+        "suggestions": "${permission_suggestions}",
+        "form": "hook",
+    },
     "timeout": WAIT_S,
 }
 

@@ -992,6 +992,7 @@ class AnswerPendingRequestRequest(_message.Message):
         SAME_ARGUMENTS_FIELD_NUMBER: _builtins.int
         COMMENT_FIELD_NUMBER: _builtins.int
         DIGEST_FIELD_NUMBER: _builtins.int
+        SUGGESTIONS_FIELD_NUMBER: _builtins.int
         arguments: _builtins.bytes
         """The arguments to send in place of those shown, a JSON object; empty leaves them. Earlier approvals no longer count."""
         same_arguments: _builtins.bool
@@ -1004,6 +1005,10 @@ class AnswerPendingRequestRequest(_message.Message):
         def remember(self) -> _duration_pb2.Duration:
             """For how long the same tool may be called again by the same caller; unset: for this call only."""
 
+        @_builtins.property
+        def suggestions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """The indices of those of `request`'s `suggestions` that are taken."""
+
         def __init__(
             self,
             *,
@@ -1012,10 +1017,11 @@ class AnswerPendingRequestRequest(_message.Message):
             same_arguments: _builtins.bool = ...,
             comment: _builtins.str = ...,
             digest: _builtins.str = ...,
+            suggestions: _abc.Iterable[_builtins.int] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["remember", b"remember"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "comment", b"comment", "digest", b"digest", "remember", b"remember", "same_arguments", b"same_arguments"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "comment", b"comment", "digest", b"digest", "remember", b"remember", "same_arguments", b"same_arguments", "suggestions", b"suggestions"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 from hubbubd import payload
 from hubbubd.config.sections.approvals import ApprovalRule
 from hubbubd.config.sections.mcp import PEOPLE
+from hubbubd.core.approvals.suggestions import offer
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.errors import FailedPrecondition, InvalidArgument
@@ -164,18 +165,19 @@ def make_document(
         "before": list(before)[:MAX_CALLS_BEFORE],
     }
     if call.server == PEOPLE:
-        document |= _find_folder(params)
+        more = {"cwd": folder_of(call.server, params), "suggestions": offer(params)}
+        document |= {key: value for key, value in more.items() if value}
     shown = REDACTION.value(document, within=False)
     if shown["arguments"] != arguments:  # a person cannot change what is hidden without losing it
         shown["rule"]["edit"] = False
     return payload.dumps({**shown, "digest": document["digest"], "definition": document["definition"]})
 
 
-def _find_folder(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return the folder in which a host wants to use its own tool, if it says so."""
-    meta: object = params.get("_meta")
+def folder_of(server: str, params: Mapping[str, Any]) -> str:
+    """Return the folder in which a host wants to use its own tool; "" if it does not say, and for other servers."""
+    meta: object = params.get("_meta") if server == PEOPLE else None
     folder: object = cast("Mapping[str, Any]", meta).get(CWD) if isinstance(meta, Mapping) else None
-    return {"cwd": folder} if isinstance(folder, str) else {}
+    return folder if isinstance(folder, str) else ""
 
 
 def arguments_digest(request: PendingRequest) -> str:

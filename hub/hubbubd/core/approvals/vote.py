@@ -10,7 +10,7 @@ class Vote:
     """An approval by one principal. `digest` is that of the arguments that it approved.
 
     `groups` are the identity provider's names of its roles then, and `answer_id` its idempotency key. `remember_s` is 0
-    for this call only.
+    for this call only. `suggestions` are the indices of those it takes of what the caller's host suggests to allow.
     """
 
     by: str
@@ -20,4 +20,5 @@ class Vote:
     comment: str = ""
     remember_s: bounds.Span = 0.0
     same_arguments: bool = False
+    suggestions: tuple[bounds.Count, ...] = ()
     answer_id: str | None = None

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 from hubbubd import payload
 from hubbubd.core.approvals.requests import MAX_SHOWN_BYTES, arguments_digest, digest_of
+from hubbubd.core.approvals.suggestions import common_suggestions
 from hubbubd.core.approvals.vote import Vote
 from hubbubd.core.inbox import request_states as core
 from hubbubd.core.inbox.forms import Approve, check_arguments
@@ -90,6 +91,7 @@ def approve(
         comment=given.comment,
         remember_s=_checked_remember_s(rule, given.remember_s),
         same_arguments=given.same_arguments,
+        suggestions=_checked_suggestions(document, given.suggestions),
         answer_id=answer_id,
     )
     votes = (vote,) if changed is not None else (*request.votes, vote)
@@ -129,7 +131,7 @@ def approval_outcome(request: PendingRequest) -> str:
 
 
 def _approval(request: PendingRequest) -> dict[str, Any]:
-    """Return the answer of a request with enough votes. It is remembered for as long as all of them say."""
+    """Return the answer of a request with enough votes. It holds beyond this call as far as all of them say."""
     answer: dict[str, Any] = {"action": "approve", "by": [vote.by for vote in request.votes]}
     if request.changed is not None:
         answer["arguments"] = payload.loads(request.changed)
@@ -137,6 +139,9 @@ def _approval(request: PendingRequest) -> dict[str, Any]:
     if remember_s:
         answer["remember_s"] = remember_s
         answer["same_arguments"] = any(vote.same_arguments for vote in request.votes)
+    suggestions = common_suggestions([vote.suggestions for vote in request.votes])
+    if suggestions:
+        answer["suggestions"] = suggestions
     comments = [vote.comment for vote in request.votes if vote.comment]
     if comments:
         answer["comment"] = "\n".join(comments)
@@ -180,3 +185,11 @@ def _checked_remember_s(rule: Mapping[str, Any], remember_s: float) -> float:
         hint = f"must be one of {allowed}" if choices else "is not allowed by the rule; approve this call only"
         raise InvalidArgument.field("approve.remember", hint)
     return remember_s
+
+
+def _checked_suggestions(document: Mapping[str, Any], indices: Sequence[int]) -> tuple[int, ...]:
+    offered = len(document.get("suggestions", ()))
+    if any(not 0 <= index < offered for index in indices):
+        hint = f"must be indices of its suggestions, 0 to {offered - 1}" if offered else "has none to choose from"
+        raise InvalidArgument.field("approve.suggestions", hint)
+    return tuple(sorted(set(indices)))

@@ -89,13 +89,14 @@ class Refuse:
 class Approve:
     """Approve a call as it was shown, or with other `arguments`; `digest` is that of the arguments that were shown.
 
-    `remember_s` lets the same tool be called again for so many seconds, with `same_arguments` only as now. `groups` are
-    the identity provider's names of the approver's roles.
+    `remember_s` lets the same tool be called again for so many seconds, with `same_arguments` only as now.
+    `suggestions` are the indices of those taken. `groups` are the identity provider's names of the approver's roles.
     """
 
     arguments: dict[str, Any] | None = None
     remember_s: float = 0.0
     same_arguments: bool = False
+    suggestions: tuple[int, ...] = ()
     comment: str = ""
     digest: str = ""
     groups: frozenset[str] = frozenset()

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from hubbubd import payload
 from hubbubd.core.access import call_origin
+from hubbubd.core.approvals.requests import folder_of
+from hubbubd.core.approvals.suggestions import taken_suggestions
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import CallFilter
 from hubbubd.downstream.calls.call_results import tool_result_of
@@ -86,12 +88,11 @@ class Permits:
 
     def _find_open(self, request: HostRequest, query: PermitQuery) -> Call | None:
         """Return a call of this that goes on though no host waits for it, as an earlier hub has left it."""
-        params = payload.dumps(query.params)
         mine = self._hub.calls.newest(CallFilter(server=HOST))
         for call in islice(mine, MAX_LOOKED_AT):
             is_free = not call.state.ended and call.detached and call.id not in self._waited_for
             own = call.principal == request.host.principal.name and call.id.startswith(self._prefix)
-            if is_free and own and call.params == params:
+            if is_free and own and _asked_of(payload.loads_message(call.params, "params")) == _asked_of(query.params):
                 return call
         return None
 
@@ -118,8 +119,13 @@ class Permits:
 
 
 def _key_of(request: HostRequest, query: PermitQuery) -> str:
-    asked = payload.dumps([request.host.principal.name, query.params])
+    asked = payload.dumps([request.host.principal.name, query.tool, query.arguments, query.cwd])
     return hashlib.sha256(asked).hexdigest()
+
+
+def _asked_of(params: Mapping[str, Any]) -> tuple[str, bytes, str]:
+    """Return what a host asks for, whatever it suggests beside that."""
+    return params["name"], payload.dumps(params["arguments"]), folder_of(HOST, params)
 
 
 def _read_decision(call: Call) -> Mapping[str, Any]:
@@ -129,7 +135,10 @@ def _read_decision(call: Call) -> Mapping[str, Any]:
     except Refusal as refusal:
         return _deny(str(refusal))
     text = str(result["content"][0]["text"])
-    return _deny(text) if result.get("isError") else payload.loads(text.encode())
+    if result.get("isError"):
+        return _deny(text)
+    taken = taken_suggestions(call)
+    return {**payload.loads(text.encode()), **({"updatedPermissions": taken} if taken else {})}
 
 
 def _words(result: bytes | None) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal, cast
 
 from hubbubd import payload
 from hubbubd.core.approvals.requests import CWD
+from hubbubd.core.approvals.suggestions import SUGGESTIONS, read_suggestions
 from hubbubd.core.inbox.questions import find_problem
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
@@ -82,6 +83,11 @@ ENTRIES: Final = tuple(
                     "input": {"description": "The tool's arguments: an object, or its JSON as text."},
                     "tool_use_id": {"type": "string"},
                     "cwd": {"type": "string", "description": "The folder it works in."},
+                    "suggestions": {
+                        "description": (
+                            "What else people may allow at once: an array of permission updates, or its JSON as text."
+                        )
+                    },
                     "form": {"type": "string", "enum": ["tool", "hook"], "description": "The shape of the result."},
                 },
                 "required": ["tool_name", "input"],
@@ -95,18 +101,22 @@ ENTRIES: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class PermitQuery:
-    """What a host asks permission for: a tool of its own with its arguments, in a folder; "" if it does not say."""
+    """What a host asks permission for: a tool of its own with its arguments, in a folder; "" if it does not say.
+
+    `suggestions` are what else it would have people allow.
+    """
 
     tool: str
     arguments: dict[str, Any]
     cwd: str
     form: Literal["tool", "hook"]
+    suggestions: list[dict[str, Any]]
 
     @property
     def params(self) -> dict[str, Any]:
         """The params of the call that this becomes."""
-        meta = {"_meta": {CWD: self.cwd}} if self.cwd else {}
-        return {"name": self.tool, "arguments": self.arguments, **meta}
+        meta = {key: value for key, value in ((CWD, self.cwd), (SUGGESTIONS, self.suggestions)) if value}
+        return {"name": self.tool, "arguments": self.arguments, **({"_meta": meta} if meta else {})}
 
 
 def parse_question(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,7 +158,13 @@ def parse_permit(params: Mapping[str, Any]) -> PermitQuery:
         raise _wrong(PERMIT, f"cwd must be a text of at most {MAX_FOLDER} characters")
     if form not in (None, "tool", "hook"):
         raise _wrong(PERMIT, "form must be tool or hook")
-    return PermitQuery(tool, cast("dict[str, Any]", arguments), cwd or "", "hook" if form == "hook" else "tool")
+    return PermitQuery(
+        tool=tool,
+        arguments=cast("dict[str, Any]", arguments),
+        cwd=cwd or "",
+        form="hook" if form == "hook" else "tool",
+        suggestions=read_suggestions(given.get("suggestions", given.get("permission_suggestions"))),
+    )
 
 
 def _parse_form(given: Mapping[str, Any]) -> dict[str, Any]:

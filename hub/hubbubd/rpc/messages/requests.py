@@ -170,6 +170,7 @@ def _parse_approve(given: inbox_pb2.AnswerPendingRequestRequest.Approve, groups:
         arguments=payload.loads_object(given.arguments, "approve.arguments") if given.arguments else None,
         remember_s=remember_s,
         same_arguments=given.same_arguments,
+        suggestions=tuple(given.suggestions),
         comment=_remark(given.comment, "approve.comment"),
         digest=optional_identifier(given.digest, "approve.digest") or "",
         groups=groups,

@@ -1,0 +1,145 @@
+"""What a host suggests to allow beside one use of its own tool: in words for people, and as those who approve take it.
+
+A suggestion is a `PermissionUpdate` of Claude Code. One that cannot be put into words whole is not offered.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.core.calls.call_states import Call
+
+SUGGESTIONS: Final = "hubbub/suggestions"
+"""The member of a call's `_meta` with what its host suggests."""
+
+MAX_SUGGESTIONS: Final = 20
+"""How many are offered; the first."""
+
+MAX_ITEMS: Final = 20
+"""Rules or folders of one suggestion."""
+
+MAX_WORDS: Final = 500
+"""Characters of one in words; nobody would read more."""
+
+_UNTIL: Final = {
+    "session": "for this session",
+    "localSettings": "for good, in this project, for this person",
+    "projectSettings": "for good, in this project, for all who work on it",
+    "userSettings": "for good, in all projects of this person",
+}
+_BEHAVIORS: Final = {"allow": "allow", "deny": "deny", "ask": "ask about"}
+_MODES: Final = {
+    "acceptEdits": "change files without asking",
+    "auto": "decide by itself what it asks about",
+    "bypassPermissions": "ask about nothing at all",
+    "default": "ask as usual",
+    "dontAsk": "deny without asking what no rule allows",
+    "plan": "plan only",
+}
+_MEMBERS: Final = {
+    "addRules": {"rules", "behavior"},
+    "replaceRules": {"rules", "behavior"},
+    "removeRules": {"rules", "behavior"},
+    "setMode": {"mode"},
+    "addDirectories": {"directories"},
+    "removeDirectories": {"directories"},
+}
+
+
+def offered_suggestions(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the suggestions that the params of a call have for people, as given."""
+    meta: object = params.get("_meta")
+    return read_suggestions(cast("Mapping[str, Any]", meta).get(SUGGESTIONS) if isinstance(meta, Mapping) else None)
+
+
+def read_suggestions(given: object) -> list[dict[str, Any]]:
+    """Return those of the suggestions that can be offered: of a list, or of its JSON as text.
+
+    A host's question is as good without them, so nothing is refused.
+    """
+    if isinstance(given, str):
+        try:
+            given = payload.loads(given.encode())
+        except ValueError:
+            return []
+    found = cast("list[object]", given)[:MAX_SUGGESTIONS] if isinstance(given, list) else []
+    return [cast("dict[str, Any]", each) for each in found if describe_suggestion(each)]
+
+
+def describe_suggestion(given: object) -> str:
+    """Return a suggestion in words for people, as `allow Bash(git push:*) for this session`; "" without such words."""
+    if not isinstance(given, dict):
+        return ""
+    update = cast("dict[str, Any]", given)
+    kind, destination = update.get("type"), update.get("destination")
+    if not isinstance(kind, str) or not isinstance(destination, str):
+        return ""
+    members, until = _MEMBERS.get(kind), _UNTIL.get(destination)
+    if members is None or until is None or update.keys() != {"type", "destination", *members}:
+        return ""
+    what = _describe_what(kind, update)
+    words = f"{what} {until}"
+    return words if what and len(words) <= MAX_WORDS else ""
+
+
+def offer(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what the document of a pending request says of the suggestions; `lasting` outlives the host's session."""
+    return [
+        {"words": describe_suggestion(each), "lasting": each["destination"] != "session", "permission": each}
+        for each in offered_suggestions(params)
+    ]
+
+
+def common_suggestions(votes: Sequence[Sequence[int]]) -> list[int]:
+    """Return the indices of the suggestions that all who approved have taken."""
+    return sorted(reduce(frozenset[int].intersection, map(frozenset[int], votes))) if votes else []
+
+
+def taken_suggestions(call: Call) -> list[dict[str, Any]]:
+    """Return the suggestions that those have taken who approved a call, exactly as its host gave them."""
+    if call.approval is None or not call.approval.granted:
+        return []
+    taken = common_suggestions([vote.suggestions for vote in call.approval.votes])
+    if not taken:
+        return []
+    offered = offered_suggestions(payload.loads_message(call.params, "params"))
+    return [offered[index] for index in taken if index < len(offered)]
+
+
+def _describe_what(kind: str, update: Mapping[str, Any]) -> str:
+    match kind:
+        case "setMode":
+            mode: object = update["mode"]
+            return f"{_MODES[mode]} (mode {mode})" if isinstance(mode, str) and mode in _MODES else ""
+        case "addDirectories" | "removeDirectories":
+            folders = _describe_each(update["directories"], lambda each: each if isinstance(each, str) else "")
+            return folders and f"{'work in' if kind == 'addDirectories' else 'no longer work in'} {folders}"
+        case _:
+            rules, behavior = _describe_each(update["rules"], _describe_rule), _BEHAVIORS.get(str(update["behavior"]))
+            if not rules or behavior is None:
+                return ""
+            match kind:
+                case "addRules":
+                    return f"{behavior} {rules}"
+                case "removeRules":
+                    return f"no longer {behavior} {rules}"
+                case _:
+                    return f"{behavior} {rules}, and nothing else that was to {behavior} before,"
+
+
+def _describe_rule(given: object) -> str:
+    rule = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    tool, content = rule.get("toolName"), rule.get("ruleContent")
+    if not isinstance(tool, str) or not tool or not rule.keys() <= {"toolName", "ruleContent"}:
+        return ""
+    if content is None or content == "":
+        return f"every use of {tool}"
+    return f"{tool}({content})" if isinstance(content, str) else ""
+
+
+def _describe_each(given: object, describe: Callable[[object], str]) -> str:
+    """Return all items of a list in words; "" if there are none, too many, or one has none."""
+    items = cast("list[object]", given) if isinstance(given, list) else []
+    words = [describe(item) for item in items[:MAX_ITEMS]]
+    return ", ".join(words) if all(words) and len(items) <= MAX_ITEMS else ""
