@@ -131,3 +131,17 @@ async def test_a_repeat_with_other_suggestions_takes_the_question_over(peopled: 
         await approve(hub, await question(hub), suggestions=(1,))
         assert [request.id for request in hub.inbox.select(RequestFilter())] == [first.id]
         assert (await again)["updatedPermissions"] == [EDITS]
+
+
+async def test_a_remembered_permission_holds_in_its_folder_only(peopled: World, era: Era) -> None:
+    peopled.settings |= rules({"name": "r", "servers": ["host"], "action": "ask", "remember": ["1h"]})
+    async with peopled.hub(server()) as hub:
+        host = host_of(hub, era)
+        call = asyncio.create_task(permit(host, cwd="/src/shop"))
+        await approve(hub, await question(hub), remember_s=3600.0)
+        await call
+        assert (await permit(host, cwd="/src/shop", input={"command": "ls"}))["behavior"] == "allow"
+        for elsewhere in ({"cwd": "/src"}, {}):
+            call = asyncio.create_task(permit(host, **elsewhere))
+            await approve(hub, await question(hub))
+            assert (await call)["behavior"] == "allow"

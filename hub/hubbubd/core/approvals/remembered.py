@@ -12,7 +12,8 @@ class RememberedApproval:
     """What was approved, by whom, and until when it holds (seconds since the epoch).
 
     It holds while the tool's `definition` (a digest) and what the rule asks for (`terms`) stay as they were; with
-    `arguments`, a JSON object whose digest is `arguments_digest`, for these only.
+    `arguments`, a JSON object whose digest is `arguments_digest`, for these only; with `folder`
+    where a host uses its own tool in it.
     """
 
     id: str
@@ -28,12 +29,15 @@ class RememberedApproval:
     request_id: str
     arguments: bytes | None = None
     arguments_digest: str = ""
+    folder: str = ""
 
-    def covers(self, tool: str, caller: str, rule: ApprovalRule, definition: str, digest: str, now: float) -> bool:
+    def covers(
+        self, tool: str, caller: str, rule: ApprovalRule, definition: str, digest: str, now: float, *, folder: str = ""
+    ) -> bool:
         """Return whether a call of its server needs no other approval by a rule."""
         return (
             now < self.expires_at
-            and (self.tool, self.caller, self.definition) == (tool, caller, definition)
+            and (self.tool, self.caller, self.definition, self.folder) == (tool, caller, definition, folder)
             and self.arguments_digest in ("", digest)
             and self.terms == terms_of(rule)
         )

@@ -18,6 +18,7 @@ from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.config.sections.approvals import Action, ApprovalRule, ApprovalSettings
 from hubbubd.core.approvals.facts import facts_of, is_tool_call, require_one_reading
+from hubbubd.core.approvals.remembered import RememberedApproval
 from hubbubd.core.approvals.requests import (
     UNKNOWN_TOOL,
     ToolDefinition,
@@ -25,6 +26,7 @@ from hubbubd.core.approvals.requests import (
     arguments_of,
     define_tool,
     digest_of,
+    folder_of,
     make_document,
 )
 from hubbubd.core.approvals.rules import CallRules, Judgement
@@ -309,12 +311,7 @@ class ApprovalGate:
             return False
         digest = digest_of(arguments_of(params))
         if approval.remembered_id:
-            return (
-                self.remembered.find_for(
-                    call.server, str(params.get("name")), call.principal, rule, tool.digest, digest
-                )
-                is not None
-            )
+            return self._find_remembered(call, rule, tool, params, digest) is not None
         counted = count_votes(
             approval.votes,
             caller=call.principal,
@@ -327,12 +324,17 @@ class ApprovalGate:
     def _remembered_approval(
         self, call: Call, verdict: Judgement, tool: ToolDefinition, params: Mapping[str, Any]
     ) -> CallApproval | None:
-        rule, name = _rule(verdict), str(params.get("name"))
-        digest = digest_of(arguments_of(params))
-        found = self.remembered.find_for(call.server, name, call.principal, rule, tool.digest, digest)
+        rule = _rule(verdict)
+        found = self._find_remembered(call, rule, tool, params, digest_of(arguments_of(params)))
         if found is None or verdict.problem:
             return None
         return CallApproval(rule=rule.name, definition=tool.digest, remembered_id=found.id, granted=True, asked=0)
+
+    def _find_remembered(
+        self, call: Call, rule: ApprovalRule, tool: ToolDefinition, params: Mapping[str, Any], digest: str
+    ) -> RememberedApproval | None:
+        name, folder = str(params.get("name")), folder_of(call.server, params)
+        return self.remembered.find_for(call.server, name, call.principal, rule, tool.digest, digest, folder=folder)
 
     # Asking
 

@@ -33,12 +33,20 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         return sorted(valid, key=lambda approval: (approval.created_at, approval.id), reverse=True)
 
     def find_for(
-        self, server: str, tool: str, caller: str, rule: ApprovalRule, definition: str, digest: str
+        self,
+        server: str,
+        tool: str,
+        caller: str,
+        rule: ApprovalRule,
+        definition: str,
+        digest: str,
+        *,
+        folder: str = "",
     ) -> RememberedApproval | None:
         """Return one with which a call needs no other approval by a rule."""
         now = self._clock.now()
         for approval in self._by_server.get(server, {}).values():
-            if approval.covers(tool, caller, rule, definition, digest, now):
+            if approval.covers(tool, caller, rule, definition, digest, now, folder=folder):
                 return approval
         return None
 
@@ -72,6 +80,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
             created_at=now,
             expires_at=now + remember_s,
             request_id=request.id,
+            folder=document.get("cwd", ""),
             arguments=None if arguments is None else payload.dumps(arguments),
             arguments_digest="" if arguments is None else request.votes[-1].digest,  # of what is sent, secrets and all
         )
