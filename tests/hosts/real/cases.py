@@ -7,6 +7,10 @@ from typing import Any
 REASON = "not on a Friday"
 CHANGED = "changed by ada"
 FETCH = "hubbub_result"
+ASK = "hubbub_ask"
+"""Of all that is called here the one tool whose request is a form; the others' are approvals."""
+
+QUESTION = {"message": "Which colour?", "choices": ["red", "blue"]}
 
 Decide = Callable[[Any], Awaitable[Any]]
 
@@ -38,6 +42,10 @@ async def _deny(request: Any) -> None:
     await request.deny(REASON)
 
 
+async def _choose(request: Any) -> None:
+    await request.accept({"answer": "blue"})
+
+
 def _change(**arguments: Any) -> Decide:
     async def change(request: Any) -> None:
         await request.approve({**request.approval.arguments, **arguments})
@@ -60,6 +68,7 @@ def of_servers() -> Sequence[Case]:
         case("changed", "two", _change(text=CHANGED), CHANGED, CHANGED),
         case("denied", "three", _deny, f"A person said no to this call: {REASON}", None),
         case("after the ticket", "four", _approve, "four", "four", late=FETCH),
+        Case(name="question", tool=ASK, arguments=QUESTION, decide=_choose, hears="blue"),
     )
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import anyio
 
-from hubbub_client import ApprovalRequest, PendingRequest
+from hubbub_client import PendingRequest
 
 from ...e2e.conftest import RunningHub
-from .cases import FETCH, Case
+from .cases import ASK, FETCH, Case
 from .dialects import Action, Say, Turn, Use
 
 CALL = re.compile(r"call_id (\w+)")
@@ -22,6 +22,8 @@ class Play:
 
     hub: RunningHub
     cases: Sequence[Case]
+    host_is_asked: bool = False
+    """Whether people leave a call to the program first."""
     host: str = ""
     """The program, as it says itself."""
     heard: dict[str, str] = field(default_factory=dict[str, str])
@@ -32,6 +34,8 @@ class Play:
     """Tools that the program did not offer to its model."""
     unexpected: list[str] = field(default_factory=list[str])
     """What people were asked about though it belongs to no case."""
+    by_itself: str = ""
+    """What the program answered where it was asked first, though nobody was there."""
 
     def __post_init__(self) -> None:
         self._told = anyio.Event()
@@ -61,17 +65,25 @@ class Play:
                 await self._decide(request)
 
     async def _decide(self, request: PendingRequest) -> None:
-        approval = request.approval
-        case = next((each for each in self.cases if approval is not None and _is_of(each, approval)), None)
-        if approval is None or case is None or case.decide is None:
-            self.unexpected.append(str(approval or request.kind))
+        case = next((each for each in self.cases if _is_of(each, request)), None)
+        if case is None or case.decide is None:
+            self.unexpected.append(str(request.approval or request.kind))
             return
-        self.host = approval.caller.host
+        if request.approval is not None:
+            self.host = request.approval.caller.host
+        if self.host_is_asked and request.approval is not None and not self._is_left_to_people(request):
+            return
         if case.late:
             await self._told.wait()
         if not self._decided[case.name].is_set():
             await case.decide(request)
             self._decided[case.name].set()
+
+    def _is_left_to_people(self, request: PendingRequest) -> bool:
+        """Whether the program has answered by itself, or is not asked as it did so before."""
+        answered = [moment.via or "" for moment in request.moments if moment.what == "not_counted"]
+        self.by_itself = self.by_itself or "".join(answered[:1])
+        return bool(answered or any(host.why_not for host in request.hosts)) and request.claim is None
 
     def _use(self, turn: Turn, tool: str, arguments: Mapping[str, Any]) -> Action:
         name = turn.find(tool)
@@ -96,8 +108,10 @@ class Play:
         return self._use(turn, FETCH, {"call_id": found[1]})
 
 
-def _is_of(case: Case, approval: ApprovalRequest) -> bool:
+def _is_of(case: Case, request: PendingRequest) -> bool:
     """Whether a request is about this case's call; programs add arguments of their own."""
-    given: Mapping[str, Any] = approval.arguments
-    same = all(given.get(name) == value for name, value in case.arguments.items())
+    approval = request.approval
+    if approval is None:
+        return case.tool == ASK
+    same = all(approval.arguments.get(name) == value for name, value in case.arguments.items())
     return same and case.tool.rpartition("__")[2] == approval.tool.name

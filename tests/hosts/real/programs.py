@@ -42,13 +42,15 @@ class Program:
     install: Sequence[str] = ()
     """Further words of `hubbub mcp install`."""
     way: str = "tools"
-    """How it comes to ask people: by the tools of the hub's servers, or about its own."""
+    """How people come to be asked: by calls of servers' tools (then it is also the profile), or about its own."""
+    over: Sequence[str] = ("http", "bridge")
 
 
 def _codex_words(place: Place, prompt: str) -> Sequence[str]:
     provider = f'{{name="script", base_url="{place.model}/v1", wire_api="responses", env_key="SCRIPT_KEY"}}'
     settings = ["model_provider=script", f"model_providers.script={provider}", "check_for_update_on_startup=false"]
-    settings += ["analytics.enabled=false", "feedback.enabled=false"]
+    # It goes on after a second without a server that is not there by then.
+    settings += ["analytics.enabled=false", "feedback.enabled=false", "mcp_servers.hubbub.required=true"]
     given = [word for each in settings for word in ("-c", each)]
     return ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-m", MODEL, *given, prompt]
 
@@ -93,16 +95,26 @@ CLAUDE_CODE = Program(
     env=_claude_env,
 )
 
+CODEX = Program(
+    name="codex",
+    file=f"@openai/codex-linux-{MACHINE}/vendor/{RUST}/bin/codex",
+    words=_codex_words,
+    env=lambda _: {"SCRIPT_KEY": KEY},
+)
+
+ASKED_FIRST = ("both", "host")
+"""Profiles in which the person before a program is asked. There is none: what it answers by itself must not count.
+
+Only over the bridge, which may approve: a token for HTTP may not.
+"""
+
 PROGRAMS = (
     CLAUDE_CODE,
     replace(CLAUDE_CODE, way="prompt tool", words=_claude_words("--permission-prompt-tool", PROMPT_TOOL)),
     replace(CLAUDE_CODE, way="hook", words=_claude_words(), install=("--permits",)),
-    Program(
-        name="codex",
-        file=f"@openai/codex-linux-{MACHINE}/vendor/{RUST}/bin/codex",
-        words=_codex_words,
-        env=lambda _: {"SCRIPT_KEY": KEY},
-    ),
+    *(replace(CLAUDE_CODE, way=way, over=("bridge",)) for way in ASKED_FIRST),
+    CODEX,
+    *(replace(CODEX, way=way, over=("bridge",)) for way in ASKED_FIRST),
     Program(
         name="gemini-cli",
         file="@google/gemini-cli/bundle/gemini.js",

@@ -15,14 +15,19 @@ from ...e2e.conftest import BIN, RunningHub, running, toml
 from .cases import NOTES, Case, of_claude_code, of_servers
 from .model import Model
 from .play import Play
-from .programs import Place, Program, prepare
+from .programs import ASKED_FIRST, Place, Program, prepare
 
-OVER = ("http", "bridge")
+OWN = ("prompt tool", "hook")
+"""The ways in which Claude Code asks about its own tools."""
 PLAIN = Path(__file__).parents[2] / "peers" / "plain_server.py"
 LIMIT_S = 120
 HOLD_S = 8
 """Within which people answer what they answer in time; so long it takes until the model is told to come back."""
-PROFILE = "real"
+PROFILES: dict[str, Any] = {
+    "tools": {},
+    "both": {"questions": {"approval": "both"}},
+    "host": {"questions": {"approval": "host"}},
+}
 PROMPT = "Call the tools."
 
 
@@ -40,7 +45,9 @@ class Row:
     def line(self) -> str:
         """The row of a table."""
         judged = f"WRONG: {self.wrong}" if self.wrong else "ok"
-        return f"{self.program:32}{self.over:8}{self.way:13}{self.case:18}{judged:4}{' '.join(self.heard.split())[:90]}"
+        return (
+            f"{self.program:26} {self.over:8}{self.way:13}{self.case:18}{judged:4}{' '.join(self.heard.split())[:100]}"
+        )
 
 
 HEAD = Row("host", "over", "by", "case", "what the model heard", "").line().replace("ok  ", "    ")
@@ -61,11 +68,11 @@ class Stage:
         home.mkdir(parents=True)
         folder.mkdir()
         (folder / "notes.txt").write_text(NOTES)
-        cases = of_servers() if self.program.way == "tools" else of_claude_code(str(folder))
+        cases = of_claude_code(str(folder)) if self.program.way in OWN else of_servers()
         async with AsyncExitStack() as stack:
             hub = await stack.enter_async_context(running(self._arguments(), stderr=self._open("hub.log", stack)))
             await hub.connected("plain")
-            play = Play(hub, cases)
+            play = Play(hub, cases, host_is_asked=self.program.way in ASKED_FIRST)
             place = Place(home, folder, await stack.enter_async_context(Model(play.act).serving()))
             prepare(self.program, place)
             await self._install(hub, place)
@@ -76,7 +83,8 @@ class Stage:
         return self._judge(play, ended)
 
     async def _install(self, hub: RunningHub, place: Place) -> None:
-        words = ["mcp", "install", self.program.name, "--profile", PROFILE, *self.program.install]
+        profile = "tools" if self.program.way in OWN else self.program.way
+        words = ["mcp", "install", self.program.name, "--profile", profile, *self.program.install]
         words += ["--http"] if self.over == "http" else []
         command = [str(BIN / "hubbub"), "--data-dir", str(hub.data_dir), *words]
         ended = await anyio.run_process(command, check=False, env=self._environment(place), stderr=STDOUT)
@@ -103,10 +111,13 @@ class Stage:
         journal = self.directory / "journal.jsonl"
         lines = journal.read_text().splitlines() if journal.exists() else []
         received = [json.loads(line)["answer"] for line in lines]
-        rows = [
-            self._row(play, case.name, play.heard.get(case.name, ""), self._find_fault(play, case, received) or ended)
-            for case in play.cases
-        ]
+        rows: list[Row] = []
+        for case in play.cases:
+            wrong, heard = self._find_fault(play, case, received) or ended, play.heard.get(case.name, "")
+            rows.append(self._row(play, case.name, heard if wrong else heard[heard.index(case.hears) :], wrong))
+        if play.host_is_asked:
+            wrong = "" if play.by_itself else "the program was not asked"
+            rows.append(self._row(play, "not counted", play.by_itself, wrong))
         extra = [each for each in received if each not in [case.sent for case in play.cases]]
         if extra or play.unexpected:
             wrong = f"the server also received {extra}; people were also asked {play.unexpected}"
@@ -139,7 +150,7 @@ class Stage:
         tables: dict[str, Any] = {
             "hub": {"mcp_listen": "127.0.0.1:0", "shutdown_grace_s": 1},
             "servers": {"plain": server},
-            "mcp": {"profiles": {PROFILE: {"hold_s": HOLD_S, "people": True}}},
+            "mcp": {"profiles": {name: {"hold_s": HOLD_S, "people": True, **each} for name, each in PROFILES.items()}},
         }
         config = self.directory / "hub.toml"
         config.write_text(toml(tables))
