@@ -296,3 +296,110 @@ async def test_an_approval_of_hidden_arguments_holds_for_these_and_not_for_what_
             assert (await question(hub)).call_id == "as shown"
     finally:
         REDACTION.learn("test", [])
+
+
+async def test_a_call_with_a_caller_that_waits_is_not_sent_again_after_a_hub_is_killed(asking: World) -> None:
+    got = anyio.Event()
+
+    async def serve(_: Sent) -> Outcome:
+        got.set()
+        await anyio.sleep(10**6)
+        return {"content": []}
+
+    asking.peer.behaviour = serve
+    async with killed(asking, server()) as hub:
+        await connected(hub)
+        async with anyio.create_task_group() as callers:
+            callers.start_soon(hub.calls.call, deletion(), "bot")
+            await approve(hub, await question(hub))
+            await got.wait()
+            asking.store.failures = 10**9
+            callers.cancel_scope.cancel()
+    async with asking.hub(server()) as hub:
+        await connected(hub)
+        await settle(60)
+        fault = hub.calls.get("c").fault
+        assert fault is not None
+        assert fault.code == "HUB_RESTARTED"
+        assert len(asking.peer.sent) == 1
+
+
+async def test_a_call_that_was_let_pass_is_asked_about_if_its_tool_changes_before_its_turn(world: World) -> None:
+    async def serve(_: Sent) -> Outcome:
+        await anyio.sleep(0.5)
+        return {"content": []}
+
+    offer(world, tool(annotations={"readOnlyHint": True}), tool("u", annotations={"readOnlyHint": True}))
+    world.peer.behaviour = serve
+    async with world.hub(server(confirm="writes", max_in_flight=1)) as hub:
+        await connected(hub)
+        await settle(60)
+        await hub.calls.start(raw({"name": "u"}, "first"), "bot")
+        await until(lambda: world.peer.sent)
+        await hub.calls.start(deletion(), "bot")
+        assert hub.calls.get("c").state is CallState.QUEUED
+        offer(world, tool())
+        world.peer.link.tell("notifications/tools/list_changed")
+        await question(hub)
+        assert [sent.params["name"] for sent in world.peer.sent] == ["u"]
+
+
+async def test_a_call_that_was_queued_before_a_restart_is_asked_about_by_the_rules_after_it(world: World) -> None:
+    offer(world, tool())
+    world.peer.always = 10**6
+    async with killed(world, server()) as hub:
+        await hub.calls.start(deletion(), "bot")
+        await settle()
+    world.peer.always = None
+    world.settings |= asks()
+    async with world.hub(server()) as hub:
+        request = await question(hub)
+        assert not world.peer.sent
+        await approve(hub, request)
+        assert (await ended(hub)).state is CallState.COMPLETED
+
+
+@pytest.mark.parametrize("demand", [{"needed": 2}, {"approvers": ["cy"]}, {"not_by_caller": True}])
+async def test_a_remembered_approval_ends_once_its_rule_asks_for_more(asking: World, demand: dict[str, Any]) -> None:
+    async with asking.hub(server()) as hub:
+        await connected(hub)
+        await hub.calls.start(deletion(), "bot")
+        await approve(hub, await question(hub), remember_s=3600.0)
+        await ended(hub)
+        hub.approvals.adopt(asks(remember=["1h"], **demand)["approvals"])
+        await hub.calls.start(deletion("again"), "bot")
+        assert (await question(hub)).call_id == "again"
+
+
+async def test_arguments_that_are_withheld_cannot_be_changed(asking: World) -> None:
+    REDACTION.learn("test", ["hunter2-hunter2"])
+    try:
+        async with asking.hub(server()) as hub:
+            await connected(hub)
+            await hub.calls.start(deletion(arguments={"repo": "hunter2-hunter2"}), "bot")
+            request = await question(hub)
+            with pytest.raises(InvalidArgument):
+                await approve(hub, request, arguments=payload.loads(request.request)["arguments"])
+            assert not asking.peer.sent
+    finally:
+        REDACTION.learn("test", [])
+
+
+async def test_an_approval_that_is_revoked_while_a_call_is_queued_lets_it_pass_no_more(asking: World) -> None:
+    async def serve(sent: Sent) -> Outcome:
+        await anyio.sleep(30 if sent.params["name"] == "u" else 0)
+        return {"content": []}
+
+    asking.peer.behaviour = serve
+    async with asking.hub(server(max_in_flight=1)) as hub:
+        await connected(hub)
+        await hub.calls.start(deletion(), "bot")
+        await approve(hub, await question(hub), remember_s=3600.0)
+        await ended(hub)
+        await hub.calls.start(raw({"name": "u"}, "first"), "bot")
+        await hub.calls.start(deletion("again"), "bot")
+        assert hub.calls.get("again").state is CallState.QUEUED
+        (remembered,) = hub.approvals.remembered.list_valid()
+        await hub.approvals.remembered.revoke(remembered.id)
+        assert (await question(hub)).call_id == "again"
+        assert [sent.params["name"] for sent in asking.peer.sent] == ["t", "u"]
