@@ -1,5 +1,6 @@
 """Calls that wait for people: who says yes sees exactly what is sent, and presses nothing by accident."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,12 @@ from playwright.async_api import Locator, Page, expect
 from hubbub_client import Grant
 
 from ..e2e.conftest import RunningHub
+from ..e2e.test_notify import Receiver, receiver
 from .conftest import LAPTOP, Bridge, Person, dictated
 from .test_looks import CALM, HEIGHTS, RUN_AXE
 from .test_looks import PEERS as NPM
+
+__all__ = ["receiver"]
 
 pytestmark = pytest.mark.usefixtures("settled")
 
@@ -358,3 +362,47 @@ async def look(page: Page, device: str) -> list[str]:
         width, height = await page.evaluate("document.documentElement.scrollWidth"), await page.evaluate(HEIGHTS)
         found += [f"{width} wide"] * (width > 390) + [f"a button of {height}"] * (height < 44)
     return found
+
+
+@pytest.mark.parametrize("answer", ["approve", "change", "remember", "deny"])
+async def test_a_notification_leads_a_phone_to_the_call_where_all_answers_can_be_given(
+    answer: str, hub: RunningHub, bridge: Bridge, receiver: Receiver, visit: Callable[..., Any]
+) -> None:
+    notifying = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
+    call_id = await call(hub, "delete_branch", BRANCH)
+    (message,) = [body["message"] for body in await receiver.got(1)]
+    assert "local wants to run delete_branch on dictated" in message
+    assert "release/1.4" not in message
+    link = message.rpartition("Answer: ")[2]
+    assert link.startswith(bridge.origin)
+    person: Person = await visit(link, "Cleo", **PHONE)
+    main = person.page.locator("main")
+    await expect(main.locator("h1")).to_have_text("local wants to run delete_branch on dictated")
+    await ready(main)
+    expected = BRANCH
+    match answer:
+        case "approve":
+            await button(main, "Approve: delete_branch on dictated").tap()
+        case "change":
+            expected = BRANCH | {"branch": "release/1.3"}
+            await button(main, "Change…").tap()
+            await main.get_by_role("textbox", name="Branch").fill("release/1.3")
+            await button(main, "Show what is different").tap()
+            await button(main, "Approve with these changes").tap()
+        case "remember":
+            await button(main, "Approve for longer…").tap()
+            await main.get_by_label("1 hour").check()
+            await button(main, "Approve for 1 hour").tap()
+        case _:
+            await button(main, "Deny…").tap()
+            await main.get_by_label("Why?").fill("It is still used.")
+            await button(main, "Deny").tap()
+    if answer == "deny":
+        assert "It is still used." in (await hub.call(call_id)).error.message
+    else:
+        await expect(main.get_by_role("heading", name="You have approved it")).to_be_visible()
+        assert json.loads(await received(hub, call_id)) == expected
+    for remembered in await hub.client.approvals.list():
+        assert answer == "remember"
+        await hub.client.approvals.revoke(remembered.id)
+    assert await notifying.interrupt() == 0
