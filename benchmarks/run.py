@@ -26,6 +26,7 @@ import calls
 import fleet
 import flood
 import goals
+import held
 import history
 import hosts
 import many
@@ -133,6 +134,10 @@ async def _run_approvals(run: Run) -> Sequence[Row]:
     return await approvals.measure_approvals(run.directory, rounds=run.rounds(8), calls=run.some(400))
 
 
+async def _run_held(run: Run) -> Sequence[Row]:
+    return await held.measure_held(run.directory, calls=run.some(1000))
+
+
 async def _run_telemetry(run: Run) -> Sequence[Row]:
     return await telemetry.compare(run.directory, rounds=run.rounds(6), calls=run.some(200), base=run.options.base)
 
@@ -188,6 +193,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
     "access": ("Calls by who makes them", _run_access),
     "fleet": ("Calls at another member of a fleet", _run_fleet),
     "approvals": ("Calls that rules judge", _run_approvals),
+    "held": ("Many calls that wait for approval", _run_held),
     "telemetry": ("Calls through hubs with telemetry", _run_telemetry),
     "questions": ("From a server's question to the end of its call", _run_questions),
     "watchers": (f"From a change to {watchers.WATCHERS} watchers", _run_watchers),
