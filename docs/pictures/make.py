@@ -21,7 +21,14 @@ ROOT = HERE.parents[1]
 BIN = Path(sys.executable).parent
 DESKTOP, PHONE = {"width": 1280, "height": 720}, {"width": 390, "height": 700}
 
-CALLS = (("order_lunch", "lunch"), ("sign_up", "sign-up"), ("write_haiku", "haiku"), ("plan_trip", "trip"))
+CALLS = {
+    "lunch": ("order_lunch",),
+    "sign-up": ("sign_up",),
+    "haiku": ("write_haiku",),
+    "trip": ("plan_trip",),
+    "tip": ("tip_kitchen", "amount=20", "note=Thank you!"),
+}
+"""The calls that wait, by their ids."""
 
 
 def main() -> None:
@@ -41,8 +48,8 @@ def at_the_page() -> Iterator[Page]:
         with running(hub, data_dir) as said:
             said.readline()
             client(data_dir, "servers", "list", "--wait", "connected", "--timeout", "60")
-            for tool, call_id in CALLS:
-                client(data_dir, "call", "demo", tool, "--detach", "--call-id", call_id)
+            for call_id, words in CALLS.items():
+                client(data_dir, "call", "demo", *words, "--detach", "--call-id", call_id)
             bridge = [str(BIN / "hubbub"), "--json", "web", "--no-browser"]
             with running(bridge, data_dir) as said, sync_playwright() as playwright:
                 chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
@@ -69,6 +76,10 @@ def take_all(page: Page) -> None:
     go(page, "call/lunch")
     page.locator(".pill", has_text="completed").first.wait_for()
     take(page, "web-call")
+    go(page, "inbox")
+    page.locator("a.card", has_text="tip_kitchen").click()
+    page.locator("button[data-sends]:not([aria-disabled])", has_text="Approve").wait_for()
+    take(page, "web-approval")
     page.set_viewport_size(PHONE)
     go(page, "inbox")
     page.locator("a.card", has_text="Please sign up").click()
