@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from secrets import token_hex
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from hubbubd import payload
 from hubbubd.config import ServerConfig
@@ -24,7 +24,6 @@ from hubbubd.core.approvals.requests import (
     ToolDefinition,
     approved_params,
     arguments_of,
-    define_tool,
     digest_of,
     folder_of,
     make_document,
@@ -34,10 +33,10 @@ from hubbubd.core.approvals.votes import count_votes, is_approval
 from hubbubd.core.calls import call_states as core
 from hubbubd.core.calls.call_states import Call, CallApproval
 from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest, RequestKind, RequestState
-from hubbubd.core.servers.catalog import CatalogKind, Freshness, list_id
-from hubbubd.errors import Category, Fault, HubError, NotFound, PermissionDenied, UpstreamError
+from hubbubd.errors import Category, Fault, NotFound, PermissionDenied, UpstreamError
 from hubbubd.frozen import replaced
 from hubbubd.runtime.calls.approvals.remembered import RememberedApprovals
+from hubbubd.runtime.calls.approvals.tool_definitions import ToolDefinitions
 from hubbubd.runtime.calls.queue import ActiveCall, ServerQueue
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox
@@ -69,14 +68,6 @@ class HeldQuestion:
     request: PendingRequest
 
 
-class _NamedTools(NamedTuple):
-    """The entries of a server's list, by the names of their tools, and those tools that were asked for."""
-
-    entries: tuple[bytes, ...]
-    by_name: dict[str, bytes]
-    defined: dict[str, ToolDefinition]
-
-
 @dataclass(frozen=True, slots=True)
 class _Passed:
     """By what a new call was let pass, and when."""
@@ -84,35 +75,6 @@ class _Passed:
     rules: CallRules
     tool: ToolDefinition
     at: float
-
-
-class ToolDefinitions:
-    """The tools of all servers as their rules and people judge them: found by name, and defined once asked for."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._lists: dict[str, _NamedTools] = {}
-
-    def find(self, server: str, tool: str) -> ToolDefinition:
-        """Return a tool as its server lists it; UNKNOWN_TOOL if it does not."""
-        entries = self._catalog.entries(list_id(server, CatalogKind.TOOL))
-        tools = self._lists.get(server)
-        if tools is None or tools.entries is not entries:
-            by_name = {str(payload.loads(entry).get("name")): entry for entry in entries}
-            tools = self._lists[server] = _NamedTools(entries, by_name, {})
-        known = tools.defined.get(tool)
-        if known is None and tool in tools.by_name:
-            known = tools.defined[tool] = define_tool(tools.by_name[tool])
-        return known or UNKNOWN_TOOL
-
-    async def refresh(self, server: str) -> None:
-        """Have the list of a connected server read again, unless it is as the server has it."""
-        tools = self._catalog.record(server, CatalogKind.TOOL)
-        if tools is None or tools.freshness not in (Freshness.FRESH, Freshness.EMPTY):
-            try:
-                await self._catalog.refresh(server)
-            except HubError:
-                return  # what is known counts
 
 
 class ApprovalGate:

@@ -1,0 +1,46 @@
+"""The tools of servers, as rules and people judge them."""
+
+from typing import NamedTuple
+
+from hubbubd import payload
+from hubbubd.core.approvals.requests import UNKNOWN_TOOL, ToolDefinition, define_tool
+from hubbubd.core.servers.catalog import CatalogKind, Freshness, list_id
+from hubbubd.errors import HubError
+from hubbubd.runtime.catalog import Catalog
+
+
+class _NamedTools(NamedTuple):
+    """The entries of a server's list, by the names of their tools, and those tools that were asked for."""
+
+    entries: tuple[bytes, ...]
+    by_name: dict[str, bytes]
+    defined: dict[str, ToolDefinition]
+
+
+class ToolDefinitions:
+    """The tools of all servers as their rules and people judge them: found by name, and defined once asked for."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._lists: dict[str, _NamedTools] = {}
+
+    def find(self, server: str, tool: str) -> ToolDefinition:
+        """Return a tool as its server lists it; UNKNOWN_TOOL if it does not."""
+        entries = self._catalog.entries(list_id(server, CatalogKind.TOOL))
+        tools = self._lists.get(server)
+        if tools is None or tools.entries is not entries:
+            by_name = {str(payload.loads(entry).get("name")): entry for entry in entries}
+            tools = self._lists[server] = _NamedTools(entries, by_name, {})
+        known = tools.defined.get(tool)
+        if known is None and tool in tools.by_name:
+            known = tools.defined[tool] = define_tool(tools.by_name[tool])
+        return known or UNKNOWN_TOOL
+
+    async def refresh(self, server: str) -> None:
+        """Have the list of a connected server read again, unless it is as the server has it."""
+        tools = self._catalog.record(server, CatalogKind.TOOL)
+        if tools is None or tools.freshness not in (Freshness.FRESH, Freshness.EMPTY):
+            try:
+                await self._catalog.refresh(server)
+            except HubError:
+                return  # what is known counts
