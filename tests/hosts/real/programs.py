@@ -81,6 +81,8 @@ def _claude_env(place: Place) -> Mapping[str, str]:
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
         "ENABLE_TOOL_SEARCH": "false",
+        # It goes on after some seconds without a server that is not there by then.
+        "CLAUDE_CODE_MCP_STARTUP_WAIT_MS": "20000",
     }
 
 
