@@ -155,3 +155,22 @@ async def test_a_host_asks_for_permission_and_takes_the_question_over(hub: Runni
             await hub.call(asked.call_id)
             second = json.loads(text(await client.call_tool("hubbub_permit", bash)))
         assert second == {"behavior": "allow", "updatedInput": bash["input"]}
+
+
+@MODES
+async def test_the_command_line_allows_for_the_session_what_a_host_suggests(hub: RunningHub, mode: str) -> None:
+    rules = [{"toolName": "Bash", "ruleContent": "git push:*"}]
+    push = {"type": "addRules", "rules": rules, "behavior": "allow", "destination": "session"}
+    edits = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
+    bash = {"tool_name": "Bash", "input": {"command": f"git push {mode}"}}
+    async with host(hub, mode, "people") as client:
+        async with calling(client, "hubbub_permit", **bash, suggestions=json.dumps([edits, push])) as results:
+            (asked,) = await hub.asked()
+            assert asked.approval.suggestions[1].words == "allow Bash(git push:*) for this session"
+            done = await hub.answer(asked, "--approve", "--suggestion", "1")
+            assert done["answer"]["suggestions"] == [1]
+        assert json.loads(text(results[0])) == {
+            "behavior": "allow",
+            "updatedInput": bash["input"],
+            "updatedPermissions": [push],
+        }

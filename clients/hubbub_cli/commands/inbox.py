@@ -209,6 +209,7 @@ def answer(
     change: approve_options.Change = None,
     remember: approve_options.Remember = None,
     same_arguments: approve_options.SameArguments = False,
+    suggestion: approve_options.Suggestion = None,
     comment: approve_options.Comment = None,
     digest: approve_options.Digest = None,
     deny: approve_options.Deny = None,
@@ -225,7 +226,7 @@ def answer(
         "text": text,
         "result": parse_json_object(result, "--result"),
         "reject": error,
-        "approve": approve_options.read_options(approve, change, remember, same_arguments, comment, digest),
+        "approve": approve_options.read_options(approve, change, remember, same_arguments, suggestion, comment, digest),
         "deny": deny,
     }
     if id_ is not None and are_key_values([id_]):

@@ -1,7 +1,7 @@
 """Asks a person at the terminal whether a call may be made. Enter alone approves nothing."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from hubbub_cli.output.printer import note
@@ -11,7 +11,7 @@ from hubbub_client.data.records import How, PendingRequest
 from hubbub_client.errors import FailedPrecondition, InvalidArgument
 from hubbub_client.hub import Hub
 from hubbub_client.numbers import whole_text
-from hubbub_frontend.display.approvals import describe_span, render_approval, render_rows
+from hubbub_frontend.display.approvals import approval_view, describe_span, render_approval, render_rows
 from hubbub_frontend.display.argument_rows import argument_rows
 from hubbub_frontend.display.text import DetailText, editable_json
 from hubbub_frontend.forms import parse_json
@@ -46,6 +46,7 @@ async def _ask(request: PendingRequest, how: How) -> PendingRequest | None:
         choices = {
             "a": "[a]pprove",
             **({"r": "approve and [r]emember"} if asked.rule.remember_s else {}),
+            **({"s": "approve with [s]uggestions"} if asked.suggestions else {}),
             **({"c": "[c]hange"} if asked.rule.edit else {}),
             "d": DENY,
             "l": LATER,
@@ -58,6 +59,9 @@ async def _ask(request: PendingRequest, how: How) -> PendingRequest | None:
                     return await request.approve(**how)
                 case "r", ApprovalRequest():
                     return await _remember(request, asked, how)
+                case "s", ApprovalRequest():
+                    if taken := await _choose_suggestions(request):
+                        return await request.approve(suggestions=taken, **how)
                 case "c", ApprovalRequest():
                     if (changed := await _change(asked)) is not None:
                         return await request.approve(changed, **how)
@@ -78,6 +82,20 @@ async def _remember(request: PendingRequest, asked: ApprovalRequest, how: How) -
     typed = await read_line("for these arguments only (y/n) [y]: ")
     same_arguments = not typed.lower().startswith("n")
     return await request.approve(remember_s=spans[number - 1], same_arguments=same_arguments, **how)
+
+
+async def _choose_suggestions(request: PendingRequest) -> Sequence[int]:
+    """Return the indices of what the person allows as well; none if they go back."""
+    view = approval_view(request)
+    offered = {each.index: each.label for each in view.suggestions} if view is not None else {}
+    for index, label in offered.items():
+        note(f"  {index}) {label}")
+    while typed := (await read_line("which, as 0 2 (Enter alone goes back): ")).replace(",", " ").split():
+        chosen = [index for index in map(whole_text, typed) if index is not None and index in offered]
+        if len(chosen) == len(typed):
+            return chosen
+        note(f"type numbers of {', '.join(map(str, offered))}")
+    return ()
 
 
 async def _change(asked: ApprovalRequest) -> Mapping[str, Any] | None:

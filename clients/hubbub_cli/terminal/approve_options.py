@@ -18,6 +18,10 @@ Remember = Annotated[str | None, typer.Option(metavar="SPAN", help="Approval: ye
 SameArguments = Annotated[
     bool, typer.Option("--same-arguments", help="Remember it for calls with the same arguments only.")
 ]
+Suggestion = Annotated[
+    list[int] | None,
+    typer.Option(metavar="N", help="Approval: yes, also to this suggestion of the caller's host; repeatable."),
+]
 Comment = Annotated[str | None, typer.Option(metavar="TEXT", help="What you say of your approval.")]
 Digest = Annotated[
     str | None,
@@ -34,6 +38,7 @@ def read_options(
     change: str | None,
     remember: str | None,
     same_arguments: bool,
+    suggestions: list[int] | None,
     comment: str | None,
     digest: str | None,
 ) -> ApproveOptions | Literal[False]:
@@ -42,6 +47,7 @@ def read_options(
         alone = {
             "--remember": remember,
             "--same-arguments": same_arguments,
+            "--suggestion": suggestions,
             "--comment": comment,
             "--digest": digest,
         }
@@ -53,6 +59,7 @@ def read_options(
     options: ApproveOptions = {
         "remember_s": parse_span("--remember", remember) if remember is not None else 0.0,
         "same_arguments": same_arguments,
+        "suggestions": suggestions or (),
         "comment": comment or "",
         "digest": digest or "",
     }

@@ -3,11 +3,11 @@
 `read_approval` raises nothing: a newer hub may write more than is known here, or other types.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, cast
 
-from hubbub_client.payload import as_list, as_object
+from hubbub_client.payload import as_list, as_object, as_objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +47,24 @@ class ApprovalCaller:
     roles: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ApprovalSuggestion:
+    """What a host suggests to allow beside this one use of its tool, in the hub's words.
+
+    A `lasting` one goes into the host's settings; others end with its session.
+    """
+
+    words: str
+    lasting: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
     """A call that waits for approval, as it was asked; beside its arguments those that somebody has changed them to.
 
     `message` is the rule's, `reason` the hub's: why it is asked, where the rule does not say so. `before` are the ids
-    of the caller's latest calls of this server, newest first. `cwd` is the folder in which a host would use its tool.
+    of the caller's latest calls of this server, newest first. `cwd` is the folder in which a host would use its tool,
+    and `suggestions` what else it would have allowed; an approval names their indices.
     """
 
     message: str
@@ -66,6 +78,7 @@ class ApprovalRequest:
     before: tuple[str, ...]
     changed_arguments: Mapping[str, Any] | None = None
     cwd: str = ""
+    suggestions: tuple[ApprovalSuggestion, ...] = ()
 
     @property
     def current_arguments(self) -> Mapping[str, Any]:
@@ -76,13 +89,14 @@ class ApprovalRequest:
 class ApproveOptions(TypedDict, total=False):
     """What goes with an approval: other arguments, for how many seconds it is remembered, and what there is to say.
 
-    With `same_arguments` it is remembered for these arguments only. `digest` is that of the arguments that were shown:
-    the record's `arguments_digest`.
+    With `same_arguments` it is remembered for these arguments only. `suggestions` are the indices of those taken.
+    `digest` is that of the arguments that were shown: the record's `arguments_digest`.
     """
 
     arguments: Mapping[str, Any]
     remember_s: float
     same_arguments: bool
+    suggestions: Sequence[int]
     comment: str
     digest: str
 
@@ -119,6 +133,10 @@ def read_approval(document: Mapping[str, Any], changed: object = None) -> Approv
         ),
         before=_texts(document.get("before")),
         cwd=_text(document.get("cwd")),
+        suggestions=tuple(
+            ApprovalSuggestion(_text(each.get("words")), each.get("lasting") is not False)
+            for each in as_objects(document.get("suggestions"))
+        ),
         changed_arguments=cast("Mapping[str, Any]", changed) if isinstance(changed, Mapping) else None,
     )
 

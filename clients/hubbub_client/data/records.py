@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypedDict, Unpack
@@ -229,6 +229,7 @@ class PendingRequest(Record, TypedParams):
         *,
         remember_s: float = 0.0,
         same_arguments: bool = False,
+        suggestions: Sequence[int] = (),
         comment: str = "",
         **how: Unpack[How],
     ) -> PendingRequest:
@@ -236,6 +237,7 @@ class PendingRequest(Record, TypedParams):
         given: ApproveOptions = {
             "remember_s": remember_s,
             "same_arguments": same_arguments,
+            "suggestions": suggestions,
             "comment": comment,
             "digest": self.arguments_digest or "",
         }

@@ -142,6 +142,7 @@ class Inbox:
         arguments: Mapping[str, Any] | None = None,
         remember_s: float = 0.0,
         same_arguments: bool = False,
+        suggestions: Sequence[int] = (),
         comment: str = "",
         digest: str = "",
         claim_id: str | None = None,
@@ -150,14 +151,16 @@ class Inbox:
         """Approve a call that waits for it, and return the pending request; open still, if more people have to.
 
         `arguments` are sent in place of those shown. The approval also holds for later calls of `remember_s` seconds,
-        one of the times that the rule allows; with `same_arguments` only for calls like this one. `digest` is the
-        `arguments_digest` of the record that was shown; without it, nobody may have changed the arguments meanwhile.
+        one of the times that the rule allows; with `same_arguments` only for calls like this one. `suggestions` are
+        the indices of those taken of what the caller's host suggests to allow. `digest` is the `arguments_digest` of
+        the record that was shown; without it, nobody may have changed the arguments meanwhile.
         Raises FailedPrecondition (ARGUMENTS_CHANGED, ALREADY_APPROVED), PermissionDenied (NOT_AN_APPROVER), and else as
         `answer`.
         """
         given: ApproveOptions = {
             "remember_s": remember_s,
             "same_arguments": same_arguments,
+            "suggestions": suggestions,
             "comment": comment,
             "digest": digest,
         }
@@ -246,6 +249,7 @@ def _approve_message(given: ApproveOptions) -> inbox_pb2.AnswerPendingRequestReq
         arguments=b"" if arguments is None else payload.dumps(arguments),
         remember=duration_of(remember_s) if remember_s else None,
         same_arguments=given.get("same_arguments", False),
+        suggestions=given.get("suggestions", ()),
         comment=given.get("comment", ""),
         digest=given.get("digest", ""),
     )

@@ -7,7 +7,7 @@ from typing import Any
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_list, as_object, as_objects
 from hubbub_frontend.display import content
-from hubbub_frontend.display.approvals import describe_span
+from hubbub_frontend.display.approvals import describe_span, describe_taken
 from hubbub_frontend.display.records import ACTIONS
 from hubbub_frontend.display.text import line
 from hubbub_frontend.forms import Field, fields, value_label
@@ -35,7 +35,7 @@ def answer_pairs(request: PendingRequest) -> Sequence[tuple[str, str]]:
             uris = [line(root.get("uri", "")) for root in as_objects(answer.get("roots"))]
             return (("roots", ", ".join(uris) or "none"),)
         case "approval":
-            return _approval_pairs(answer)
+            return _approval_pairs(request, answer)
         case _:
             pairs = _form_pairs(request, answer)
             action = str(answer.get("action"))
@@ -50,11 +50,12 @@ def answer_line(request: PendingRequest, limit: int = MAX_VALUE_CHARS) -> str:
     return line(", ".join(value if name == "answer" else f"{name}: {value}" for name, value in pairs), limit)
 
 
-def _approval_pairs(answer: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+def _approval_pairs(request: PendingRequest, answer: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """Return what people said to a call, and what else they decided with it."""
     action = str(answer.get("action"))
     seconds = answer.get("remember_s")
     same = " with the same arguments" if answer.get("same_arguments") else ""
+    taken = describe_taken(request, answer)
     pairs = (
         ("answer", ACTIONS.get(action, action)),
         ("by", ", ".join(str(name) for name in as_list(answer.get("by")))),
@@ -62,6 +63,7 @@ def _approval_pairs(answer: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
         ("comment", answer.get("comment") or ""),
         ("changed to", json.dumps(answer["arguments"], ensure_ascii=False) if "arguments" in answer else ""),
         ("remembered", f"for {describe_span(seconds)}{same}" if isinstance(seconds, int) else ""),
+        ("as well", "; ".join(taken)),
     )
     return tuple((name, line(value, MAX_VALUE_CHARS)) for name, value in pairs if value)
 

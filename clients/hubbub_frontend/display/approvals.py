@@ -12,7 +12,7 @@ from rich.text import Text
 
 from hubbub_client.data.approvals import ApprovalRequest, ApprovalTerms
 from hubbub_client.data.records import PendingRequest
-from hubbub_client.payload import as_object
+from hubbub_client.payload import as_list, as_object
 from hubbub_frontend.display.argument_rows import MAX_DIFF_COST, ArgumentRow, argument_rows, change_lines
 from hubbub_frontend.display.records import describe_wanted_call, local_datetime
 from hubbub_frontend.display.text import LABEL_WIDTH, DetailText, line, safe_text
@@ -28,6 +28,12 @@ MAX_LINES = 200
 """How many arguments, and how many lines of each, are drawn in a terminal."""
 
 MAX_DESCRIPTION_CHARS = 2000
+MAX_SUGGESTION_CHARS = 1000
+"""A longer suggestion is not offered: it would be cut, and nobody allows what they have not read."""
+
+HOST = "host"
+"""The server of the hub that has the own tools of hosts; it says nothing of them."""
+
 STYLES: Mapping[Tone, str] = {"bad": "bold red", "waits": "yellow", "good": "green", "": "dim"}
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 NUMBERS = ("nobody", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -50,13 +56,23 @@ class RememberChoice:
     label: str
 
 
+@dataclass(frozen=True, slots=True)
+class SuggestionChoice:
+    """What may be allowed as well, named by its index; `lasting` beyond the session of the caller's host."""
+
+    index: int
+    label: str
+    lasting: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalView:
     """A call to approve as plain data; every text is fit for a screen.
 
     The words of the hub and of its rules: `headline`, `rule`, `message`, `reason`, `progress`, `changed`, `who`,
     `remember`. The server's: `title`, `description`, `hints`, and the titles of the arguments, whose values are the
-    model's, as is the `folder` of a host's own tool. `arguments` are those to be approved now; `original` those asked
+    model's, as is the `folder` of a host's own tool. `suggestions` are the hub's words with the host's
+    rules in them. `arguments` are those to be approved now; `original` those asked
     for, if somebody has changed them.
     """
 
@@ -79,6 +95,7 @@ class ApprovalView:
     arguments: tuple[ArgumentRow, ...]
     original: tuple[ArgumentRow, ...]
     folder: str
+    suggestions: tuple[SuggestionChoice, ...]
     before: tuple[str, ...]
 
 
@@ -97,7 +114,7 @@ def approval_view(request: PendingRequest) -> ApprovalView | None:
         server=line(request.server, 100),
         title=line(asked.tool.title or asked.tool.annotations.get("title") or "", 200),
         description=safe_text(asked.tool.description, MAX_DESCRIPTION_CHARS),
-        hints=describe_hints(asked.tool.annotations),
+        hints=describe_hints(asked.tool.annotations) if asked.tool.annotations or request.server != HOST else (),
         rule=line(asked.rule.name, 100),
         message=safe_text(asked.message, MAX_DESCRIPTION_CHARS),
         reason=safe_text(asked.reason, MAX_DESCRIPTION_CHARS),
@@ -109,6 +126,11 @@ def approval_view(request: PendingRequest) -> ApprovalView | None:
         arguments=argument_rows(asked.current_arguments, schema),
         original=argument_rows(asked.arguments, schema) if has_changes else (),
         folder=line(asked.cwd),
+        suggestions=tuple(
+            SuggestionChoice(index, line(each.words, MAX_SUGGESTION_CHARS), each.lasting)
+            for index, each in enumerate(asked.suggestions)
+            if 0 < len(each.words) <= MAX_SUGGESTION_CHARS
+        ),
         before=tuple(line(each, 100) for each in asked.before),
     )
 
@@ -181,6 +203,13 @@ def describe_span(seconds: int) -> str:
     return f"{count} {unit}{'' if count == 1 else 's'}"
 
 
+def describe_taken(request: PendingRequest, answer: Mapping[str, Any]) -> Sequence[str]:
+    """Return the suggestions that the answer of an approval takes."""
+    taken, asked = as_list(answer.get("suggestions")), request.approval
+    offered = asked.suggestions if asked is not None else ()
+    return [each.words for index, each in enumerate(offered) if index in taken]
+
+
 def _number(count: int) -> str:
     return NUMBERS[count] if count < len(NUMBERS) else str(count)
 
@@ -209,7 +238,7 @@ def render_approval(page: DetailText, request: PendingRequest) -> None:
     if view is None:
         page.paragraph("This approval cannot be read; deny it, or look at it as JSON.", "red")
         return
-    page.fact("its server says", _render_hints(view.hints))
+    page.fact("its server says", _render_hints(view.hints) if view.hints else "")
     page.paragraph(view.changed and f"{view.changed}; what was asked for is below.", "bold yellow")
     render_rows(page, view.arguments)
     page.fact("in the folder", view.folder)
@@ -219,6 +248,10 @@ def render_approval(page: DetailText, request: PendingRequest) -> None:
     labels = _join([each.label for each in view.remember], "or")
     page.fact("remember", labels and f"for {labels}, if you like")
     page.fact("change", "the arguments may be changed" if view.may_change else "")
+    if view.suggestions:
+        page.heading("What the host suggests to allow as well")
+        for each in view.suggestions:
+            page.fact(f"suggestion {each.index}", each.label, "yellow" if each.lasting else "")
     if view.original:
         page.heading("What was asked for")
         render_rows(page, view.original)
