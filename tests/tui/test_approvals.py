@@ -29,12 +29,27 @@ RULES: list[dict[str, Any]] = [
     },
 ]
 
+SUGGESTIONS: list[dict[str, Any]] = [
+    {
+        "type": "addRules",
+        "rules": [{"toolName": "Bash", "ruleContent": "git push:*"}],
+        "behavior": "allow",
+        "destination": "session",
+    },
+    {"type": "setMode", "mode": "acceptEdits", "destination": "userSettings"},
+]
+
 
 @pytest.fixture(scope="module")
 async def shared_hub(start_shared_hub: Callable[..., Any]) -> RunningHub:
     """One hub for all these tests."""
     servers = {"demo": demo(), "plain": peer("plain_server.py")}
-    return await start_shared_hub(servers, approvals={"rules": RULES})
+    return await start_shared_hub(
+        servers,
+        hub={"mcp_listen": "127.0.0.1:0"},
+        mcp={"profiles": {"people": {"people": True}}},
+        approvals={"rules": RULES},
+    )
 
 
 @pytest.fixture
@@ -130,6 +145,20 @@ async def test_an_approval_that_is_remembered_is_listed_and_can_be_revoked(hub: 
         await ann.press("escape")
         await echo(hub, "third")
         await ann.sees("wants to run echo on plain")
+
+
+async def test_what_a_host_suggests_is_among_what_an_approval_may_hold_for(hub: RunningHub) -> None:
+    params = {"name": "Bash", "arguments": {"command": "ls"}, "_meta": {"hubbub/suggestions": SUGGESTIONS}}
+    await hub.client.calls.start("host", "tools/call", params)
+    async with at_terminal(hub, size=(100, 40)) as ann:
+        await open_first(ann)
+        await ann.sees("suggestion 0", "allow Bash(git push:*) for this session")
+        await ann.press("f5")
+        await ann.sees("what else may", "change files without asking (mode acceptEdits) for good, in all projects")
+        await ann.press("enter")
+        await ann.sees("Nothing waits for you")
+    (settled,) = await hub.client.inbox.list(server="host")
+    assert settled.answer["suggestions"] == [0]
 
 
 async def test_a_denial_gives_the_caller_the_reason(hub: RunningHub) -> None:

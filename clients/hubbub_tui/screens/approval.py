@@ -57,7 +57,7 @@ class ApprovalScreen(AnswerScreen):
     def compose_buttons(self) -> ComposeResult:
         view = self._view
         yield Button("Approve (ctrl+s)", id="send", variant="success", compact=True)
-        if view is not None and view.remember:
+        if view is not None and (view.remember or view.suggestions):
             yield Button("For a while (f5)", id="remember", variant="success", compact=True)
         if view is not None and view.may_change:
             yield Button("Change (^e)", id="change", variant="warning", compact=True)
@@ -93,23 +93,23 @@ class ApprovalScreen(AnswerScreen):
         self._approve({})
 
     def action_remember(self) -> None:
-        """Approve it, and what the same caller calls of this tool for a while."""
+        """Approve it, and what the same caller calls of this tool for a while, or what its host suggests."""
         view = self._view
         if self._over or view is None:
             return
-        if not view.remember:
+        options = further_options(view)
+        if not options:
             self.notify("this rule is asked each time: nothing is remembered")
             return
-        options = [(each, same) for each in view.remember for same in (False, True)]
-        labels = [f"{each.label}, {'these arguments only' if same else 'any arguments'}" for each, same in options]
 
         def approve(index: int | None) -> None:
             if index is not None:
-                choice, same = options[index]
-                self._approve({"remember_s": choice.seconds, "same_arguments": same})
+                self._approve(options[index][1])
 
         question = f"For how long may {view.caller} call {view.tool} on {view.server} without being asked about?"
-        self.hub_app.push_screen(ChoicePrompt(question, labels, 0), approve)
+        if not view.remember:
+            question = f"Approve it, and what else may {view.caller} do?"
+        self.hub_app.push_screen(ChoicePrompt(question, [label for label, _ in options], 0), approve)
 
     def action_change(self) -> None:
         """Switch between the call and its arguments as JSON."""
@@ -180,6 +180,19 @@ class ApprovalScreen(AnswerScreen):
         view = approval_view(request)
         self.notify(f"You have approved it. {view.progress if view else ''}")
         self.dismiss(None)
+
+
+def further_options(view: ApprovalView) -> list[tuple[str, dict[str, Any]]]:
+    """Return what an approval may hold for beside this call, in words and as the hub takes it."""
+    remembered = [
+        (
+            f"{each.label}, {'these arguments only' if same else 'any arguments'}",
+            {"remember_s": each.seconds, "same_arguments": same},
+        )
+        for each in view.remember
+        for same in (False, True)
+    ]
+    return [*remembered, *((each.label, {"suggestions": [each.index]}) for each in view.suggestions)]
 
 
 def describe_change(old: object, new: object) -> str:
