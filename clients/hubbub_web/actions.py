@@ -123,6 +123,7 @@ async def answer(
     arguments: str | None = None,
     remember_s: int = 0,
     same_arguments: bool = False,
+    suggestions: Annotated[list[int], Field(max_length=100)] | None = None,
     comment: str = "",
     deny: str | None = None,
 ) -> Any:
@@ -137,6 +138,7 @@ async def answer(
             "digest": approve,
             "remember_s": remember_s,
             "same_arguments": same_arguments,
+            "suggestions": suggestions or (),
             "comment": comment,
         }
         if arguments is not None:

@@ -48,11 +48,26 @@ RULES = [
     {"name": "deletes", "tools": ["delete_*"], "action": "ask", "remember": ["1h", "1d"]},
 ]
 
+SUGGESTIONS: list[dict[str, Any]] = [
+    {
+        "type": "addRules",
+        "rules": [{"toolName": "Bash", "ruleContent": "git push:*"}],
+        "behavior": "allow",
+        "destination": "session",
+    },
+    {"type": "setMode", "mode": "acceptEdits", "destination": "userSettings"},
+]
+
 
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub whose rules ask about some tools."""
-    hub = await start_shared_hub({"dictated": dictated(DELETE, EDIT, PAY)}, approvals={"rules": RULES})
+    hub = await start_shared_hub(
+        {"dictated": dictated(DELETE, EDIT, PAY)},
+        hub={"mcp_listen": "127.0.0.1:0"},
+        mcp={"profiles": {"people": {"people": True}}},
+        approvals={"rules": RULES},
+    )
     await hub.connected("dictated")
     return hub
 
@@ -252,12 +267,35 @@ async def test_an_approval_that_is_remembered_holds_until_it_is_revoked(hub: Run
     await call(hub, "delete_branch", BRANCH)
 
 
+async def test_what_a_host_suggests_is_allowed_once_it_is_ticked(hub: RunningHub, ada: Person) -> None:
+    params = {"name": "Bash", "arguments": {"command": "ls"}, "_meta": {"hubbub/suggestions": SUGGESTIONS}}
+    started = await hub.client.calls.start("host", "tools/call", params)
+    await hub.asked(1, call_id=started.id)
+    main = await opened(ada, "Bash")
+    await expect(main).not_to_contain_text("whether it writes")
+    await button(main, "Approve and allow more…").click()
+    await expect(main.get_by_label("change files without asking (mode acceptEdits) for good")).not_to_be_checked()
+    await button(main, "Approve with these").click()
+    await expect(main).to_contain_text("Tick what else is allowed")
+    await main.get_by_label("allow Bash(git push:*) for this session").check()
+    await button(main, "Approve with these").click()
+    await expect(main.locator(".outcome")).to_contain_text("Allowed as well")
+    (settled,) = await hub.client.inbox.list(call_id=started.id)
+    assert settled.answer["suggestions"] == [0]
+
+
 async def test_the_rules_are_shown_in_their_order(hub: RunningHub, ada: Person) -> None:
     await ada.go("approvals")
     rules = ada.page.get_by_label("Rules", exact=True).locator(".card")
-    await expect(rules).to_have_count(4)
+    await expect(rules).to_have_count(5)
     names = [text.splitlines()[0] for text in await rules.all_inner_texts()]
-    assert [name.partition(" is ")[0] for name in names] == ["1. payments", "2. edits", "3. deletes", "Any other call"]
+    assert [name.partition(" is ")[0] for name in names] == [
+        "1. payments",
+        "2. edits",
+        "3. deletes",
+        "4. confirm of host",
+        "Any other call",
+    ]
     await expect(rules.first).to_contain_text("two people")
     await expect(rules.nth(1)).to_contain_text("WhoBen")
     await expect(rules.last).to_contain_text("is sent")

@@ -6,7 +6,7 @@ import { clean, code, fresh, h, refill, words } from "./dom.js";
 import { guardEnter } from "./form.js";
 import { argumentList } from "./given.js";
 import { ago } from "./time.js";
-import { afresh, CHANGED, consequence, obstacle, remembering, WAIT } from "./wording.js";
+import { afresh, CHANGED, consequence, obstacle, remembering, suggesting, WAIT } from "./wording.js";
 
 // After a change of what is shown, so long nothing can be pressed: a finger on its way was meant for what was there before.
 const REST_MS = 500;
@@ -122,6 +122,7 @@ export class ApprovalForm {
     refill(this.buttons,
       may ? h("button", { type: "button", class: it.destructive ? "primary grave" : "primary", "data-sends": "yes", "aria-label": `Approve${of}`, "aria-describedby": this.note.id, text: "Approve", on: { click: this.does(() => this.approve({})) } }) : null,
       may && it.remember.length ? this.opener("remember", it.remember.length === 1 ? `Approve for ${it.remember[0].label}…` : "Approve for longer…") : null,
+      may && it.suggestions.length ? this.opener("session", it.suggestions.some((each) => each.lasting) ? "Approve and allow more…" : "Approve for this session…") : null,
       (may || why === "again") && it.may_change ? this.opener("change", "Change…") : null,
       may || why === "again" || why === "caller" ? this.opener("deny", "Deny…") : null);
   }
@@ -188,6 +189,22 @@ export class ApprovalForm {
         inputs.map((input, at) => h("div", { class: "check" }, input, h("label", { for: input.id, text: spans[at].label })))),
       h("div", { class: "check" }, same, h("label", { for: same.id, text: "With the same arguments only" })), comment.element,
       h("p", { class: "help", text: remembering(it) }), h("div", { class: "row" }, send, this.back())],
+    };
+  }
+
+  sessionPanel() {
+    const { approval: it } = this.whole;
+    const ticks = it.suggestions.map(() => h("input", { type: "checkbox", id: fresh("suggestion") }));
+    const comment = this.comment();
+    return {
+      label: "Approve and allow more",
+      submit: () => {
+        const taken = it.suggestions.filter((_, at) => ticks[at].checked).map((each) => each.index);
+        return taken.length ? this.approve({ suggestions: taken, comment: comment.input.value }) : this.say("Tick what else is allowed, or go back.");
+      },
+      content: [h("fieldset", { class: "field" }, h("legend", {}, "What else may ", h("bdi", { text: it.host || it.caller || "the caller" }), " do without asking?"),
+        it.suggestions.map((each, at) => h("div", { class: "check" }, ticks[at], h("label", { for: ticks[at].id, dir: "auto" }, each.lasting ? h("strong", { text: each.label }) : each.label)))),
+      comment.element, h("p", { class: "help", text: suggesting(it) }), h("div", { class: "row" }, h("button", { type: "submit", class: "primary", text: "Approve with these" }), this.back())],
     };
   }
 

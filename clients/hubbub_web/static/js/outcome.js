@@ -15,7 +15,7 @@ const HAPPENED = { shown: "shown to", claimed: "claimed by", released: "given ba
 export function answered(it) {
   const answer = it.answer;
   if (answer.error) return facts(["Reason", answer.error.message]);
-  if (it.kind === "approval") return facts(["Reason", answer.reason], ["Remembered for", answer.remember_s && `${lasting(answer.remember_s)}${answer.same_arguments ? ", the same arguments only" : ""}`], ["Comment", answer.comment]);
+  if (it.kind === "approval") return facts(["Reason", answer.reason], ["Remembered for", answer.remember_s && `${lasting(answer.remember_s)}${answer.same_arguments ? ", the same arguments only" : ""}`], ["Allowed as well", it.approval?.suggestions.filter((each) => answer.suggestions?.includes(each.index)).map((each) => each.label).join("; ")], ["Comment", answer.comment]);
   if (it.kind === "sampling") return h("div", {}, content(answer.content), facts(["Model", answer.model], ["Why it ends", answer.stopReason]));
   if (it.kind === "roots") return json(answer, "The answer");
   const properties = it.request?.requestedSchema?.properties ?? {};

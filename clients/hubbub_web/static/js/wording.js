@@ -60,6 +60,11 @@ export function remembering({ needed }) {
   return `${needed > 1 ? "It is remembered if all who approve say so. " : ""}If the tool's definition changes, it is asked again. You can revoke it on the page Approvals.`;
 }
 
+/** Return what it means to take what a host suggests. */
+export function suggesting({ needed }) {
+  return `${needed > 1 ? "What all who approve have ticked counts. " : ""}The host suggests this, and keeps to it by itself: the hub is not asked any more.`;
+}
+
 /** Return who approved or denied a call, as a heading. */
 export function verdict(it, ours) {
   if (it.answer?.action === "deny") return `${ours ? "You have" : `${it.answered_by ?? "somebody"} has`} denied it`;
