@@ -39,7 +39,11 @@ OF_HOST = {
 def asked(hub: Any) -> None:
     """The hub has one call to approve whose host suggests something."""
     record = approval(server="host", request=json.dumps(OF_HOST).encode())
-    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=record)
+
+    def show(_: Any) -> inbox_pb2.GetPendingRequestResponse:
+        return inbox_pb2.GetPendingRequestResponse(pending_request=record)
+
+    hub.replies["GetPendingRequest"] = show
     hub.replies["AnswerPendingRequest"] = answered
 
 
