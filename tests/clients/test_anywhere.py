@@ -123,7 +123,7 @@ def test_an_option_of_a_command_wins_over_one_of_the_root_and_all_others_have_al
         if context.parent is not None and ofroot & taken:
             own[context.command_path] = ofroot & taken
     waiting = ("servers list", "servers add", "servers connect", "fleet drain")
-    assert own == {f"hubbub {each}": {"--wait"} for each in waiting}
+    assert own == {**{f"hubbub {each}": {"--wait"} for each in waiting}, "hubbub approvals check": {"--as"}}
 
 
 def test_each_help_page_says_once_where_these_options_are() -> None:

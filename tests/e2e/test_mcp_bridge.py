@@ -317,7 +317,8 @@ async def test_check_says_what_a_host_would_see(start_hub: Any, plain: Any) -> N
         ("2025-11-25", {"tools": 2}, ""),
         ("2026-07-28", {"tools": 2}, ""),
     ]
-    asked = {"form": "both", "url": "both", "sampling": "host-first", "roots": "host-first"}  # those of `default`
+    asked = {"form": "both", "url": "both", "sampling": "host-first", "roots": "host-first", "approval": "inbox"}
+    # Those of `default`.
     assert ran.lines[0]["questions"] == asked
     merged = await hub.hubbub("mcp", "check")
     assert merged.lines[0]["questions"]["form"] == "both"

@@ -43,9 +43,14 @@ async def a_host_comes(hub: RunningHub) -> None:
 async def test_metrics_arrive_as_the_table_names_them(
     start_hub: Any, server: dict[str, Any], collector: Collector
 ) -> None:
-    hub = await start_hub({"asking": server | {"protocol": "2025-11-25"}}, hub={"mcp_listen": "127.0.0.1:0"})
+    rules = {"rules": [{"tools": ["write"]}]}
+    asking = {"asking": server | {"protocol": "2025-11-25"}}
+    hub = await start_hub(asking, hub={"mcp_listen": "127.0.0.1:0"}, approvals=rules)
     await hub.connected("asking")
     await a_host_comes(hub)
+    await hub.client.calls.start("asking", "tools/call", {"name": "write"})
+    (approval,) = await hub.asked()
+    await hub.client.inbox.deny(approval.id)
     call = await hub.client.start_tool("asking", "ask")
     (request,) = await hub.asked()
     await (await hub.client.inbox.claim(request.id)).accept({"name": "Ada"})

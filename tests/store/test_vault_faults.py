@@ -124,7 +124,7 @@ from hubbubd.store.vault.encryption import VaultKey
 from hubbubd.store.vault.keys import VaultKeys
 
 async def main(url, schema):
-    keys = VaultKeys((VaultKey.of(b"o" * 32),), "vault.key")
+    keys = VaultKeys((VaultKey.with_id(b"o" * 32),), "vault.key")
     vault = await PostgresVault.open(StoreSettings(url=SecretStr(url), schema_name=schema), keys, "a", 1)
     number = (vault.get("one") or {"number": 0})["number"]
     while True:

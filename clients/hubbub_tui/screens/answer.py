@@ -61,7 +61,7 @@ class AnswerScreen(Part, Screen[None]):
         # What the screen says at the moment: its headline, who else has the claim, whether the call is over.
         self._shown_headline = Text()
         self._shown_claimer = ""
-        self._shown_banner = ""
+        self._banner_stays = False
         self._warned_of_end = False
         # Whether the same person has the claim elsewhere, and wants it here.
         self._own_elsewhere = False
@@ -318,15 +318,15 @@ class AnswerScreen(Part, Screen[None]):
     def _show_claimer(self, message: str) -> None:
         """Say who else has the claim, once; an empty message when it is ours."""
         if message != self._shown_claimer:
-            # What else the banner says meanwhile stays.
-            if message or self._shown_banner == self._shown_claimer:
+            if message or not self._banner_stays:
                 self._show_banner(message, "bad")
             self._shown_claimer = message
         if not message:
             self._own_elsewhere = False
 
-    def _show_banner(self, message: str, css_class: str = "") -> None:
-        self._shown_banner = message
+    def _show_banner(self, message: str, css_class: str = "", *, stays: bool = False) -> None:
+        """Show a banner; one that stays is not taken away when the claim arrives."""
+        self._banner_stays = stays
         self._banner.update(safe_text(message, MAX_BANNER_CHARS))
         self._banner.display = bool(message)
         self._banner.set_classes(css_class)

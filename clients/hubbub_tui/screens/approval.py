@@ -86,7 +86,9 @@ class ApprovalScreen(AnswerScreen):
         if is_changed:
             self._must_look = True
             view = self._view
-            self._show_banner(f"{view.changed if view else 'this call has changed'}: look at it again", "bad")
+            self._show_banner(
+                f"{view.changed if view else 'this call has changed'}: look at it again", "bad", stays=True
+            )
 
     def action_send(self) -> None:
         """Approve the call that is shown; changed arguments are shown once more before they are sent."""
@@ -143,7 +145,7 @@ class ApprovalScreen(AnswerScreen):
             return
         if self._must_look:
             self._must_look = False
-            self._show_banner("this is not what you saw before: look at it, then press it once more", "bad")
+            self._show_banner("this is not what you saw before: look at it, then press it once more", "bad", stays=True)
             return
         try:
             answer = self._call.answer()
@@ -169,7 +171,7 @@ class ApprovalScreen(AnswerScreen):
         if error.reason not in ("ARGUMENTS_CHANGED", "ALREADY_APPROVED"):
             await super()._handle_refusal(error)
             return
-        self._show_banner(error.message, "bad")
+        self._show_banner(error.message, "bad", stays=True)
         await self._read_again()
 
     def _end(self, request: PendingRequest, *, mine: bool) -> None:
