@@ -9,7 +9,7 @@ COUNT records it says how many seconds each took until its watcher had it.
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 
 import anyio
 
@@ -52,7 +52,7 @@ async def main(url: str, schema: str, directory: Path, count: int) -> None:
     store = await PostgresStore.open(url, schema=schema, directory=directory, patience_s=60, member=member)
     stored = await Stored.read(store, WatcherLimit(1))
     table = Table(stored, NOUN, StoredRecord)
-    ledger = Ledger(store, [table], stored)
+    ledger = Ledger(store, [table], stored, now=time)
     late_s: list[float] = []
     console.ready({"revision": store.revision})
     async for event in table.feed.watch(EveryRecord()):

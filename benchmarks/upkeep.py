@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter, process_time, time
 from typing import Any
 from unittest import mock
 
@@ -63,7 +63,7 @@ async def store(directory: Path, *, commits: int, calls: int) -> list[Figure]:
     opened = await SqliteStore.open(path)
     stored = await Stored.read(opened, WatcherLimit(1))
     table = Table(stored, "call", Call)
-    ledger = Ledger(opened, [table], stored)
+    ledger = Ledger(opened, [table], stored, now=time)
     durable_s: list[float] = []
     for number in range(commits):
         began = perf_counter()

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Annotated, Any, Final, Self, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_settings import NoDecode
 
 from hubbubd.conditions import Condition, ConditionProblem
@@ -100,7 +109,9 @@ class ApprovalRule(BaseModel):
     tools: Annotated[Patterns, Field(min_length=1)] = ("*",)
     """Patterns of the tools, by the names that their server gives them."""
 
-    when: Annotated[Condition | None, BeforeValidator(_read_condition)] = None
+    when: Annotated[
+        Condition | None, BeforeValidator(_read_condition), WithJsonSchema({"type": ["string", "null"]})
+    ] = None
     """A condition in CEL."""
 
     action: Annotated[Action, BeforeValidator(_read_action)] = Action.ASK
