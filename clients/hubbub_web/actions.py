@@ -130,17 +130,11 @@ async def answer(
     """Answer a pending request, under the window's claim if it has one. `visit` accepts a page to visit; `approve` is
     the digest of a call's arguments as they were shown, `arguments` what to send in their place, as JSON."""
     inbox = (await who.hub()).inbox
-
     content = True if visit else accept
     approval: ApproveOptions | bool = False
     if approve is not None:
-        approval = {
-            "digest": approve,
-            "remember_s": remember_s,
-            "same_arguments": same_arguments,
-            "suggestions": suggestions or (),
-            "comment": comment,
-        }
+        approval = {"digest": approve, "remember_s": remember_s, "same_arguments": same_arguments}
+        approval |= {"suggestions": suggestions or (), "comment": comment}
         if arguments is not None:
             approval["arguments"] = parse_arguments(arguments)
 

@@ -38,6 +38,7 @@ app = Commands("What servers ask, and the answers.")
 EXEC_LIMIT_S = 300.0
 """Default time limit of a command of `--exec`."""
 LIST_OPEN = ("inbox", "list", "--state", "open")
+ONE_ANSWER = "give one answer: KEY=VALUE, --accept, --decline, --cancel, --text, --result, --error, --approve or --deny"
 
 
 @app.hub_command("list", example="inbox list --state open")
@@ -233,9 +234,7 @@ def answer(
         raise Usage(f"Missing argument 'ID', before KEY=VALUE; `{settings.command(*LIST_OPEN)}` shows the ids")
     count = bool(words) + sum(value is not None and value is not False for value in given.values())
     if count > 1 or (count == 0 and not settings.interactive):
-        raise Usage(
-            "give one answer: KEY=VALUE, --accept, --decline, --cancel, --text, --result, --error, --approve or --deny"
-        )
+        raise Usage(ONE_ANSWER)
     if count and id_ is None:
         raise Usage("Missing argument 'ID'.")
 
