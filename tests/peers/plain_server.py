@@ -6,13 +6,9 @@ quickly; any number of calls may be under way.
 """
 
 import json
+import os
 import sys
-from pathlib import Path
 from typing import Any
-
-sys.path.append(str(Path(__file__).parent))  # an isolated interpreter (-I) does not look beside its script
-
-from journal import note
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -20,6 +16,14 @@ FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required"
 def send(message: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     sys.stdout.flush()
+
+
+def note(answer: Any) -> None:
+    """Keeps what was called as `journal.py` does; this file is also used alone, without what is beside it."""
+    if path := os.environ.get("JOURNAL"):
+        journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(journal, (json.dumps({"server": "plain", "answer": answer}) + "\n").encode())
+        os.close(journal)
 
 
 def returned(call_id: Any, text: str) -> None:
@@ -52,7 +56,7 @@ def main() -> None:
                 form = {"message": params["arguments"]["message"], "requestedSchema": FORM}
                 send({"id": question, "method": "elicitation/create", "params": form})
             case "tools/call":
-                note("plain", params["arguments"])
+                note(params["arguments"])
                 returned(message["id"], params["arguments"]["text"])
             case "ping":
                 send({"id": message["id"], "result": {}})
