@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hubbubd import payload
@@ -13,29 +13,113 @@ from hubbubd.core.hosts.host_uris import (
     find_owners,
     may_fit_template,
     may_have_uris,
+    page_of,
+    respell,
     rewrite_uris,
     split_prefix,
 )
 
 servers = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
+schemes = st.sampled_from(
+    ["ui://", "UI://", "uI://", "skill://", "Skill://", "hubbub://s/", "file:///", "ui:", "\u017fkill://"]
+)
+rests = st.lists(
+    st.text(max_size=4)
+    | st.sampled_from(["ui://", "skill://", "hubbub://s/", "a+", "+", "%2B", "%", "/", "..", "{+x}"]),
+    max_size=5,
+).map("".join)
+uris = st.builds("{}{}".format, schemes, rests) | st.text()
 X, SHOWN = "file:///x", "hubbub://s/files/file:///x"
 """What is rewritten, and to what."""
 OTHER = "file:///other"
 """The same where it only looks like one."""
 LINK = {"type": "resource_link", "uri": X, "name": "x"}
 EMBEDDED = {"type": "resource", "resource": {"uri": X, "text": OTHER}}
-UI = {"_meta": {"ui": {"resourceUri": X, "other": OTHER}, "ui/resourceUri": X, "uri": OTHER}}
+UI = {
+    "_meta": {"ui": {"resourceUri": X, "other": OTHER}, "ui/resourceUri": X, "uri": OTHER, "openai/outputTemplate": X}
+}
 USED = {"type": "tool_result", "toolUseId": "1", "content": [LINK], "structuredContent": {"uri": OTHER}}
 
 
-@given(servers, st.text() | st.sampled_from(["", "hubbub://s/a/x", "file:///a/{+path}", "a b", "//"]))
-def test_the_prefix_comes_off_exactly(server: str, uri: str) -> None:
+@given(servers, uris)
+@example("a", "")
+@example("weather", "ui://weather+x/y")
+@example("a", "skill://../SKILL.md")
+def test_a_shown_uri_leads_to_exactly_what_the_server_said(server: str, uri: str) -> None:
     assert split_prefix(add_prefix(server, uri)) == (server, uri)
+    assert split_prefix(f"hubbub://s/{server}/{uri}") == (server, uri)
 
 
-@pytest.mark.parametrize("uri", ["", "file:///x", "hubbub://s/", "hubbub://s/a", "hubbub://s//x", "HUBBUB://s/a/x"])
+@given(st.lists(servers, min_size=2, max_size=4), uris)
+def test_a_uri_through_several_hubs_comes_back_through_each(path: list[str], uri: str) -> None:
+    shown = uri
+    for server in path:
+        shown = add_prefix(server, shown)
+    for server in reversed(path):
+        found = split_prefix(shown)
+        assert found is not None
+        assert found[0] == server
+        shown = found[1]
+    assert shown == uri
+
+
+@given(servers, servers, uris, uris)
+def test_two_resources_never_have_one_shown_uri(server: str, other: str, uri: str, second: str) -> None:
+    assert (add_prefix(server, uri) == add_prefix(other, second)) == ((server, uri) == (other, second))
+
+
+@pytest.mark.parametrize(
+    ("own", "shown"),
+    [
+        ("ui://weather/page.html", "ui://files+weather/page.html"),
+        ("UI://page", "UI://files+page"),
+        ("ui://{city}/page", "ui://files+{city}/page"),
+        ("skill://git/commit/SKILL.md", "skill://files/git/commit/SKILL.md"),
+        ("ui:page", "hubbub://s/files/ui:page"),
+        ("file:///x", "hubbub://s/files/file:///x"),
+    ],
+)
+def test_pages_and_skills_keep_their_scheme(own: str, shown: str) -> None:
+    assert add_prefix("files", own) == shown
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("", "file:///x", "hubbub://s/", "hubbub://s/a", "hubbub://s//x", "HUBBUB://s/a/x"),
+        *("ui://a", "ui://a/b+c", "ui://+x", "ui:a+b", "skill://a", "skill:///a/b"),
+    ],
+)
 def test_what_has_no_prefix_is_nobodys(uri: str) -> None:
     assert split_prefix(uri) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "uri", "said"),
+    [
+        ("ui://a+x", "ui://x", "ui://a+x"),
+        ("hubbub://s/a/ui://x", "ui://x", "hubbub://s/a/ui://x"),
+        ("ui://a+x", "ui://x/part", "ui://a+x/part"),
+        ("ui://x", "ui://x/part", "ui://x/part"),
+    ],
+)
+def test_a_host_hears_of_a_resource_by_the_uri_that_it_asked_for(asked: str, uri: str, said: str) -> None:
+    assert respell("a", "ui://x", asked, uri) == said
+
+
+@pytest.mark.parametrize(
+    ("meta", "page"),
+    [
+        ({"ui": {"resourceUri": "ui://a"}, "ui/resourceUri": "ui://b"}, "ui://a"),
+        ({"ui": {"visibility": ["app"]}, "ui/resourceUri": "ui://b"}, "ui://b"),
+        ({"openai/outputTemplate": "ui://c"}, "ui://c"),
+        ({"ui": {"resourceUri": 5}, "ui/resourceUri": ""}, None),
+        ({"ui": "ui://a"}, None),
+        (None, None),
+    ],
+)
+def test_a_tool_names_its_page_in_several_ways(meta: object, page: str | None) -> None:
+    assert page_of(meta) == page
 
 
 @pytest.mark.parametrize(
@@ -61,15 +145,15 @@ def test_every_uri_of_the_server_is_rewritten_and_nothing_else(result: dict[str,
     assert may_have_uris(payload.dumps(result))
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"content": 5, "messages": {}, "resources": "x", "tools": [1, None], "_meta": [], "inputRequests": []},
-        {"content": [{"type": "resource", "resource": 1}, {"type": ["resource_link"], "uri": X}], "contents": [{}]},
-        {"resources": [{"uri": 5}], "inputRequests": {"a": 1, "b": {"params": 2}}, "_meta": {"ui": "x"}},
-        {"uri": X, "resourceUri": X},
-    ],
-)
+ODD: list[dict[str, Any]] = [
+    {"content": 5, "messages": {}, "resources": "x", "tools": [1, None], "_meta": [], "inputRequests": []},
+    {"content": [{"type": "resource", "resource": 1}, {"type": ["resource_link"], "uri": X}], "contents": [{}]},
+    {"resources": [{"uri": 5}], "inputRequests": {"a": 1, "b": {"params": 2}}, "_meta": {"ui": "x"}},
+    {"uri": X, "resourceUri": X},
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
 def test_what_has_another_shape_stays(odd: dict[str, Any]) -> None:
     assert rewrite_uris(odd, "files") == odd
 
@@ -90,6 +174,7 @@ def test_content_that_goes_on_forever_ends() -> None:
         (b'{"content":[{"\\u0075ri":"x"}]}', True),
         (b'{"_meta":{"ui/resourceU\\u0072i":"x"}}', True),
         (b'{"resourceTemplates":[{"uriTemplate":"x"}]}', True),
+        (b'{"_meta":{"openai/outputTemplate":"x"}}', True),
     ],
 )
 def test_the_bytes_say_when_nothing_needs_to_be_parsed(document: bytes, may: bool) -> None:

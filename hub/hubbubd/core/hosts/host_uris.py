@@ -1,7 +1,12 @@
-"""URIs of resources as hosts see them: `hubbub://s/SERVER/` before the server's own, verbatim.
+"""URIs of resources as hosts see them: they say which server a resource is of.
 
-A pure prefix: a template stays a template of RFC 6570, and taking it off gives exactly what the server said. Servers of
-other hubs have it several times. A server's name has no slash, so the prefix has one reading.
+    ui://REST      ui://SERVER+REST             hosts show pages of this scheme alone (MCP Apps)
+    skill://REST   skill://SERVER/REST          the last folder of a skill's URI is its name (skills)
+    any other      hubbub://s/SERVER/URI
+
+Each is the server's own with something put in, verbatim, and its scheme is written as the server writes it. So a
+template stays a template of RFC 6570, and taking it out gives exactly what the server said. Servers of other hubs have
+it several times. A server's name has neither `+` nor a slash, so each form has one reading.
 """
 
 import re
@@ -16,7 +21,11 @@ PREFIX: Final = "hubbub://s/"
 MAX_CONTENT_DEPTH: Final = 8
 """How deep content is looked into: a message of a sampling request has results of tools, and these have content."""
 
-_SERVER = re.compile(r"hubbub://s/([A-Za-z0-9][A-Za-z0-9._-]{0,63})/")
+_NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_SERVER = re.compile(rf"hubbub://s/({_NAME})/")
+_SEPARATORS: Final = {"ui": "+", "skill": "/"}
+_KEPT_SCHEME = re.compile("(ui|skill)://", re.IGNORECASE | re.ASCII)
+_SERVER_IN_SCHEME = re.compile(rf"(?:(ui://)({_NAME})\+|(skill://)({_NAME})/)", re.IGNORECASE | re.ASCII)
 
 # No serializer escapes an ASCII letter unless it means to.
 _ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
@@ -24,23 +33,56 @@ _ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
 _OPERATOR = re.compile(r"\{[+#./;?&]")
 
+_PAGES: Final = ("ui/resourceUri", "openai/outputTemplate")
+"""Members of `_meta` that name a tool's page beside `ui.resourceUri`: an older one, and one of another convention."""
+
 Rewrite = Callable[[str], str]
 
 
 def add_prefix(server: str, uri: str) -> str:
     """Return the URI, or template, of a server's resource as hosts see it."""
-    return f"{PREFIX}{server}/{uri}"
+    scheme = _KEPT_SCHEME.match(uri)
+    if scheme is None:
+        return f"{PREFIX}{server}/{uri}"
+    return f"{scheme[0]}{server}{_SEPARATORS[scheme[1].lower()]}{uri[scheme.end() :]}"
 
 
 def split_prefix(uri: str) -> tuple[str, str] | None:
     """Return the server and its own URI for one that hosts see; None for any other."""
-    match = _SERVER.match(uri)
-    return (match[1], uri[match.end() :]) if match else None
+    if (match := _SERVER.match(uri)) is not None:
+        return match[1], uri[match.end() :]
+    match = _SERVER_IN_SCHEME.match(uri)
+    if match is None:
+        return None
+    return match[2] or match[4], (match[1] or match[3]) + uri[match.end() :]
+
+
+def respell(server: str, own: str, asked: str, uri: str) -> str:
+    """Return a server's URI as a host sees it that has asked for the server's `own` as `asked`."""
+    if uri == own:
+        return asked
+    return uri if asked == own else add_prefix(server, uri)
+
+
+def is_page(uri: str) -> bool:
+    """Return whether a URI, of a server or as hosts see it, is one of pages."""
+    return uri[:5].lower() == "ui://"
+
+
+def page_of(meta: object) -> str | None:
+    """Return the URI of the page that the `_meta` of a tool names; None if it names none."""
+    if not isinstance(meta, Mapping):
+        return None
+    members = cast("Json", meta)
+    ui: object = members.get("ui")
+    named = [cast("Json", ui).get("resourceUri")] if isinstance(ui, Mapping) else []
+    named += (members.get(name) for name in _PAGES)
+    return next((each for each in named if isinstance(each, str) and each), None)
 
 
 def may_have_uris(document: bytes) -> bool:
     """Return whether a JSON document may have a place that `rewrite_uris` changes. False is certain."""
-    names = b'uri"' in document or b'Uri"' in document or b'uriTemplate"' in document
+    names = b'uri"' in document or b'Uri"' in document or b'Template"' in document
     return names or (b"\\u00" in document and _ESCAPED_LETTER.search(document) is not None)
 
 
@@ -115,11 +157,13 @@ class _UriRewriter:
                 return block
 
     def _rewrite_ui(self, owner: Json) -> Json:
-        """Rewrite what an entry or result says of its user interface (MCP Apps), in both of its spellings."""
+        """Rewrite what an entry or result says of its page (MCP Apps), in all of its spellings."""
         meta = owner.get("_meta")
         if not isinstance(meta, Mapping):
             return owner
-        done = self._rewrite_member(cast("Json", meta), "ui/resourceUri")
+        done = cast("Json", meta)
+        for name in _PAGES:
+            done = self._rewrite_member(done, name)
         if isinstance(ui := done.get("ui"), Mapping):
             done = {**done, "ui": self._rewrite_member(cast("Json", ui), "resourceUri")}
         return {**owner, "_meta": done}

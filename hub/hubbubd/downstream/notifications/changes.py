@@ -8,6 +8,7 @@ from typing import Final
 
 from hubbubd.core.access import Principal
 from hubbubd.core.hosts.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, can_watch_more
+from hubbubd.core.hosts.host_uris import respell
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind
 from hubbubd.downstream.protocol.messages import Refusal
@@ -162,17 +163,16 @@ class WatchedResources:
             del self._watched[uri]
 
     async def _watch(self, uri: str, begun: asyncio.Future[None]) -> None:
-        target, prefix = ServerTarget("", ""), ""
+        target = ServerTarget("", "")
 
         def tell(changed: str) -> None:
             if target.server in self._view.servers(self._get_principal()):
-                self._tell(prefix + changed)
+                self._tell(respell(target.server, target.name, uri, changed))
 
         try:
             for kind in (CatalogKind.RESOURCE, CatalogKind.TEMPLATE):
                 await self._view.settle(kind)
             target = self._view.target(CatalogKind.RESOURCE, uri, self._get_principal())
-            prefix = uri.removesuffix(target.name)
             async with self._hub.subscriptions.following(target.server, target.name, tell) as failed:
                 begun.set_result(None)
                 await failed.wait()
