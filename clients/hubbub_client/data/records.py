@@ -262,11 +262,12 @@ class PendingRequest(Record, TypedParams):
 
 @dataclass(frozen=True, kw_only=True)
 class CallOrigin(Record):
-    """Where a call came from: the program and profile of its host, and the roles of its principal on the server."""
+    """Where a call came from: its host and profile, its principal's roles, and whether a page of an app made it."""
 
     host: str | None
     profile: str | None
     roles: tuple[str, ...]
+    app: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

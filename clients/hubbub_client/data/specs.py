@@ -68,6 +68,7 @@ class ServerSpec(Record):
     max_open_request_bytes: int | None = None
     sampling: bool | None = None
     elicitation: bool | None = None
+    apps: bool | None = None
     receiver_tasks: bool | None = None
     receiver_task_ttl_s: float | None = None
     max_message_bytes: int | None = None

@@ -175,10 +175,13 @@ class CallOrigin(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     PROFILE_FIELD_NUMBER: _builtins.int
     ROLES_FIELD_NUMBER: _builtins.int
+    APP_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     """The program of the MCP host that made it, as that calls itself; empty if no host did."""
     profile: _builtins.str
     """The profile of the endpoint that it came through; empty if no host made it."""
+    app: _builtins.bool
+    """Whether a page of an app (MCP Apps) made it, as far as the hub can tell that from a model's calls."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The roles of its principal on the server."""
@@ -189,10 +192,11 @@ class CallOrigin(_message.Message):
         host: _builtins.str = ...,
         profile: _builtins.str = ...,
         roles: _abc.Iterable[_builtins.str] | None = ...,
+        app: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "profile", b"profile", "roles", b"roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "host", b"host", "profile", b"profile", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

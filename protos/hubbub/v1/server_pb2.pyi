@@ -876,12 +876,15 @@ class ClientFeatures(_message.Message):
     ELICITATION_FIELD_NUMBER: _builtins.int
     RECEIVER_TASKS_FIELD_NUMBER: _builtins.int
     RECEIVER_TASK_TTL_FIELD_NUMBER: _builtins.int
+    APPS_FIELD_NUMBER: _builtins.int
     sampling: _builtins.bool
     """Sampling, default true."""
     elicitation: _builtins.bool
     """Elicitation, default true."""
     receiver_tasks: _builtins.bool
     """Receiver tasks, default true."""
+    apps: _builtins.bool
+    """MCP Apps, default true."""
     @_builtins.property
     def receiver_task_ttl(self) -> _duration_pb2.Duration:
         """The ttl of such a task if the server names none, default an hour."""
@@ -893,17 +896,22 @@ class ClientFeatures(_message.Message):
         elicitation: _builtins.bool | None = ...,
         receiver_tasks: _builtins.bool | None = ...,
         receiver_task_ttl: _duration_pb2.Duration | None = ...,
+        apps: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_elicitation", b"_elicitation", "_receiver_tasks", b"_receiver_tasks", "_sampling", b"_sampling", "elicitation", b"elicitation", "receiver_task_ttl", b"receiver_task_ttl", "receiver_tasks", b"receiver_tasks", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_apps", b"_apps", "_elicitation", b"_elicitation", "_receiver_tasks", b"_receiver_tasks", "_sampling", b"_sampling", "apps", b"apps", "elicitation", b"elicitation", "receiver_task_ttl", b"receiver_task_ttl", "receiver_tasks", b"receiver_tasks", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_elicitation", b"_elicitation", "_receiver_tasks", b"_receiver_tasks", "_sampling", b"_sampling", "elicitation", b"elicitation", "receiver_task_ttl", b"receiver_task_ttl", "receiver_tasks", b"receiver_tasks", "sampling", b"sampling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_apps", b"_apps", "_elicitation", b"_elicitation", "_receiver_tasks", b"_receiver_tasks", "_sampling", b"_sampling", "apps", b"apps", "elicitation", b"elicitation", "receiver_task_ttl", b"receiver_task_ttl", "receiver_tasks", b"receiver_tasks", "sampling", b"sampling"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__apps: _TypeAlias = _typing.Literal["apps"]  # noqa: Y015
+    _WhichOneofArgType__apps: _TypeAlias = _typing.Literal["_apps", b"_apps"]  # noqa: Y015
     _WhichOneofReturnType__elicitation: _TypeAlias = _typing.Literal["elicitation"]  # noqa: Y015
     _WhichOneofArgType__elicitation: _TypeAlias = _typing.Literal["_elicitation", b"_elicitation"]  # noqa: Y015
     _WhichOneofReturnType__receiver_tasks: _TypeAlias = _typing.Literal["receiver_tasks"]  # noqa: Y015
     _WhichOneofArgType__receiver_tasks: _TypeAlias = _typing.Literal["_receiver_tasks", b"_receiver_tasks"]  # noqa: Y015
     _WhichOneofReturnType__sampling: _TypeAlias = _typing.Literal["sampling"]  # noqa: Y015
     _WhichOneofArgType__sampling: _TypeAlias = _typing.Literal["_sampling", b"_sampling"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__apps) -> _WhichOneofReturnType__apps | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__elicitation) -> _WhichOneofReturnType__elicitation | None: ...
     @_typing.overload

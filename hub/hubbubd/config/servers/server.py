@@ -218,6 +218,9 @@ class ServerConfig(BaseModel):
     elicitation: Annotated[bool, Option(ANY_VALUE, reconnects=True)] = True
     """Whether the hub declares that it may ask people."""
 
+    apps: Annotated[bool, Option(ANY_VALUE, reconnects=True)] = True
+    """Whether its tools may have pages, which hosts show (MCP Apps)."""
+
     roots: Annotated[Roots, Option(ANY_VALUE)] = ()
     """The directories that the hub tells it (`{ uri, name }`); `[]` tells none. `"ask"` asks the host of the call if
     `questions.roots` says so, else a person."""

@@ -75,11 +75,15 @@ class RoundProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOrigin:
-    """Where a call came from: the program and profile of its host, and its principal's roles on the server."""
+    """Where a call came from: the program and profile of its host, and its principal's roles on the server.
+
+    `app` says that a page of an app (MCP Apps) made it.
+    """
 
     host: str = ""
     profile: str = ""
     roles: tuple[str, ...] = ()
+    app: bool = False
 
 
 NO_ORIGIN = CallOrigin()

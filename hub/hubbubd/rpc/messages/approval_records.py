@@ -89,4 +89,4 @@ def approval(of: CallApproval | None) -> call_pb2.CallApproval | None:
 def origin(of: CallOrigin) -> call_pb2.CallOrigin | None:
     if of == NO_ORIGIN:
         return None
-    return call_pb2.CallOrigin(host=text(of.host), profile=text(of.profile), roles=map(text, of.roles))
+    return call_pb2.CallOrigin(host=text(of.host), profile=text(of.profile), roles=map(text, of.roles), app=of.app)

@@ -65,8 +65,10 @@ def _unpacked(packed: bytes) -> Principal:
 
 
 def _packed_origin(origin: CallOrigin | None) -> call_pb2.CallOrigin | None:
-    return call_pb2.CallOrigin(host=origin.host, profile=origin.profile, roles=origin.roles) if origin else None
+    if origin is None:
+        return None
+    return call_pb2.CallOrigin(host=origin.host, profile=origin.profile, roles=origin.roles, app=origin.app)
 
 
 def _unpacked_origin(origin: call_pb2.CallOrigin) -> CallOrigin:
-    return CallOrigin(host=origin.host, profile=origin.profile, roles=tuple(origin.roles))
+    return CallOrigin(host=origin.host, profile=origin.profile, roles=tuple(origin.roles), app=origin.app)
