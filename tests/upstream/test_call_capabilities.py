@@ -44,6 +44,34 @@ def test_what_the_operator_has_turned_off_no_caller_turns_on() -> None:
     assert params["_meta"][KEY] == {"roots": {}}
 
 
+UI = "io.modelcontextprotocol/ui"
+APPS = {**HUB, "extensions": {**HUB["extensions"], UI: {"mimeTypes": ["text/html;profile=mcp-app"]}}}
+OWN = {"mimeTypes": ["text/html;profile=mcp-app", "text/x"]}
+"""What a host says of itself."""
+
+
+@pytest.mark.parametrize(
+    ("method", "caller", "entry"),
+    [
+        ("tools/list", None, APPS["extensions"][UI]),
+        ("server/discover", None, APPS["extensions"][UI]),
+        ("tools/call", None, None),
+        ("resources/read", None, None),
+        ("tools/call", HUB, None),
+        ("tools/call", {"extensions": {UI: OWN}}, OWN),
+        ("tools/call", {"extensions": {UI: 5}}, {}),
+        ("resources/read", {**HUB, "extensions": {UI: OWN}}, OWN),
+    ],
+)
+def test_a_call_says_of_pages_what_its_host_says_and_the_hubs_own_lists_what_any_host_may(
+    method: str, caller: object, entry: object
+) -> None:
+    meta = {} if caller is None else {KEY: caller}
+    params, _ = StatelessRevision("2026-07-28", APPS).stamp(method, {"name": "t", "_meta": meta})
+    assert params is not None
+    assert params["_meta"][KEY].get("extensions", {}).get(UI) == entry
+
+
 @pytest.mark.parametrize(
     ("meta", "sent"),
     [({KEY: HUB}, {"name": "t"}), ({KEY: HUB, "mine": 1}, {"name": "t", "_meta": {"mine": 1}})],

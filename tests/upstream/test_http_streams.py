@@ -17,6 +17,9 @@ from hubbubd.upstream.ports import InboundReply, InboundRequest
 from .conftest import CALL, LIMIT_S, Connect, Endpoint, Recorder, Scripted, event, says
 from .test_own_stream import streams
 
+APPS = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
+"""What the hub declares of MCP Apps."""
+
 
 def asks_on_the_call(take: Endpoint) -> dict[str, Endpoint]:
     """A call on whose stream the server asks; its response follows the first answer's POST."""
@@ -180,13 +183,13 @@ async def test_task_requests_reach_the_hub_only_where_they_are_declared(
     async with connect(url=scripted.url) as link:
         await link.request(*CALL)
     assert answers.pop()["result"] == {"tasks": []}
-    async with connect(url=scripted.url, receiver_tasks=False, sampling=False) as link:
+    async with connect(url=scripted.url, receiver_tasks=False, sampling=False, apps=False) as link:
         await link.request(*CALL)
     assert answers.pop()["error"]["code"] == -32601
     everything = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True}}
     requests = {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}}
     assert declared == [
-        {**everything, "tasks": {"list": {}, "cancel": {}, "requests": requests}},
+        {**everything, **APPS, "tasks": {"list": {}, "cancel": {}, "requests": requests}},
         {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}},
     ]
 

@@ -224,7 +224,7 @@ class HostCalls:
     ) -> CallSpec:
         message = without_own_meta(params)
         message.pop("task", None)  # between the host and the hub
-        capabilities = policy.call_capabilities(request.host.capabilities) if policy.asks_host_alone else None
+        capabilities = policy.call_capabilities(request.host.capabilities)
         if capabilities is not None:
             message["_meta"] = {**(message.get("_meta") or {}), CAPABILITIES: capabilities}
         if mode is TaskMode.NONE:

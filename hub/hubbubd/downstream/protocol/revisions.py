@@ -17,8 +17,10 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 from hubbubd import payload
+from hubbubd.core.hosts.extensions import SKILLS, entries_of
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.core.tasks import EXTENSION as TASKS
 from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
 from hubbubd.downstream.protocol.messages import Refusal, with_members
 from hubbubd.errors import NotFound
@@ -52,8 +54,10 @@ TOOL: Final = (RevisionMember("execution", first="2025-11-25", last=NEWEST_HANDS
 CAPABILITIES: Final = (
     RevisionMember("tasks", first="2025-11-25", last=NEWEST_HANDSHAKE),
     RevisionMember("completions", first="2025-03-26"),
-    RevisionMember("extensions", first=STATELESS),
 )
+EXTENSIONS: Final = (RevisionMember(TASKS, first=STATELESS), RevisionMember(SKILLS, first=STATELESS))
+"""Those that not all revisions have."""
+
 SERVER_INFO: Final = (
     _ICONS,
     RevisionMember("description", first="2025-11-25"),
@@ -143,7 +147,11 @@ def entry(kind: CatalogKind, raw: bytes, revision: str) -> bytes:
 
 def capabilities(own: Mapping[str, Any], revision: str) -> dict[str, Any]:
     """Return capabilities as a revision has them."""
-    return _known(own, CAPABILITIES, revision)
+    known = _known(own, CAPABILITIES, revision)
+    if extensions := _known(entries_of(known), EXTENSIONS, revision):
+        return {**known, "extensions": extensions}
+    known.pop("extensions", None)
+    return known
 
 
 def server_info(own: Mapping[str, Any], revision: str) -> dict[str, Any]:

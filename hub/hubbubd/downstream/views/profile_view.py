@@ -17,6 +17,7 @@ from hubbub_shared import __version__
 from hubbubd import payload
 from hubbubd.config.sections.mcp import PEOPLE, ProfileSettings
 from hubbubd.core.access import Permission, Principal
+from hubbubd.core.hosts.extensions import declared_by_profile, entries_of
 from hubbubd.core.hosts.headings import without_headings
 from hubbubd.core.hosts.host_names import NameRule
 from hubbubd.core.hosts.host_uris import add_prefix, find_owners, may_have_uris, rewrite_uris, split_prefix
@@ -161,6 +162,9 @@ class ProfileView:
         capabilities |= {
             name: {} for name in ("completions", "logging") if any(name in each for each in capabilities_by_server)
         }
+        extensions = declared_by_profile(map(entries_of, capabilities_by_server), has_pages=False)
+        if extensions:
+            capabilities["extensions"] = extensions
         info = {"name": "hubbub", "title": "Hubbub", "version": __version__}
         instructions_by_server = {record.name: record.instructions for record in records if record.instructions}
         return EndpointIntroduction(

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Self, cast
 
 from hubbubd.config.sections.mcp import Asked, AskedToApprove, ProfileSettings
 from hubbubd.core.calls.capabilities import can_answer
+from hubbubd.core.hosts.extensions import UI, entries_of, keep_entries
 from hubbubd.core.inbox.forms import Approve, Deny, Given, Refuse, Result, Unchecked
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
@@ -109,8 +110,12 @@ class QuestionPolicy:
         return self.who_answers(kind) in ("host", "host-first")
 
     def call_capabilities(self, host_capabilities: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the capabilities of a call: the host's own where only it is asked. None for the hub's."""
-        if not self.asks_host_alone:
+        """Return the capabilities of a call: the host's own where only it is asked, or where it shows pages of apps.
+
+        None for the hub's, which are without pages.
+        """
+        ui = entries_of(host_capabilities).get(UI)
+        if not self.asks_host_alone and ui is None:
             return None
         capabilities: dict[str, Any] = {}
         modes: dict[str, Any] = {
@@ -131,6 +136,8 @@ class QuestionPolicy:
             host_capabilities
         ):  # else the hub waits for the end of a task in its host's place
             capabilities["extensions"] = {EXTENSION: {}}
+        if ui is not None:
+            capabilities["extensions"] = {**capabilities.get("extensions", {}), UI: ui}
         return capabilities
 
 
@@ -168,8 +175,8 @@ def select_known_capabilities(host_capabilities: Mapping[str, Any]) -> dict[str,
         }
     if "roots" in host_capabilities:
         capabilities["roots"] = {}
-    if declares_tasks(host_capabilities):
-        capabilities["extensions"] = {EXTENSION: {}}
+    if extensions := keep_entries(host_capabilities):
+        capabilities["extensions"] = extensions
     return capabilities
 
 

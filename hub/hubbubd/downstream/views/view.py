@@ -10,14 +10,15 @@ from typing import Any, Protocol
 from hubbubd import payload
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings
 from hubbubd.core.access import Permission, Principal
+from hubbubd.core.hosts.extensions import declared_by_endpoint, entries_of
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind, list_id
 from hubbubd.downstream.views.question_policy import QuestionPolicy
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.turns import in_turns
 
-PASSED_ON = ("tools", "prompts", "resources", "completions", "logging", "extensions", "experimental")
-"""Capabilities of a server that a host may use through the hub."""
+PASSED_ON = ("tools", "prompts", "resources", "completions", "logging", "experimental")
+"""Capabilities of a server that a host may use through the hub, as the server declares them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,8 @@ class ServerView:
             payload.loads(record.capabilities) if record.capabilities else self._probable_capabilities()
         )
         capabilities = {name: server_capabilities[name] for name in PASSED_ON if name in server_capabilities}
+        if extensions := declared_by_endpoint(entries_of(server_capabilities)):
+            capabilities["extensions"] = extensions
         info: dict[str, Any] = payload.loads(record.server_info) if record.server_info else {}
         for name, default in (("name", self._server), ("version", "0")):
             if not isinstance(info.get(name), str):

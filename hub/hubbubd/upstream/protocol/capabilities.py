@@ -8,6 +8,23 @@ from hubbubd.config import ServerConfig
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
+UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
+"""MCP Apps (SEP-1865): a server may offer tools with pages, as hosts of the hub may show them."""
+
+APP_MIME_TYPES: Final = ("text/html;profile=mcp-app",)
+
+_OWN_METHODS: Final = frozenset(
+    {
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "subscriptions/listen",
+    }
+)
+"""The methods of requests that the hub makes for all hosts: those that show pages, and the others."""
+
 _CALLER_CAPABILITIES: Final = frozenset({"elicitation", "sampling", "roots", "extensions"})
 """Capabilities that say which requests a client answers."""
 
@@ -24,13 +41,32 @@ def capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
         task_requests["sampling"] = {"createMessage": {}}
     if config.receiver_tasks and task_requests and version == LATEST_HANDSHAKE_VERSION:
         declared["tasks"] = {"list": {}, "cancel": {}, "requests": task_requests}
-    if version == LATEST_MODERN_VERSION:
-        declared["extensions"] = {TASKS_EXTENSION: {}}
+    extensions: dict[str, Any] = {TASKS_EXTENSION: {}} if version == LATEST_MODERN_VERSION else {}
+    if config.apps:
+        extensions[UI_EXTENSION] = {"mimeTypes": [*APP_MIME_TYPES]}
+    if extensions:
+        declared["extensions"] = extensions
     return declared
 
 
+def is_made_for_all(method: str) -> bool:
+    """Return whether the hub makes requests of this method for all hosts, and not as the call of one."""
+    return method in _OWN_METHODS
+
+
+def without_apps(hub: dict[str, Any]) -> dict[str, Any]:
+    """Return the hub's capabilities as they are for a call whose caller shows no pages."""
+    extensions = as_object(hub.get("extensions"))
+    if UI_EXTENSION not in extensions:
+        return hub
+    return {**hub, "extensions": {name: entry for name, entry in extensions.items() if name != UI_EXTENSION}}
+
+
 def narrow_capabilities(hub: dict[str, Any], caller: object) -> dict[str, Any]:
-    """Return the hub's capabilities without what the caller of a call did not declare, if it declared any."""
+    """Return the hub's capabilities without what the caller of a call did not declare, if it declared any.
+
+    What is said of pages is the caller's own.
+    """
     if not isinstance(caller, dict):
         return hub
     declared = cast("dict[str, Any]", caller)
@@ -40,7 +76,11 @@ def narrow_capabilities(hub: dict[str, Any], caller: object) -> dict[str, Any]:
             parts: dict[str, Any] = as_object(declared[name])
             if name == "elicitation" and not parts:
                 parts = {"form": {}}  # 2025-11-25, elicitation: an empty object means forms alone
-            common[name] = {part: value for part, value in as_object(common[name]).items() if part in parts}
+            common[name] = {
+                part: as_object(parts[part]) if part == UI_EXTENSION else value
+                for part, value in as_object(common[name]).items()
+                if part in parts
+            }
     return common
 
 

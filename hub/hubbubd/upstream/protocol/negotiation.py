@@ -50,7 +50,13 @@ from hubbubd.timing.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.messages.streams import NoSideOutput, SideOutput
 from hubbubd.upstream.ports import Era, Hello, LostDuringProbe
-from hubbubd.upstream.protocol.capabilities import as_object, capabilities, narrow_capabilities
+from hubbubd.upstream.protocol.capabilities import (
+    as_object,
+    capabilities,
+    is_made_for_all,
+    narrow_capabilities,
+    without_apps,
+)
 from hubbubd.upstream.protocol.repair import (
     REPAIRABLE_VALUES,
     Repairer,
@@ -149,6 +155,11 @@ class StatelessRevision:
     capabilities: dict[str, Any]
     era: Era = Era.STATELESS
     tool_headers: ToolHeaders = field(default_factory=ToolHeaders)
+    _for_calls: dict[str, Any] = field(init=False)
+    """The capabilities of a call whose caller declares none."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_for_calls", without_apps(self.capabilities))
 
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
         """Return the params with `_meta`'s envelope, and headers that repeat parts of them. Raises InvalidArgument.
@@ -157,12 +168,14 @@ class StatelessRevision:
         """
         own_params = params or {}
         own_meta = as_object(own_params.get("_meta"))
+        caller: object = own_meta.get(CLIENT_CAPABILITIES_META_KEY)
+        declares = CLIENT_CAPABILITIES_META_KEY in own_meta or is_made_for_all(method)
         meta: dict[str, Any] = {
             **own_meta,
             PROTOCOL_VERSION_META_KEY: self.version,
             CLIENT_INFO_META_KEY: CLIENT_INFO,
             CLIENT_CAPABILITIES_META_KEY: narrow_capabilities(
-                self.capabilities, own_meta.get(CLIENT_CAPABILITIES_META_KEY)
+                self.capabilities if declares else self._for_calls, caller
             ),
         }
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.version, MCP_METHOD_HEADER: method}

@@ -1,0 +1,92 @@
+"""Extensions of MCP: what the hub tells hosts of those that its servers declare, and what it keeps of those of hosts.
+
+An extension is declared as `capabilities.extensions[IDENTIFIER]`, an object. The hub tells a host only of what works
+through the endpoint that the host uses.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.core.tasks import EXTENSION as TASKS
+
+UI: Final = "io.modelcontextprotocol/ui"
+"""MCP Apps (SEP-1865): tools have pages, which hosts show."""
+
+SKILLS: Final = "io.modelcontextprotocol/skills"
+
+APP_PAGE: Final = "text/html;profile=mcp-app"
+"""The MIME type of pages."""
+
+MAX_MIME_TYPES: Final = 4
+"""MIME types of an entry that are looked at."""
+
+MAX_MIME_TYPE: Final = 64
+"""Characters of one."""
+
+MAX_KEPT_BYTES: Final = 512
+"""Bytes of the entries of a host that are kept, as JSON: there are many sessions, and each is in memory and stored."""
+
+
+def entries_of(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the entries of extensions in capabilities of a host or a server; none where they have another shape."""
+    return _as_mapping(capabilities.get("extensions"))
+
+
+def mime_types_of(entries: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the MIME types of pages that the entry of MCP Apps names, the first few; none without such an entry."""
+    named: object = _as_mapping(entries.get(UI)).get("mimeTypes")
+    given = cast("list[object]", named)[:MAX_MIME_TYPES] if isinstance(named, list) else []
+    return tuple(dict.fromkeys(each for each in given if isinstance(each, str) and _is_short_and_plain(each)))
+
+
+def _is_short_and_plain(text: str) -> bool:
+    return len(text) <= MAX_MIME_TYPE and text.isascii() and text.isprintable()
+
+
+def shows_apps(capabilities: Mapping[str, Any]) -> bool:
+    """Return whether a host with these capabilities shows pages."""
+    return UI in entries_of(capabilities)
+
+
+def declared_by_profile(servers: Iterable[Mapping[str, Any]], *, has_pages: bool) -> dict[str, Any]:
+    """Return the extensions of a profile. `servers` are the entries of each server shown.
+
+    `has_pages` says whether any tool that is shown has a page: its server need not declare anything.
+    """
+    known = list(servers)
+    declared: dict[str, Any] = {}
+    if has_pages or any(UI in entries for entries in known):
+        named = [APP_PAGE] if has_pages else []
+        named += (each for entries in known for each in mime_types_of(entries))
+        declared[UI] = {"mimeTypes": list(dict.fromkeys(named or [APP_PAGE]))[:MAX_MIME_TYPES]}
+    return declared
+
+
+def declared_by_endpoint(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the extensions of the endpoint of one server: of those that the server declares, what the hub serves."""
+    return {UI: {"mimeTypes": list(mime_types_of(entries) or (APP_PAGE,))}} if UI in entries else {}
+
+
+def keep_entries(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept of a host's entries: as they are, but for those that do not fit into MAX_KEPT_BYTES.
+
+    Those that the hub itself reads are kept in any case, as far as it reads them.
+    """
+    entries = entries_of(capabilities)
+    kept: dict[str, Any] = {TASKS: {}} if TASKS in entries else {}
+    if UI in entries:
+        kept[UI] = {"mimeTypes": list(mime_types_of(entries))}
+    room = MAX_KEPT_BYTES - len(payload.dumps(kept))
+    for name, entry in entries.items():
+        if name in kept or len(name) > room:
+            continue
+        size = len(payload.dumps({name: entry}))
+        if size <= room:
+            kept[name] = dict(_as_mapping(entry))
+            room -= size
+    return kept
+
+
+def _as_mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
