@@ -268,7 +268,7 @@ $(VENV)/node22.stamp: | $(BIN)/python
 	  $(BIN)/python -m pip install --quiet '$(NODE_WHEEL)'
 	@touch $@
 
-peers: mcp1 $(HUBBUB_PEERS)/node/stamp $(HUBBUB_PEERS)/hosts/stamp $(HUBBUB_PEERS)/npm-hosts/stamp $(HUBBUB_PEERS)/gemini/stamp $(HUBBUB_PEERS)/typescript/stamp $(HUBBUB_PEERS)/page/stamp
+peers: mcp1 $(HUBBUB_PEERS)/node/stamp $(HUBBUB_PEERS)/hosts/stamp $(HUBBUB_PEERS)/npm-hosts/stamp $(HUBBUB_PEERS)/gemini/stamp $(HUBBUB_PEERS)/apps/stamp $(HUBBUB_PEERS)/typescript/stamp $(HUBBUB_PEERS)/page/stamp
 
 mcp1: $(HUBBUB_PEERS)/mcp1/stamp
 
@@ -318,6 +318,15 @@ GEMINI := $(addprefix tests/peers/gemini/,package-lock.json package.json .npmrc)
 $(HUBBUB_PEERS)/gemini/stamp: $(GEMINI) $(VENV)/node22.stamp
 	@mkdir -p $(@D)
 	cp $(GEMINI) $(@D)
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	ln -sf "$$(node -p process.execPath)" $(@D)/node
+	@touch $@
+
+# The official host code of MCP Apps, and servers with apps.
+APPS := $(addprefix tests/peers/apps/,package-lock.json package.json .npmrc)
+$(HUBBUB_PEERS)/apps/stamp: $(APPS) $(VENV)/node22.stamp
+	@mkdir -p $(@D)
+	cp $(APPS) $(@D)
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	ln -sf "$$(node -p process.execPath)" $(@D)/node
 	@touch $@

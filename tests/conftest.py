@@ -131,6 +131,12 @@ def gemini_cli() -> Path:
 
 
 @pytest.fixture(scope="session")
+def npm_apps() -> Path:
+    """Where the official host code of MCP Apps, servers with apps and a node for them are."""
+    return _installed("apps/node").parent
+
+
+@pytest.fixture(scope="session")
 def installed_typescript() -> Path:
     """Where the TypeScript example's packages, its generated code and a node for them are."""
     return _installed("typescript/node").parent

@@ -39,6 +39,7 @@ WHOLE_FIXTURES = {
     "go_library",
     "hosts_python",
     "installed_typescript",
+    "npm_apps",
     "npm_hosts",
     "postgres",
     "site",
