@@ -6,13 +6,13 @@ The page is `page/host.html`. Its apps are in frames of another origin, `page/sa
 import json
 import re
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
@@ -35,13 +35,13 @@ DATA = {"img-src": "data:", "font-src": "data:", "media-src": "data:"}
 DOMAIN = re.compile(r"(https?|wss?)://[A-Za-z0-9.*:-]+")
 
 
-def content_security_policy(wanted: object) -> str:
-    """What the page of an app may load, in words of a header. What is no domain is left out."""
-    named: Mapping[str, Any] = wanted if isinstance(wanted, dict) else {}
+def content_security_policy(wanted: Mapping[str, Any]) -> str:
+    """Return what the page of an app may load, in words of a header. What is no domain is left out."""
     policy = HEADERS | DATA
     for directive, name in DOMAINS.items():
-        domains = named.get(name)
-        allowed = [each for each in domains if DOMAIN.fullmatch(str(each))] if isinstance(domains, list) else []
+        domains: object = wanted.get(name)
+        named = [str(each) for each in cast("list[object]", domains)] if isinstance(domains, list) else []
+        allowed = [each for each in named if DOMAIN.fullmatch(each)]
         policy[directive] = " ".join([policy.get(directive, ""), *allowed]).strip() or "'none'"
     return "; ".join(f"{directive} {allowed}" for directive, allowed in policy.items())
 
@@ -70,23 +70,26 @@ class PageFiles(SimpleHTTPRequestHandler):
         """Say what the page of an app may load; nothing else is kept from loading."""
         address = urlsplit(self.path)
         if address.path == "/sandbox.html":
-            wanted = json.loads(parse_qs(address.query)["csp"][0])
-            self.send_header("Content-Security-Policy", content_security_policy(wanted))
+            wanted: object = json.loads(parse_qs(address.query)["csp"][0])
+            policy = content_security_policy(cast("Any", wanted) if isinstance(wanted, dict) else {})
+            self.send_header("Content-Security-Policy", policy)
         super().end_headers()
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that it has there
         """Say nothing of requests."""
 
 
 @contextmanager
-def serve_page(packages: Path) -> Iterator[str]:
+def serve_page(packages: Path) -> Generator[str]:
     """Serve the host's page on loopback; yield its address."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(PageFiles, packages=packages)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/host.html"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/host.html"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @dataclass
@@ -125,14 +128,15 @@ class AppHost:
         return await frame.evaluate(ASK, {"jsonrpc": "2.0", "id": "asked", "method": method, "params": params})
 
     @asynccontextmanager
-    async def over_stdio(self, command: Sequence[str], **options: Any) -> AsyncIterator[dict[str, Any]]:
+    async def over_stdio(self, command: Sequence[str], **options: Any) -> AsyncGenerator[dict[str, Any]]:
         """Connect to a process that is started for it."""
         async with await forks.start(command, stderr=None, **options) as process, anyio.create_task_group() as group:
-            assert process.stdin is not None
-            stdin = process.stdin
-            await self.page.expose_function(
-                "sendMessage", lambda message: stdin.send(json.dumps(message).encode() + b"\n")
-            )
+
+            async def send(message: Any) -> None:
+                assert process.stdin is not None
+                await process.stdin.send(json.dumps(message).encode() + b"\n")
+
+            await self.page.expose_function("sendMessage", send)
             group.start_soon(self._receive, process)
             yield await self.connect()
             process.kill()

@@ -1,6 +1,6 @@
 """Apps of published servers in the official host, in a browser: behind a hub all is as it is without one."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +16,9 @@ PROFILE = "debug__"
 
 
 @asynccontextmanager
-async def connected(host: AppHost, hub: RunningHub, servers: AppServers, place: str, revision: str) -> Any:
+async def connected(
+    host: AppHost, hub: RunningHub, servers: AppServers, place: str, revision: str
+) -> AsyncGenerator[tuple[dict[str, Any], str]]:
     """Connect the host to a place; yield what that says of itself, and what stands before its tools' names."""
     match place:
         case "server":
@@ -41,7 +43,6 @@ async def press(app: FrameLocator, button: str) -> None:
         ("server", "2025-11-25"),
         ("profile", "2025-11-25"),
         ("profile", "2026-07-28"),
-        ("one server", "2025-11-25"),
         ("one server", "2026-07-28"),
         ("bridge", "2025-11-25"),
     ],
