@@ -18,6 +18,7 @@ from hubbubd import bounds, payload
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
 from hubbubd.core.access import Permission, Principal
+from hubbubd.core.hosts.host_uris import is_page
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream.calls import call_results, tickets
@@ -36,7 +37,7 @@ from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.first_lists import FirstLists
 from hubbubd.downstream.views.list_groups import ListGroups
 from hubbubd.downstream.views.profile_view import ProfileView
-from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerView, list_member
+from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerTarget, ServerView, list_member
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.calls import ASK, HOST
 from hubbubd.runtime.hub import Hub
@@ -116,7 +117,7 @@ class McpEndpoint:
 
     def make_notifications(self, host: McpHost, tell: TellSession) -> SessionNotifications:
         """Return what tells a new session of a host what belongs to no request; `tell` as there."""
-        return SessionNotifications(self._hub, self.view, lambda: host.principal, tell)
+        return SessionNotifications(self._hub, self.view, lambda: host.principal, tell, apps=host.shows_apps)
 
     def add_host(self, host: McpHost) -> None:
         """Show operators a host whose session has begun."""
@@ -225,6 +226,7 @@ class McpEndpoint:
                 return messages.error(request.id, messages.refuse_by_fault(type(exc).__name__))
 
     async def _initialize(self, request: HostRequest) -> bytes:
+        await self.view.settle(CatalogKind.TOOL)
         introduction = self.view.introduction(request.host.principal)
         members: dict[str, Any] = {
             "protocolVersion": request.host.revision,
@@ -236,6 +238,7 @@ class McpEndpoint:
         return payload.dumps(members)
 
     async def _discover(self, request: HostRequest) -> bytes:
+        await self.view.settle(CatalogKind.TOOL)
         introduction = self.view.introduction(request.host.principal)
         members: dict[str, Any] = {
             "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
@@ -257,7 +260,7 @@ class McpEndpoint:
         kind = LISTS[request.method]
         await self._first_lists.wait(kind, request.host.principal)
         await self.view.settle(kind)
-        entries = self.view.entries(kind, request.host.principal)
+        entries = self.view.entries(kind, request.host.principal, apps=request.host.shows_apps)
         begin = await in_turns(_find_begin(request.params.get("cursor"), kind, entries))
         page = await in_turns(_make_page(kind, entries[begin : begin + PAGE_ENTRIES], request.host.revision))
         members: dict[str, Any] = _cache_members(request, self._ttl_ms(kind, request))
@@ -278,13 +281,14 @@ class McpEndpoint:
             return self._render(request, *await self._calls.result_of_earlier(request))
         if kind is CatalogKind.TOOL and self.view.people and params.get("name") in people_tools.ALL:
             return await self._ask_people(request)
+        by_search = False
         if kind is CatalogKind.TOOL and self.view.searches_tools:
             if params.get("name") == own_tools.SEARCH:
                 refuse_task(request)
                 await self._first_lists.wait(CatalogKind.TOOL, request.host.principal)
                 found = await own_tools.search_tools(self.view, params, request.host.principal)
                 return revisions.result(request.method, found, request.host.revision, None)
-            if params.get("name") == own_tools.CALL:
+            if by_search := params.get("name") == own_tools.CALL:
                 params = own_tools.unwrap_call(params)
         named = params.get(member)
         if not isinstance(named, str):
@@ -294,14 +298,17 @@ class McpEndpoint:
             await self._settle(kind)
         host, own = request.host, named
         try:
-            target = self.view.target(kind, named, host.principal)
-            own = target.name
+            apps = host.shows_apps and not by_search
+            target = self.view.target(kind, named, host.principal, apps=apps, read_from=host.read_from)
+            own, request.by_app = target.name, target.app
             params = {**params, member: own}
             if request.log_level is None:
                 result = await self._calls.call(request, target.server, request.method, params)
             else:
                 async with self._utilities.with_log_level(request, target.server):
                     result = await self._calls.call(request, target.server, request.method, params)
+            if kind is CatalogKind.RESOURCE:
+                return self._render_read(request, target, named, result)
             return self._render(request, target.server, result)
         except (NotFound, Refusal) as exc:
             if kind is not CatalogKind.RESOURCE:
@@ -327,11 +334,20 @@ class McpEndpoint:
         shown, origin = self.view.render_result(server, result), self._hub.servers.protocol_version(server)
         return revisions.result(method or request.method, shown, request.host.revision, origin)
 
+    def _render_read(self, request: HostRequest, target: ServerTarget, asked: str, result: bytes) -> bytes:
+        """Return what was read, under the URI that the host has asked for; note where it has read a page."""
+        if request.host.shows_apps and is_page(target.name):
+            request.host.read_from.add(target.server)
+        shown = self.view.render_result(target.server, result, {target.name: asked})
+        origin = self._hub.servers.protocol_version(target.server)
+        return revisions.result(request.method, shown, request.host.revision, origin)
+
     async def _settle(self, kind: CatalogKind) -> None:
-        """Make ready what a name or URI of this kind is looked for in; a URI may be of a template."""
+        """Make ready what a name or URI of this kind is looked for in; a URI may be of a template, or a tool's page."""
         await self.view.settle(kind)
         if kind is CatalogKind.RESOURCE:
             await self.view.settle(CatalogKind.TEMPLATE)
+            await self.view.settle(CatalogKind.TOOL)
 
     def _ttl_ms(self, kind: CatalogKind, request: HostRequest) -> int:
         """Return how long a host may keep a list without asking, as long as each of its servers allows."""

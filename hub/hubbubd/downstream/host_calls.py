@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from hubbubd import payload
@@ -227,6 +228,7 @@ class HostCalls:
         capabilities = policy.call_capabilities(request.host.capabilities)
         if capabilities is not None:
             message["_meta"] = {**(message.get("_meta") or {}), CAPABILITIES: capabilities}
+        origin = request.host.origins.get(server) or self._find_origin(request.host, server)
         if mode is TaskMode.NONE:
             call_id = request.call_key or f"call_{secrets.token_hex(8)}"
         else:
@@ -237,7 +239,7 @@ class HostCalls:
             params=payload.dumps(message),
             message=message,
             call_id=call_id,
-            origin=request.host.origins.get(server) or self._find_origin(request.host, server),
+            origin=replace(origin, app=True) if request.by_app else origin,
             as_task=method == "tools/call" and self._as_task(call_id, server, str(params.get("name")), mode),
         )
 

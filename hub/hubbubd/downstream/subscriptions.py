@@ -42,7 +42,9 @@ async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, request: Ho
         return request.host.principal
 
     methods = {_METHODS[flag] for flag in flags}
-    changes = ListChanges(hub, view, get_principal, methods, lambda method: tell(method, {}))
+    changes = ListChanges(
+        hub, view, get_principal, methods, lambda method: tell(method, {}), apps=request.host.shows_apps
+    )
     resources = WatchedResources(
         hub, view, get_principal, lambda uri: tell("notifications/resources/updated", {"uri": uri})
     )

@@ -89,6 +89,9 @@ class ProfileSettings(BaseModel):
     prefix: Literal["always", "never"] = "always"
     """Whether names of tools and prompts begin with their server's."""
 
+    bare: Patterns = ()
+    """Patterns of the servers whose tools have no prefix even so: some hosts refuse what apps call otherwise."""
+
     max_tool_name: Annotated[int, Field(ge=32, le=128)] = 50
     """The most characters of such a name; longer ones are cut. Hosts put their own prefix before it."""
 
@@ -170,6 +173,8 @@ def check_profiles(profiles: Mapping[str, ProfileSettings], servers: Iterable[st
     for name, settings in profiles.items():
         if settings.always and settings.tools != "search":
             raise ConfigError(PROFILES, f'{name}.always: needs tools = "search"; all tools are listed')
+        if settings.bare and settings.prefix == "never":
+            raise ConfigError(PROFILES, f'{name}.bare: needs prefix = "always"; no tool has a prefix')
         owners: dict[str, str] = {}
         for server, alias in settings.alias.items():
             key = f"{name}.alias.{server}"

@@ -49,6 +49,11 @@ def shows_apps(capabilities: Mapping[str, Any]) -> bool:
     return UI in entries_of(capabilities)
 
 
+def app_entry(capabilities: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a host's own entry of MCP Apps, as far as anybody reads it; None if it has none."""
+    return {"mimeTypes": list(mime_types_of(entries_of(capabilities)))} if shows_apps(capabilities) else None
+
+
 def declared_by_profile(servers: Iterable[Mapping[str, Any]], *, has_pages: bool) -> dict[str, Any]:
     """Return the extensions of a profile. `servers` are the entries of each server shown.
 
@@ -75,8 +80,8 @@ def keep_entries(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """
     entries = entries_of(capabilities)
     kept: dict[str, Any] = {TASKS: {}} if TASKS in entries else {}
-    if UI in entries:
-        kept[UI] = {"mimeTypes": list(mime_types_of(entries))}
+    if (ui := app_entry(capabilities)) is not None:
+        kept[UI] = ui
     room = MAX_KEPT_BYTES - len(payload.dumps(kept))
     for name, entry in entries.items():
         if name in kept or len(name) > room:

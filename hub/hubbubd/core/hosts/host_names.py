@@ -8,7 +8,8 @@ Hosts and the APIs of models take `[A-Za-z0-9_-]` and few characters. So a name 
 
 Nothing that is not made with digits ends as if it were. So the name of a tool follows from its server alone: from the
 server's name or alias, and from the names in its own list. What other servers offer changes none. The exceptions are
-servers that share a prefix, which the settings refuse, and profiles without prefixes.
+servers that share a prefix, which the settings refuse, and profiles without prefixes, for all servers or for some:
+these keep the names that hosts can take as they are; the first server by name keeps one that several have.
 
 Nobody splits a name: `HostNames` is the table for both directions.
 """
@@ -18,6 +19,7 @@ import re
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -70,11 +72,13 @@ class HostNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameRule:
-    """How names are made: the profile's `alias`, `prefix` and `max_tool_name` (32 at least)."""
+    """How names are made: the profile's `alias`, `prefix`, `max_tool_name` (32 at least) and `bare`."""
 
     alias: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     prefixed: bool = True
     longest: int = 50
+    bare: tuple[str, ...] = ()
+    """Patterns of the servers whose names have no prefix, where all others have one."""
 
     def prefix(self, server: str) -> str:
         """Return what all names of a server begin with, without the separator; empty without prefixes."""
@@ -91,12 +95,23 @@ class NameRule:
             return cleaned
         return f"{cleaned[: max_prefix - DIGITS - 1].rstrip('_')}_{_digest(server)[:DIGITS]}"
 
+    def is_bare(self, server: str) -> bool:
+        """Return whether the names of a server have no prefix, though others have one."""
+        return any(fnmatchcase(server, pattern) for pattern in self.bare)
+
+    def group(self, server: str) -> str:
+        """Return the name of the group of servers whose names may clash, and so are made together."""
+        return "" if self.is_bare(server) else self.prefix(server)
+
     def make_names(self, entries: Iterable[Origin]) -> HostNames:
         """Return the names of these tools or prompts, whose order does not matter. A repeated one counts once."""
         return at_once(self.make_names_in_steps(entries))
 
     def make_names_in_steps(self, entries: Iterable[Origin]) -> Generator[None, None, HostNames]:
         """Do the same as `make_names` in short steps."""
+        origins: dict[str, Origin] = {}
+        if self.bare:
+            entries = yield from self._keep_bare_in_steps(entries, origins)
         prefixes: dict[str, str] = {}
         plain: defaultdict[str, list[Origin]] = defaultdict(list)
         digited: list[Origin] = []
@@ -113,7 +128,6 @@ class NameRule:
                 plain[wanted].append(origin)
             else:
                 digited.append(origin)
-        origins: dict[str, Origin] = {}
         conflicts: list[NameConflict] = []
         for wanted, rivals in plain.items():
             yield
@@ -130,6 +144,36 @@ class NameRule:
             shown[origin] = name
         conflicts.sort(key=lambda each: each.name)
         return HostNames(MappingProxyType(shown), MappingProxyType(origins), tuple(conflicts))
+
+    def _keep_bare_in_steps(
+        self, entries: Iterable[Origin], origins: dict[str, Origin]
+    ) -> Generator[None, None, list[Origin]]:
+        """Give names without a prefix to what may have one, in `origins`, and return the rest.
+
+        No name that is made with a prefix is one without: these have no separator.
+        """
+        bare: dict[str, bool] = {}
+        rest: list[Origin] = []
+        for origin in entries:
+            yield
+            server, name = origin
+            if server not in bare:
+                bare[server] = self.is_bare(server)
+            if not bare[server] or not self._may_be_bare(name):
+                rest.append(origin)
+                continue
+            keeper = origins.setdefault(name, origin)
+            if server < keeper[0]:
+                origins[name] = origin
+                rest.append(keeper)
+            elif origin != keeper:
+                rest.append(origin)
+        return rest
+
+    def _may_be_bare(self, name: str) -> bool:
+        """Return whether hosts can take a server's own name as it is."""
+        fits = bool(name) and len(name) <= self.longest and _replace_unfit(name) == name
+        return fits and SEPARATOR not in name and not name.startswith(OWN)
 
     def _is_allowed_plain(self, shown_name: str, cleaned_name: str) -> bool:
         """Return whether a name may be shown without digits if it is the only one."""

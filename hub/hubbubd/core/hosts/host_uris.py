@@ -12,6 +12,7 @@ it several times. A server's name has neither `+` nor a slash, so each form has 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 Json = dict[str, Any]
@@ -86,14 +87,19 @@ def may_have_uris(document: bytes) -> bool:
     return names or (b"\\u00" in document and _ESCAPED_LETTER.search(document) is not None)
 
 
-def rewrite_uris(document: Mapping[str, Any], server: str) -> Json:
+NOTHING_SPELLED: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def rewrite_uris(document: Mapping[str, Any], server: str, spelled: Mapping[str, str] = NOTHING_SPELLED) -> Json:
     """Return a result, or the params of a sampling request, with all of the server's URIs as hosts see them.
+
+    `spelled` says how the host spells some of them: those that it has asked for.
 
     Those of the entries of lists, of contents, of links and embedded resources wherever content is, of the user
     interface in `_meta`, and of what a round asks. Not those in `structuredContent`, in schemas or in text: nobody
     knows that they are URIs. The document itself stays as it is.
     """
-    return _UriRewriter(lambda uri: add_prefix(server, uri)).document(document)
+    return _UriRewriter(lambda uri: spelled.get(uri) or add_prefix(server, uri)).document(document)
 
 
 @dataclass(frozen=True, slots=True)

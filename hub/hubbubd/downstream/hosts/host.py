@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from hubbubd.core.access import Principal
 from hubbubd.core.calls.call_states import CallOrigin
+from hubbubd.core.hosts.extensions import shows_apps
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.log_levels import LEVELS, is_shown_at
@@ -152,6 +153,8 @@ class McpHost:
     """Which of the processes of its program it is, in revisions without a session; "" if that is not known."""
     silent: dict[RequestKind, float] = field(default_factory=dict[RequestKind, float])
     """Kinds of questions that its process answered though nobody was there, and when (steady clock)."""
+    read_from: set[str] = field(default_factory=set[str])
+    """Servers whose pages (MCP Apps) its process has read."""
     is_listening: Callable[[], bool] = lambda: False
     """Returns whether a stream of its own is open."""
     connected: ConnectedHost | None = None
@@ -175,6 +178,11 @@ class McpHost:
         """Whether it has declared the tasks extension (2026-07-28)."""
         extensions = self.capabilities.get("extensions")
         return self.stateless and isinstance(extensions, dict) and EXTENSION in extensions
+
+    @property
+    def shows_apps(self) -> bool:
+        """Whether it shows pages of apps."""
+        return shows_apps(self.capabilities)
 
     def introduction(self, endpoint: str) -> HostIdentity:
         """Return what operators see of it: its own words are bounded."""
@@ -229,6 +237,8 @@ class HostRequest:
     ask: RequestSender | None = None
     leaving: asyncio.Event | None = None
     presence: Presence = field(default_factory=Presence)
+    by_app: bool = False
+    """Whether a page of an app makes it, as far as that is known."""
     own_hold_s: float | None = None
     """For how many seconds it is to be held while people are asked, by what it says itself."""
 

@@ -8,24 +8,33 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 from hubbubd import payload
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.downstream.hosts.host import McpHost
 
-MAX_SILENT: Final = 1000
-"""Processes of which it is remembered that nobody is there: the latest."""
+MAX_KNOWN: Final = 1000
+"""Processes of which anything is remembered: the latest."""
 
 Identity = tuple[str, ...]
 """What all processes of one program have in common that were started the same way."""
+
+
+@dataclass(slots=True)
+class _KnownProcess:
+    """What is remembered of a process; as in `McpHost`."""
+
+    silent: dict[RequestKind, float] = field(default_factory=dict[RequestKind, float])
+    read_from: set[str] = field(default_factory=set[str])
 
 
 class HostProcesses:
     """The processes that send requests to the endpoints of one transport."""
 
     def __init__(self) -> None:
-        self._silent: OrderedDict[Identity, dict[RequestKind, float]] = OrderedDict()
+        self._known: OrderedDict[Identity, _KnownProcess] = OrderedDict()
         self._listening: dict[Identity, list[str]] = {}
         """The streams that hosts have open to hear of changes: one for each process."""
 
@@ -50,17 +59,18 @@ class HostProcesses:
             yield
         finally:
             streams.remove(connection)
-            self._silent.pop((*identity, connection), None)
+            self._known.pop((*identity, connection), None)
             if not streams:
                 self._listening.pop(identity, None)
 
     def _set_process(self, host: McpHost, identity: Identity, process: str) -> None:
         host.process = process
         key = (*identity, process)
-        host.silent = self._silent.setdefault(key, {})
-        self._silent.move_to_end(key)
-        if len(self._silent) > MAX_SILENT:
-            self._silent.popitem(last=False)
+        known = self._known.setdefault(key, _KnownProcess())
+        host.silent, host.read_from = known.silent, known.read_from
+        self._known.move_to_end(key)
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
 
 
 def _identify(host: McpHost, endpoint: str) -> Identity:

@@ -39,8 +39,12 @@ class ListChanges:
         get_principal: GetPrincipal,
         methods: Collection[str],
         tell: Callable[[str], None],
+        *,
+        apps: bool = False,
     ) -> None:
+        """`apps` says whether the host shows pages of apps: it sees what is for pages alone, too."""
         self._view = view
+        self._apps = apps
         self._get_principal = get_principal
         self._tell = tell
         self._kinds = {method: [kind for kind in CatalogKind if SOURCES[kind].change == method] for method in methods}
@@ -94,11 +98,11 @@ class ListChanges:
         """Note what is there when the host begins."""
         for kinds in self._kinds.values():
             for kind in kinds:
-                self._seen.setdefault(kind, self._view.entries(kind, self._get_principal()))
+                self._seen.setdefault(kind, self._view.entries(kind, self._get_principal(), apps=self._apps))
 
     def _compare(self, method: str) -> None:
         del self._timers[method]
-        now = {kind: self._view.entries(kind, self._get_principal()) for kind in self._kinds[method]}
+        now = {kind: self._view.entries(kind, self._get_principal(), apps=self._apps) for kind in self._kinds[method]}
         differs = any(self._seen.get(kind) != entries for kind, entries in now.items())
         self._seen.update(now)
         if differs or method in self._announced:
@@ -170,7 +174,7 @@ class WatchedResources:
                 self._tell(respell(target.server, target.name, uri, changed))
 
         try:
-            for kind in (CatalogKind.RESOURCE, CatalogKind.TEMPLATE):
+            for kind in (CatalogKind.RESOURCE, CatalogKind.TEMPLATE, CatalogKind.TOOL):
                 await self._view.settle(kind)
             target = self._view.target(CatalogKind.RESOURCE, uri, self._get_principal())
             async with self._hub.subscriptions.following(target.server, target.name, tell) as failed:

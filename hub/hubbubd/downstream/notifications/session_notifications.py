@@ -39,7 +39,10 @@ async def _keep_nothing(_: Step[HostSession]) -> None:
 class SessionNotifications:
     """What belongs to no request of a session: list changes, watched resources, log messages."""
 
-    def __init__(self, hub: Hub, view: EndpointView, get_principal: GetPrincipal, tell: TellSession) -> None:
+    def __init__(
+        self, hub: Hub, view: EndpointView, get_principal: GetPrincipal, tell: TellSession, *, apps: bool = False
+    ) -> None:
+        """`apps` as in `ListChanges`."""
         self.level: str | None = None
         """The least level of log messages that the host wants; None if it has not said."""
         self.resources = WatchedResources(hub, view, get_principal, self._tell_updated)
@@ -55,6 +58,7 @@ class SessionNotifications:
             get_principal,
             _find_announced(view.introduction(get_principal()).capabilities),
             self._tell_list_changed,
+            apps=apps,
         )
         self._stop = hub.events.listen(ServerEventKind.LOG, self._on_log)
         self._stop_following = hub.catalog.listen(self._on_catalog_change)

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from hubbubd import payload
 from hubbubd.bounds import LONGEST_URI
+from hubbubd.core.hosts.app_tools import EVERYBODY, ToolAudience, audience_of
 from hubbubd.core.hosts.flat_schemas import flatten_schemas, may_recur
 from hubbubd.core.hosts.host_names import NameRule, Origin, with_origin
 from hubbubd.core.hosts.host_uris import add_prefix, rewrite_uris
@@ -47,6 +48,7 @@ class ListEntry:
     name: str
     shown: bytes
     source: bytes
+    audience: ToolAudience = EVERYBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,11 @@ class ListRendering:
     def key(self, servers: tuple[str, ...]) -> object:
         """Return what these servers' group is known by."""
         rule = self.rule
-        naming = rule and (rule.prefixed, rule.longest, tuple(rule.alias.get(server) for server in servers))
+        naming = rule and (
+            rule.prefixed,
+            rule.longest,
+            tuple((rule.alias.get(server), rule.is_bare(server)) for server in servers),
+        )
         return self.kind, servers, naming, self.flat
 
 
@@ -78,6 +84,13 @@ class ListGroup:
     """How they are shown. A name that cannot be shown is missing."""
     entries: dict[str, tuple[ListEntry, ...]] = field(default_factory=dict[str, tuple[ListEntry, ...]])
     shown: dict[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
+    """By server, what there is for models; of what is no tool, all."""
+    shown_with_apps: dict[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
+    """The same with what is for pages alone."""
+    app_tools: dict[str, Mapping[str, ListEntry]] = field(default_factory=dict[str, Mapping[str, ListEntry]])
+    """Of the servers whose tools have pages, all tools by the server's own names."""
+    pages: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """Of the same servers, the own URIs of the pages."""
     by_name: dict[str, ListEntry] = field(default_factory=dict[str, ListEntry])
     """By the name that hosts see; of URIs, by the server's own, as a group of these has one server."""
     indexes: dict[str, Index] = field(default_factory=dict[str, Index])
@@ -184,8 +197,7 @@ def _name_in_steps(
 
 def _reuse_server(group: ListGroup, server: str, previous: ListGroup) -> None:
     """Show a server's list as it was shown before."""
-    group.entries[server] = previous.entries[server]
-    group.shown[server] = previous.shown[server]
+    _note_entries(group, server, previous.entries[server], previous)
     if server in previous.indexes:
         group.indexes[server] = previous.indexes[server]
     for entry in previous.entries[server]:
@@ -207,11 +219,29 @@ def _render_server(rendering: ListRendering, group: ListGroup, server: str, prev
         key = name if rendering.rule is not None else own_name
         shown = previous.by_name.get(key) if previous is not None else None
         if shown is None or (shown.server, shown.own, shown.name, shown.source) != (server, own_name, name, raw):
-            shown = ListEntry(server, own_name, name, _render_entry(rendering, entry, server, name), raw)
+            audience = audience_of(entry) if rendering.kind is CatalogKind.TOOL else EVERYBODY
+            shown = ListEntry(server, own_name, name, _render_entry(rendering, entry, server, name), raw, audience)
         entries.append(shown)
         group.by_name.setdefault(key, shown)
-    group.entries[server] = tuple(entries)
-    group.shown[server] = tuple(each.shown for each in entries)
+    _note_entries(group, server, tuple(entries))
+
+
+def _note_entries(
+    group: ListGroup, server: str, entries: tuple[ListEntry, ...], previous: ListGroup | None = None
+) -> None:
+    """Note what is shown of a server, and to whom; what a previous group has of the same entries is used again."""
+    group.entries[server] = entries
+    if previous is not None:
+        group.shown[server], group.shown_with_apps[server] = previous.shown[server], previous.shown_with_apps[server]
+        if server in previous.pages:
+            group.pages[server], group.app_tools[server] = previous.pages[server], previous.app_tools[server]
+        return
+    everything = group.shown_with_apps[server] = tuple(each.shown for each in entries)
+    for_models = [each.shown for each in entries if each.audience.for_models]
+    group.shown[server] = everything if len(for_models) == len(everything) else tuple(for_models)
+    if pages := {each.audience.page for each in entries if each.audience.page is not None}:
+        group.pages[server] = frozenset(pages)
+        group.app_tools[server] = {each.own: each for each in reversed(entries)}
 
 
 def _render_entry(rendering: ListRendering, entry: dict[str, Any], server: str, name: str) -> bytes:
@@ -225,11 +255,12 @@ def _render_entry(rendering: ListRendering, entry: dict[str, Any], server: str, 
 
 
 def index_in_steps(entries: Iterable[ListEntry]) -> Generator[None, None, Index]:
-    """Return a search index of tools, made in short steps."""
+    """Return a search index of the tools that are for models, made in short steps."""
     texts: dict[str, tuple[str, ...]] = {}
     for each in entries:
         yield
-        texts[each.name] = _searched_texts(each.shown)
+        if each.audience.for_models:
+            texts[each.name] = _searched_texts(each.shown)
     return (yield from build_index_in_steps(texts))
 
 

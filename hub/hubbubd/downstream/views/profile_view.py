@@ -1,6 +1,6 @@
 """The view of a profile: several servers as one, with names and URIs that tell them apart.
 
-    catalog (all servers' lists) ──> groups (`lists`) ──> a _KindTable for each kind ──> lists and targets
+    catalog (all servers' lists) ──> groups (`lists`) ──> a KindTable for each kind ──> lists and targets
 
 A table is made when it is needed: at once where little has changed, else in turns, while its hosts wait (`settle`).
 
@@ -9,20 +9,30 @@ looks.
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from hubbub_shared import __version__
 from hubbubd import payload
 from hubbubd.config.sections.mcp import PEOPLE, ProfileSettings
 from hubbubd.core.access import Permission, Principal
+from hubbubd.core.hosts.app_tools import choose_server
 from hubbubd.core.hosts.extensions import declared_by_profile, entries_of
 from hubbubd.core.hosts.headings import without_headings
 from hubbubd.core.hosts.host_names import NameRule
-from hubbubd.core.hosts.host_uris import add_prefix, find_owners, may_have_uris, rewrite_uris, split_prefix
+from hubbubd.core.hosts.host_uris import (
+    NOTHING_SPELLED,
+    add_prefix,
+    find_owners,
+    may_have_uris,
+    rewrite_uris,
+    split_prefix,
+)
 from hubbubd.core.hosts.tool_search import Index, search_in_steps
 from hubbubd.core.servers.catalog import CatalogKind, list_id
+from hubbubd.core.servers.server_record import ServerRecord
+from hubbubd.downstream.views.kind_table import KindTable, filter_in_steps
 from hubbubd.downstream.views.list_groups import (
     MATCHED_CHARS,
     NAMED_KINDS,
@@ -33,7 +43,6 @@ from hubbubd.downstream.views.list_groups import (
     ListGroups,
     ListRendering,
     Source,
-    index_in_steps,
 )
 from hubbubd.downstream.views.own_tools import own_tool_entries
 from hubbubd.downstream.views.question_policy import QuestionPolicy
@@ -62,49 +71,6 @@ MAX_WORD: Final = 40
 """Characters within which a word ends, else it is cut."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _KindTable:
-    """What a profile shows of a kind, as catalog and settings were at `version`."""
-
-    version: int
-    settings: ProfileSettings
-    groups: dict[str, ListGroup]
-    """By server."""
-
-    distinct: tuple[ListGroup, ...]
-    """The same, each once."""
-
-    chosen: bool
-    """Whether some are left out by their names."""
-
-    entries: dict[str, tuple[ListEntry, ...]]
-    """By server, what there is."""
-
-    listed: dict[str, tuple[bytes, ...]]
-    """By server, what is listed of it."""
-
-    indexes: dict[str, Index] = field(default_factory=dict[str, Index])
-    """By server, where a profile shows a part of its tools; made by the first search."""
-
-    def index(self, server: str) -> Generator[None, None, Index]:
-        """Return the search index of a server's tools, made in short steps if it is not there."""
-        group, entries = self.groups[server], self.entries[server]
-        known_indexes = group.indexes if entries is group.entries[server] else self.indexes
-        if server not in known_indexes:
-            known_indexes[server] = yield from index_in_steps(entries)
-        return known_indexes[server]
-
-    def has_same(self, server: str, group: ListGroup) -> bool:
-        """Return whether a server's entries are those of this group."""
-        return server in self.groups and self.groups[server].entries[server] is group.entries[server]
-
-    def find(self, shown_name: str) -> ListEntry | None:
-        """Return the entry that hosts see under a name."""
-        is_shown = self.settings.has_tool(shown_name) if self.chosen else True
-        candidates = (group.by_name.get(shown_name) for group in self.distinct) if is_shown else ()
-        return next((entry for entry in candidates if entry is not None), None)
-
-
 class ProfileView:
     """Implements `EndpointView` for a profile; `settings` returns its settings as they are now."""
 
@@ -121,7 +87,7 @@ class ProfileView:
         self._policy = ConfiguredQuestionPolicy(named=True)
         self._lists = lists or ListGroups()
         self._filter_in_steps: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
-        self._tables: dict[CatalogKind, _KindTable] = {}
+        self._tables: dict[CatalogKind, KindTable] = {}
         self._making_tasks: dict[CatalogKind, asyncio.Task[None]] = {}
 
     @property
@@ -162,14 +128,24 @@ class ProfileView:
         capabilities |= {
             name: {} for name in ("completions", "logging") if any(name in each for each in capabilities_by_server)
         }
-        extensions = declared_by_profile(map(entries_of, capabilities_by_server), has_pages=False)
-        if extensions:
+        if extensions := self._extensions(records, capabilities_by_server):
             capabilities["extensions"] = extensions
         info = {"name": "hubbub", "title": "Hubbub", "version": __version__}
         instructions_by_server = {record.name: record.instructions for record in records if record.instructions}
         return EndpointIntroduction(
             info, capabilities, _join_instructions(settings.instructions, instructions_by_server) or None
         )
+
+    def _extensions(self, records: Iterable[ServerRecord], declared: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the extensions that the profile declares, as far as its tools are known."""
+        tools = self._tables.get(CatalogKind.TOOL)
+        with_apps = [
+            (record.name, entries_of(capabilities))
+            for record, capabilities in zip(records, declared, strict=True)
+            if self._settings().resources and record.config.apps
+        ]
+        has_pages = tools is not None and any(tools.pages(server) for server, _ in with_apps)
+        return declared_by_profile((entries for _, entries in with_apps), has_pages=has_pages)
 
     async def settle(self, kind: CatalogKind) -> None:
         """As `EndpointView.settle`. One task makes it for all who wait, and goes on when they do not."""
@@ -185,11 +161,12 @@ class ProfileView:
         """As `EndpointView.is_settled`."""
         return self._current_table(kind) is not None or self._is_cheap_to_make(kind)
 
-    def entries(self, kind: CatalogKind, principal: Principal) -> Sequence[bytes]:
+    def entries(self, kind: CatalogKind, principal: Principal, *, apps: bool = False) -> Sequence[bytes]:
         """As `EndpointView.entries`."""
         table = self._usable_table(kind)
         own = own_tool_entries(table.settings) if kind is CatalogKind.TOOL else ()
-        return ChainedLists([own, *(table.listed.get(server, ()) for server in self.servers(principal))])
+        listed = table.listed_with_apps if apps else table.listed
+        return ChainedLists([own, *(listed.get(server, ()) for server in self.servers(principal))])
 
     def entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
         """As `EndpointView.entry`."""
@@ -209,7 +186,7 @@ class ProfileView:
         )
 
     def _search_in_steps(
-        self, query: str, most: int, table: _KindTable, visible_servers: list[str]
+        self, query: str, most: int, table: KindTable, visible_servers: list[str]
     ) -> Generator[None, None, list[bytes]]:
         indexes: list[Index] = []
         for server in filter(table.entries.__contains__, visible_servers):
@@ -218,47 +195,82 @@ class ProfileView:
         found = yield from search_in_steps(indexes, query, most)
         return [entry.shown for name in found if (entry := table.find(name)) is not None]
 
-    def target(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
-        """As `EndpointView.target`. Raises InvalidArgument for a URI that several servers have."""
-        return (
-            self._find_resource(named, principal) if kind in URI_MEMBERS else self._find_named(kind, named, principal)
-        )
-
-    def render_result(self, server: str, result: bytes) -> bytes:
-        """As `EndpointView.render_result`: URIs say which server they are of."""
-        return payload.dumps(rewrite_uris(payload.loads(result), server)) if may_have_uris(result) else result
-
-    def _find_named(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
+    def target(
+        self,
+        kind: CatalogKind,
+        named: str,
+        principal: Principal,
+        *,
+        apps: bool = False,
+        read_from: Collection[str] = (),
+    ) -> ServerTarget:
+        """As `EndpointView.target`. InvalidArgument: several servers have it, or others may call it."""
+        if kind in URI_MEMBERS:
+            return self._find_resource(named, principal, read_from)
         entry = self._usable_table(kind).find(named)
-        if entry is None or not principal.may(Permission.CALL, entry.server):
-            raise NotFound("tool", named) if kind is CatalogKind.TOOL else NotFound("prompt", named)
-        return ServerTarget(entry.server, entry.own)
+        if entry is not None and principal.may(Permission.CALL, entry.server):
+            if not (entry.audience.for_models or apps):
+                raise InvalidArgument.field("params.name", f"{named!r} is for the pages of {entry.server} alone")
+            return ServerTarget(entry.server, entry.own, app=not entry.audience.for_models)
+        if apps and kind is CatalogKind.TOOL:
+            return self._find_app_tool(named, principal, read_from)
+        raise NotFound("tool", named) if kind is CatalogKind.TOOL else NotFound("prompt", named)
 
-    def _find_resource(self, uri: str, principal: Principal) -> ServerTarget:
-        visible_servers = self.servers(principal)
-        if (
-            (shown_uri := split_prefix(uri)) is not None
-            and shown_uri[0] in visible_servers
-            and self._settings().resources
-        ):
-            return ServerTarget(*shown_uri)
-        resources, templates = (
-            self._usable_table(each).groups for each in (CatalogKind.RESOURCE, CatalogKind.TEMPLATE)
-        )
-        uris = {server: resources[server].by_name for server in visible_servers if server in resources}
+    def render_result(self, server: str, result: bytes, spelled: Mapping[str, str] = NOTHING_SPELLED) -> bytes:
+        """As `EndpointView.render_result`: URIs say which server they are of."""
+        return payload.dumps(rewrite_uris(payload.loads(result), server, spelled)) if may_have_uris(result) else result
+
+    def _find_app_tool(self, own_name: str, principal: Principal, read_from: Collection[str]) -> ServerTarget:
+        """Return the tool that a page calls by its server's own name for it. Raises NotFound and InvalidArgument."""
+        servers = [server for server in self.servers(principal) if self._has_apps(server)]
+        named = self._usable_table(CatalogKind.TOOL).find_own(own_name, servers)
+        if not named:
+            raise NotFound("tool", own_name)
+        candidates = [each for each in named if each.audience.for_pages]
+        if not candidates:
+            raise InvalidArgument.field(
+                "params.name", f"{own_name!r} of {named[0].server} is for models, not for pages"
+            )
+        server = choose_server([each.server for each in candidates], read_from)
+        if server is None:
+            names = " or ".join(each.name for each in candidates)
+            raise InvalidArgument.field("params.name", f"several servers have {own_name!r} for pages: call {names}")
+        return ServerTarget(server, own_name, app=True)
+
+    def _has_apps(self, server: str) -> bool:
+        """Return whether the pages of a server's tools are served."""
+        record = self._hub.servers.find(server)
+        return record is not None and record.config.apps
+
+    def _find_resource(self, uri: str, principal: Principal, read_from: Collection[str]) -> ServerTarget:
+        """Return where a resource is. A prefix decides, so that no server gets what is another's by listing it."""
+        visible_servers = self.servers(principal) if self._settings().resources else []
+        if (shown_uri := split_prefix(uri)) is not None and shown_uri[0] in visible_servers:
+            server, own = shown_uri
+            only_looks_shown = self._lists_uri(server, uri) and not self._lists_uri(server, own)
+            return ServerTarget(server, uri if only_looks_shown else own)
+        templates = self._usable_table(CatalogKind.TEMPLATE).groups
         max_chars = MATCHED_CHARS // max(sum(bool(each.templates) for each in templates.values()), 1)
         templates_by_server = {
             server: _take_templates(max_chars, templates[server].templates)
             for server in visible_servers
             if server in templates
         }
+        uris = {server: (uri,) for server in visible_servers if self._lists_uri(server, uri)}
         owning_servers = find_owners(uri, uris, templates_by_server)
-        if len(owning_servers) > 1:
-            names = " and ".join(add_prefix(name, uri) for name in owning_servers)
-            raise InvalidArgument.field("params.uri", f"several servers have it: name one of them, {names}")
         if not owning_servers:
             raise NotFound("resource", uri)
-        return ServerTarget(owning_servers[0], uri)
+        server = choose_server(owning_servers, read_from)
+        if server is None:
+            names = " and ".join(add_prefix(name, uri) for name in owning_servers)
+            raise InvalidArgument.field("params.uri", f"several servers have it: name one of them, {names}")
+        return ServerTarget(server, uri)
+
+    def _lists_uri(self, server: str, own_uri: str) -> bool:
+        """Return whether a server lists a resource, or names it as the page of a tool."""
+        group = self._usable_table(CatalogKind.RESOURCE).groups.get(server)
+        listed = group is not None and own_uri in group.by_name
+        return listed or own_uri in self._usable_table(CatalogKind.TOOL).pages(server)
 
     # Tables
 
@@ -276,7 +288,7 @@ class ProfileView:
         servers = () if hidden else self._shown_servers(settings)
         return {server: self._hub.catalog.entries(list_id(server, kind)) for server in servers}
 
-    def _current_table(self, kind: CatalogKind) -> _KindTable | None:
+    def _current_table(self, kind: CatalogKind) -> KindTable | None:
         table = self._tables.get(kind)
         if table is None or table.version != self._hub.catalog.version or table.settings != self._settings():
             return None
@@ -299,12 +311,12 @@ class ProfileView:
             return False
         return sum(len(entry) for source in unmade for entry in source) <= BYTES_AT_ONCE
 
-    def _table_with_settings(self, kind: CatalogKind, settings: ProfileSettings) -> _KindTable | None:
+    def _table_with_settings(self, kind: CatalogKind, settings: ProfileSettings) -> KindTable | None:
         """Return the last table if it was made with these settings."""
         previous = self._tables.get(kind)
         return previous if previous is not None and previous.settings == settings else None
 
-    def _usable_table(self, kind: CatalogKind) -> _KindTable:
+    def _usable_table(self, kind: CatalogKind) -> KindTable:
         """Return the table as it is now; a somewhat older one while much has to be made."""
         current = self._current_table(kind)
         if current is None and (kind not in self._tables or self._is_cheap_to_make(kind)):
@@ -314,7 +326,7 @@ class ProfileView:
     async def _make_table(self, kind: CatalogKind) -> None:
         self._tables[kind] = await in_turns(self._make_table_in_steps(kind))
 
-    def _make_table_in_steps(self, kind: CatalogKind) -> Generator[None, None, _KindTable]:
+    def _make_table_in_steps(self, kind: CatalogKind) -> Generator[None, None, KindTable]:
         settings, version = self._settings(), self._hub.catalog.version
         sources, rendering = self._sources(kind, settings), _rendering(kind, settings)
         groups: dict[str, ListGroup] = {}
@@ -324,21 +336,25 @@ class ProfileView:
             groups |= dict.fromkeys(lists, distinct[-1])
         entries = {server: groups[server].entries[server] for server in sources}
         shown = {server: groups[server].shown[server] for server in sources}
+        with_apps = {server: groups[server].shown_with_apps[server] for server in sources}
         indexes: dict[str, Index] = {}
         if _compares_names(kind, settings):
             previous = self._table_with_settings(kind, settings)
             same = [each for each in sources if previous is not None and previous.has_same(each, groups[each])]
             found = {server: entries[server] for server in sources if server not in same}
             if _has_tool_filter(settings):
-                found = yield from _filter_in_steps(found, settings.has_tool)
-            pinned = (yield from _filter_in_steps(found, settings.pins_tool)) if settings.tools == "search" else found
+                found = yield from filter_in_steps(found, lambda each: settings.has_tool(each.name))
             entries |= found
-            shown |= {server: tuple(each.shown for each in chosen) for server, chosen in pinned.items()}
+            listed = yield from filter_in_steps(found, partial(_is_listed, settings, apps=True))
+            with_apps |= {server: tuple(each.shown for each in chosen) for server, chosen in listed.items()}
+            listed = yield from filter_in_steps(listed, partial(_is_listed, settings, apps=False))
+            shown |= {server: tuple(each.shown for each in chosen) for server, chosen in listed.items()}
             if previous is not None:
                 entries |= {server: previous.entries[server] for server in same}
                 shown |= {server: previous.listed[server] for server in same}
+                with_apps |= {server: previous.listed_with_apps[server] for server in same}
                 indexes |= {server: previous.indexes[server] for server in same if server in previous.indexes}
-        return _KindTable(
+        return KindTable(
             version=version,
             settings=settings,
             groups=groups,
@@ -346,8 +362,17 @@ class ProfileView:
             chosen=kind is CatalogKind.TOOL and _has_tool_filter(settings),
             entries=entries,
             listed=shown,
+            listed_with_apps=with_apps,
             indexes=indexes,
         )
+
+
+def _is_listed(settings: ProfileSettings, entry: ListEntry, *, apps: bool) -> bool:
+    """Return whether a tool is listed, for hosts that show pages or for the others."""
+    audience = entry.audience
+    if not audience.for_models or (apps and audience.page is not None):
+        return apps
+    return settings.tools != "search" or settings.pins_tool(entry.name)
 
 
 def _has_tool_filter(settings: ProfileSettings) -> bool:
@@ -362,7 +387,12 @@ def _compares_names(kind: CatalogKind, settings: ProfileSettings) -> bool:
 def _rendering(kind: CatalogKind, settings: ProfileSettings) -> ListRendering:
     if kind not in NAMED_KINDS:
         return ListRendering(kind=kind)
-    rule = NameRule(alias=settings.alias, prefixed=settings.prefix == "always", longest=settings.max_tool_name)
+    rule = NameRule(
+        alias=settings.alias,
+        prefixed=settings.prefix == "always",
+        longest=settings.max_tool_name,
+        bare=settings.bare if kind is CatalogKind.TOOL else (),
+    )
     return ListRendering(kind=kind, rule=rule, flat=kind is CatalogKind.TOOL and settings.flatten_schemas)
 
 
@@ -370,24 +400,9 @@ def _group_servers(rendering: ListRendering, sources: dict[str, Source]) -> list
     """Return groups of servers with their lists; those whose names may clash are in one group."""
     groups: dict[str, dict[str, Source]] = {}
     for server, source in sources.items():
-        key = server if rendering.rule is None else rendering.rule.prefix(server)
+        key = server if rendering.rule is None else rendering.rule.group(server)
         groups.setdefault(key, {})[server] = source
     return list(groups.values())
-
-
-def _filter_in_steps(
-    entries: dict[str, tuple[ListEntry, ...]], is_wanted: Callable[[str], bool]
-) -> Generator[None, None, dict[str, tuple[ListEntry, ...]]]:
-    """Return the entries whose names fit."""
-    wanted: dict[str, tuple[ListEntry, ...]] = {}
-    for server, server_entries in entries.items():
-        wanted_entries: list[ListEntry] = []
-        for entry in server_entries:
-            yield
-            if is_wanted(entry.name):
-                wanted_entries.append(entry)
-        wanted[server] = tuple(wanted_entries)
-    return wanted
 
 
 def _take_templates(max_chars: int, templates: Iterable[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Self, cast
 
 from hubbubd.config.sections.mcp import Asked, AskedToApprove, ProfileSettings
 from hubbubd.core.calls.capabilities import can_answer
-from hubbubd.core.hosts.extensions import UI, entries_of, keep_entries
+from hubbubd.core.hosts.extensions import UI, app_entry, keep_entries
 from hubbubd.core.inbox.forms import Approve, Deny, Given, Refuse, Result, Unchecked
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
@@ -114,7 +114,7 @@ class QuestionPolicy:
 
         None for the hub's, which are without pages.
         """
-        ui = entries_of(host_capabilities).get(UI)
+        ui = app_entry(host_capabilities)
         if not self.asks_host_alone and ui is None:
             return None
         capabilities: dict[str, Any] = {}

@@ -3,30 +3,39 @@
 A server's own endpoint is transparent: its names, URIs, order and capabilities are the server's.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from hubbubd import payload
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings
 from hubbubd.core.access import Permission, Principal
+from hubbubd.core.hosts.app_tools import audience_of
 from hubbubd.core.hosts.extensions import declared_by_endpoint, entries_of
+from hubbubd.core.hosts.host_uris import NOTHING_SPELLED
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind, list_id
 from hubbubd.downstream.views.question_policy import QuestionPolicy
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
-from hubbubd.timing.turns import in_turns
+from hubbubd.timing.turns import at_once, in_turns
 
 PASSED_ON = ("tools", "prompts", "resources", "completions", "logging", "experimental")
 """Capabilities of a server that a host may use through the hub, as the server declares them."""
 
+SELECTED_AT_ONCE: Final = 1000
+"""Tools of a list that are looked at when they are needed; of more, in turns."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerTarget:
-    """Where something that a host names is: the server, and the server's own name or URI for it."""
+    """Where something that a host names is: the server, and the server's own name or URI for it.
+
+    `app` says that a page of an app has named it.
+    """
 
     server: str
     name: str
+    app: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +90,35 @@ class EndpointView(Protocol):
         """Return whether it is ready, or little work."""
         ...
 
-    def entries(self, kind: CatalogKind, principal: Principal) -> Sequence[bytes]:
-        """Return all entries of a kind, in order: MCP objects as JSON. What is not settled may be older."""
+    def entries(self, kind: CatalogKind, principal: Principal, *, apps: bool = False) -> Sequence[bytes]:
+        """Return all entries of a kind, in order: MCP objects as JSON. What is not settled may be older.
+
+        With `apps` those for a host that shows pages of apps: what only pages may call, too.
+        """
         ...
 
     def entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
         """Return the entry of a tool or prompt by its name; None if there is none."""
         ...
 
-    def target(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
-        """Return where a tool, prompt or resource is. Raises NotFound."""
+    def target(
+        self,
+        kind: CatalogKind,
+        named: str,
+        principal: Principal,
+        *,
+        apps: bool = False,
+        read_from: Collection[str] = (),
+    ) -> ServerTarget:
+        """Return where a tool, prompt or resource is. Raises NotFound.
+
+        With `apps` a page may have named it, as its server calls it; `read_from` are the servers whose pages the host
+        has read.
+        """
         ...
 
-    def render_result(self, server: str, result: bytes) -> bytes:
-        """Return a server's result as this endpoint shows it."""
+    def render_result(self, server: str, result: bytes, spelled: Mapping[str, str] = NOTHING_SPELLED) -> bytes:
+        """Return a server's result as this endpoint shows it; `spelled` is how the host spells some URIs in it."""
         ...
 
     @property
@@ -136,6 +160,8 @@ class ServerView:
         self._policy = ConfiguredQuestionPolicy(named=False)
         self._indexes: dict[CatalogKind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
         """Of each kind the list, and where each name is in it."""
+        self._for_models: tuple[tuple[bytes, ...], tuple[bytes, ...]] = ((), ())
+        """The list of tools, and what of it is for models."""
 
     @property
     def policy(self) -> QuestionPolicy:
@@ -175,10 +201,13 @@ class ServerView:
         source = self._list_entries(kind)
         if self._indexes.get(kind, ((), {}))[0] is not source:
             self._indexes[kind] = source, await in_turns(_index_names(source))
+        if kind is CatalogKind.TOOL and self._for_models[0] is not source:
+            self._for_models = source, await in_turns(_select_for_models(source))
 
     def is_settled(self, kind: CatalogKind) -> bool:
-        """As `EndpointView.is_settled`: lists are passed on as they are."""
-        return True
+        """As `EndpointView.is_settled`: lists are passed on as they are, but for what is for pages alone."""
+        source = self._list_entries(kind)
+        return kind is not CatalogKind.TOOL or self._for_models[0] is source or len(source) <= SELECTED_AT_ONCE
 
     def entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
         """As `EndpointView.entry`, for what is settled."""
@@ -188,17 +217,32 @@ class ServerView:
     def _list_entries(self, kind: CatalogKind) -> tuple[bytes, ...]:
         return self._hub.catalog.entries(list_id(self._server, kind))
 
-    def entries(self, kind: CatalogKind, principal: Principal) -> Sequence[bytes]:
+    def entries(self, kind: CatalogKind, principal: Principal, *, apps: bool = False) -> Sequence[bytes]:
         """As `EndpointView.entries`."""
-        return self._list_entries(kind) if self.servers(principal) else ()
+        if not self.servers(principal):
+            return ()
+        if apps or kind is not CatalogKind.TOOL:
+            return self._list_entries(kind)
+        source = self._list_entries(kind)
+        if self._for_models[0] is not source:
+            self._for_models = source, at_once(_select_for_models(source))
+        return self._for_models[1]
 
-    def target(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
+    def target(
+        self,
+        kind: CatalogKind,
+        named: str,
+        principal: Principal,
+        *,
+        apps: bool = False,
+        read_from: Collection[str] = (),
+    ) -> ServerTarget:
         """As `EndpointView.target`: whatever it names, the server knows best whether there is such a thing."""
         if not self.servers(principal):
             raise NotFound("server", self._server)
         return ServerTarget(self._server, named)
 
-    def render_result(self, server: str, result: bytes) -> bytes:
+    def render_result(self, server: str, result: bytes, spelled: Mapping[str, str] = NOTHING_SPELLED) -> bytes:
         """As `EndpointView.render_result`: unchanged."""
         return result
 
@@ -207,6 +251,16 @@ class ServerView:
     async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
         """As `EndpointView.search`: never asked."""
         return []
+
+
+def _select_for_models(source: tuple[bytes, ...]) -> Generator[None, None, tuple[bytes, ...]]:
+    """Return a list of tools without those that are for pages of apps alone, in short steps."""
+    kept: list[bytes] = []
+    for entry in source:
+        yield
+        if b'"visibility"' not in entry or audience_of(payload.loads(entry)).for_models:
+            kept.append(entry)
+    return source if len(kept) == len(source) else tuple(kept)
 
 
 def _index_names(source: tuple[bytes, ...]) -> Generator[None, None, dict[str, int]]:

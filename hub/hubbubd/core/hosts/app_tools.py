@@ -1,0 +1,48 @@
+"""Tools with pages (MCP Apps): who may call a tool, and which one a page calls by its server's own name for it.
+
+A host passes on what a page calls as it is. So the name says nothing of the server, and the page is of one whose pages
+the host has read.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from hubbubd.core.hosts.host_uris import page_of
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAudience:
+    """Whom a tool is for, and the page that shows its results, by its server's own URI."""
+
+    page: str | None = None
+    for_models: bool = True
+    for_pages: bool = True
+
+
+EVERYBODY: Final = ToolAudience()
+"""That of a tool that says nothing of it."""
+
+
+def audience_of(tool: Mapping[str, Any]) -> ToolAudience:
+    """Return whom the entry of a tool says it is for."""
+    given: object = tool.get("_meta")
+    if not isinstance(given, Mapping):
+        return EVERYBODY
+    meta = cast("Mapping[str, Any]", given)
+    page, ui = page_of(meta), meta.get("ui")
+    visibility: object = cast("Mapping[str, Any]", ui).get("visibility") if isinstance(ui, Mapping) else None
+    if isinstance(visibility, list):
+        named = cast("list[object]", visibility)
+        return ToolAudience(page, "model" in named, "app" in named)
+    return ToolAudience(page) if page is not None else EVERYBODY
+
+
+def choose_server(candidates: Sequence[str], read_from: Collection[str]) -> str | None:
+    """Return the server that has what a page names; None if there are several, or none.
+
+    `read_from` are the servers whose pages the host has read: with several candidates, the page is of one of these.
+    """
+    if len(candidates) > 1:
+        candidates = [each for each in candidates if each in read_from]
+    return candidates[0] if len(candidates) == 1 else None

@@ -1,0 +1,79 @@
+"""What a profile shows of one kind of entries: lists, names and searches, as the catalog and the settings were once."""
+
+from collections.abc import Callable, Collection, Generator, Iterable
+from dataclasses import dataclass, field
+
+from hubbubd.config.sections.mcp import ProfileSettings
+from hubbubd.core.hosts.tool_search import Index
+from hubbubd.downstream.views.list_groups import ListEntry, ListGroup, index_in_steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindTable:
+    """What a profile shows of a kind, as catalog and settings were at `version`."""
+
+    version: int
+    settings: ProfileSettings
+    groups: dict[str, ListGroup]
+    """By server."""
+
+    distinct: tuple[ListGroup, ...]
+    """The same, each once."""
+
+    chosen: bool
+    """Whether some are left out by their names."""
+
+    entries: dict[str, tuple[ListEntry, ...]]
+    """By server, what there is."""
+
+    listed: dict[str, tuple[bytes, ...]]
+    """By server, what is listed of it."""
+
+    listed_with_apps: dict[str, tuple[bytes, ...]]
+    """The same for hosts that show pages: what pages need, too."""
+
+    indexes: dict[str, Index] = field(default_factory=dict[str, Index])
+    """By server, where a profile shows a part of its tools; made by the first search."""
+
+    def index(self, server: str) -> Generator[None, None, Index]:
+        """Return the search index of a server's tools, made in short steps if it is not there."""
+        group, entries = self.groups[server], self.entries[server]
+        known_indexes = group.indexes if entries is group.entries[server] else self.indexes
+        if server not in known_indexes:
+            known_indexes[server] = yield from index_in_steps(entries)
+        return known_indexes[server]
+
+    def has_same(self, server: str, group: ListGroup) -> bool:
+        """Return whether a server's entries are those of this group."""
+        return server in self.groups and self.groups[server].entries[server] is group.entries[server]
+
+    def find(self, shown_name: str) -> ListEntry | None:
+        """Return the entry that hosts see under a name."""
+        is_shown = self.settings.has_tool(shown_name) if self.chosen else True
+        candidates = (group.by_name.get(shown_name) for group in self.distinct) if is_shown else ()
+        return next((entry for entry in candidates if entry is not None), None)
+
+    def pages(self, server: str) -> Collection[str]:
+        """Return the own URIs of the pages that a server's tools name."""
+        return self.groups[server].pages.get(server, ()) if server in self.groups else ()
+
+    def find_own(self, own_name: str, servers: Iterable[str]) -> list[ListEntry]:
+        """Return the tools with this name of their server's own, of those of these servers whose tools have pages."""
+        groups = [(server, self.groups[server]) for server in servers if server in self.groups]
+        found = [group.app_tools[server].get(own_name) for server, group in groups if server in group.app_tools]
+        return [each for each in found if each is not None and (not self.chosen or self.settings.has_tool(each.name))]
+
+
+def filter_in_steps(
+    entries: dict[str, tuple[ListEntry, ...]], is_wanted: Callable[[ListEntry], bool]
+) -> Generator[None, None, dict[str, tuple[ListEntry, ...]]]:
+    """Return the entries that are wanted."""
+    wanted: dict[str, tuple[ListEntry, ...]] = {}
+    for server, server_entries in entries.items():
+        wanted_entries: list[ListEntry] = []
+        for entry in server_entries:
+            yield
+            if is_wanted(entry):
+                wanted_entries.append(entry)
+        wanted[server] = tuple(wanted_entries)
+    return wanted
