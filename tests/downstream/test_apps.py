@@ -30,7 +30,11 @@ APPS: dict[str, Any] = {"extensions": {UI: ENTRY}}
 OF_ONE = Principal(name="bob", grants=(Grant(Role.CALLER, ("one",)),), credential="bob")
 
 PAGE = "ui://app/page.html"
-CSP = {"csp": {"connectDomains": ["https://api.example.com"]}, "permissions": {"camera": {}}, "domain": "ui.example"}
+CSP: dict[str, Any] = {
+    "csp": {"connectDomains": ["https://api.example.com"]},
+    "permissions": {"camera": {}},
+    "domain": "ui.example",
+}
 
 
 def tool(name: str, *visibility: str, page: str | None = None, **meta: Any) -> dict[str, Any]:
@@ -50,8 +54,11 @@ TOOLS = [
 def has_app(peer: Peer, era: Era = Era.HANDSHAKE, tools: list[dict[str, Any]] | None = None) -> None:
     """Has a peer offer an app: its page is not in its list of resources."""
     stamp = {"resultType": "complete"} if era is Era.STATELESS else {}
-    members = {"tools/list": ("tools", TOOLS if tools is None else tools), "resources/list": ("resources", [])}
-    members["resources/templates/list"] = ("resourceTemplates", [{"uriTemplate": "part://{id}", "name": "p"}])
+    members: dict[str, tuple[str, list[dict[str, Any]]]] = {
+        "tools/list": ("tools", TOOLS if tools is None else tools),
+        "resources/list": ("resources", []),
+        "resources/templates/list": ("resourceTemplates", [{"uriTemplate": "part://{id}", "name": "p"}]),
+    }
 
     async def listing(sent: Sent) -> Outcome:
         member, entries = members[sent.method]
@@ -62,7 +69,12 @@ def has_app(peer: Peer, era: Era = Era.HANDSHAKE, tools: list[dict[str, Any]] | 
             return {"content": [], "_meta": {"ui": {"resourceUri": PAGE}}, **stamp}
         if sent.params["uri"] not in (PAGE, "part://1"):
             raise PeerError(-32602, "no such page", {"uri": sent.params["uri"]})
-        page = {"uri": sent.params["uri"], "mimeType": MIME, "text": f"<a href='{PAGE}'>", "_meta": {"ui": CSP}}
+        page: dict[str, Any] = {
+            "uri": sent.params["uri"],
+            "mimeType": MIME,
+            "text": f"<a href='{PAGE}'>",
+            "_meta": {"ui": CSP},
+        }
         return {"contents": [page, {"uri": "ui://app/other"}], **stamp}
 
     peer.era = era
@@ -215,7 +227,7 @@ async def test_hosts_that_show_no_pages_do_not_see_tools_of_pages(hub: Hub, revi
 
 @BOTH
 async def test_with_search_tools_with_pages_are_listed_for_hosts_that_show_them(hub: Hub, revision: str) -> None:
-    search = {"tools": "search", "servers": ["one", "three"]}
+    search: dict[str, Any] = {"tools": "search", "servers": ["one", "three"]}
     shows, plain = Host(hub, revision, **search), Host(hub, revision, {}, **search)
     assert set(await shows.tools()) == {"one__show", "one__poll", "one__only-model"}
     assert await plain.tools() == {}

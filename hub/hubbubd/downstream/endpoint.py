@@ -18,7 +18,7 @@ from hubbubd import bounds, payload
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
 from hubbubd.core.access import Permission, Principal
-from hubbubd.core.hosts.host_uris import is_page
+from hubbubd.core.hosts.host_uris import USUAL_SPELLING, Spelling
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream.calls import call_results, tickets
@@ -37,7 +37,7 @@ from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.first_lists import FirstLists
 from hubbubd.downstream.views.list_groups import ListGroups
 from hubbubd.downstream.views.profile_view import ProfileView
-from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerTarget, ServerView, list_member
+from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerView, list_member
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.calls import ASK, HOST
 from hubbubd.runtime.hub import Hub
@@ -94,7 +94,7 @@ class McpEndpoint:
         handshake: dict[str, Handler] = {
             **common,
             "initialize": self._initialize,
-            "ping": self._ping,
+            "ping": utilities.ping,
             "logging/setLevel": utilities.set_level,
             "resources/subscribe": utilities.subscribe,
             "resources/unsubscribe": utilities.unsubscribe,
@@ -253,9 +253,6 @@ class McpEndpoint:
     def _capabilities(self, introduction: EndpointIntroduction, host: McpHost) -> dict[str, Any]:
         return with_tasks(revisions.capabilities(introduction.capabilities, host.revision), host)
 
-    async def _ping(self, request: HostRequest) -> bytes:
-        return b"{}"
-
     async def _list(self, request: HostRequest) -> bytes:
         kind = LISTS[request.method]
         await self._first_lists.wait(kind, request.host.principal)
@@ -281,7 +278,7 @@ class McpEndpoint:
             return self._render(request, *await self._calls.result_of_earlier(request))
         if kind is CatalogKind.TOOL and self.view.people and params.get("name") in people_tools.ALL:
             return await self._ask_people(request)
-        by_search = False
+        by_search = False  # the call of a tool that a search has found
         if kind is CatalogKind.TOOL and self.view.searches_tools:
             if params.get("name") == own_tools.SEARCH:
                 refuse_task(request)
@@ -298,8 +295,7 @@ class McpEndpoint:
             await self._settle(kind)
         host, own = request.host, named
         try:
-            apps = host.shows_apps and not by_search
-            target = self.view.target(kind, named, host.principal, apps=apps, read_from=host.read_from)
+            target = self.view.target(kind, named, host.principal, None if by_search else host.pages_read)
             own, request.by_app = target.name, target.app
             params = {**params, member: own}
             if request.log_level is None:
@@ -307,9 +303,10 @@ class McpEndpoint:
             else:
                 async with self._utilities.with_log_level(request, target.server):
                     result = await self._calls.call(request, target.server, request.method, params)
-            if kind is CatalogKind.RESOURCE:
-                return self._render_read(request, target, named, result)
-            return self._render(request, target.server, result)
+            if kind is not CatalogKind.RESOURCE:
+                return self._render(request, target.server, result)
+            host.note_read(target.server, own)
+            return self._render(request, target.server, result, spelled={own: named})
         except (NotFound, Refusal) as exc:
             if kind is not CatalogKind.RESOURCE:
                 raise
@@ -329,18 +326,12 @@ class McpEndpoint:
             result = await self._calls.call(request, HOST, ASK, {**request.params, "arguments": question})
         return revisions.result("tools/call", result, request.host.revision, None)
 
-    def _render(self, request: HostRequest, server: str, result: bytes, method: str | None = None) -> bytes:
+    def _render(
+        self, request: HostRequest, server: str, result: bytes, method: str = "", spelled: Spelling = USUAL_SPELLING
+    ) -> bytes:
         """Return a server's result as a host sees it: that of its request, or of another method."""
-        shown, origin = self.view.render_result(server, result), self._hub.servers.protocol_version(server)
+        shown, origin = self.view.render_result(server, result, spelled), self._hub.servers.protocol_version(server)
         return revisions.result(method or request.method, shown, request.host.revision, origin)
-
-    def _render_read(self, request: HostRequest, target: ServerTarget, asked: str, result: bytes) -> bytes:
-        """Return what was read, under the URI that the host has asked for; note where it has read a page."""
-        if request.host.shows_apps and is_page(target.name):
-            request.host.read_from.add(target.server)
-        shown = self.view.render_result(target.server, result, {target.name: asked})
-        origin = self._hub.servers.protocol_version(target.server)
-        return revisions.result(request.method, shown, request.host.revision, origin)
 
     async def _settle(self, kind: CatalogKind) -> None:
         """Make ready what a name or URI of this kind is looked for in; a URI may be of a template, or a tool's page."""

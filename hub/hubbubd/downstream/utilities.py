@@ -42,6 +42,10 @@ class Utilities:
         finally:
             self._hub.log_levels.want(server, holder, None)
 
+    async def ping(self, _: HostRequest) -> bytes:
+        """Show that the hub is there."""
+        return DONE
+
     async def complete(self, request: HostRequest) -> bytes:
         """Complete an argument of a prompt or template, at its server. Raises Refusal and HubError."""
         target, ref = await self._find_reference(request)

@@ -38,11 +38,11 @@ def audience_of(tool: Mapping[str, Any]) -> ToolAudience:
     return ToolAudience(page) if page is not None else EVERYBODY
 
 
-def choose_server(candidates: Sequence[str], read_from: Collection[str]) -> str | None:
+def choose_server(candidates: Sequence[str], pages_read: Collection[str]) -> str | None:
     """Return the server that has what a page names; None if there are several, or none.
 
-    `read_from` are the servers whose pages the host has read: with several candidates, the page is of one of these.
+    `pages_read` are the servers whose pages the host has read: with several candidates, the page is of one of these.
     """
     if len(candidates) > 1:
-        candidates = [each for each in candidates if each in read_from]
+        candidates = [each for each in candidates if each in pages_read]
     return candidates[0] if len(candidates) == 1 else None

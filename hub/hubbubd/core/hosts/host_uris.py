@@ -87,13 +87,14 @@ def may_have_uris(document: bytes) -> bool:
     return names or (b"\\u00" in document and _ESCAPED_LETTER.search(document) is not None)
 
 
-NOTHING_SPELLED: Final[Mapping[str, str]] = MappingProxyType({})
+Spelling = Mapping[str, str]
+"""How a host spells URIs that it has asked for, by the server's own."""
+
+USUAL_SPELLING: Final[Spelling] = MappingProxyType({})
 
 
-def rewrite_uris(document: Mapping[str, Any], server: str, spelled: Mapping[str, str] = NOTHING_SPELLED) -> Json:
+def rewrite_uris(document: Mapping[str, Any], server: str, spelled: Spelling = USUAL_SPELLING) -> Json:
     """Return a result, or the params of a sampling request, with all of the server's URIs as hosts see them.
-
-    `spelled` says how the host spells some of them: those that it has asked for.
 
     Those of the entries of lists, of contents, of links and embedded resources wherever content is, of the user
     interface in `_meta`, and of what a round asks. Not those in `structuredContent`, in schemas or in text: nobody

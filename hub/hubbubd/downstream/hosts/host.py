@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from hubbubd.core.access import Principal
 from hubbubd.core.calls.call_states import CallOrigin
 from hubbubd.core.hosts.extensions import shows_apps
+from hubbubd.core.hosts.host_uris import is_page
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.log_levels import LEVELS, is_shown_at
@@ -183,6 +184,16 @@ class McpHost:
     def shows_apps(self) -> bool:
         """Whether it shows pages of apps."""
         return shows_apps(self.capabilities)
+
+    @property
+    def pages_read(self) -> Collection[str] | None:
+        """The servers whose pages it has read; None if it shows no pages."""
+        return self.read_from if self.shows_apps else None
+
+    def note_read(self, server: str, uri: str) -> None:
+        """Note that it has read a resource of a server: what pages call is looked for there."""
+        if is_page(uri) and self.shows_apps:
+            self.read_from.add(server)
 
     def introduction(self, endpoint: str) -> HostIdentity:
         """Return what operators see of it: its own words are bounded."""

@@ -36,7 +36,7 @@ from hubbubd.runtime.inbox import WaitingHost
 class ResultRenderer(Protocol):
     """Returns a server's result as a host sees it: that of its request, or of another method."""
 
-    def __call__(self, request: HostRequest, server: str, result: bytes, method: str | None = None) -> bytes: ...
+    def __call__(self, request: HostRequest, server: str, result: bytes, method: str = "") -> bytes: ...
 
 
 AWAY_S: Final = 60.0

@@ -22,7 +22,8 @@ from hubbubd.core.hosts.extensions import declared_by_profile, entries_of
 from hubbubd.core.hosts.headings import without_headings
 from hubbubd.core.hosts.host_names import NameRule
 from hubbubd.core.hosts.host_uris import (
-    NOTHING_SPELLED,
+    USUAL_SPELLING,
+    Spelling,
     add_prefix,
     find_owners,
     may_have_uris,
@@ -196,31 +197,25 @@ class ProfileView:
         return [entry.shown for name in found if (entry := table.find(name)) is not None]
 
     def target(
-        self,
-        kind: CatalogKind,
-        named: str,
-        principal: Principal,
-        *,
-        apps: bool = False,
-        read_from: Collection[str] = (),
+        self, kind: CatalogKind, named: str, principal: Principal, pages_read: Collection[str] | None = None
     ) -> ServerTarget:
         """As `EndpointView.target`. InvalidArgument: several servers have it, or others may call it."""
         if kind in URI_MEMBERS:
-            return self._find_resource(named, principal, read_from)
+            return self._find_resource(named, principal, pages_read or ())
         entry = self._usable_table(kind).find(named)
         if entry is not None and principal.may(Permission.CALL, entry.server):
-            if not (entry.audience.for_models or apps):
+            if pages_read is None and not entry.audience.for_models:
                 raise InvalidArgument.field("params.name", f"{named!r} is for the pages of {entry.server} alone")
             return ServerTarget(entry.server, entry.own, app=not entry.audience.for_models)
-        if apps and kind is CatalogKind.TOOL:
-            return self._find_app_tool(named, principal, read_from)
+        if pages_read is not None and kind is CatalogKind.TOOL:
+            return self._find_app_tool(named, principal, pages_read)
         raise NotFound("tool", named) if kind is CatalogKind.TOOL else NotFound("prompt", named)
 
-    def render_result(self, server: str, result: bytes, spelled: Mapping[str, str] = NOTHING_SPELLED) -> bytes:
+    def render_result(self, server: str, result: bytes, spelled: Spelling = USUAL_SPELLING) -> bytes:
         """As `EndpointView.render_result`: URIs say which server they are of."""
         return payload.dumps(rewrite_uris(payload.loads(result), server, spelled)) if may_have_uris(result) else result
 
-    def _find_app_tool(self, own_name: str, principal: Principal, read_from: Collection[str]) -> ServerTarget:
+    def _find_app_tool(self, own_name: str, principal: Principal, pages_read: Collection[str]) -> ServerTarget:
         """Return the tool that a page calls by its server's own name for it. Raises NotFound and InvalidArgument."""
         servers = [server for server in self.servers(principal) if self._has_apps(server)]
         named = self._usable_table(CatalogKind.TOOL).find_own(own_name, servers)
@@ -231,7 +226,7 @@ class ProfileView:
             raise InvalidArgument.field(
                 "params.name", f"{own_name!r} of {named[0].server} is for models, not for pages"
             )
-        server = choose_server([each.server for each in candidates], read_from)
+        server = choose_server([each.server for each in candidates], pages_read)
         if server is None:
             names = " or ".join(each.name for each in candidates)
             raise InvalidArgument.field("params.name", f"several servers have {own_name!r} for pages: call {names}")
@@ -242,7 +237,7 @@ class ProfileView:
         record = self._hub.servers.find(server)
         return record is not None and record.config.apps
 
-    def _find_resource(self, uri: str, principal: Principal, read_from: Collection[str]) -> ServerTarget:
+    def _find_resource(self, uri: str, principal: Principal, pages_read: Collection[str]) -> ServerTarget:
         """Return where a resource is. A prefix decides, so that no server gets what is another's by listing it."""
         visible_servers = self.servers(principal) if self._settings().resources else []
         if (shown_uri := split_prefix(uri)) is not None and shown_uri[0] in visible_servers:
@@ -260,7 +255,7 @@ class ProfileView:
         owning_servers = find_owners(uri, uris, templates_by_server)
         if not owning_servers:
             raise NotFound("resource", uri)
-        server = choose_server(owning_servers, read_from)
+        server = choose_server(owning_servers, pages_read)
         if server is None:
             names = " and ".join(add_prefix(name, uri) for name in owning_servers)
             raise InvalidArgument.field("params.uri", f"several servers have it: name one of them, {names}")

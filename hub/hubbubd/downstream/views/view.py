@@ -3,7 +3,7 @@
 A server's own endpoint is transparent: its names, URIs, order and capabilities are the server's.
 """
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -12,7 +12,7 @@ from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSetting
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.hosts.app_tools import audience_of
 from hubbubd.core.hosts.extensions import declared_by_endpoint, entries_of
-from hubbubd.core.hosts.host_uris import NOTHING_SPELLED
+from hubbubd.core.hosts.host_uris import USUAL_SPELLING, Spelling
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind, list_id
 from hubbubd.downstream.views.question_policy import QuestionPolicy
 from hubbubd.errors import NotFound
@@ -102,22 +102,16 @@ class EndpointView(Protocol):
         ...
 
     def target(
-        self,
-        kind: CatalogKind,
-        named: str,
-        principal: Principal,
-        *,
-        apps: bool = False,
-        read_from: Collection[str] = (),
+        self, kind: CatalogKind, named: str, principal: Principal, pages_read: Collection[str] | None = None
     ) -> ServerTarget:
         """Return where a tool, prompt or resource is. Raises NotFound.
 
-        With `apps` a page may have named it, as its server calls it; `read_from` are the servers whose pages the host
-        has read.
+        `pages_read` are the servers whose pages the host has read, as a page may have named it, the way its server
+        does; None for a host that shows no pages.
         """
         ...
 
-    def render_result(self, server: str, result: bytes, spelled: Mapping[str, str] = NOTHING_SPELLED) -> bytes:
+    def render_result(self, server: str, result: bytes, spelled: Spelling = USUAL_SPELLING) -> bytes:
         """Return a server's result as this endpoint shows it; `spelled` is how the host spells some URIs in it."""
         ...
 
@@ -229,20 +223,14 @@ class ServerView:
         return self._for_models[1]
 
     def target(
-        self,
-        kind: CatalogKind,
-        named: str,
-        principal: Principal,
-        *,
-        apps: bool = False,
-        read_from: Collection[str] = (),
+        self, kind: CatalogKind, named: str, principal: Principal, pages_read: Collection[str] | None = None
     ) -> ServerTarget:
         """As `EndpointView.target`: whatever it names, the server knows best whether there is such a thing."""
         if not self.servers(principal):
             raise NotFound("server", self._server)
         return ServerTarget(self._server, named)
 
-    def render_result(self, server: str, result: bytes, spelled: Mapping[str, str] = NOTHING_SPELLED) -> bytes:
+    def render_result(self, server: str, result: bytes, spelled: Spelling = USUAL_SPELLING) -> bytes:
         """As `EndpointView.render_result`: unchanged."""
         return result
 
