@@ -244,7 +244,7 @@ KNOWN: dict[str, Any] = {
         granted=True,
         changed_arguments={"dish": "soup"},
     ),
-    "origin": CallOrigin(host="claude-code 2.1", profile="work", roles=("caller",)),
+    "origin": CallOrigin(host="claude-code 2.1", profile="work", roles=("caller",), app=True),
 }
 SHOWN = {
     "trusted": ["the owner of the hub"],
@@ -256,7 +256,7 @@ SHOWN = {
     "result": ["the outcome"],
     "gave_up": ["hubbub servers connect"],
     "approval": ["by ada, ben, rule 'deletes'", "changed to"],
-    "origin": ["claude-code 2.1 work"],
+    "origin": ["claude-code 2.1 work", "a page of an app"],
 }
 
 

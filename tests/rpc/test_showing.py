@@ -83,7 +83,7 @@ CALL = Call(
     started_at=1.0,
     completed_at=2.0,
     fault=FAULT,
-    origin=CallOrigin(host="h", profile="p", roles=("caller",)),
+    origin=CallOrigin(host="h", profile="p", roles=("caller",), app=True),
     approval=CallApproval(rule="r", definition="d", request_id="q", votes=(VOTE,), granted=True, arguments=b"{}"),
 )
 TASK = Task(

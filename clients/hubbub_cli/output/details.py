@@ -20,6 +20,7 @@ from hubbub_cli.output.printer import (
 from hubbub_client.data.records import Call, PendingRequest, Record, Server, Task
 from hubbub_client.payload import as_object
 from hubbub_frontend.display.records import (
+    BY_APP,
     call_state,
     describe_call,
     describe_fault,
@@ -71,6 +72,7 @@ CALL_FACTS: Mapping[str, Callable[[Call], str | None]] = {
     "approval": lambda it: _describe_approval(it),
     "changed to": lambda it: _describe_changed_arguments(it),
     "through": lambda it: it.origin and " ".join(filter(None, (it.origin.host, it.origin.profile))),
+    "made by": lambda it: BY_APP if it.origin and it.origin.app else None,
     "task": lambda it: it.task_id,
     "trace": lambda it: it.trace_id,
     "defect": lambda it: it.defect,

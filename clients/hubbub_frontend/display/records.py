@@ -256,6 +256,10 @@ def last_stderr_line(fault: Fault) -> str | None:
     return clean(last_line if len(last_line) <= MAX_STDERR_CHARS else f"{last_line[:MAX_STDERR_CHARS]}…")
 
 
+BY_APP = "a page of an app, not a model"
+"""Who made a call whose origin says so."""
+
+
 def describe_call(call: Call) -> str:
     """Return the history of a call, in one line."""
     title = f"{short_call_title(call)} on {call.server}"

@@ -15,6 +15,7 @@ from hubbub_frontend.display import content, text
 from hubbub_frontend.display.call_details import add_call_approval
 from hubbub_frontend.display.hosts import fetch_waiting_host, name_and_version
 from hubbub_frontend.display.records import (
+    BY_APP,
     call_state,
     describe_progress,
     format_duration,
@@ -61,6 +62,7 @@ def render_call(
         _add_result(page, call)
     page.heading("Call").fact("what", short_call_title(call)).fact("method", call.method).fact("server", call.server)
     page.fact("task", call.task_id).fact("host", host and name_and_version(host))
+    page.fact("made by", BY_APP if call.origin and call.origin.app else None)
     page.fact("came", local_datetime(call.created_at))
     if call.completed_at is not None:
         timeline = build_timeline(call, requests, call.completed_at)

@@ -75,7 +75,8 @@ export async function callPage(main, id) {
   const outcome = h("section", { class: "panel" });
   const trouble = h("p", { class: "problem", role: "alert" });
   const about = facts(["Server", h("a", { href: `#/server/${encodeURIComponent(call.server)}`, text: call.server })], ["Method", call.method],
-      ["Id", call.id], ["Task", call.task_id && h("a", { href: `#/task/${encodeURIComponent(call.task_id)}`, text: call.task_id })], ["Called", ago(call.created_at)]);
+      ["Id", call.id], ["Task", call.task_id && h("a", { href: `#/task/${encodeURIComponent(call.task_id)}`, text: call.task_id })], ["Called", ago(call.created_at)],
+      ["Made by", call.origin?.app ? "a page of an app, not a model" : null]);
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/calls", text: "Calls" })), h("h1", { text: call.params?.name ?? call.method, dir: "auto" }),
     status, perhaps, progress, about, trouble, outcome, asked, approved, time,
     h("section", { class: "panel" }, h("h2", { text: call.approval?.changed_arguments ? "What was asked for" : "What was sent" }), json(call.params, "Params as JSON")));
