@@ -111,4 +111,4 @@ def test_whatever_names_and_values_there_are_the_text_says_what_is_wanted(
     entries = {**changes, **dict.fromkeys(gone)}
     kept = {name: entry for name, entry in before.items() if name not in entries}
     wanted = kept | {name: entry for name, entry in entries.items() if entry is not None}
-    assert json.loads(jsonc.change_members(text, "servers", entries)) == {**root, "servers": wanted}
+    assert json.loads(jsonc.change_members(text, ("servers",), entries)) == {**root, "servers": wanted}

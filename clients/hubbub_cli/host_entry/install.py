@@ -37,7 +37,7 @@ def install_entry(context: typer.Context, request: EntryRequest, *, replace: boo
     )
     try:
         # Before a token is made for it: can the file be changed?
-        files.preview_change(request.file, request.host.section, request.entries(entry))
+        files.preview_changes(request.file, {(request.host.section,): request.entries(entry)})
     except (UnchangeableHostFile, OSError) as error:
         raise _make_refusal(request.file, error) from None
     if request.permit_file is not None:

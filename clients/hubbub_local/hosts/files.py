@@ -22,6 +22,12 @@ Entry = Mapping[str, Any]
 Entries = Mapping[str, Entry | None]
 """Entries of a section by name; None for one that is taken out."""
 
+Changes = Mapping[tuple[str, ...], Mapping[str, Any]]
+"""Members that are set, or taken out where they are None, by the path of the table that has them.
+
+In TOML and YAML a path is that of a section, whose members are entries, or of an entry, whose members are plain.
+"""
+
 
 class UnchangeableHostFile(Exception):
     """The file cannot be changed; the message says why."""
@@ -29,37 +35,28 @@ class UnchangeableHostFile(Exception):
 
 def render_snippet(kind: str, section: str, name: str, entry: Entry) -> str:
     """Return what a file of a kind (its ending) has for an entry, as text for people."""
-    return _CHANGES[kind]("", section, {name: entry})
+    return _CHANGES[kind]("", {(section,): {name: entry}})
 
 
-def preview_change(file: Path, section: str, entries: Entries) -> str:
-    """Return what a file would be with entries changed. Raises UnchangeableHostFile, OSError."""
-    return _CHANGES[file.suffix](_read_text(file.resolve()) or "", section, entries)
+def preview_changes(file: Path, changes: Changes) -> str:
+    """Return what a file would be with changes. Raises UnchangeableHostFile, OSError."""
+    return _CHANGES[file.suffix](_read_text(file.resolve()) or "", changes)
 
 
 def change_entries(file: Path, section: str, entries: Entries, *, private: bool = False) -> tuple[bool, Path | None]:
-    """Set or take out entries of a file, which is made if there is none.
+    """Do the same as `change_file`, with entries of one section."""
+    return change_file(file, {(section,): entries}, private=private)
+
+
+def change_file(file: Path, changes: Changes, *, private: bool = False) -> tuple[bool, Path | None]:
+    """Make changes in a file, which is made if there is none.
 
     Return whether it is changed, and where the old file is now. With `private`, nobody but its owner can read it then.
     Raises UnchangeableHostFile, OSError.
     """
-    return _change_text(file, lambda text, ending: _CHANGES[ending](text, section, entries), private=private)
-
-
-def preview_members(file: Path, section: str, members: Mapping[str, Any]) -> str:
-    """Return what a file of JSON would be with members changed, whatever they are. Raises as `preview_change`."""
-    return _change_json(_read_text(file.resolve()) or "", section, members)
-
-
-def change_members(file: Path, section: str, members: Mapping[str, Any]) -> tuple[bool, Path | None]:
-    """Do the same as `change_entries` in a file of JSON, with members that may be of any type."""
-    return _change_text(file, lambda text, _ending: _change_json(text, section, members), private=False)
-
-
-def _change_text(file: Path, change: Callable[[str, str], str], *, private: bool) -> tuple[bool, Path | None]:
     file = file.resolve()  # a link stays one
     before = _read_text(file)
-    after = change(before or "", file.suffix)
+    after = _CHANGES[file.suffix](before or "", changes)
     if after == (before or ""):
         if private and before is not None:
             file.chmod(file_replacement.OWNER_ONLY)
@@ -86,31 +83,43 @@ def _read_text(file: Path) -> str | None:
         raise UnchangeableHostFile("it is not UTF-8") from None
 
 
-def _change_section(section_value: object, section: str, entries: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return a section with entries changed; None if they are as they are to be. Raises UnchangeableHostFile."""
-    if not isinstance(section_value, dict):
-        raise UnchangeableHostFile(f"`{section}` is no table of servers")
-    servers = cast("dict[str, Any]", section_value)
-    if all(servers.get(name) == entry for name, entry in entries.items()):
-        return None
-    others = {name: entry for name, entry in servers.items() if name not in entries}
-    return others | {name: entry for name, entry in entries.items() if entry is not None}
+def _apply(root: Mapping[str, Any], path: tuple[str, ...], members: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a file says once members at a path are changed. Raises UnchangeableHostFile."""
+    if not path:
+        kept = {name: value for name, value in root.items() if name not in members}
+        return kept | {name: value for name, value in members.items() if value is not None}
+    table: object = root.get(path[0], {})
+    if not isinstance(table, dict):
+        raise UnchangeableHostFile(f"`{path[0]}` is no table")
+    changed = _apply(cast("dict[str, Any]", table), path[1:], members)
+    return root if changed == table else {**root, path[0]: changed}
+
+
+def _check_outcome(after: Mapping[str, Any], expected: Mapping[str, Any], changes: Changes) -> None:
+    """Raise UnchangeableHostFile unless a changed file says what is expected."""
+    if after != expected:
+        sections = ", ".join(dict.fromkeys(f"`{path[0]}`" for path in changes if path))
+        raise UnchangeableHostFile(f"{sections or 'it'} is written in a way that cannot be changed here")
 
 
 # JSON
 
 
-def _change_json(text: str, section: str, entries: Mapping[str, Any]) -> str:
+def _change_json(text: str, changes: Changes) -> str:
     before = _parse_json(text)
-    expected_section = _change_section(before.get(section, {}), section, entries)
-    if expected_section is None:
+    after, expected = text if text.strip() else "{}\n", before
+    for path, members in changes.items():
+        changed = _apply(expected, path, members)
+        if changed == expected:
+            continue
+        try:
+            after = jsonc.change_members(after, path, members)
+        except jsonc.Unclear as error:
+            raise UnchangeableHostFile(str(error)) from None
+        expected = changed
+    if expected == before:
         return text
-    try:
-        after = jsonc.change_members(text if text.strip() else "{}\n", section, entries)
-    except jsonc.Unclear as error:
-        raise UnchangeableHostFile(str(error)) from None
-    if _parse_json(after) != {**before, section: expected_section}:
-        raise UnchangeableHostFile(f"`{section}` is written in a way that cannot be changed here")
+    _check_outcome(_parse_json(after), expected, changes)
     return after
 
 
@@ -124,23 +133,46 @@ def _parse_json(text: str) -> dict[str, Any]:
 # TOML
 
 
-def _change_toml(text: str, section: str, entries: Entries) -> str:
+def _change_toml(text: str, changes: Changes) -> str:
     before = _parse_toml(text)
-    expected_section = _change_section(before.get(section, {}), section, entries)
-    if expected_section is None:
+    after, expected = text, before
+    for path, members in changes.items():
+        changed = _apply(expected, path, members)
+        if changed == expected:
+            continue
+        after = _set_tables(after, *path, members) if len(path) == 1 else _set_scalars(after, path, members)
+        expected = changed
+    if expected == before:
         return text
-    after = text
-    for name, entry in entries.items():
-        after = _remove_tables(after, section, name).rstrip() + "\n"
-        if entry is not None:
-            after = f"{after}\n{_render_table(f'{section}.{_quote_key(name)}', entry)}".lstrip("\n")
-    parsed_after = _parse_toml(after, f"`{section}` is written in a way that cannot be changed here")
-    if {section: {}, **parsed_after} != {
-        **before,
-        section: expected_section,
-    }:  # the last table of a section takes the section with it
-        raise UnchangeableHostFile(f"`{section}` is written in a way that cannot be changed here")
+    # The last table of a section takes the section with it.
+    sections = {path[0]: dict[str, Any]() for path in changes}
+    parsed_after = _parse_toml(after, "its tables are written in a way that cannot be changed here")
+    _check_outcome({**sections, **parsed_after}, {**sections, **expected}, changes)
     return after
+
+
+def _set_tables(text: str, section: str, entries: Entries) -> str:
+    """Return the text with the tables of entries at its end, or without them."""
+    for name, entry in entries.items():
+        text = _remove_tables(text, section, name).rstrip() + "\n"
+        if entry is not None:
+            text = f"{text}\n{_render_table(f'{section}.{_quote_key(name)}', entry)}".lstrip("\n")
+    return text
+
+
+def _set_scalars(text: str, path: tuple[str, ...], members: Mapping[str, Any]) -> str:
+    """Return the text with plain members of a table set, in their lines or below its header."""
+    section, name = path
+    header = re.compile(rf"\s*\[\s*{section}\s*\.\s*{_make_key_pattern(name)}\s*\]")
+    lines = text.splitlines()
+    begin = next((number for number, line in enumerate(lines) if header.match(line)), None)
+    if begin is None:
+        raise UnchangeableHostFile(f"`{section}.{name}` is written in a way that cannot be changed here")
+    for key, value in members.items():
+        end = next((at for at in range(begin + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
+        old = [at for at in range(begin + 1, end) if re.match(rf"\s*{key}\s*=", lines[at])]
+        lines[old[0] if old else begin + 1 : old[0] + 1 if old else begin + 1] = [f"{key} = {_render_scalar(value)}"]
+    return "\n".join(lines) + "\n"
 
 
 def _parse_toml(text: str, why: str = "it is not TOML") -> dict[str, Any]:
@@ -152,8 +184,7 @@ def _parse_toml(text: str, why: str = "it is not TOML") -> dict[str, Any]:
 
 def _remove_tables(text: str, section: str, name: str) -> str:
     """Return the text without the tables of an entry and those within them, each up to the next header."""
-    plain = re.escape(name)
-    header_pattern = re.compile(rf"\s*\[\s*{section}\s*\.\s*(?:{plain}|\"{plain}\"|'{plain}')\s*[.\]]")
+    header_pattern = re.compile(rf"\s*\[\s*{section}\s*\.\s*{_make_key_pattern(name)}\s*[.\]]")
     kept_lines: list[str] = []
     skipping = False
     for line in text.splitlines(keepends=True):
@@ -162,6 +193,11 @@ def _remove_tables(text: str, section: str, name: str) -> str:
         if not skipping:
             kept_lines.append(line)
     return "".join(kept_lines)
+
+
+def _make_key_pattern(name: str) -> str:
+    plain = re.escape(name)
+    return rf"(?:{plain}|\"{plain}\"|'{plain}')"
 
 
 def _render_table(path: str, entry: Entry) -> str:
@@ -185,10 +221,34 @@ def _render_scalar(value: object) -> str:
 _KEY = re.compile(r"([A-Za-z0-9_.-]+|\"[^\"\\]*\"|'[^']*'):(\s|$)")
 
 
-def _change_yaml(text: str, section: str, entries: Entries) -> str:
-    for name, entry in entries.items():
-        text = _change_yaml_entry(text, section, name, entry)
+def _change_yaml(text: str, changes: Changes) -> str:
+    for path, members in changes.items():
+        for name, value in members.items():
+            text = (
+                _change_yaml_entry(text, path[0], name, value)
+                if len(path) == 1
+                else _set_yaml_scalar(text, path, name, value)
+            )
     return text
+
+
+def _set_yaml_scalar(text: str, path: tuple[str, ...], key: str, value: object) -> str:
+    """Return the text with a plain member of an entry set, in its line or as the first of the entry."""
+    section, name = path
+    lines = text.splitlines()
+    begin = _find_section(lines, section)
+    end = _find_section_end(lines, begin) if begin is not None else 0
+    content_lines = [number for number in range((begin or 0) + 1, end) if _has_content(lines[number])]
+    depth = _count_indent(lines[content_lines[0]]) if content_lines else 0
+    first, after = _find_yaml_entry(lines, content_lines, name, depth) or (0, 0)
+    own_lines = [number for number in content_lines if first < number < after]
+    if not own_lines:
+        raise UnchangeableHostFile(f"`{section}.{name}` is written in a way that cannot be changed here")
+    deeper = _count_indent(lines[own_lines[0]])
+    old = [at for at in own_lines if _count_indent(lines[at]) == deeper and lines[at].strip().startswith(f"{key}:")]
+    at = old[0] if old else own_lines[0]
+    lines[at : at + bool(old)] = [f"{' ' * deeper}{key}: {_render_scalar(value)}"]
+    return "\n".join(lines) + "\n"
 
 
 def _change_yaml_entry(text: str, section: str, name: str, entry: Entry | None) -> str:
@@ -274,7 +334,7 @@ def _render_block(name: str, entry: Entry, depth: int) -> list[str]:
     return lines
 
 
-_CHANGES: Mapping[str, Callable[[str, str, Entries], str]] = {
+_CHANGES: Mapping[str, Callable[[str, Changes], str]] = {
     ".json": _change_json,
     ".jsonc": _change_json,
     ".toml": _change_toml,

@@ -52,21 +52,33 @@ class _Object:
         return found[0] if found else None
 
 
-def change_members(text: str, section: str, entries: Mapping[str, Any]) -> str:
-    """Return a text with entries of a section set, or taken out where they are None. Raises Unclear."""
+def change_members(text: str, path: Sequence[str], members: Mapping[str, Any]) -> str:
+    """Return a text with members of the object at a path set, or taken out where they are None. Raises Unclear."""
     unit = _find_indent(text)
-    for name, entry in entries.items():
-        root = _read_object(text, 0)
-        inside = root.member(section)
-        if inside is None:
-            if entry is not None:
-                text = _set_member(text, root, section, {name: entry}, unit, depth=1)
-            continue
-        table = _read_object(text, inside.value)
-        text = (
-            _remove_member(text, table, name) if entry is None else _set_member(text, table, name, entry, unit, depth=2)
-        )
+    for name, value in members.items():
+        table, depth = _read_object(text, 0), 1
+        for part in path:
+            inside = table.member(part)
+            if inside is None:
+                if value is not None:
+                    nested = _nest(path[depth:], {name: value})
+                    text = _set_member(text, table, part, nested, unit, depth)
+                break
+            table, depth = _read_object(text, inside.value), depth + 1
+        else:
+            text = (
+                _remove_member(text, table, name)
+                if value is None
+                else _set_member(text, table, name, value, unit, depth)
+            )
     return text
+
+
+def _nest(path: Sequence[str], members: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object that has members at a path, and nothing else."""
+    for part in reversed(path):
+        members = {part: members}
+    return members
 
 
 def _set_member(text: str, table: _Object, name: str, value: Any, unit: str, depth: int) -> str:

@@ -45,7 +45,7 @@ def find_settings_file(at: Machine) -> Path:
 
 def preview_hook(file: Path) -> str:
     """Return what the file would be with the hook. Raises UnchangeableHostFile, OSError."""
-    return files.preview_members(file, _SECTION, {_EVENT: _add_hook(file)})
+    return files.preview_changes(file, {(_SECTION,): {_EVENT: _add_hook(file)}})
 
 
 def render_hook() -> str:
@@ -58,7 +58,7 @@ def install_hook(file: Path) -> tuple[bool, Path | None]:
 
     Raises UnchangeableHostFile, OSError.
     """
-    return files.change_members(file, _SECTION, {_EVENT: _add_hook(file)})
+    return files.change_file(file, {(_SECTION,): {_EVENT: _add_hook(file)}})
 
 
 def has_hook(file: Path) -> bool:
