@@ -113,37 +113,3 @@ async def test_a_profile_that_nobody_knows_is_refused(hub: Any, hubbub: Any, hom
     config.parent.mkdir(parents=True)
     config.write_text("[mcp.profiles.nosuch]\n")
     assert (await hubbub("mcp", "install", "cursor", "--profile", "nosuch")).status == 0
-
-
-DIRECT = {
-    "files": {"command": "npx", "args": ["files"]},
-    "own": {"command": "own"},
-    "hubbub": {"command": "/old/hubbub", "args": ["mcp"]},
-}
-
-
-def has_directly(home: Path) -> Path:
-    """A host with a server that the hub has as well; its file."""
-    config = home / ".config/hubbub/hubbub.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text('[servers.files]\ncommand = "npx"\nargs = ["files"]\n')
-    file = home / ".cursor/mcp.json"
-    file.parent.mkdir()
-    file.write_text(json.dumps({"mcpServers": DIRECT}))
-    return file
-
-
-async def test_servers_that_a_host_has_directly_as_well_are_named_and_stay(hub: Any, hubbub: Any, home: Path) -> None:
-    file = has_directly(home)
-    ran = await hubbub("mcp", "install", "cursor")
-    assert ran.lines[0]["direct"] == ["files"]
-    assert ran.lines[0]["taken_out"] == []
-    assert json.loads(file.read_text())["mcpServers"].keys() == {"files", "own", "hubbub"}
-
-
-async def test_they_are_taken_out_when_that_is_wanted_and_a_copy_stays(hub: Any, hubbub: Any, home: Path) -> None:
-    file = has_directly(home)
-    ran = await hubbub("mcp", "install", "cursor", "--replace")
-    assert ran.lines[0]["taken_out"] == ["files"]
-    assert json.loads(file.read_text())["mcpServers"].keys() == {"own", "hubbub"}
-    assert json.loads(Path(ran.lines[0]["backup"]).read_text())["mcpServers"] == DIRECT

@@ -3,6 +3,7 @@
 import base64
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from hubbub_bridge import trial
-from hubbub_cli.host_entry.install import print_trial
+from hubbub_cli.host_entry.check import print_trial
 from hubbub_local.hosts.files import UnchangeableHostFile, change_entries
 from hubbub_local.hosts.kinds import HOSTS, BridgeCommand, HostProgram, Url
 from hubbub_local.platform_dirs import Machine
@@ -131,9 +132,13 @@ def test_the_file_that_opencode_makes_itself_is_the_one_that_is_changed(tmp_path
 
 
 def entries(host: HostProgram) -> list[tuple[Any, Any]]:
-    """What is to be set, with what the host is to read; for the bridge, and for the URL."""
+    """What is to be set, with what the host is to read; for the bridge, for the URL, and for a host that logs in."""
     _, started, url = ENTRIES[host.name]
-    return [(host.stdio(BRIDGE), started), *([(host.http(URL), url)] if host.http else [])]
+    if host.http is None:
+        return [(host.stdio(BRIDGE), started)]
+    with_token = ("headers", "http_headers", "oauth")  # `oauth: false` says that no log-in is needed
+    address = {name: value for name, value in url.items() if name not in with_token}
+    return [(host.stdio(BRIDGE), started), (host.http(URL), url), (host.http(replace(URL, token=None)), address)]
 
 
 @pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
@@ -255,8 +260,8 @@ async def test_the_command_installs_a_bridge_that_finds_the_same_hub_without_a_s
     hub.also = {"secret"}
     ran = await hubbub("mcp", "install", "cursor", "--profile", "work", env={"HUBBUB_TOKEN": "secret"})
     file = home / ".cursor" / "mcp.json"
-    done = {"host": "cursor", "file": str(file), "changed": True, "backup": None, "direct": [], "taken_out": []}
-    assert ran.lines == [done], ran.err
+    done = {"host": "cursor", "file": str(file), "changed": True, "backup": None}
+    assert ran.lines == [{**done, "direct": [], "taken_out": [], "switched_off": []}], ran.err
     entry = json.loads(file.read_text())["mcpServers"]["hubbub"]
     assert entry["args"] == ["--data-dir", str(hub.data_dir), "mcp", "--profile", "work"]
     assert Path(entry["command"]).is_file()
@@ -308,7 +313,10 @@ async def test_print_changes_nothing_and_shows_what_belongs_into_which_file(
     [
         (("emacs",), "HOST"),
         (("claude-desktop", "--http"), "--http"),
-        (("cursor", "--http"), "--http"),
+        (("cursor", "--http"), "--url"),
+        (("claude-desktop", "--login", "--url", "http://x"), "--login"),
+        (("cursor", "--login"), "mcp_listen"),
+        (("cursor", "--login", "--http", "--url", "http://x"), "--login"),
         (("cursor", "--url", "http://x"), "--url"),
         (("cursor", "--replace", "--print"), "--replace"),
         (("cursor", "--profile", "a", "--server", "b"), "--server"),
@@ -319,6 +327,21 @@ async def test_wrong_usage_is_named(words: tuple[str, ...], named: str, hub: Any
     assert ran.status == 2
     assert named in ran.error["message"]
     assert list(home.iterdir()) == []
+
+
+async def test_a_host_that_logs_in_gets_the_address_alone_and_no_token_is_made(
+    hub: Any, hubbub: Any, home: Path
+) -> None:
+    words = ("mcp", "install", "codex", "--login", "--url", "https://hub.example/mcp", "--server", "one")
+    hub.streams["Serve"] = opens
+    (shown,) = (await hubbub(*words, "--print")).lines
+    assert shown["log_in"] == "`codex mcp login hubbub`"
+    ran = await hubbub(*words, json=False)
+    assert "codex mcp login hubbub" in ran.err
+    file = home / ".codex/config.toml"
+    entry = {"url": "https://hub.example/mcp/s/one", "tool_timeout_sec": 300}
+    assert tomllib.loads(file.read_text()) == tomllib.loads(shown["snippet"]) == {"mcp_servers": {"hubbub": entry}}
+    assert hub.requests("CreateToken") == []
 
 
 def test_check_names_what_hosts_would_cut() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hubbub_bridge.trial import Trial
-from hubbub_cli.host_entry import install
+from hubbub_cli.host_entry import check
 from hubbub_local.hosts import permits
 from hubbub_local.hosts.files import UnchangeableHostFile
 from hubbub_local.platform_dirs import Machine
@@ -136,6 +136,6 @@ def test_check_says_whether_claude_code_can_and_does_ask(
     at = machine(tmp_path)
     if asked:
         permits.install_hook(permits.find_settings_file(at))
-    install.print_permits(Trial("2025-11-25", permits=offered), at)
+    check.print_permits(Trial("2025-11-25", permits=offered), at)
     out = capsys.readouterr().out
     assert (said in out) if said else not out

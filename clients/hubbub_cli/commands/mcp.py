@@ -77,15 +77,19 @@ def install(
     http: Annotated[
         bool, typer.Option("--http", help="The hub's URL instead of the bridge, with a token made for this host.")
     ] = False,
+    login: Annotated[
+        bool, typer.Option("--login", help="The hub's URL alone: the host logs in there, and a person says yes.")
+    ] = False,
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="With --http: where the host reaches the hub; else mcp_listen.")
+        str | None,
+        typer.Option(metavar="URL", help="With --http or --login: where the host reaches the hub; else mcp_listen."),
     ] = None,
     only_print: Annotated[
         bool, typer.Option("--print", help="Change nothing: print the file, what belongs into it, and links.")
     ] = False,
     replace: Annotated[
         bool,
-        typer.Option("--replace", help="Take out what the host has directly of the hub's servers; a copy is kept."),
+        typer.Option("--replace", help="Switch off what the host has directly of the hub's servers; a copy is kept."),
     ] = False,
     permits: Annotated[
         bool,
@@ -103,21 +107,29 @@ def install(
     _check_one_endpoint(profile, server)
     if host not in HOSTS:
         raise Usage(f"HOST: {host!r} is not one of {', '.join(HOSTS)}")
-    if http and HOSTS[host].http is None:
-        raise Usage(f"--http: {HOSTS[host].title} only starts servers; leave it out")
-    if url and not http:
-        raise Usage("--url: only with --http")
+    if http and login:
+        raise Usage("--http makes a token for the entry, --login has the host log in: name one")
+    if (http or login) and HOSTS[host].http is None:
+        raise Usage(f"--{'http' if http else 'login'}: the file of {HOSTS[host].title} has no addresses; leave it out")
+    if url and not (http or login):
+        raise Usage("--url: only with --http or --login")
     if permits and host != "claude-code":
         raise Usage("--permits: only claude-code has hooks that ask for permission; leave it out")
     if permits and server:
         raise Usage("--permits: a server's own endpoint has no tools of the hub; name a profile")
     if replace and only_print:
         raise Usage("--replace: --print changes nothing; leave one of them out")
-    where = install.make_http_url(settings_of(context), url, profile, server) if http else None
+    where = install.make_http_url(settings_of(context), url, profile, server) if http or login else None
     file = HOSTS[host].file(Machine.here())
     permit_file = find_settings_file(Machine.here()) if permits else None
     wanted = EntryRequest(
-        host=HOSTS[host], profile=profile, server=server, url=where, file=file, permit_file=permit_file
+        host=HOSTS[host],
+        profile=profile,
+        server=server,
+        url=where,
+        log_in=login,
+        file=file,
+        permit_file=permit_file,
     )
     if only_print:
         install.print_entry(context, wanted)
@@ -132,6 +144,7 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
     It exits 1 if the hub cannot be reached or used that way.
     """
     from hubbub_bridge import trial
+    from hubbub_cli.host_entry import check as checks
     from hubbub_cli.host_entry import install
 
     _check_one_endpoint(profile, server)
@@ -148,10 +161,10 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
             if settings.json:
                 print_json({**each.to_json(), "questions": asked})
             else:
-                install.print_trial(each)
+                checks.print_trial(each)
         if not settings.json:
-            install.print_permits(tried[0], Machine.here())
-            install.print_questions(asked)
+            checks.print_permits(tried[0], Machine.here())
+            checks.print_questions(asked)
             await print_hosts(hub)
         return not any(each.failure for each in tried)
 

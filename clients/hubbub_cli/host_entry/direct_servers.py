@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ import typer
 from hubbub_cli.commands.config import chosen_file
 from hubbub_local import config_file
 from hubbub_local.hosts.offers import make_offers, read_variables
-from hubbub_local.hosts.servers import list_server_tables, read_servers
+from hubbub_local.hosts.servers import FoundServer, ServerTable, list_server_tables, read_servers
+from hubbub_local.hosts.switches import name_server, plan_switch_off
 from hubbub_local.hosts.texts import TextEnvironment
 from hubbub_local.platform_dirs import Machine
 
@@ -20,42 +22,42 @@ if TYPE_CHECKING:
 
 
 def find_direct_servers(settings: "Settings", wanted: "EntryRequest", *, replace: bool) -> "EntryRequest":
-    """Return what is wanted, with those servers; they are taken out if `replace` or a person says so."""
-    direct = _list_direct_servers(wanted)
+    """Return what is wanted, with those servers; they are switched off if `replace` or a person says so."""
+    machine = Machine.here()
+    own_tables = [each for each in list_server_tables(machine, machine.home) if each.host == wanted.host.name]
+    direct = list_direct_servers(each for each in own_tables if each.of_person)
     if not direct:
         return wanted
-    takes_out = replace or (settings.interactive and _confirm_removal(wanted, direct))
-    return changed(wanted, direct=direct, taken_out=direct if takes_out else ())
+    wanted = changed(wanted, direct=tuple(map(name_server, direct)))
+    if replace or (settings.interactive and _confirm(wanted)):
+        return changed(wanted, switch_off=plan_switch_off(wanted.host, direct))
+    return wanted
 
 
-def _list_direct_servers(wanted: "EntryRequest") -> tuple[str, ...]:
-    """Return the host's own names of servers that the hub's configuration has."""
-    machine = Machine.here()
-    own_places = [
-        place
-        for place in list_server_tables(machine, machine.home)
-        if place.host == wanted.host.name and place.file == wanted.file and place.folder is None
-    ]
+def list_direct_servers(tables: Iterable[ServerTable]) -> list[FoundServer]:
+    """Return the servers in some tables that the hub's configuration has, but for those that are switched off."""
     try:
         configured = config_file.list_servers(config_file.read_config(chosen_file(None)))
     except (config_file.Unchangeable, OSError):
-        return ()
-    environment = TextEnvironment(home=machine.home, environ=os.environ, read=read_variables, platform=sys.platform)
-    found_servers = [
-        each for place in own_places if place.section == (wanted.host.section,) for each in read_servers(place)
-    ]
-    # One at a time: of two that are the same, both are there.
-    offered = [offer for each in found_servers for offer in make_offers([each], environment, configured)[0]]
-    return tuple(
-        offer.server.found.name
-        for offer in offered
-        if offer.state in ("there", "differs") and offer.server.found.place.folder is None and not offer.server.disabled
+        return []
+    environment = TextEnvironment(
+        home=Machine.here().home, environ=os.environ, read=read_variables, platform=sys.platform
     )
+    # One at a time: of two that are the same, both are there.
+    offered = [
+        offer
+        for table in tables
+        for each in read_servers(table)
+        for offer in make_offers([each], environment, configured)[0]
+    ]
+    return [
+        offer.server.found for offer in offered if offer.state in ("there", "differs") and not offer.server.disabled
+    ]
 
 
-def _confirm_removal(wanted: "EntryRequest", direct: tuple[str, ...]) -> bool:
+def _confirm(wanted: "EntryRequest") -> bool:
     question = (
-        f"{wanted.host.title} has {', '.join(direct)} directly as well, past the inbox. "
-        f"Take that out of {wanted.file}, where a copy stays?"
+        f"{wanted.host.title} has {', '.join(wanted.direct)} directly as well, past the inbox. "
+        f"Switch that off there? A copy of the file stays"
     )
     return typer.confirm(question, default=False, err=True)

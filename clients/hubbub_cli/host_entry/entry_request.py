@@ -1,11 +1,13 @@
 """What `hubbub mcp install` is to put into which file."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hubbub_local.hosts import files
+from hubbub_local.hosts.files import Changes
 from hubbub_local.hosts.kinds import NAME, HostProgram
+from hubbub_local.hosts.switches import SwitchOff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +20,9 @@ class EntryRequest:
     url: str | None
     """Where hosts reach the hub over HTTP; None for the bridge."""
 
+    log_in: bool = False
+    """Whether the host logs in there, instead of having a token."""
+
     file: Path
     """The host's file of settings."""
 
@@ -27,8 +32,8 @@ class EntryRequest:
     direct: tuple[str, ...] = ()
     """The host's own entries of servers that the hub has."""
 
-    taken_out: tuple[str, ...] = ()
-    """Those of them that are taken out."""
+    switch_off: SwitchOff = field(default_factory=SwitchOff)
+    """What switches those of them off that are not wanted there."""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -36,6 +41,14 @@ class EntryRequest:
         named = (("--profile", self.profile), ("--server", self.server))
         return tuple(word for option, value in named if value for word in (option, value))
 
-    def entries(self, entry: dict[str, Any]) -> files.Entries:
-        """Return what is changed in the file."""
-        return {**dict.fromkeys(self.taken_out), NAME: entry}
+    @property
+    def way(self) -> tuple[str, ...]:
+        """The option that says how the host reaches the hub."""
+        return () if self.url is None else ("--login",) if self.log_in else ("--http",)
+
+    def changes(self, entry: dict[str, Any]) -> Mapping[Path, Changes]:
+        """Return what is changed in which file, the host's file of settings first."""
+        section = (self.host.section,)
+        own = self.switch_off.changes_of(self.file)
+        own = {**own, section: {**own.get(section, {}), NAME: entry}}
+        return {self.file: own, **{file: each for file, each in self.switch_off.changes.items() if file != self.file}}

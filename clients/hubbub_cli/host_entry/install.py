@@ -1,6 +1,7 @@
-"""`hubbub mcp install` and `check`: the entry of the hub in a host's file of settings, and what it is good for."""
+"""`hubbub mcp install`: the entry of the hub in a host's file of settings."""
 
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -18,10 +19,8 @@ from hubbub_cli.run.session import Settings, Usage, run_in_loop, run_with_hub, s
 from hubbub_local.hosts import files, permits
 from hubbub_local.hosts.files import UnchangeableHostFile
 from hubbub_local.hosts.kinds import NAME, BridgeCommand, Url
-from hubbub_local.platform_dirs import Machine
 
 if TYPE_CHECKING:
-    from hubbub_bridge.trial import Trial
     from hubbub_client.hub import Hub
 
 TOKEN_PLACEHOLDER = "TOKEN"  # noqa: S105 - stands for one in what is printed
@@ -32,20 +31,19 @@ def install_entry(context: typer.Context, request: EntryRequest, *, replace: boo
     settings = settings_of(context)
     endpoint = make_bridge_options(settings, request.profile, request.server)
     request = find_direct_servers(settings, request, replace=replace)
-    entry = (
-        _make_bridge_entry(settings, request) if request.url is None else _make_http_entry(request, TOKEN_PLACEHOLDER)
-    )
-    try:
-        # Before a token is made for it: can the file be changed?
-        files.preview_changes(request.file, {(request.host.section,): request.entries(entry)})
-    except (UnchangeableHostFile, OSError) as error:
-        raise _make_refusal(request.file, error) from None
+    entry = _make_entry(settings, request)
+    for file, changes in request.changes(entry).items():
+        try:
+            # Before a token is made for it: can the file be changed?
+            files.preview_changes(file, changes)
+        except (UnchangeableHostFile, OSError) as error:
+            raise _make_refusal(file, error) from None
     if request.permit_file is not None:
         try:
             permits.preview_hook(request.permit_file)
         except (UnchangeableHostFile, OSError) as error:
             raise _make_refusal(request.permit_file, error) from None
-    if request.url is None:
+    if request.url is None or request.log_in:
         if request.options:
             run_in_loop(context, check_endpoint(endpoint))
         _write_entry(settings, request, entry)
@@ -62,15 +60,14 @@ def install_entry(context: typer.Context, request: EntryRequest, *, replace: boo
 def print_entry(context: typer.Context, request: EntryRequest) -> None:
     """Print the entry, with links that install it where the host knows such. Raises Usage."""
     settings, host = settings_of(context), request.host
-    entry = (
-        _make_bridge_entry(settings, request) if request.url is None else _make_http_entry(request, TOKEN_PLACEHOLDER)
-    )
+    entry = _make_entry(settings, request)
     text = files.render_snippet(request.file.suffix, host.section, NAME, entry)
     links = [host.link(entry)] if host.link else []
     if settings.json:
         own = {"hook_file": str(request.permit_file), "hook": permits.render_hook(), "prompt_tool": permits.PROMPT_TOOL}
         also = own if request.permit_file is not None else {}
-        print_json({"host": host.name, "file": str(request.file), "snippet": text, "links": links, **also})
+        log_in = {"log_in": host.log_in} if request.log_in else {}
+        print_json({"host": host.name, "file": str(request.file), "snippet": text, "links": links, **log_in, **also})
         return
     say(f"# {host.title}: {request.file}")
     say(text.rstrip("\n"))
@@ -78,40 +75,10 @@ def print_entry(context: typer.Context, request: EntryRequest) -> None:
         say(f"# {request.permit_file}")
         say(permits.render_hook().rstrip("\n"))
         say(f"# for `claude -p`, without the hook: --permission-prompt-tool {permits.PROMPT_TOOL}")
+    if request.log_in:
+        say(f"# then log in: {host.log_in}")
     for link in links:
         say(f"# or open: {link}")
-
-
-def print_trial(trial: "Trial") -> None:
-    """Print what came of connecting in one kind of revision."""
-    if trial.failure:
-        say(f"{trial.revision}: {trial.failure}")
-        return
-    counts = ", ".join(f"{count} {name}" for name, count in trial.counts.items())
-    say(f"{trial.revision}: {trial.server}, {counts}")
-    for warning in trial.warnings:
-        say(f"  {warning}")
-
-
-def print_permits(trial: "Trial", machine: Machine) -> None:
-    """Say whether Claude Code can ask for permission through the hub, if its settings say that it does."""
-    file = permits.find_settings_file(machine)
-    if trial.permits:
-        say(f"  permits: {permits.PERMIT}; Claude Code {'asks' if permits.has_hook(file) else 'does not ask'} there")
-    elif permits.has_hook(file):
-        say(f"  permits: {file} asks {permits.PERMIT}, which is not there: set `people = true` for the profile")
-
-
-def print_questions(routes: dict[str, str]) -> None:
-    """Print who is asked what servers ask, by kind."""
-    descriptions = {
-        "both": "host and inbox at once",
-        "host-first": "the host if it can, else the inbox",
-        "host": "the host alone",
-        "inbox": "the inbox alone",
-    }
-    for kind in sorted(routes):
-        say(f"  {kind}: {descriptions.get(routes[kind], routes[kind])}")
 
 
 def make_http_url(settings: Settings, given: str | None, profile: str | None, server: str | None) -> str:
@@ -120,7 +87,7 @@ def make_http_url(settings: Settings, given: str | None, profile: str | None, se
 
     base = given or mcp_url(settings.where)
     if base is None:
-        raise Usage("--http: this hub does not serve hosts over HTTP; set mcp_listen, or say where with --url")
+        raise Usage("this hub does not serve hosts over HTTP; set mcp_listen, or say where with --url")
     if server:
         return f"{base.rstrip('/')}/s/{quote(server, safe='')}"
     return f"{base.rstrip('/')}/p/{quote(profile, safe='')}" if profile else base
@@ -149,6 +116,13 @@ def make_own_args(settings: Settings, *words: str) -> tuple[str, ...]:
     return (*(word for option, value in options if value for word in (option, value)), *words)
 
 
+def _make_entry(settings: Settings, request: EntryRequest) -> dict[str, Any]:
+    """Return the entry, with what stands for a token if it has one that is still to be made."""
+    if request.url is None:
+        return _make_bridge_entry(settings, request)
+    return _make_http_entry(request, None if request.log_in else TOKEN_PLACEHOLDER)
+
+
 def _make_bridge_entry(settings: Settings, request: EntryRequest) -> dict[str, Any]:
     token = settings.token or os.environ.get("HUBBUB_TOKEN")
     return request.host.stdio(
@@ -160,46 +134,68 @@ def _make_bridge_entry(settings: Settings, request: EntryRequest) -> dict[str, A
     )
 
 
-def _make_http_entry(request: EntryRequest, token: str) -> dict[str, Any]:
+def _make_http_entry(request: EntryRequest, token: str | None) -> dict[str, Any]:
     assert request.url is not None
     if request.host.http is None:
-        raise Usage(f"{request.host.title} only starts servers; leave --http out")
+        raise Usage(f"{request.host.title} takes no address in its file; leave --http and --login out")
     return request.host.http(Url(url=request.url, token=token))
 
 
 def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any]) -> None:
-    """Change the host's file, and say what was done, what is there twice, and what to do next."""
+    """Change the host's files, and say what was done, what is there twice, and what to do next."""
     host, file = request.host, request.file
-    private = request.url is not None or "HUBBUB_TOKEN" in str(entry)
+    private = "HUBBUB_TOKEN" in str(entry) or (request.url is not None and not request.log_in)
     was_readable = private and files.is_readable_by_others(file)
-    try:
-        changed, backup = files.change_entries(file, host.section, request.entries(entry), private=private)
-    except (UnchangeableHostFile, OSError) as error:
-        raise _make_refusal(file, error) from None
+    backups: dict[Path, Path] = {}
+    changed = False
+    for each, changes in request.changes(entry).items():
+        try:
+            is_changed, backup = files.change_file(each, changes, private=private and each == file)
+        except (UnchangeableHostFile, OSError) as error:
+            raise _make_refusal(each, error) from None
+        changed = changed or is_changed
+        if backup is not None:
+            backups[each] = backup
     hook = _install_hook(request.permit_file) if request.permit_file is not None else {}
     if settings.json:
-        report = {"host": host.name, "file": str(file), "changed": changed, "backup": backup and str(backup), **hook}
-        print_json({**report, "direct": list(request.direct), "taken_out": list(request.taken_out)})
+        backup = str(backups[file]) if file in backups else None
+        report = {"host": host.name, "file": str(file), "changed": changed, "backup": backup, **hook}
+        off = {"taken_out": request.switch_off.taken_out, "switched_off": request.switch_off.stay}
+        also = {str(each): str(copy) for each, copy in backups.items() if each != file}
+        print_json({**report, "direct": list(request.direct), **off, **({"other_backups": also} if also else {})})
         return
     say(f"{host.title}: {file}" + ("" if changed else " has it already"))
-    if backup is not None:
-        note(f"as it was: {backup}")
+    for each, copy in backups.items():
+        note(f"as it was{'' if each == file else f' ({each})'}: {copy}")
     if was_readable:
         note("others could read this file; now you alone can, since it has a token")
-    if request.taken_out:
-        note(f"taken out of it, since the hub has them: {', '.join(request.taken_out)}")
-    elif request.direct:
-        same_command = settings.command(
-            "mcp", "install", host.name, *request.options, *(["--http"] if request.url else [])
-        )
-        note(
-            f"{host.title} has {', '.join(request.direct)} directly as well: each tool twice, and what these ask there "
-            f"does not reach the inbox. `{same_command} --replace` takes them out, and keeps a copy"
-        )
+    _say_of_direct_servers(settings, request, backups)
     if hook:
         _say_of_permits(hook)
     if changed or hook.get("hook_changed"):
         note(host.afterwards)
+    if request.log_in:
+        note(f"then log in: {host.log_in}; its page asks for a code, which `hubbub mcp login` prints")
+    elif host.listing is not None:
+        note(f"to see whether it works: {settings.command('mcp', 'check', host.name)}")
+
+
+def _say_of_direct_servers(settings: Settings, request: EntryRequest, backups: dict[Path, Path]) -> None:
+    """Say which servers the host has directly, what became of them, and how to go back."""
+    host, off = request.host, request.switch_off
+    if off.taken_out:
+        note(f"taken out, since the hub has them: {', '.join(off.taken_out)}")
+    if off.stay:
+        note(f"switched off there, since the hub has them: {', '.join(off.stay)}")
+    if off.changes:
+        for file, copy in backups.items():
+            note(f"to go back, also without the hub: {shlex.join(('mv', str(copy), str(file)))}")
+    elif request.direct:
+        same_command = settings.command("mcp", "install", host.name, *request.options, *request.way)
+        note(
+            f"{host.title} has {', '.join(request.direct)} directly as well: each tool twice, and what these ask there "
+            f"does not reach the inbox. `{same_command} --replace` switches them off, and keeps a copy"
+        )
 
 
 def _install_hook(file: Path) -> dict[str, Any]:

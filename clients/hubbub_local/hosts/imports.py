@@ -180,7 +180,7 @@ class _Translation:
         self._environment = environment
         self.texts = Texts(found, environment)
         entry = found.entry
-        self.disabled = entry.get("disabled") is True or entry.get("enabled") is False
+        self.disabled = found.off or entry.get("disabled") is True or entry.get("enabled") is False
 
     def spec(self) -> dict[str, Any]:
         """Return the spec. Raises UntranslatableEntry."""

@@ -39,15 +39,14 @@ class BridgeCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Url:
-    """The hub's endpoint over HTTP, with the token for it."""
+    """The hub's endpoint over HTTP, with the token for it; None for a host that logs in."""
 
     url: str
-    token: str
+    token: str | None
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers that hosts send."""
-        return {"Authorization": f"Bearer {self.token}"}
+    def headers(self, name: str = "headers") -> Entry:
+        """Return the member of an entry that has the headers that hosts send; none without a token."""
+        return {name: {"Authorization": f"Bearer {self.token}"}} if self.token is not None else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class HostProgram:
 
     `files` are all that it reads for the person, if there are several.
 
-    `http` is None where a host takes no URL with headers in its file. `link` makes an entry a link that installs it.
+    `http` is None where a host takes no URL in its file. `link` makes an entry a link that installs it.
     """
 
     name: str
@@ -64,10 +63,37 @@ class HostProgram:
     file: Callable[[Machine], Path]
     section: str = "mcpServers"
     stdio: Callable[[BridgeCommand], Entry] = lambda bridge: bridge.plain
-    http: Callable[[Url], Entry] | None = lambda url: {"url": url.url, "headers": url.headers}
+    http: Callable[[Url], Entry] | None = lambda url: {"url": url.url, **url.headers()}
     link: Callable[[Entry], str] | None = None
     files: Callable[[Machine], list[Path]] | None = None
     afterwards: str = "Restart it."
+    log_in: str = ""
+    """How a person has it log in at the hub, once the entry is there."""
+
+    flag_off: Entry | None = None
+    """What an entry has that is switched off, where a host has that."""
+
+    list_off: Callable[[Machine], "OffList"] | None = None
+    """The names of servers that are switched off, where a host keeps them as a list."""
+
+    listing: "Listing | None" = None
+    """Its own command that lists its servers, where it has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffList:
+    """A list of names in a file of a host: its servers of these names are switched off."""
+
+    file: Path
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """A host's command that lists its servers. `connects` says whether it connects to each and says how that went."""
+
+    command: tuple[str, ...]
+    connects: bool = True
 
 
 def _claude_code_file(at: Machine) -> Path:
@@ -76,6 +102,14 @@ def _claude_code_file(at: Machine) -> Path:
 
 def _codex_file(at: Machine) -> Path:
     return Path(at.environ.get("CODEX_HOME") or at.home / ".codex") / "config.toml"
+
+
+def _gemini_file(at: Machine) -> Path:
+    return at.home / ".gemini" / "settings.json"
+
+
+def _qwen_file(at: Machine) -> Path:
+    return at.home / ".qwen" / "settings.json"
 
 
 def _goose_file(at: Machine) -> Path:
@@ -113,8 +147,9 @@ def _opencode_stdio(bridge: BridgeCommand) -> Entry:
 
 
 def _opencode_http(url: Url) -> Entry:
-    # The token is all that it needs: no log-in is to be looked for.
-    return {"type": "remote", "url": url.url, "headers": url.headers, "oauth": False, "enabled": True}
+    # A token is all that it needs: no log-in is to be looked for.
+    own = {**url.headers(), "oauth": False} if url.token is not None else {}
+    return {"type": "remote", "url": url.url, **own, "enabled": True}
 
 
 def _goose_stdio(bridge: BridgeCommand) -> Entry:
@@ -137,7 +172,7 @@ def _goose_http(url: Url) -> Entry:
         "type": "streamable_http",
         "enabled": True,
         "uri": url.url,
-        "headers": url.headers,
+        **url.headers(),
         "timeout": TOOL_TIMEOUT_S,
     }
 
@@ -159,8 +194,10 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             title="Claude Code",
             file=_claude_code_file,
             stdio=lambda bridge: {"type": "stdio", **bridge.plain},
-            http=lambda url: {"type": "http", "url": url.url, "headers": url.headers},
+            http=lambda url: {"type": "http", "url": url.url, **url.headers()},
             afterwards="Start a new session; `/mcp` shows it there.",
+            log_in="`claude mcp login hubbub`, or `/mcp` in a session",
+            listing=Listing(command=("claude", "mcp", "list")),
         ),
         HostProgram(
             name="claude-desktop",
@@ -174,15 +211,17 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             file=lambda at: at.application_dir("Code") / "User" / "mcp.json",
             section="servers",
             stdio=lambda bridge: {"type": "stdio", **bridge.plain},
-            http=lambda url: {"type": "http", "url": url.url, "headers": url.headers},
+            http=lambda url: {"type": "http", "url": url.url, **url.headers()},
             link=_vscode_link,
             afterwards="Start it there with `MCP: List Servers`.",
+            log_in="start it with `MCP: List Servers`",
         ),
         HostProgram(
             name="cursor",
             title="Cursor",
             file=lambda at: at.home / ".cursor" / "mcp.json",
             link=_cursor_link,
+            log_in="its settings, under MCP",
         ),
         HostProgram(
             name="codex",
@@ -190,7 +229,10 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             file=_codex_file,
             section="mcp_servers",
             stdio=lambda bridge: {**bridge.plain, "tool_timeout_sec": TOOL_TIMEOUT_S},
-            http=lambda url: {"url": url.url, "http_headers": url.headers, "tool_timeout_sec": TOOL_TIMEOUT_S},
+            http=lambda url: {"url": url.url, **url.headers("http_headers"), "tool_timeout_sec": TOOL_TIMEOUT_S},
+            log_in="`codex mcp login hubbub`",
+            flag_off={"enabled": False},
+            listing=Listing(command=("codex", "mcp", "list"), connects=False),
         ),
         HostProgram(
             name="goose",
@@ -199,18 +241,26 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             section="extensions",
             stdio=_goose_stdio,
             http=_goose_http,
+            log_in="start a session",
+            flag_off={"enabled": False},
         ),
         HostProgram(
             name="gemini-cli",
             title="Gemini CLI",
-            file=lambda at: at.home / ".gemini" / "settings.json",
-            http=lambda url: {"httpUrl": url.url, "headers": url.headers},
+            file=_gemini_file,
+            http=lambda url: {"httpUrl": url.url, **url.headers()},
+            log_in="`/mcp auth hubbub` in a session",
+            list_off=lambda at: OffList(file=_gemini_file(at), path=("mcp", "excluded")),
+            listing=Listing(command=("gemini", "mcp", "list")),
         ),
         HostProgram(
             name="qwen-code",
             title="Qwen Code",
-            file=lambda at: at.home / ".qwen" / "settings.json",
-            http=lambda url: {"httpUrl": url.url, "headers": url.headers},
+            file=_qwen_file,
+            http=lambda url: {"httpUrl": url.url, **url.headers()},
+            log_in="`/mcp` in a session",
+            list_off=lambda at: OffList(file=_qwen_file(at), path=("mcp", "excluded")),
+            listing=Listing(command=("qwen", "mcp", "list")),
         ),
         HostProgram(
             name="opencode",
@@ -220,19 +270,29 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             section="mcp",
             stdio=_opencode_stdio,
             http=_opencode_http,
+            log_in="`opencode mcp auth hubbub`",
+            flag_off={"enabled": False},
+            listing=Listing(command=("opencode", "mcp", "list")),
         ),
         HostProgram(
             name="copilot-cli",
             title="Copilot CLI",
             file=_copilot_file,
             stdio=lambda bridge: {"type": "local", **bridge.plain, "tools": ["*"]},
-            http=lambda url: {"type": "http", "url": url.url, "headers": url.headers, "tools": ["*"]},
+            http=lambda url: {"type": "http", "url": url.url, **url.headers(), "tools": ["*"]},
+            log_in="`/mcp` in a session",
+            list_off=lambda at: OffList(
+                file=_copilot_file(at).with_name("settings.json"), path=("disabledMcpServers",)
+            ),
+            listing=Listing(command=("copilot", "mcp", "list"), connects=False),
         ),
         HostProgram(
             name="windsurf",
             title="Windsurf",
             file=lambda at: at.home / ".codeium" / "windsurf" / "mcp_config.json",
-            http=lambda url: {"serverUrl": url.url, "headers": url.headers},
+            http=lambda url: {"serverUrl": url.url, **url.headers()},
+            log_in="its settings, under MCP",
+            flag_off={"disabled": True},
         ),
         HostProgram(
             name="zed",
@@ -240,6 +300,8 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             file=_zed_file,
             section="context_servers",
             afterwards="The settings of its agent show it.",
+            log_in="the settings of its agent",
+            flag_off={"enabled": False},
         ),
     )
 }

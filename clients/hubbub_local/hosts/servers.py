@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from hubbub_local.hosts.kinds import HOSTS
+from hubbub_local.hosts.kinds import HOSTS, OffList
 from hubbub_local.platform_dirs import Machine
 
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -62,15 +62,19 @@ class ServerTable:
     of_person: bool = True
     """Whether a person has put it there; False for what a folder brings, which may be from anybody."""
 
+    off: OffList | None = None
+    """Where the names of those are that are switched off, if the host has such a list."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundServer:
-    """A server as a host has it. `inputs` are those of the file, by id."""
+    """A server as a host has it. `inputs` are those of the file, by id; `off` says that a list switches it off."""
 
     place: ServerTable
     name: str
     entry: Entry
     inputs: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
+    off: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +113,8 @@ def _list_person_tables(machine: Machine) -> list[ServerTable]:
     tables: list[ServerTable] = []
     for host in HOSTS.values():
         files = host.files(machine) if host.files else [host.file(machine)]
-        tables += [_make_table(host.name, file, host.section) for file in files]
+        off = host.list_off(machine) if host.list_off else None
+        tables += [replace(_make_table(host.name, file, host.section), off=off) for file in files]
         if host.name == "vscode":
             tables.append(_make_table(host.name, settings, "mcp", "servers"))
     return tables
@@ -321,11 +326,24 @@ def _find_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterator[Found
         yield Trouble(place=place, why=f"`{where}` is no table of servers")
         return
     inputs = dict(_list_inputs(_follow_path(root, place.inputs)[0]))
+    off = read_off_names(place)
     for name, entry in cast("dict[object, object]", table).items():
         if isinstance(entry, dict):
-            yield FoundServer(place=place, name=str(name), entry=cast("Entry", entry), inputs=inputs)
+            is_off = str(name) in off
+            yield FoundServer(place=place, name=str(name), entry=cast("Entry", entry), inputs=inputs, off=is_off)
         else:
             yield Trouble(place=place, why=f"`{where}.{str(name)[:MAX_NAME]}` is no server")
+
+
+def read_off_names(place: ServerTable) -> list[str]:
+    """Return the names of servers that a list of the host switches off; none for a list that cannot be read."""
+    if place.off is None:
+        return []
+    with suppress(UnreadableFile):
+        listed = _follow_path(read_settings(place.off.file) or {}, place.off.path)[0]
+        names = cast("list[object]", listed) if isinstance(listed, list) else []
+        return [each for each in names if isinstance(each, str)]
+    return []
 
 
 def _find_project_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterator[FoundServer | Trouble]:
@@ -334,13 +352,11 @@ def _find_project_servers(place: ServerTable, root: Mapping[str, Any]) -> Iterat
     projects = cast("dict[str, object]", found) if isinstance(found, dict) else {}
     for folder, project in projects.items():
         if isinstance(project, dict):
-            own = ServerTable(
-                host=place.host,
+            own = replace(
+                place,
                 title=f"{place.title} ({folder})",
-                file=place.file,
-                section=place.section,
                 folder=Path(folder),
-                references=place.references,
+                off=OffList(file=place.file, path=("projects", folder, "disabledMcpServers")),
             )
             yield from _find_servers(own, cast("dict[str, Any]", project))
 
