@@ -12,7 +12,7 @@ from hubbub_cli.output.printer import note, print_json
 from hubbub_cli.run import streams
 from hubbub_cli.run.session import Usage, run_with_hub, settings_of
 from hubbub_cli.syntax.group import Commands
-from hubbub_local.hosts.kinds import HOSTS
+from hubbub_local.hosts.kinds import HOSTS, HostProgram
 from hubbub_local.hosts.permits import find_settings_file
 from hubbub_local.platform_dirs import Machine
 
@@ -107,12 +107,7 @@ def install(
     _check_one_endpoint(profile, server)
     if host not in HOSTS:
         raise Usage(f"HOST: {host!r} is not one of {', '.join(HOSTS)}")
-    if http and login:
-        raise Usage("--http makes a token for the entry, --login has the host log in: name one")
-    if (http or login) and HOSTS[host].http is None:
-        raise Usage(f"--{'http' if http else 'login'}: the file of {HOSTS[host].title} has no addresses; leave it out")
-    if url and not (http or login):
-        raise Usage("--url: only with --http or --login")
+    _check_way(HOSTS[host], http=http, login=login, url=url)
     if permits and host != "claude-code":
         raise Usage("--permits: only claude-code has hooks that ask for permission; leave it out")
     if permits and server:
@@ -177,3 +172,13 @@ app.command("sessions", example="mcp sessions")(list_sessions)
 def _check_one_endpoint(profile: str | None, server: str | None) -> None:
     if profile and server:
         raise Usage("--profile and --server are two ways to say what the host sees: name one")
+
+
+def _check_way(host: HostProgram, *, http: bool, login: bool, url: str | None) -> None:
+    """Raise Usage for a way to the hub that a host's file cannot have, or that is named in part."""
+    if http and login:
+        raise Usage("--http makes a token for the entry, --login has the host log in: name one")
+    if (http or login) and host.http is None:
+        raise Usage(f"--{'http' if http else 'login'}: the file of {host.title} has no addresses; leave it out")
+    if url and not (http or login):
+        raise Usage("--url: only with --http or --login")
