@@ -108,23 +108,19 @@ def install(
     if host not in HOSTS:
         raise Usage(f"HOST: {host!r} is not one of {', '.join(HOSTS)}")
     _check_way(HOSTS[host], http=http, login=login, url=url)
-    if permits and host != "claude-code":
-        raise Usage("--permits: only claude-code has hooks that ask for permission; leave it out")
-    if permits and server:
-        raise Usage("--permits: a server's own endpoint has no tools of the hub; name a profile")
+    if permits:
+        _check_permits(host, server)
     if replace and only_print:
         raise Usage("--replace: --print changes nothing; leave one of them out")
-    where = install.make_http_url(settings_of(context), url, profile, server) if http or login else None
-    file = HOSTS[host].file(Machine.here())
-    permit_file = find_settings_file(Machine.here()) if permits else None
+    machine = Machine.here()
     wanted = EntryRequest(
         host=HOSTS[host],
         profile=profile,
         server=server,
-        url=where,
+        url=install.make_http_url(settings_of(context), url, profile, server) if http or login else None,
         log_in=login,
-        file=file,
-        permit_file=permit_file,
+        file=HOSTS[host].file(machine),
+        permit_file=find_settings_file(machine) if permits else None,
     )
     if only_print:
         install.print_entry(context, wanted)
@@ -182,3 +178,11 @@ def _check_way(host: HostProgram, *, http: bool, login: bool, url: str | None) -
         raise Usage(f"--{'http' if http else 'login'}: the file of {host.title} has no addresses; leave it out")
     if url and not (http or login):
         raise Usage("--url: only with --http or --login")
+
+
+def _check_permits(host: str, server: str | None) -> None:
+    """Raise Usage where the host cannot ask people for permission through the hub."""
+    if host != "claude-code":
+        raise Usage("--permits: only claude-code has hooks that ask for permission; leave it out")
+    if server:
+        raise Usage("--permits: a server's own endpoint has no tools of the hub; name a profile")
