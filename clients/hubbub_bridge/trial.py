@@ -71,9 +71,11 @@ class TrialFailed(Exception):
     """The hub cannot be used as a host would use it."""
 
 
-async def try_revisions(command: Sequence[str], environment: Mapping[str, str]) -> list[Trial]:
+async def try_revisions(
+    command: Sequence[str], environment: Mapping[str, str], revisions: Sequence[str] = (HANDSHAKE, STATELESS)
+) -> list[Trial]:
     """Start the bridge once for each kind of revision, and return what came of it."""
-    return [await _fill_in_trial(Trial(revision), command, environment) for revision in (HANDSHAKE, STATELESS)]
+    return [await _fill_in_trial(Trial(revision), command, environment) for revision in revisions]
 
 
 async def _fill_in_trial(trial: Trial, command: Sequence[str], environment: Mapping[str, str]) -> Trial:

@@ -10,7 +10,7 @@ from hubbub_cli.host_entry.endpoint import make_bridge_options
 from hubbub_cli.host_entry.sessions import list_sessions, print_hosts
 from hubbub_cli.output.printer import note, print_json
 from hubbub_cli.run import streams
-from hubbub_cli.run.session import Usage, run_with_hub, settings_of
+from hubbub_cli.run.session import Usage, run_in_loop, run_with_hub, settings_of
 from hubbub_cli.syntax.group import Commands
 from hubbub_local.hosts.kinds import HOSTS, HostProgram
 from hubbub_local.hosts.permits import find_settings_file
@@ -128,17 +128,31 @@ def install(
         install.install_entry(context, wanted, replace=replace)
 
 
-@app.command("check", example="mcp check")
-def check(context: typer.Context, profile: Profile = None, server: Server = None) -> None:
+@app.command("check", example="mcp check claude-code")
+def check(
+    context: typer.Context,
+    host: Annotated[str | None, typer.Argument(metavar="[HOST]", help=f"One of {', '.join(HOSTS)}.")] = None,
+    profile: Profile = None,
+    server: Server = None,
+    limit_s: Annotated[
+        float, typer.Option("--limit", metavar="S", min=1, max=600, help="With HOST: seconds for its own command.")
+    ] = 60,
+) -> None:
     """Connect as a host does, in both kinds of revisions: say what is there, what hosts would cut, and who is asked.
 
-    It exits 1 if the hub cannot be reached or used that way.
+    With HOST, look at the hub's entry there instead, start the host's own command that lists its servers (which starts
+    all of them), and show what it says of the hub. It exits 1 if the hub cannot be reached or used that way.
     """
     from hubbub_bridge import trial
     from hubbub_cli.host_entry import check as checks
     from hubbub_cli.host_entry import install
 
     _check_one_endpoint(profile, server)
+    if host is not None:
+        if profile or server:
+            raise Usage("HOST: its entry says what it sees; leave --profile and --server out")
+        _check_host(context, host, limit_s)
+        return
     settings = settings_of(context)
     shown = ("--profile", profile) if profile else ("--server", server) if server else ()
     words = install.make_own_args(settings, "mcp", *(word for word in shown if word))
@@ -186,3 +200,20 @@ def _check_permits(host: str, server: str | None) -> None:
         raise Usage("--permits: only claude-code has hooks that ask for permission; leave it out")
     if server:
         raise Usage("--permits: a server's own endpoint has no tools of the hub; name a profile")
+
+
+def _check_host(context: typer.Context, host: str, limit_s: float) -> None:
+    """Print what there is of the hub at a host; exit 1 if something is wrong with it."""
+    from hubbub_cli.host_entry.check import print_host
+    from hubbub_cli.host_entry.host_check import check_host
+
+    if host not in HOSTS:
+        raise Usage(f"HOST: {host!r} is not one of {', '.join(HOSTS)}")
+    settings = settings_of(context)
+    findings = run_in_loop(context, check_host(settings, HOSTS[host], limit_s))
+    if settings.json:
+        print_json(findings.to_json())
+    else:
+        print_host(findings)
+    if findings.faults:
+        raise typer.Exit(1)

@@ -1,13 +1,15 @@
-"""`hubbub mcp check`: what came of connecting as a host does."""
+"""`hubbub mcp check`: what came of connecting as a host does, and what was found at a host."""
 
+import shlex
 from typing import TYPE_CHECKING
 
-from hubbub_cli.output.printer import say
+from hubbub_cli.output.printer import note, say
 from hubbub_local.hosts import permits
 from hubbub_local.platform_dirs import Machine
 
 if TYPE_CHECKING:
     from hubbub_bridge.trial import Trial
+    from hubbub_cli.host_entry.host_check import HostFindings
 
 
 def print_trial(trial: "Trial") -> None:
@@ -40,3 +42,27 @@ def print_questions(routes: dict[str, str]) -> None:
     }
     for kind in sorted(routes):
         say(f"  {kind}: {descriptions.get(routes[kind], routes[kind])}")
+
+
+def print_host(findings: "HostFindings") -> None:
+    """Print what was found at a host, each fault with what to do next."""
+    host = findings.host
+    say(f"{host.title}: {findings.file}" + (f" has {findings.way}" if findings.way else ""))
+    if host.listing is None:
+        say("  it has no command that lists its servers: its file was checked, and its entry tried")
+    elif findings.program is None:
+        say(f"  {host.listing.command[0]} is not in PATH: its file was checked, and its entry tried")
+    else:
+        said = findings.said
+        hint = "" if host.listing.connects else " (it lists, and does not connect)"
+        say(f"  `{shlex.join(host.listing.command)}` says{hint}:" + ("" if said else " nothing of the hub"))
+        for line in (*(said.lines if said else ()), *findings.warnings):
+            say(f"    {line}")
+    if findings.direct:
+        say(f"  there directly as well, past the inbox: {', '.join(findings.direct)}")
+        note(f"to switch them off there: hubbub mcp install {host.name} --replace")
+    for fault in findings.faults:
+        say(f"  {fault.what}")
+        note(f"    next: {fault.next_step}")
+    if not findings.faults:
+        say("  all is well")

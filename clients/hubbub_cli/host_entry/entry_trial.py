@@ -1,0 +1,121 @@
+"""Tries the hub's entry of a host's file: starts the bridge as it says, or sends a request to its address."""
+
+import asyncio
+import json
+import os
+import shutil
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+from hubbub_local.hosts.kinds import NAME
+
+LIMIT_S: Final = 15.0
+"""Seconds for a response of the hub's address."""
+
+MAX_RESPONSE_BYTES: Final = 1024 * 1024
+MAX_REASON_CHARS: Final = 300
+REVISION: Final = "2026-07-28"
+LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+URL_KEYS: Final = ("url", "httpUrl", "serverUrl", "uri")
+ENV_KEYS: Final = ("env", "envs", "environment")
+HEADER_KEYS: Final = ("headers", "http_headers")
+UNAUTHORIZED: Final = 401
+
+
+@dataclass(frozen=True, slots=True)
+class EntryTrial:
+    """What came of an entry: why the hub cannot be reached as it says, or that the host has to log in first."""
+
+    fault: str = ""
+    needs_log_in: bool = False
+    is_log_in_off: bool = False
+    """Whether it has no token, at a hub where no host can log in."""
+
+
+def find_url(entry: Mapping[str, Any]) -> str | None:
+    """Return the address of an entry; None if it starts a command."""
+    return next((entry[key] for key in URL_KEYS if isinstance(entry.get(key), str)), None)
+
+
+def find_headers(entry: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers that an entry has."""
+    return _find_table(entry, HEADER_KEYS)
+
+
+def find_command(entry: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """Return the command of an entry with its arguments, and the variables that it is given."""
+    command: Any = entry.get("command", entry.get("cmd"))
+    words: list[Any] = [*command] if isinstance(command, list) else [command, *(entry.get("args") or [])]
+    return [str(word) for word in words], _find_table(entry, ENV_KEYS)
+
+
+def _find_table(entry: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, str]:
+    """Return the first of some members that is a table, with its values as texts."""
+    for key in keys:
+        if isinstance(table := entry.get(key), dict):
+            return {str(name): str(value) for name, value in cast("dict[object, object]", table).items()}
+    return {}
+
+
+async def try_entry(entry: Mapping[str, Any]) -> EntryTrial:
+    """Reach the hub as an entry says."""
+    url = find_url(entry)
+    return await asyncio.to_thread(_try_url, url, find_headers(entry)) if url else EntryTrial(await _try_bridge(entry))
+
+
+async def _try_bridge(entry: Mapping[str, Any]) -> str:
+    """Start the bridge of an entry, and return what is wrong with it."""
+    try:
+        command, variables = find_command(entry)
+    except (TypeError, ValueError):
+        return "its command is written in a form that cannot be read"
+    if shutil.which(command[0]) is None:
+        return f"{command[0]} is not there, or cannot be started"
+    if Path(command[0]).stem != NAME:
+        return ""  # a command of another name: what it does is not known here
+    from hubbub_bridge import trial
+
+    (tried,) = await trial.try_revisions(command, os.environ | variables, (trial.HANDSHAKE,))
+    return tried.failure
+
+
+def _try_url(url: str, headers: Mapping[str, str]) -> EntryTrial:
+    """Send a request that leaves nothing behind."""
+    prefix = "io.modelcontextprotocol/"
+    client = {f"{prefix}clientInfo": {"name": "hubbub-mcp-check", "version": "1"}, f"{prefix}clientCapabilities": {}}
+    meta = {f"{prefix}protocolVersion": REVISION, **client}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}}
+    own = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    own |= {"MCP-Protocol-Version": REVISION, "Mcp-Method": "server/discover"}
+    try:
+        if urlsplit(url).scheme not in ("http", "https"):
+            return EntryTrial(f"{url} is no address that begins with http:// or https://")
+        request = urllib.request.Request(url, json.dumps(message).encode(), {**own, **headers})  # noqa: S310 - checked above
+        proxies = [urllib.request.ProxyHandler({})] if urlsplit(url).hostname in LOOPBACK else []
+        with urllib.request.build_opener(*proxies).open(request, timeout=LIMIT_S) as response:
+            response.read(MAX_RESPONSE_BYTES)
+    except urllib.error.HTTPError as error:
+        return _describe_refusal(error, has_token=any(name.lower() == "authorization" for name in headers))
+    except (OSError, ValueError, ssl.SSLError) as error:
+        reason = getattr(error, "reason", error)
+        return EntryTrial(f"{url} does not answer: {getattr(reason, 'strerror', None) or reason}")
+    return EntryTrial()
+
+
+def _describe_refusal(error: urllib.error.HTTPError, *, has_token: bool) -> EntryTrial:
+    if error.code == UNAUTHORIZED and not has_token:
+        if "resource_metadata" in error.headers.get("WWW-Authenticate", ""):
+            return EntryTrial(needs_log_in=True)
+        return EntryTrial("it has no token, and this hub lets no host log in", is_log_in_off=True)
+    try:
+        body: Any = json.loads(error.read(MAX_RESPONSE_BYTES))
+        said = str(body["error"]["message"])
+    except (ValueError, KeyError, TypeError, OSError):
+        said = str(error.reason)
+    return EntryTrial(f"the hub refuses it with HTTP {error.code}: {said[:MAX_REASON_CHARS]}")

@@ -1,0 +1,235 @@
+"""`hubbub mcp check HOST`: what a host has in its files of the hub, and what its own command says of it."""
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hubbub_cli.host_entry.direct_servers import list_direct_servers
+from hubbub_cli.host_entry.entry_trial import find_headers, find_url, try_entry
+from hubbub_local.hosts.files import is_readable_by_others
+from hubbub_local.hosts.imports import import_server, is_hub
+from hubbub_local.hosts.kinds import NAME, HostProgram, Listing
+from hubbub_local.hosts.listings import ListedServer, find_listed, find_warnings, split_lines
+from hubbub_local.hosts.offers import read_variables
+from hubbub_local.hosts.servers import FoundServer, ServerTable, Trouble, list_server_tables, read_servers
+from hubbub_local.hosts.switches import name_server
+from hubbub_local.hosts.texts import TextEnvironment
+from hubbub_local.platform_dirs import Machine
+
+if TYPE_CHECKING:
+    from hubbub_cli.run.session import Settings
+
+MAX_OUTPUT_BYTES: Final = 256 * 1024
+"""The most that is read of what a host's command prints."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFault:
+    """What is wrong with the hub at a host, and what to do next."""
+
+    what: str
+    next_step: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return it as JSON values."""
+        return {"what": self.what, "next_step": self.next_step}
+
+
+@dataclass(slots=True)
+class HostFindings:
+    """What was found at a host."""
+
+    host: HostProgram
+    file: Path
+    way: str = ""
+    """How its entry reaches the hub, for people; empty if there is none."""
+
+    faults: list[EntryFault] = field(default_factory=list[EntryFault])
+    direct: list[str] = field(default_factory=list[str])
+    """Servers of the hub that it has directly as well."""
+
+    entries: list[str] = field(default_factory=list[str])
+    """Its entries of the hub, by name."""
+
+    program: str | None = None
+    """What was made of its own command, if it has one: where it is, or that it is not there."""
+
+    said: ListedServer | None = None
+    warnings: list[str] = field(default_factory=list[str])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        listed = {"state": self.said.state, "lines": list(self.said.lines)} if self.said else None
+        return {
+            "host": self.host.name,
+            "file": str(self.file),
+            "entries": self.entries,
+            "way": self.way,
+            "direct": self.direct,
+            "program": self.program,
+            "listed": listed,
+            "warnings": self.warnings,
+            "faults": [each.to_json() for each in self.faults],
+        }
+
+
+async def check_host(settings: "Settings", host: HostProgram, limit_s: float) -> HostFindings:
+    """Look into the host's files, try the entry, and run the host's own command for at most so many seconds."""
+    machine = Machine.here()
+    findings = HostFindings(host, host.file(machine))
+    install = settings.command("mcp", "install", host.name)
+    tables = [each for each in list_server_tables(machine, Path.cwd()) if _is_read_by(host, each)]
+    found = _find_entries(findings, tables, install)
+    findings.direct = [name_server(each) for each in list_direct_servers(tables)]
+    if host.listing is not None:
+        await _run_listing(findings, host.listing, limit_s)
+    if found is None:
+        findings.faults.append(EntryFault(f"{findings.file} has no entry of the hub", install))
+        return findings
+    if findings.said is None or findings.said.state in ("failed", "listed", "needs log-in"):
+        await _try_entry(findings, found.entry, install)
+    return findings
+
+
+def _is_read_by(host: HostProgram, table: ServerTable) -> bool:
+    return table.host == host.name or (table.host == "folder" and host.name == "claude-code")
+
+
+def _find_entries(findings: HostFindings, tables: list[ServerTable], install: str) -> FoundServer | None:
+    """Return the host's entry of the hub, and note what is wrong with it and with its files."""
+    entries: list[FoundServer] = []
+    for each in (each for table in tables for each in read_servers(table)):
+        if isinstance(each, Trouble):
+            findings.faults.append(
+                EntryFault(f"{each.place.file}: {each.why}", "correct it in an editor, then check again")
+            )
+        elif _is_entry(each):
+            entries.append(each)
+    findings.entries = [name_server(each) for each in entries]
+    if not entries:
+        return None
+    found = next((each for each in entries if each.name == NAME), entries[0])
+    url = find_url(found.entry)
+    has_token = any(name.lower() == "authorization" for name in find_headers(found.entry))
+    findings.way = f"{url}, {'with a token' if has_token else 'where it logs in'}" if url else "the bridge"
+    if len({each.name for each in entries}) > 1:
+        names = ", ".join(findings.entries)
+        findings.faults.append(EntryFault(f"the hub is there {len(entries)} times: {names}", "take out all but one"))
+    if has_token and is_readable_by_others(found.place.file):
+        step = shlex.join(("chmod", "600", str(found.place.file)))
+        findings.faults.append(EntryFault(f"others can read {found.place.file}, which has a token", step))
+    if import_server(found, _environment()).disabled:
+        findings.faults.append(EntryFault(f"{found.name} is switched off there", _find_switch(findings.host, found)))
+    return found
+
+
+def _is_entry(found: FoundServer) -> bool:
+    return is_hub(import_server(found, _environment()))
+
+
+def _environment() -> TextEnvironment:
+    return TextEnvironment(home=Machine.here().home, environ=os.environ, read=read_variables)
+
+
+def _find_switch(host: HostProgram, found: FoundServer) -> str:
+    """Return where a server that is switched off can be switched on."""
+    off = found.place.off
+    if off is not None and found.off:
+        return f"take {found.name} out of `{'.'.join(off.path)}` in {off.file}"
+    flag = ", ".join(f"`{key}` to {str(not value).lower()}" for key, value in (host.flag_off or {}).items())
+    return f"set {flag} in its entry in {found.place.file}" if flag else f"switch it on in {host.title}"
+
+
+async def _run_listing(findings: HostFindings, listing: Listing, limit_s: float) -> None:
+    """Run the host's own command, and note what it says of the hub."""
+    command = listing.command
+    shown = shlex.join(command)
+    program = shutil.which(command[0])
+    if program is None:
+        return
+    findings.program = program
+    status, output = await _run([program, *command[1:]], limit_s)
+    lines = split_lines(output)
+    findings.warnings = find_warnings(lines)
+    findings.said = find_listed(lines, next(iter(findings.entries), NAME).partition(" in ")[0])
+    if status is None:
+        step = "start it by hand; a server of its own may keep it waiting (`--limit S` waits longer)"
+        findings.faults.append(EntryFault(f"`{shown}` did not end within {limit_s:g} s", step))
+    elif status:
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it says nothing")
+        findings.faults.append(
+            EntryFault(f"`{shown}` ended with status {status}: {last}", f"start it by hand: {shown}")
+        )
+    elif findings.said is None and findings.entries:
+        findings.faults.append(
+            EntryFault(f"`{shown}` does not list the hub", f"does it read another file than {findings.file}?")
+        )
+    findings.faults += _list_faults(findings)
+
+
+def _list_faults(findings: HostFindings) -> Iterator[EntryFault]:
+    host, said = findings.host, findings.said
+    match said.state if said else None:
+        case "not approved":
+            yield EntryFault(f"{host.title} does not use it before you approve it", "start it here, and approve it")
+        case "switched off" if not any("switched off" in each.what for each in findings.faults):
+            yield EntryFault(f"{host.title} has it switched off here", "trust this folder there, or switch it on there")
+        case _:
+            pass
+
+
+async def _run(command: list[str], limit_s: float) -> tuple[int | None, str]:
+    """Return the exit status of a command and what it printed; None if it was ended after so many seconds."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, "NO_COLOR": "1"},
+            start_new_session=True,
+        )
+    except OSError as error:
+        return 127, error.strerror or str(error)
+    assert process.stdout is not None
+    output = bytearray()
+    status: int | None = None
+    try:
+        async with asyncio.timeout(limit_s):
+            while chunk := await process.stdout.read(65536):
+                output += chunk[: MAX_OUTPUT_BYTES - len(output)]
+            status = await process.wait()
+    except TimeoutError:
+        pass
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # what it started and left behind, too
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    return status, output.decode(errors="replace")
+
+
+async def _try_entry(findings: HostFindings, entry: Mapping[str, Any], install: str) -> None:
+    """Say whether the entry itself works, and what the host needs."""
+    host, state = findings.host, findings.said.state if findings.said else None
+    trial = await try_entry(entry)
+    if trial.is_log_in_off:
+        step = f"set `mcp_login` in the hub's configuration, or give it a token: {install} --http"
+        findings.faults.append(EntryFault(f"the entry does not work: {trial.fault}", step))
+    elif trial.fault:
+        step = f"hubbub doctor; or write it again: {install}"
+        findings.faults.append(EntryFault(f"the entry does not work: {trial.fault}", step))
+    elif state == "needs log-in" or (trial.needs_log_in and state == "failed"):
+        step = f"{host.log_in}; `hubbub mcp login` prints the code for its page"
+        findings.faults.append(EntryFault(f"{host.title} has to log in", step))
+    elif state == "failed":
+        step = f"start {host.title} again; if it still fails, write the entry again: {install}"
+        findings.faults.append(EntryFault(f"{host.title} could not connect, but the entry works from here", step))
+    elif trial.needs_log_in:
+        findings.warnings.append(f"if it has not logged in yet: {host.log_in}")
