@@ -29,7 +29,7 @@ from hubbubd.runtime.calls import (
 )
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Tasks, Work
-from hubbubd.runtime.oversight import Audit, ConnectedHosts, HostSessions, Quotas, Retention, Tokens
+from hubbubd.runtime.oversight import Audit, ConnectedHosts, HostSessions, Quotas, Retention, Tokens, Visitors
 from hubbubd.runtime.ownership import Ownership, SoleOwnership, Takeover
 from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, LogLevels, Measures, Servers, Subscriptions
 from hubbubd.runtime.wiring import (
@@ -43,6 +43,7 @@ from hubbubd.runtime.wiring import (
     build_servers,
     build_tasks,
     build_tokens,
+    build_visitors,
     build_work,
     load_tables,
 )
@@ -87,6 +88,7 @@ class Hub:
     retention: Retention
     tokens: Tokens
     host_sessions: HostSessions
+    visitors: Visitors
     audit: Audit
     quotas: Quotas
     configuration: Configuration
@@ -226,6 +228,7 @@ class Hub:
             retention=build_retention(env, audit),
             tokens=(tokens := build_tokens(env)),
             host_sessions=HostSessions(ledger, tables.host_sessions, tokens, env.background),
+            visitors=build_visitors(env, tokens),
             audit=audit,
             quotas=quotas,
             configuration=build_configuration(

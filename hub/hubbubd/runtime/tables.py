@@ -9,6 +9,7 @@ from hubbubd.core.calls.call_states import Call
 from hubbubd.core.hosts.host_sessions import HostSession
 from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.core.inbox.request_views import RequestViews
+from hubbubd.core.logins.visits import LoginCode, Visit
 from hubbubd.core.servers.catalog import CatalogEntries, CatalogList
 from hubbubd.core.servers.server_record import Lease, ServerRecord
 from hubbubd.core.tasks import Task
@@ -27,6 +28,9 @@ APPROVAL_VITAL = frozenset(RememberedApproval.__dataclass_fields__) - {"approved
 
 TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "expires_at"})
 """Fields of a token that are never guessed; without one of them the token is not loaded."""
+
+VISIT_VITAL = frozenset({"id", "name", "credential", "grants", "credential_until", "expires_at"})
+"""Fields of a visit, and of the code that opens one, that are never guessed: who it is, and for how long."""
 
 
 def _hide(_: object) -> None:
@@ -75,6 +79,8 @@ class Tables:
         self.host_sessions = Table(
             stored, "host_session", HostSession, RepairRule({"begun_at": 0.0, "used_at": 0.0}, SESSION_VITAL)
         )
+        self.login_codes = Table(stored, "login_code", LoginCode, RepairRule(vital=VISIT_VITAL))
+        self.visits = Table(stored, "visit", Visit, RepairRule(vital=VISIT_VITAL))
         self.approvals = Table(stored, "approval", RememberedApproval, RepairRule(vital=APPROVAL_VITAL))
         self.audit = Table(stored, "audit", AuditEntry)
         self.leases = Table(stored, "lease", Lease, RepairRule(vital=frozenset({"server", "member", "life"})))

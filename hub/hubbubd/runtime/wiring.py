@@ -24,7 +24,7 @@ from hubbubd.runtime.calls import (
 )
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, Notify, Tasks, Work
-from hubbubd.runtime.oversight import Ages, Audit, Quotas, Retention, Tokens
+from hubbubd.runtime.oversight import Ages, Audit, Quotas, Retention, Tokens, Visitors
 from hubbubd.runtime.ownership import Ownership, owner_changing_error
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.servers import (
@@ -103,6 +103,11 @@ def build_retention(env: HubEnvironment, audit: Audit) -> Retention:
 def build_tokens(env: HubEnvironment) -> Tokens:
     tables = env.tables
     return Tokens(env.ledger, tables.tokens, tables.minted, env.clock, max_tokens=env.settings.max_tokens)
+
+
+def build_visitors(env: HubEnvironment, tokens: Tokens) -> Visitors:
+    tables = env.tables
+    return Visitors(env.ledger, tables.login_codes, tables.visits, tokens, env.clock, in_fleet=bool(env.ownership.me))
 
 
 def build_work(env: HubEnvironment, inbox: Inbox) -> Work:

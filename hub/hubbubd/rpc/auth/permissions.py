@@ -21,6 +21,7 @@ class RpcReach(Enum):
     KNOWN = "any credential"
     HUB = "{} for all servers"
     SERVER = "{} for the server"
+    ANY_SERVER = "{} for any server"
     SHOWN = "{}; shows what is of servers for which one has it"
     OWN = "{} for its server, or `call` where it is one's own"
     SHOWN_OWN = "{}, or `call`; shows what is of servers for which one has it, and one's own"
@@ -152,6 +153,9 @@ _TABLE: Mapping[str, Mapping[str, RpcRule]] = {
         "ReleasePendingRequest": _ANSWER,
         "AnswerPendingRequest": _ANSWER,
         "Work": RpcRule(RpcReach.SHOWN_OWN, _ANSWERERS, AuditKind.ANSWER),
+    },
+    "hubbub.v1.LoginService": {
+        "CreateLoginCode": RpcRule(RpcReach.ANY_SERVER, (Permission.CALL,), AuditKind.CHANGE),
     },
     "hubbub.v1.McpService": {
         "Serve": RpcRule(RpcReach.SERVER, (Permission.CALL,)),

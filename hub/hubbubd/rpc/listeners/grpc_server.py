@@ -20,6 +20,7 @@ from hubbub.v1 import (
     event_pb2,
     fleet_pb2,
     inbox_pb2,
+    login_pb2,
     mcp_pb2,
     server_pb2,
     task_pb2,
@@ -42,6 +43,7 @@ from hubbubd.rpc.servicers.calls import CallService
 from hubbubd.rpc.servicers.catalog import CatalogService
 from hubbubd.rpc.servicers.events import EventService
 from hubbubd.rpc.servicers.inbox import InboxService
+from hubbubd.rpc.servicers.logins import LoginService
 from hubbubd.rpc.servicers.members import FleetAdminService
 from hubbubd.rpc.servicers.servers import ServerService
 from hubbubd.rpc.servicers.tasks import TaskService
@@ -56,6 +58,7 @@ _FILES = (
     event_pb2,
     fleet_pb2,
     inbox_pb2,
+    login_pb2,
     mcp_pb2,
     server_pb2,
     task_pb2,
@@ -190,6 +193,7 @@ def servicers(
         "EventService": EventService(hub.events, hub.subscriptions),
         "FleetService": FleetAdminService(hub),
         "InboxService": inbox,
+        "LoginService": LoginService(hub.visitors),
         "McpService": McpService(hub, handles, carried.charge, carried.max_message_bytes),
         "ServerService": ServerService(hub.servers, lambda: hub.configuration.state.files),
         "TaskService": TaskService(hub.tasks),

@@ -1,4 +1,4 @@
-"""Oversight: audit log, quotas and rate limits, API tokens, connected hosts, and retention of history."""
+"""Oversight: audit log, quotas and rate limits, API tokens, people at browsers, connected hosts, and retention."""
 
 from hubbubd.runtime.oversight.ages import Ages, Upkeep
 from hubbubd.runtime.oversight.audit import Attempt, Audit
@@ -7,11 +7,13 @@ from hubbubd.runtime.oversight.hosts import ConnectedHost, ConnectedHosts, HostF
 from hubbubd.runtime.oversight.quotas import Quota, Quotas
 from hubbubd.runtime.oversight.retention import Retention
 from hubbubd.runtime.oversight.tokens import Minted, Token, Tokens
+from hubbubd.runtime.oversight.visitors import CodeRefused, Visitors
 
 __all__ = [
     "Ages",
     "Attempt",
     "Audit",
+    "CodeRefused",
     "ConnectedHost",
     "ConnectedHosts",
     "HostFilter",
@@ -25,4 +27,5 @@ __all__ = [
     "Token",
     "Tokens",
     "Upkeep",
+    "Visitors",
 ]

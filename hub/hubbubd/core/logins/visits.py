@@ -1,0 +1,177 @@
+"""Who sits at a browser: a code says it once, a cookie from then on. Records and decisions.
+
+    a credential of the person ──CreateLoginCode──> LoginCode, one use, 10 minutes
+    the code, typed into the hub's own page ──> Visit, named by a cookie, until the credential ends, 12 hours at most
+
+Only digests are kept. A code has 40 random bits: enough for its ten minutes, as guesses are rate-limited.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from hubbubd import bounds
+from hubbubd.core.access import Grant, Principal
+
+ALPHABET: Final = "ABCDEFGHJKMNPQRSTUVWXYZ23456789"
+"""Letters and digits that nobody takes for others: no I, L, O, 0, 1."""
+
+LENGTH: Final = 8
+GROUP: Final = 4
+
+CODE_S: Final = 600.0
+"""Seconds for which a code is good."""
+
+VISIT_S: Final = 12 * 3600.0
+"""Seconds for which a browser is remembered, over TLS."""
+
+PLAIN_VISIT_S: Final = 600.0
+"""The same without TLS, and only until the person has decided: a cookie of 127.0.0.1 goes to every port of it."""
+
+KEPT_S: Final = 3600.0
+"""Seconds for which a code that is over is kept, to say that it was used or has expired."""
+
+MAX_CODES: Final = 5
+"""The most codes of one person that are good at a time; a new one ends the oldest."""
+
+_TYPED: Final = 64
+"""Characters of what a person types that are read."""
+
+_COOKIE: Final = 43
+"""Characters of a cookie: 256 random bits."""
+
+
+class CodeProblem(StrEnum):
+    """Why a code lets nobody in; the value is the outcome in the audit log."""
+
+    UNKNOWN = "LOGIN_CODE_UNKNOWN"
+    USED = "LOGIN_CODE_USED"
+    EXPIRED = "LOGIN_CODE_EXPIRED"
+    ENDED = "LOGIN_CODE_ENDED"
+    """The credential that has asked for it has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginCode:
+    """A code. Times are seconds since the epoch; `id` is its digest, `used_at` None while it is good.
+
+    `name`, `credential`, `grants` and `credential_until` are those of the principal that has asked for it.
+    """
+
+    id: str
+    name: str
+    credential: str
+    grants: tuple[Grant, ...]
+    credential_until: bounds.Moment | None
+    created_at: bounds.Moment
+    expires_at: bounds.Moment
+    used_at: bounds.Moment | None = None
+
+    def is_good(self, now: float) -> bool:
+        """Return whether it can still be used."""
+        return self.used_at is None and now < self.expires_at
+
+    def is_forgotten(self, now: float) -> bool:
+        """Return whether nobody needs to hear any more what became of it."""
+        return now >= self.expires_at + KEPT_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """A browser of which the hub knows who sits at it. `id` is the digest of its cookie; the rest as in `LoginCode`.
+
+    `decided` is the digest of what the person has decided on, where the visit ends with that.
+    """
+
+    id: str
+    name: str
+    credential: str
+    grants: tuple[Grant, ...]
+    credential_until: bounds.Moment | None
+    created_at: bounds.Moment
+    expires_at: bounds.Moment
+    decided: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """The person at a browser, until a time in seconds since the epoch."""
+
+    principal: Principal
+    until: float
+
+    @property
+    def name(self) -> str:
+        return self.principal.name
+
+    @property
+    def credential(self) -> str:
+        return self.principal.credential
+
+
+def read_code(typed: str) -> str | None:
+    """Return a code as it is shown, from what a person has typed; None for what is no code."""
+    letters = "".join(each for each in typed[:_TYPED].upper() if each.isalnum())
+    if len(typed) > _TYPED or len(letters) != LENGTH or not set(letters) <= set(ALPHABET):
+        return None
+    return shown(letters)
+
+
+def shown(letters: str) -> str:
+    """Return the letters of a code as people read them."""
+    return f"{letters[:GROUP]}-{letters[GROUP:]}"
+
+
+def is_cookie(value: str) -> bool:
+    """Return whether a value has the form of a cookie of a hub."""
+    return len(value) == _COOKIE and value.isascii() and value.replace("-", "").replace("_", "").isalnum()
+
+
+def digest(secret: str) -> str:
+    """Return the id of the record of a code or a cookie, or what stands for a text that is decided on."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def login_code(code: str, principal: Principal, now: float) -> LoginCode:
+    """Return the record of a new code for a principal."""
+    return LoginCode(
+        id=digest(code),
+        name=principal.name,
+        credential=principal.credential,
+        grants=principal.grants,
+        credential_until=principal.expires_at,
+        created_at=now,
+        expires_at=now + CODE_S,
+    )
+
+
+def visit(cookie: str, code: LoginCode, now: float, *, secure: bool) -> Visit:
+    """Return the record of a browser in which a code was typed; `secure` says that the browser speaks TLS."""
+    return Visit(
+        id=digest(cookie),
+        name=code.name,
+        credential=code.credential,
+        grants=code.grants,
+        credential_until=code.credential_until,
+        created_at=now,
+        expires_at=now + (VISIT_S if secure else PLAIN_VISIT_S),
+    )
+
+
+def visitor(of: Visit, now: float) -> Visitor | None:
+    """Return who is at a browser; None once the visit, or the credential that it comes from, has expired."""
+    until = of.expires_at if of.credential_until is None else min(of.expires_at, of.credential_until)
+    if now >= until:
+        return None
+    return Visitor(principal_of(of), until)
+
+
+def principal_of(record: LoginCode | Visit) -> Principal:
+    """Return the person of a code or a visit. It speaks for itself alone, whatever its credential may do."""
+    return Principal(
+        name=record.name,
+        grants=record.grants,
+        credential=record.credential,
+        expires_at=record.credential_until,
+    )

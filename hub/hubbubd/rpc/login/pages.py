@@ -1,0 +1,326 @@
+"""The pages of the log-in, as HTML: a form for the code, the question, and what went wrong with what to do next.
+
+They work without scripts. Whatever others have chosen (names of programs, hosts, servers) is text, cut, with its
+invisible characters shown.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl
+
+from hubbub_shared.legible import NOT_LEGIBLE
+
+MAX_SHOWN: Final = 80
+"""Characters of a name that are shown."""
+
+MAX_UNFOLDED: Final = 8
+"""Servers that are listed at once; longer lists are folded."""
+
+MAX_LISTED: Final = 500
+"""Servers that are listed at all."""
+
+MAX_FORM_BYTES: Final = 16 * 1024
+MAX_FIELDS: Final = 20
+
+HOW_TO_GET: Final = (
+    "Run <code>hubbub mcp login</code> where you use the hub, or open the menu under your name in the hub's web page."
+)
+
+_STYLE: Final = Path(__file__).with_name("page.css").read_text()
+_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*:(//[A-Za-z0-9.-]+(:\d+)?)?")
+_IPV6: Final = re.compile(r"(https?:)//\[[0-9a-f:.]+\](:\d+)?")
+
+_BRAND: Final = (
+    '<svg viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="8" fill="#3558d4"/>'
+    '<g stroke="#fff" stroke-width="2.4" stroke-linecap="round">'
+    '<path d="M16 16 8.5 9M16 16l8-6M16 16l-6 8M16 16l7 7.5"/></g><circle cx="16" cy="16" r="4.2" fill="#fff"/>'
+    '<g fill="#fff"><circle cx="8.5" cy="9" r="2.4"/><circle cx="24" cy="10" r="2.4"/><circle cx="10" cy="24" r="2.4"/>'
+    '<circle cx="23" cy="23.5" r="2.4"/></g></svg>'
+)
+
+
+_WHAT_IT_MAY: Final = (
+    "<p>Call the tools and read the data of these servers.</p>"
+    '<p class="quiet">It sees its own calls alone, nothing of other people, and changes nothing of the hub.</p>'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsentView:
+    """A program asks to be let in.
+
+    `client_name` is what it says of itself; `client_host` is where its description is published, if it is.
+    `redirect_host` is where the browser is sent with the answer, `redirect_origin` the same for a browser. `others` are
+    servers of the endpoint that the person may not call. `hidden` are the fields that go back with the decision.
+    `ends_at` is when the person's own credential expires, in seconds since the epoch.
+    """
+
+    client_name: str
+    client_id: str
+    client_host: str | None
+    redirect_host: str
+    redirect_is_loopback: bool
+    redirect_origin: str
+    endpoint: str
+    servers: tuple[str, ...]
+    person: str
+    hidden: Mapping[str, str]
+    others: tuple[str, ...] = ()
+    days: tuple[int, ...] = (1, 30, 90)
+    days_chosen: int = 30
+    ends_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnterView:
+    """The person types a code. `next` is where the browser goes then, `code` what the form has already.
+
+    `problem` is why the last code was refused.
+    """
+
+    next: str = ""
+    code: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemView:
+    """Something ends here: what, why, and what to do next, each plain text; `is_good` where nothing is wrong."""
+
+    title: str
+    what: str
+    next_step: str
+    is_good: bool = field(default=False, kw_only=True)
+
+
+REQUEST_EXPIRED: Final = ProblemView(
+    "This request has expired",
+    "The program's request has waited here for too long, so nobody was let in.",
+    "Close this page and start the log-in again in the program.",
+)
+ALREADY_DECIDED: Final = ProblemView(
+    "This was decided already",
+    "You have answered this request before. Nothing was changed now.",
+    "Go back to the program. If it is not logged in, start the log-in there again.",
+)
+CHANGED: Final = ProblemView(
+    "The request has changed",
+    "What the program is, or where the answer goes, has changed since the question was shown, so nobody was let in.",
+    "Start the log-in again in the program, and look at what it asks for then.",
+)
+ENDPOINT_GONE: Final = ProblemView(
+    "This address is not there any more",
+    "The profile or server that the program asked for was removed meanwhile, so nobody was let in.",
+    "Give the program another address of the hub; hubbub mcp login shows one.",
+)
+RIGHTS_GONE: Final = ProblemView(
+    "You may not let programs in any more",
+    "What you may do at this hub has ended or changed since the question was shown, so nobody was let in.",
+    "Ask the hub's administrator, then start the log-in again in the program.",
+)
+NO_SERVERS: Final = ProblemView(
+    "There is nothing to give",
+    "There is no server at this address that you may call, so a log-in would be of no use.",
+    "Add a server (hubbub servers add), or ask the hub's administrator for the role caller.",
+)
+LOGIN_OFF: Final = ProblemView(
+    "Programs cannot log in here",
+    "The log-in of this hub is switched off.",
+    "Use hubbub mcp install, or a token: hubbub tokens create NAME --role caller.",
+)
+WRONG_FORM: Final = ProblemView(
+    "The hub cannot read this",
+    "What the browser sent is not what the hub's page sends.",
+    "Start the log-in again in the program.",
+)
+FOREIGN_FORM: Final = ProblemView(
+    "This does not come from the hub's page",
+    "Another site has sent this, or the browser does not say which one. Nothing was done.",
+    "Start the log-in again in the program, and press the buttons on the hub's own page.",
+)
+NOT_ENTERED: Final = ProblemView(
+    "The hub does not know any more who you are",
+    "You were not logged in at this page, or that has ended. Nothing was done.",
+    "Start the log-in again in the program; the hub then asks for a code.",
+)
+
+
+def consent(view: ConsentView) -> bytes:
+    """Return the page that asks whether a program is let in."""
+    name = view.client_name.strip() or "(no name)"
+    rows = [
+        ("The answer goes to", _place_of_answer(view)),
+        *([("Described at", f'<span class="place">{_text(view.client_host)}</span>')] if view.client_host else []),
+        ("It gets", _list_servers(view)),
+        ("It may", _WHAT_IT_MAY),
+        ("You are", f'<span class="place"><bdi>{_text(view.person)}</bdi></span>'),
+    ]
+    table = "".join(f"<div><dt>{label}</dt><dd>{content}</dd></div>" for label, content in rows)
+    hidden = "".join(
+        f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">' for name, value in view.hidden.items()
+    )
+    content = f"""<h1>Let this program in?</h1>
+<p>A program that calls itself <q><bdi>{_text(name)}</bdi></q> asks to use this hub.</p>
+<p class="note">Any program can take this name. Allow it only if you have just started this log-in yourself.</p>
+<dl>{table}</dl>
+<form method="post" action="/oauth/authorize">{hidden}
+<button type="submit" disabled hidden></button>
+<fieldset><legend>For how long?</legend><div class="choices">{_choose_days(view)}</div>
+<p class="quiet">{_when_it_ends(view)}</p></fieldset>
+<div class="buttons"><button type="submit" name="decision" value="deny">Refuse</button>
+<button type="submit" name="decision" value="allow" class="primary">Allow</button></div></form>"""
+    after = '<p>Not you? Refuse, then <a href="/oauth/enter">type a code of your own</a> and start again.</p>'
+    return _page("Let this program in?", content, after)
+
+
+def enter(view: EnterView) -> bytes:
+    """Return the page with the form for a code."""
+    about = (
+        "You have opened the link of a code. Go on only if you have just asked for it yourself."
+        if view.code and not view.problem
+        else "A program wants to use this hub. Type a code, so that the hub knows who you are; then you decide."
+        if view.next
+        else "Type a code, so that the hub knows who you are. Then go back to the program that wants to log in."
+    )
+    problem = f'<p class="problem" id="problem" role="alert">{escape(view.problem)}</p>' if view.problem else ""
+    marks = ' aria-invalid="true" aria-describedby="problem help"' if view.problem else ' aria-describedby="help"'
+    # With the code in the form, the button is next; a code that was refused, or none yet, is typed.
+    focus = "" if view.code and not view.problem else " autofocus"
+    link = f'<a href="{escape(view.next)}">Go on</a>'
+    other_tab = f"<p>Have you opened the link of a code in another tab? {link}.</p>" if view.next else ""
+    content = f"""<h1>Who are you?</h1>
+<p>{about}</p>{problem}
+<form method="post" action="/oauth/enter"><input type="hidden" name="next" value="{escape(view.next)}">
+<label class="field" for="code">Code</label>
+<input class="code" id="code" name="code" value="{escape(view.code)}" required maxlength="40" autocomplete="off"
+ autocapitalize="characters" autocorrect="off" spellcheck="false"{marks}{focus}>
+<p class="quiet" id="help">Eight letters and digits, good for ten minutes, once.</p>
+<div class="buttons"><button type="submit" class="primary">Continue</button></div></form>"""
+    after = f"<p>No code yet? {HOW_TO_GET} Tell a code to nobody: who has it acts in your name.</p>{other_tab}"
+    return _page("Who are you?", content, after)
+
+
+def problem(view: ProblemView) -> bytes:
+    """Return the page about what ends here."""
+    kind = "quiet" if view.is_good else "problem"
+    what, next_step = _long_text(view.what), _long_text(view.next_step)
+    content = f'<h1>{escape(view.title)}</h1>\n<p class="{kind}">{what}</p>\n<p>{next_step}</p>'
+    return _page(view.title, content)
+
+
+def entered(person: str) -> ProblemView:
+    """Return what is shown once a code was taken and no program waits yet."""
+    return ProblemView(
+        f"You are {_cut(person)} here",
+        "The hub now knows who sits at this browser.",
+        "Go back to the program and start its log-in, in this browser. The hub then asks whether to let it in.",
+        is_good=True,
+    )
+
+
+def security_policy(form_to: str = "") -> str:
+    """Return the Content-Security-Policy of a page; its form may also lead to `form_to`, an origin or a scheme."""
+    # Chromium applies form-action to redirects of the response, too. A policy cannot name an address of IPv6.
+    target = _IPV6.sub(r"\1", form_to)
+    target = f" {target}" if _ORIGIN.fullmatch(target) else ""
+    return (
+        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'{target}; "
+        "frame-ancestors 'none'; base-uri 'none'"
+    )
+
+
+def read_form(body: bytes) -> dict[str, str]:
+    """Return the fields of a form, as browsers send it. Raises ValueError for what is no form of these pages."""
+    pairs = parse_qsl(
+        body.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=MAX_FIELDS
+    )
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a field is there twice")
+    return fields
+
+
+def _page(title: str, content: str, after: str = "") -> bytes:
+    below = f'\n<div class="quiet">{after}</div>' if after else ""
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{escape(title)} - Hubbub</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
+<meta name="robots" content="noindex"><style>{_STYLE}</style></head>
+<body><main><p class="brand">{_BRAND}Hubbub</p>
+<div class="card">
+{content}
+</div>{below}
+</main></body></html>
+""".encode("utf-8", "replace")
+
+
+def _place_of_answer(view: ConsentView) -> str:
+    if view.redirect_is_loopback:
+        return '<span class="place">A program on this computer</span>'
+    return f'<span class="place"><bdi>{_text(view.redirect_host)}</bdi></span>'
+
+
+def _list_servers(view: ConsentView) -> str:
+    match view.endpoint.strip("/").split("/"):
+        case ["mcp", "p", profile]:
+            what = f"The profile <q><bdi>{_text(profile)}</bdi></q>"
+        case ["mcp", "s", _]:
+            what = "One server"
+        case _:
+            what = "The hub's default profile"
+    shown = f"<p>{what}:</p>{_fold(view.servers, f'{len(view.servers)} servers')}"
+    if view.others:
+        shown += _fold(view.others, f"{len(view.others)} more are there that you may not call", always=True)
+    return shown
+
+
+def _fold(names: Sequence[str], summary: str, *, always: bool = False) -> str:
+    """Return a list of names, folded if it is long."""
+    more = f"<li>and {len(names) - MAX_LISTED} more</li>" if len(names) > MAX_LISTED else ""
+    items = "".join(f"<li><bdi>{_text(name)}</bdi></li>" for name in names[:MAX_LISTED])
+    listed = f"<ul>{items}{more}</ul>"
+    if len(names) <= MAX_UNFOLDED and not always:
+        return listed
+    return f"<details><summary>{summary}</summary>{listed}</details>"
+
+
+def _choose_days(view: ConsentView) -> str:
+    return "".join(
+        f'<label><input type="radio" name="days" value="{days}"{" checked" if days == view.days_chosen else ""}>'
+        f"{days} {'day' if days == 1 else 'days'}</label>"
+        for days in view.days
+    )
+
+
+def _when_it_ends(view: ConsentView) -> str:
+    how = "You can end it at any time: <code>hubbub tokens list</code> shows it."
+    if view.ends_at is None:
+        return how
+    day = datetime.fromtimestamp(view.ends_at, UTC)
+    return f"It ends with your own access at the latest, {day:%Y-%m-%d %H:%M} UTC. {how}"
+
+
+def _cut(text: str) -> str:
+    """Return text in one line, cut, with a code point in place of each character that cannot be seen."""
+    line = " ".join(text[: MAX_SHOWN * 4].split())
+    shown = NOT_LEGIBLE.sub(lambda found: f"[U+{ord(found.group()):04X}]", line)
+    return shown if len(shown) <= MAX_SHOWN else f"{shown[: MAX_SHOWN - 1]}…"
+
+
+def _text(text: str) -> str:
+    """Return a name that others have chosen, as HTML."""
+    return escape(_cut(text))
+
+
+def _long_text(text: str) -> str:
+    """Return a sentence of ours, which may have words of others in it, as HTML."""
+    return escape(NOT_LEGIBLE.sub(lambda found: f"[U+{ord(found.group()):04X}]", text[:1000]))

@@ -1,0 +1,254 @@
+"""Who sits at the browser: the form for a code, and the cookie that remembers who typed it.
+
+A form of these pages counts only if the browser says that it comes from the hub's own origin. Guesses of codes are
+limited by address and over all; who has tried too often waits for a second or two, so nobody can lock a person out.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import cookie_parser
+
+from hubbub_http import LET_IN
+from hubbubd.config.sections.network import is_loopback
+from hubbubd.core.logins import visits
+from hubbubd.core.logins.visits import CodeProblem, Visitor
+from hubbubd.errors import ResourceExhausted, Unavailable
+from hubbubd.rpc.login import pages
+from hubbubd.rpc.login.pages import EnterView, ProblemView
+from hubbubd.rpc.mcp.transport import HostHttpRequest, HttpRefusal
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import Attempt, CodeRefused
+from hubbubd.runtime.oversight.quotas import Rate
+
+PATH: Final = "/oauth/enter"
+AUTHORIZE: Final = "/oauth/authorize"
+
+ACTION: Final = "EnterLoginCode"
+"""What it is called in the audit log that a code is typed."""
+
+CODES_PER_S: Final = 1.0
+"""How many codes an address may try; at once so many as in ten seconds."""
+
+ALL_CODES_PER_S: Final = 10.0
+"""The same for all addresses together: 6,100 guesses in the ten minutes of a code, of 850 thousand million."""
+
+MAX_NEXT: Final = 6000
+"""Characters of where the browser goes after the code was taken."""
+
+_NEXT: Final = re.compile(rf"{AUTHORIZE}\?[!-~]{{0,{MAX_NEXT}}}")
+
+_PROBLEMS: Final = {
+    CodeProblem.UNKNOWN: "The hub knows no such code. Compare it letter by letter, or get a new one.",
+    CodeProblem.USED: "This code was used already: each is good once. Get a new one.",
+    CodeProblem.EXPIRED: "This code has expired: each is good for ten minutes. Get a new one.",
+    CodeProblem.ENDED: "The access of the person who asked for this code has ended. Get a code of your own.",
+}
+_MALFORMED: Final = "This is no code. A code has eight letters and digits, without I, L, O, 0 and 1."
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class LoginPersons:
+    """The people at browsers, as HTTP has them. `secure` says that browsers speak TLS, to the hub or a proxy."""
+
+    def __init__(self, hub: Hub, *, secure: bool) -> None:
+        self._hub = hub
+        self._secure = secure
+        self._rate = Rate("codes", CODES_PER_S, hub.clock.steady, reason="TOO_MANY_ATTEMPTS")
+        self._rate_of_all = Rate("codes", ALL_CODES_PER_S, hub.clock.steady, reason="TOO_MANY_ATTEMPTS")
+
+    async def find(self, request: HostHttpRequest, statement: str | None = None) -> tuple[Visitor, str] | None:
+        """Return who is at the browser, and its cookie; None if the hub does not know. Raises Unavailable.
+
+        With the `statement` that a person decides on, also one whose visit has ended with this decision.
+        """
+        cookie = cookie_parser(request.headers.get("cookie", "")).get(self._cookie_name(request), "")
+        visitor = await self._hub.visitors.find(cookie, statement)
+        if visitor is None:
+            return None
+        _admit_connection(request)
+        return visitor, cookie
+
+    async def note_decision(self, cookie: str, statement: str) -> None:
+        """End the visit with this decision where TLS does not protect the cookie. Raises Unavailable."""
+        if not self._secure:
+            await self._hub.visitors.end_with(cookie, statement)
+
+    async def serve(self, request: HostHttpRequest, base: str) -> None:
+        """Serve the page for a code at `base`, the hub's own address as the browser has it."""
+        match request.scope["method"]:
+            case "GET" | "HEAD":
+                given = _read_query(request)
+                view = EnterView(
+                    next=_checked_next(given.get("next", "")), code=visits.read_code(given.get("code", "")) or ""
+                )
+                await page_response(request, pages.enter(view))
+            case "POST":
+                await self._serve_form(request, base)
+            case _:
+                await page_response(request, pages.problem(pages.WRONG_FORM), 405, headers=[(b"allow", b"GET, POST")])
+
+    async def _serve_form(self, request: HostHttpRequest, base: str) -> None:
+        fields = await read_own_form(request, base)
+        if fields is None:
+            return
+        then, typed = _checked_next(fields.get("next", "")), fields.get("code", "")
+        code = visits.read_code(typed)
+        if code is None:
+            await self._ask_again(request, then, typed, _MALFORMED)
+            return
+        try:
+            for rate, holder in ((self._rate, _network_of(request)), (self._rate_of_all, "everywhere")):
+                rate.charge(holder)
+            cookie, visitor = await self._enter(request, code)
+        except ResourceExhausted as exc:
+            wait_s = max(1, round(exc.retry_after_s or 1))
+            tried = (
+                f"Too many codes were tried. Wait for {wait_s} s, then press Continue again: your code is still good."
+            )
+            await self._ask_again(request, then, code, tried, 429, [(b"retry-after", b"%d" % wait_s)])
+        except CodeRefused as refused:
+            await self._ask_again(request, then, code, _PROBLEMS[refused.problem])
+        except Unavailable:
+            busy = "The hub cannot write to its store now. Wait a moment, then press Continue again."
+            await self._ask_again(request, then, code, busy, 503)
+        else:
+            _admit_connection(request)
+            name = self._cookie_name(request)
+            limits = f"HttpOnly; SameSite=Lax; Path=/{'; Secure' if self._secure else ''}"
+            headers = [(b"set-cookie", f"{name}={cookie}; {limits}".encode())]
+            if then:
+                await redirect(request, then, headers)
+            else:
+                await page_response(request, pages.problem(pages.entered(visitor.name)), headers=headers)
+
+    async def _enter(self, request: HostHttpRequest, code: str) -> tuple[str, Visitor]:
+        """Use a code up, with its entry in the audit log. Raises CodeRefused, Unavailable."""
+        visitors, audit = self._hub.visitors, self._hub.audit
+        owner = await visitors.find_owner(code)
+        attempt = Attempt(
+            principal=owner.name if owner else "",
+            credential=owner.credential if owner else "",
+            peer="loopback" if is_loopback(_address_of(request)) else "network",
+            action=ACTION,
+            target=owner.name if owner else "",
+        )
+        with audit.change(attempt):
+            return await visitors.enter(code, secure=self._secure)
+
+    async def _ask_again(
+        self, request: HostHttpRequest, then: str, code: str, problem: str, status: int = 400, headers: Headers = ()
+    ) -> None:
+        view = EnterView(next=then, code=code[:40], problem=problem)
+        await page_response(request, pages.enter(view), status, headers=headers)
+
+    def _cookie_name(self, request: HostHttpRequest) -> str:
+        """Return the cookie's name, with the port: cookies do not tell ports apart, and there may be another hub."""
+        _, _, port = request.headers.get("host", "").rpartition(":")
+        kind = "__Host-hubbub-login" if self._secure else "hubbub-login"
+        return f"{kind}-{port}" if port.isdecimal() else kind
+
+
+async def page_response(
+    request: HostHttpRequest, body: bytes, status: int = 200, form_to: str = "", headers: Headers = ()
+) -> None:
+    """Answer with a page. Its form may also lead to `form_to`, an origin or a scheme."""
+    own = [
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        (b"content-security-policy", pages.security_policy(form_to).encode()),
+        *_PAGE_HEADERS,
+        *headers,
+    ]
+    await request.begin(status, own)
+    if request.scope["method"] != "HEAD":
+        await request.send({"type": "http.response.body", "body": body, "more_body": True})
+    await request.end()
+
+
+async def show_problem(request: HostHttpRequest, view: ProblemView, status: int = 400) -> None:
+    """Answer with the page about what ends here."""
+    await page_response(request, pages.problem(view), status)
+
+
+async def redirect(request: HostHttpRequest, location: str, headers: Headers = ()) -> None:
+    """Send the browser on, by a GET."""
+    own = [(b"location", location.encode()), (b"content-length", b"0"), *_PAGE_HEADERS, *headers]
+    await request.begin(303, own)
+    await request.end()
+
+
+async def read_own_form(request: HostHttpRequest, base: str) -> dict[str, str] | None:
+    """Return the fields of a form that comes from a page at `base`; None where it was refused, with a page."""
+    if not _is_own(request, base):
+        await show_problem(request, pages.FOREIGN_FORM, 403)
+        return None
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        if kind != "application/x-www-form-urlencoded":
+            raise ValueError("this is no form")
+        return pages.read_form(await request.body(pages.MAX_FORM_BYTES))
+    except ValueError:
+        await show_problem(request, pages.WRONG_FORM)
+    except HttpRefusal as exc:  # too long, or too slow
+        await page_response(request, pages.problem(pages.WRONG_FORM), exc.status, headers=exc.headers)
+    return None
+
+
+_PAGE_HEADERS: Final[Headers] = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    # Not no-referrer: with that, browsers say of a form that it comes from nowhere (`Origin: null`).
+    (b"referrer-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), payment=(), usb=()"),
+)
+
+
+def _is_own(request: HostHttpRequest, base: str) -> bool:
+    """Return whether a form comes from a page of this hub."""
+    parts = urlsplit(base)
+    # The hub is reached directly, too, where a proxy shows it under another name.
+    own = {f"{parts.scheme}://{parts.netloc}", f"{request.scope.get('scheme', 'http')}://{request.headers.get('host')}"}
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    return request.headers.get("origin") in own and site == "same-origin"
+
+
+def _read_query(request: HostHttpRequest) -> dict[str, str]:
+    query: bytes = request.scope.get("query_string", b"")
+    if len(query) > 4 * MAX_NEXT:
+        return {}
+    try:
+        return dict(parse_qsl(query.decode("latin-1"), max_num_fields=pages.MAX_FIELDS))
+    except ValueError:
+        return {}
+
+
+def _checked_next(then: str) -> str:
+    """Return where the browser goes next, if that is a log-in at this hub."""
+    return then if _NEXT.fullmatch(then) else ""
+
+
+def _network_of(request: HostHttpRequest) -> str:
+    """Return whose guesses are counted together: an address, or a network of IPv6, of which one person has all."""
+    address = _address_of(request)
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
+
+
+def _address_of(request: HostHttpRequest) -> str:
+    client = request.scope.get("client")
+    return client[0] if client else ""
+
+
+def _admit_connection(request: HostHttpRequest) -> None:
+    """Tell the server that a connection is a known person's: it counts no longer as a stranger's."""
+    admit: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
+    admit()

@@ -1,0 +1,184 @@
+"""The people at browsers as the store has them: codes, and what a code has opened.
+
+    asked for ──> durable code; the person's oldest ends beyond MAX_CODES
+    typed     ──> one commit: the code is used, the visit begins. Of fifty at once, one wins
+    over      ──> with the credential that asked for it, with its time, or with the decision
+
+Every member of a fleet serves every step: what it does not know yet, it asks the store for.
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from hubbubd.core.access import Principal
+from hubbubd.core.logins import visits
+from hubbubd.core.logins.visits import CodeProblem, LoginCode, Visit, Visitor
+from hubbubd.errors import FailedPrecondition, ResourceExhausted
+from hubbubd.runtime.oversight.tokens import Tokens
+from hubbubd.runtime.records import Change, Ledger, Table, delete
+from hubbubd.timing.bucket import Bucket
+from hubbubd.timing.clock import Clock
+
+MAX_ALL_CODES: Final = 2000
+"""The most codes in the store, those that are over included."""
+
+MAX_VISITS: Final = 2000
+"""The most browsers that are remembered; beyond that the oldest is forgotten."""
+
+LOOKS_PER_S: Final = 5.0
+LOOKS_BURST: Final = 50.0
+"""How often the store is asked for what a stranger names, which may be made up."""
+
+OFF: Final = (
+    "hosts cannot log in at this hub: set `mcp_listen`, and `mcp_login = true` where it is not on; "
+    "`hubbub mcp install HOST` or `hubbub tokens create NAME --role caller` works without"
+)
+
+
+class CodeRefused(FailedPrecondition):
+    """A code that lets nobody in."""
+
+    def __init__(self, problem: CodeProblem) -> None:
+        super().__init__("this code lets nobody in", reason=problem)
+        self.problem = problem
+
+
+class Visitors:
+    """All codes, and all browsers whose person is known."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        codes: Table[LoginCode],
+        table: Table[Visit],
+        tokens: Tokens,
+        clock: Clock,
+        *,
+        in_fleet: bool,
+    ) -> None:
+        self.address: str | None = None
+        """The address of the hub's own pages, as browsers have it; None where hosts cannot log in."""
+        self._ledger = ledger
+        self._codes = codes
+        self._table = table
+        self._tokens = tokens
+        self._clock = clock
+        self._looks = Bucket(LOOKS_PER_S, LOOKS_BURST, clock.steady()) if in_fleet else None
+        tokens.on_revoked(self._revoked)
+
+    async def create_code(self, principal: Principal) -> tuple[str, LoginCode]:
+        """Make a code for a principal, durable on return, and return it as it is shown.
+
+        Raises FailedPrecondition (LOGIN_OFF), ResourceExhausted (TOO_MANY_LOGIN_CODES), Unavailable.
+        """
+        if self.address is None:
+            raise FailedPrecondition(OFF, reason="LOGIN_OFF")
+        code = visits.shown("".join(secrets.choice(visits.ALPHABET) for _ in range(visits.LENGTH)))
+        made = visits.login_code(code, principal, self._clock.now())
+
+        def plan() -> tuple[LoginCode, Sequence[Change[Any]]]:
+            gone = self._superfluous(principal, self._clock.now())
+            if sum(1 for _ in self._codes) - len(gone) >= MAX_ALL_CODES:
+                raise ResourceExhausted(
+                    f"there are {MAX_ALL_CODES} codes already; try again in an hour", reason="TOO_MANY_LOGIN_CODES"
+                )
+            return made, [*(self._codes.change(each.id, None) for each in gone), self._codes.new(made.id, made)]
+
+        return code, await self._ledger.transact(plan)
+
+    def _superfluous(self, principal: Principal, now: float) -> list[LoginCode]:
+        """Return the codes that end for a new one: those that are long over, and the oldest of the same person."""
+        gone = [code for code in self._codes if code.is_forgotten(now)]
+        own = [
+            code
+            for code in self._codes
+            if code.is_good(now) and (code.name, code.credential) == (principal.name, principal.credential)
+        ]
+        own.sort(key=lambda code: code.created_at, reverse=True)
+        return gone + own[visits.MAX_CODES - 1 :]
+
+    async def find_owner(self, code: str) -> Principal | None:
+        """Return whose code this is, also of one that is over; None if there is none. Raises Unavailable."""
+        code_id = visits.digest(code)
+        if self._codes.record(code_id) is None:
+            await self._look()
+        found = self._codes.record(code_id)
+        return None if found is None else visits.principal_of(found)
+
+    async def enter(self, code: str, *, secure: bool) -> tuple[str, Visitor]:
+        """Use a code up, and return the cookie of the browser in which it was typed, and who is there.
+
+        Raises CodeRefused, Unavailable.
+        """
+        code_id, cookie = visits.digest(code), secrets.token_urlsafe(32)
+
+        def plan() -> tuple[Visit, Sequence[Change[Any]]]:
+            now = self._clock.now()
+            found = self._good_code(code_id, now)
+            begun = visits.visit(cookie, found, now, secure=secure)
+            used = self._codes.change(code_id, replace(found, used_at=now))
+            ended = [self._table.change(each.id, None) for each in self._ended(now)]
+            return begun, [used, *ended, self._table.new(begun.id, begun)]
+
+        begun = await self._ledger.transact(plan)
+        visitor = visits.visitor(begun, self._clock.now())
+        if visitor is None:
+            raise CodeRefused(CodeProblem.ENDED)
+        return cookie, visitor
+
+    def _good_code(self, code_id: str, now: float) -> LoginCode:
+        found = self._codes.record(code_id)
+        if found is None:
+            raise CodeRefused(CodeProblem.UNKNOWN)
+        if found.used_at is not None:
+            raise CodeRefused(CodeProblem.USED)
+        if not found.is_good(now):
+            raise CodeRefused(CodeProblem.EXPIRED)
+        if self._tokens.is_gone(found.credential):
+            raise CodeRefused(CodeProblem.ENDED)
+        return found
+
+    def _ended(self, now: float) -> list[Visit]:
+        """Return the visits that are over, and the oldest where there are too many."""
+        over = [visit for visit in self._table if visits.visitor(visit, now) is None]
+        kept = sorted((visit for visit in self._table if visit not in over), key=lambda visit: visit.created_at)
+        return over + kept[: max(0, len(kept) - MAX_VISITS + 1)]
+
+    async def find(self, cookie: str, statement: str | None = None) -> Visitor | None:
+        """Return who is at the browser with this cookie; None if the hub does not know, or not any more.
+
+        A visit that ends with a decision is good for repeating that one, `statement`. Raises Unavailable.
+        """
+        if not visits.is_cookie(cookie):
+            return None
+        visit_id = visits.digest(cookie)
+        if self._table.record(visit_id) is None:
+            await self._look()
+        found = self._table.record(visit_id)
+        if found is None or self._tokens.is_gone(found.credential):
+            return None
+        if found.decided and (statement is None or found.decided != visits.digest(statement)):
+            return None
+        return visits.visitor(found, self._clock.now())
+
+    async def end_with(self, cookie: str, statement: str) -> None:
+        """End a visit with the decision on a statement; durable on return. Raises Unavailable."""
+
+        def decide(there: Visit | None) -> Visit | None:
+            return there if there is None or there.decided else replace(there, decided=visits.digest(statement))
+
+        await self._ledger.change(self._table, visits.digest(cookie), decide)
+
+    async def _look(self) -> None:
+        """Learn what other members have written, unless that was asked for too often."""
+        if self._looks is not None and not self._looks.take(self._clock.steady()):
+            await self._ledger.catch_up()
+
+    def _revoked(self, credential: str) -> None:
+        """Forget what a credential has opened. It is refused at once: `find` and `enter` ask for the credential."""
+        for code in [code for code in self._codes if code.credential == credential]:
+            self._ledger.later(self._codes, code.id, delete)
+        for visit in [visit for visit in self._table if visit.credential == credential]:
+            self._ledger.later(self._table, visit.id, delete)
