@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from hubbub_client.services.audit import AuditEntry
     from hubbub_client.services.calls import CallHandle
     from hubbub_client.services.fleet import FleetMember, FleetStatus, Moved, Rotation, UnownedServer
+    from hubbub_client.services.hosts import LoginCode
     from hubbub_client.services.store import Backup, Compaction, StoreStatus
     from hubbub_client.services.tokens import Caller, Grant, NewToken, Token
 
@@ -119,6 +120,7 @@ __all__ = [
     "HubbubError",
     "InvalidArgument",
     "Logged",
+    "LoginCode",
     "Moved",
     "NewToken",
     "NotFound",
@@ -211,6 +213,7 @@ _NAMES = {
     ),
     "data.results": ("ToolResult",),
     "data.specs": ("ConfiguredServer", "RevisionConflict", "ServerSpec"),
+    "services.hosts": ("LoginCode",),
     "services.store": ("Backup", "Compaction", "StoreStatus"),
     "services.tokens": ("Caller", "Grant", "NewToken", "Token"),
     "data.watch_events": ("Bookmark", "Logged", "Progressed", "Removed", "Reset", "Synced", "Upsert", "WatchEvent"),

@@ -197,6 +197,7 @@ class SyncHosts(Facade[Hosts]):
     """`hub.hosts`."""
 
     list = blocking(Hosts.list)
+    create_login_code = blocking(Hosts.create_login_code)
 
 
 class SyncAuditLog(Facade[AuditLog]):

@@ -56,6 +56,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "InboxService.ReleasePendingRequest": ("inbox", "release", "r", "--claim", "c"),
     "InboxService.AnswerPendingRequest": ("inbox", "answer", "r", "--decline"),
     "InboxService.Work": ("agent", "--decline"),
+    "LoginService.CreateLoginCode": ("mcp", "login", "--no-browser"),
     "McpService.ListHosts": ("mcp", "sessions"),
     "ServerService.AddServer": ("servers", "add", "x", "--url", "http://127.0.0.1:9/mcp"),
     "ServerService.UpdateServer": ("servers", "update", "x", "--url", "http://127.0.0.1:9/mcp"),

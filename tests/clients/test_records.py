@@ -21,6 +21,7 @@ from hubbub.v1 import (
     event_pb2,
     fleet_pb2,
     inbox_pb2,
+    login_pb2,
     mcp_pb2,
     server_pb2,
     task_pb2,
@@ -72,6 +73,7 @@ MESSAGES: dict[str, Any] = {
     "Finding": admin_pb2.Finding,
     "AccessGrant": admin_pb2.AccessGrant,
     "ApiToken": admin_pb2.ApiToken,
+    "CreateLoginCodeResponse": login_pb2.CreateLoginCodeResponse,
     "CreateTokenResponse": admin_pb2.CreateTokenResponse,
     "Caller": admin_pb2.Caller,
     **{

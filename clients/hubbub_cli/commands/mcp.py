@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubbub_cli.host_entry.endpoint import make_bridge_options
+from hubbub_cli.host_entry.login import log_host_in
 from hubbub_cli.host_entry.sessions import list_sessions, print_hosts
 from hubbub_cli.output.printer import note, print_json
 from hubbub_cli.run import streams
@@ -176,6 +177,7 @@ def check(
     run_with_hub(context, work)
 
 
+app.command("login", example="mcp login")(log_host_in)
 app.command("sessions", example="mcp sessions")(list_sessions)
 
 

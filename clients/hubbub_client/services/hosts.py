@@ -1,15 +1,34 @@
-"""`hub.hosts`: the MCP hosts that use the hub as their server, and what each waits for."""
+"""`hub.hosts`: the MCP hosts that use the hub as their server, what each waits for, and codes that let them log in."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 
-from hubbub.v1 import mcp_pb2
+from hubbub.v1 import login_pb2, mcp_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.hosts import ConnectedHost
+from hubbub_client.data.records import RECORDS, Record
 from hubbub_client.transport.connection import HubConnection, PageFields, pages
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoginCode(Record):
+    """A code that tells the hub, once, who sits at a browser; `link` is the page with the code in it.
+
+    Who has it speaks for the person who asked for it. `endpoint` is the address to give to a host.
+    """
+
+    code: str = field(repr=False)
+    link: str = field(repr=False)
+    expires_at: datetime
+    endpoint: str
+
+
+RECORDS["CreateLoginCodeResponse"] = LoginCode
+
+
 class Hosts:
-    """The hosts of McpService. Every method raises HubbubError."""
+    """The hosts of McpService, and LoginService. Every method raises HubbubError."""
 
     def __init__(self, link: HubConnection) -> None:
         self._link = link
@@ -32,3 +51,11 @@ class Hosts:
             return [read(ConnectedHost, each) for each in answer.hosts], answer.next_page_token
 
         return await pages(page, limit)
+
+    async def create_login_code(self) -> LoginCode:
+        """Return a code for the page to which a host that logs in has sent the browser.
+
+        Raises FailedPrecondition (LOGIN_OFF) where hosts cannot log in.
+        """
+        request = login_pb2.CreateLoginCodeRequest()
+        return read(LoginCode, await self._link.call(lambda hub: hub.logins.CreateLoginCode, request))

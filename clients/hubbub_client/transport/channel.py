@@ -16,6 +16,7 @@ from hubbub.v1 import (
     event_pb2_grpc,
     fleet_pb2_grpc,
     inbox_pb2_grpc,
+    login_pb2_grpc,
     mcp_pb2_grpc,
     server_pb2_grpc,
     task_pb2_grpc,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hubbub.v1.event_pb2_grpc import EventServiceAsyncStub
     from hubbub.v1.fleet_pb2_grpc import FleetServiceAsyncStub
     from hubbub.v1.inbox_pb2_grpc import InboxServiceAsyncStub
+    from hubbub.v1.login_pb2_grpc import LoginServiceAsyncStub
     from hubbub.v1.mcp_pb2_grpc import McpServiceAsyncStub
     from hubbub.v1.server_pb2_grpc import ServerServiceAsyncStub
     from hubbub.v1.task_pb2_grpc import TaskServiceAsyncStub
@@ -78,6 +80,7 @@ class Stubs:
         self.events: EventServiceAsyncStub = event_pb2_grpc.EventServiceStub(channel)
         self.fleet: FleetServiceAsyncStub = fleet_pb2_grpc.FleetServiceStub(channel)
         self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
+        self.logins: LoginServiceAsyncStub = login_pb2_grpc.LoginServiceStub(channel)
         self.mcp: McpServiceAsyncStub = mcp_pb2_grpc.McpServiceStub(channel)
         # Its messages have the wire format of these two (one string, one number), so no further package is needed.
         self.healthy: aio.UnaryUnaryMultiCallable[StringValue, Int32Value] = channel.unary_unary(

@@ -37,6 +37,7 @@ from hubbubd.runtime.wiring import (
     build_calls,
     build_catalog,
     build_configuration,
+    build_events,
     build_gate,
     build_inbox,
     build_retention,
@@ -197,8 +198,7 @@ class Hub:
             client_tasks=client_tasks,
         )
         tasks = build_tasks(env, inbox, client_tasks, lambda name, method, params: servers.notify(name, method, params))
-        events, log_levels = EventFeed(clock, ledger.watcher_limit), LogLevels(env.background)
-        subscriptions = Subscriptions(calls, clock, env.background, ledger.watcher_limit)
+        events, log_levels, subscriptions = build_events(env, calls)
         servers = build_servers(
             env,
             connector,

@@ -100,6 +100,15 @@ def build_retention(env: HubEnvironment, audit: Audit) -> Retention:
     )
 
 
+def build_events(env: HubEnvironment, calls: Calls) -> tuple[EventFeed, LogLevels, Subscriptions]:
+    limit = env.ledger.watcher_limit
+    return (
+        EventFeed(env.clock, limit),
+        LogLevels(env.background),
+        Subscriptions(calls, env.clock, env.background, limit),
+    )
+
+
 def build_tokens(env: HubEnvironment) -> Tokens:
     tables = env.tables
     return Tokens(env.ledger, tables.tokens, tables.minted, env.clock, max_tokens=env.settings.max_tokens)

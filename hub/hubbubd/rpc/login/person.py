@@ -21,8 +21,7 @@ from hubbubd.rpc.login import pages
 from hubbubd.rpc.login.pages import EnterView, ProblemView
 from hubbubd.rpc.mcp.transport import HostHttpRequest, HttpRefusal
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.oversight import Attempt, CodeRefused
-from hubbubd.runtime.oversight.quotas import Rate
+from hubbubd.runtime.oversight import Attempt, CodeRefused, Rate
 
 PATH: Final = "/oauth/enter"
 AUTHORIZE: Final = "/oauth/authorize"

@@ -4,7 +4,7 @@ from hubbubd.runtime.oversight.ages import Ages, Upkeep
 from hubbubd.runtime.oversight.audit import Attempt, Audit
 from hubbubd.runtime.oversight.host_sessions import HostSessions
 from hubbubd.runtime.oversight.hosts import ConnectedHost, ConnectedHosts, HostFilter, HostIdentity, OpenRequest
-from hubbubd.runtime.oversight.quotas import Quota, Quotas
+from hubbubd.runtime.oversight.quotas import Quota, Quotas, Rate
 from hubbubd.runtime.oversight.retention import Retention
 from hubbubd.runtime.oversight.tokens import Minted, Token, Tokens
 from hubbubd.runtime.oversight.visitors import CodeRefused, Visitors
@@ -23,6 +23,7 @@ __all__ = [
     "OpenRequest",
     "Quota",
     "Quotas",
+    "Rate",
     "Retention",
     "Token",
     "Tokens",

@@ -113,20 +113,21 @@ class Visitors:
         Raises CodeRefused, Unavailable.
         """
         code_id, cookie = visits.digest(code), secrets.token_urlsafe(32)
+        if self._codes.record(code_id) is None:
+            await self._look()
 
-        def plan() -> tuple[Visit, Sequence[Change[Any]]]:
+        def plan() -> tuple[Visitor, Sequence[Change[Any]]]:
             now = self._clock.now()
             found = self._good_code(code_id, now)
             begun = visits.visit(cookie, found, now, secure=secure)
+            visitor = visits.visitor(begun, now)
+            if visitor is None or self._tokens.is_gone(found.credential):
+                raise CodeRefused(CodeProblem.ENDED)
             used = self._codes.change(code_id, replace(found, used_at=now))
             ended = [self._table.change(each.id, None) for each in self._ended(now)]
-            return begun, [used, *ended, self._table.new(begun.id, begun)]
+            return visitor, [used, *ended, self._table.new(begun.id, begun)]
 
-        begun = await self._ledger.transact(plan)
-        visitor = visits.visitor(begun, self._clock.now())
-        if visitor is None:
-            raise CodeRefused(CodeProblem.ENDED)
-        return cookie, visitor
+        return cookie, await self._ledger.transact(plan)
 
     def _good_code(self, code_id: str, now: float) -> LoginCode:
         found = self._codes.record(code_id)
@@ -136,8 +137,6 @@ class Visitors:
             raise CodeRefused(CodeProblem.USED)
         if not found.is_good(now):
             raise CodeRefused(CodeProblem.EXPIRED)
-        if self._tokens.is_gone(found.credential):
-            raise CodeRefused(CodeProblem.ENDED)
         return found
 
     def _ended(self, now: float) -> list[Visit]:
@@ -177,8 +176,6 @@ class Visitors:
             await self._ledger.catch_up()
 
     def _revoked(self, credential: str) -> None:
-        """Forget what a credential has opened. It is refused at once: `find` and `enter` ask for the credential."""
-        for code in [code for code in self._codes if code.credential == credential]:
-            self._ledger.later(self._codes, code.id, delete)
+        """Forget the visits of a credential. They, and its codes, are refused from now on for its sake."""
         for visit in [visit for visit in self._table if visit.credential == credential]:
             self._ledger.later(self._table, visit.id, delete)
