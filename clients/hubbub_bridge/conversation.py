@@ -28,6 +28,9 @@ HANDSHAKE = "initialize"
 DISCOVER = "server/discover"
 TOOLS = "tools/list"
 LISTEN = "subscriptions/listen"
+APPS = "io.modelcontextprotocol/ui"
+"""The extension of hosts that show pages of apps: they get tools that others do not."""
+
 CACHED_METHODS = (HANDSHAKE, DISCOVER, TOOLS)
 """Methods whose results are kept for when the hub is away."""
 
@@ -291,7 +294,7 @@ class Conversation:
         if not isinstance(result, dict):
             return
         if request.method in CACHED_METHODS and not messages.text_member(request.message, "params", "cursor"):
-            self._memory.store(request.method, self._revision(request), result)  # pyright: ignore[reportUnknownArgumentType]
+            self._memory.store(request.method, self._audience(request), result)  # pyright: ignore[reportUnknownArgumentType]
         if request.method in LIST_NAMES:
             self._listed_kinds.add(LIST_NAMES[request.method])
         if request.method in STATE_PARAMS:
@@ -328,7 +331,7 @@ class Conversation:
         """Return the response to a request by what the hub said last."""
         if messages.text_member(request.message, "params", "cursor"):
             return None
-        found = self._memory.find(request.method, self._revision(request))
+        found = self._memory.find(request.method, self._audience(request))
         if found is None:
             return None
         if request.method in LIST_NAMES:
@@ -355,11 +358,19 @@ class Conversation:
 
     # What is common
 
-    def _revision(self, request: UnansweredRequest) -> str:
-        """Return the revision that a request is of: it says so itself, or the handshake did."""
-        stateless = messages.text_member(request.message, "params", "_meta", messages.REVISION)
-        source = request if request.method == HANDSHAKE else self._handshake
-        return stateless or (messages.text_member(source.message, "params", "protocolVersion") if source else "")
+    def _audience(self, request: UnansweredRequest) -> str:
+        """Return for which hosts a response is: for those of a revision; that show pages of apps, if it depends on it.
+
+        The request says so itself, or the handshake did.
+        """
+        revision, capabilities = messages.text_member(request.message, "params", "_meta", messages.REVISION), None
+        if revision:
+            capabilities = messages.find_member(request.message, "params", "_meta", messages.CAPABILITIES)
+        elif source := request if request.method == HANDSHAKE else self._handshake:
+            revision = messages.text_member(source.message, "params", "protocolVersion")
+            capabilities = messages.find_member(source.message, "params", "capabilities")
+        shows_apps = request.method == TOOLS and messages.find_member({"of": capabilities}, "of", "extensions", APPS)
+        return revision if shows_apps in (None, False) else f"{revision} apps"
 
     def _notify_list_changes(self) -> None:
         """Tell the host that the lists it has may be another hub's."""

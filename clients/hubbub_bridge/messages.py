@@ -15,6 +15,7 @@ MAX_ID = 256
 """Characters of the longest id that a hub takes."""
 
 REVISION = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 # Members of `_meta`, since 2026-07-28.
 

@@ -11,7 +11,11 @@ from hubbub_bridge.response_cache import ResponseCache
 
 LONGEST = 1000
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}
-ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "h", "version": "2"}}
+ABOUT: dict[str, Any] = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "h", "version": "2"},
+}
 TOOLS = {"tools": [{"name": "a", "inputSchema": {"type": "object"}}]}
 STATELESS = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
 
@@ -169,6 +173,29 @@ def test_without_a_hub_the_tools_are_those_it_listed_last_and_the_host_is_told_w
     later.connect()
     assert [message["method"] for message in later.told()] == ["notifications/tools/list_changed"]
     assert [message["method"] for message in later.heard()] == ["initialize"]
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+def test_a_host_that_shows_no_pages_of_apps_does_not_get_the_tools_of_one_that_does(
+    tmp_path: Path, stateless: bool
+) -> None:
+    apps = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
+
+    def asks(capabilities: dict[str, Any]) -> Sides:
+        sides = Sides(tmp_path)
+        meta = {**STATELESS["_meta"], "io.modelcontextprotocol/clientCapabilities": capabilities}
+        if not stateless:
+            sides.says(request(1, "initialize", **{**HELLO, "capabilities": capabilities}))
+        sides.says(request(2, "tools/list", **({"_meta": meta} if stateless else {})))
+        return sides
+
+    first = asks(apps)
+    first.connect()
+    first.answers(*([] if stateless else [response(1, **ABOUT)]), response(2, **TOOLS))
+    for capabilities, known in (({}, False), (apps, True)):
+        later = asks(capabilities)
+        later.talk.answer_from_cache()
+        assert (response(2, **TOOLS) in later.told()) is known
 
 
 def test_nothing_is_made_up_for_a_list_of_tools_that_nobody_knows(sides: Sides) -> None:

@@ -55,7 +55,8 @@ def test_every_key_of_a_profile_can_stand_in_toml(load: Load) -> None:
         servers = ["git*", "notes"]
         allow_tools = ["git__*"]
         deny_tools = ["git__push"]
-        prefix = "never"
+        prefix = "always"
+        bare = ["git.*"]
         max_tool_name = 64
         tools = "search"
         always = ["git__status"]
@@ -77,7 +78,8 @@ def test_every_key_of_a_profile_can_stand_in_toml(load: Load) -> None:
         servers=("git*", "notes"),
         allow_tools=("git__*",),
         deny_tools=("git__push",),
-        prefix="never",
+        prefix="always",
+        bare=("git.*",),
         max_tool_name=64,
         tools="search",
         always=("git__status",),
@@ -147,6 +149,7 @@ def test_a_profile_in_two_files_is_an_error_that_names_both(tmp_path: Path) -> N
         ('alias = { a = "other" }', ": default.alias.a: 'other' is the name of another server"),
         ('servers = ["b*"]\nalias = { a = "x" }', ": default.alias.a: the profile's servers do not include it"),
         ('always = ["x"]', ': default.always: needs tools = "search"'),
+        ('bare = ["x"]\nprefix = "never"', ': default.bare: needs prefix = "always"'),
     ],
 )
 def test_a_wrong_profile_is_refused_by_its_key(load: Load, line: str, error: str) -> None:

@@ -28,7 +28,10 @@ names = (
     | st.from_regex(r"[ab]_[0-9a-f]{6,8}", fullmatch=True)
 )
 pairs = st.tuples(servers, names)
-rules = st.builds(NameRule, longest=st.integers(32, 50), prefixed=st.booleans())
+bare = st.lists(servers | st.sampled_from(["*", "a*"]), max_size=3).map(tuple)
+rules = st.builds(NameRule, longest=st.integers(32, 50), prefixed=st.booleans()) | st.builds(
+    NameRule, longest=st.integers(32, 50), bare=bare
+)
 
 
 def sound(given: list[Origin], rule: NameRule) -> HostNames:
@@ -81,6 +84,36 @@ def test_of_ten_thousand_hostile_pairs_each_has_a_name_of_its_own(seed: int) -> 
         by_server[origin[0]].append(origin)
     for own in by_server.values():
         assert rule.make_names(own).shown == {origin: made.shown[origin] for origin in own}
+
+
+@given(st.lists(pairs, unique=True), bare)
+def test_bare_servers_change_no_name_of_the_others(given: list[Origin], bare: tuple[str, ...]) -> None:
+    rule, usual = NameRule(bare=bare), NameRule().make_names(given).shown
+    made = rule.make_names(given).shown
+    for (server, name), shown in made.items():
+        assert rule.is_bare(server) or shown == usual[server, name]
+        assert shown == name or "__" in shown
+
+
+@pytest.mark.parametrize(
+    ("server", "name", "shown"),
+    [
+        ("clock", "get-time", "get-time"),
+        ("clock", "list_decade", "list_decade"),
+        ("clock", "get.time", "clock__get_time"),
+        ("clock", "files__read", "clock__files__read"),
+        ("clock", "hubbub_result", "clock__hubbub_result"),
+        ("clock", "x" * 51, "clock__"),
+        ("watch", "get-time", "watch__get-time"),
+        ("files", "get-time", "files__get-time"),
+    ],
+)
+def test_a_bare_server_has_its_own_names_where_hosts_can_take_them_and_no_other_has_them(
+    server: str, name: str, shown: str
+) -> None:
+    rule = NameRule(bare=("clock", "watch"))
+    names = rule.make_names([("files", "get-time"), ("watch", "get-time"), ("clock", "get-time"), (server, name)])
+    assert names.shown[server, name].startswith(shown)
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,10 @@ class Endpoint:
         """The response to a request of 2025-11-25, in this endpoint's session."""
         return await self.send({"jsonrpc": "2.0", "id": 7, "method": method, "params": dict(params or {})})
 
-    async def session(self) -> "Endpoint":
+    async def session(self, capabilities: Mapping[str, Any] | None = None) -> "Endpoint":
         """The same with a session of 2025-11-25."""
-        hello = {"protocolVersion": BEFORE, "capabilities": {}, "clientInfo": {"name": "by hand", "version": "1"}}
+        able = dict(capabilities or {})
+        hello = {"protocolVersion": BEFORE, "capabilities": able, "clientInfo": {"name": "by hand", "version": "1"}}
         opened = await self.before("initialize", hello)
         assert messages(opened)[-1]["result"]["protocolVersion"] == BEFORE
         headers = {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": BEFORE}
