@@ -176,9 +176,7 @@ def test_without_a_hub_the_tools_are_those_it_listed_last_and_the_host_is_told_w
 
 
 @pytest.mark.parametrize("stateless", [False, True])
-def test_a_host_that_shows_no_pages_of_apps_does_not_get_the_tools_of_one_that_does(
-    tmp_path: Path, stateless: bool
-) -> None:
+def test_a_host_that_shows_no_pages_does_not_get_the_tools_of_one_that_does(tmp_path: Path, stateless: bool) -> None:
     apps = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
 
     def asks(capabilities: dict[str, Any]) -> Sides:
