@@ -45,7 +45,7 @@ MAX_CURSOR_TOOLS: Final = 40
 MAX_VSCODE_TOOLS: Final = 128
 # Characters that Claude Code shows of instructions, and of a description that it loads at once; characters of
 # `mcp__SERVER__TOOL` there, and of a tool in the APIs of models; of server and tool together in Cursor; tools that
-# Cursor and VS Code take. docs/hosts has a page for each.
+# Cursor and VS Code take. docs/hosts/each.md has them.
 
 API_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 

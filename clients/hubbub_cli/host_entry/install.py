@@ -188,8 +188,9 @@ def _say_of_direct_servers(settings: Settings, request: EntryRequest, backups: d
     if off.stay:
         note(f"switched off there, since the hub has them: {', '.join(off.stay)}")
     if off.changes:
-        for file, copy in backups.items():
-            note(f"to go back, also without the hub: {shlex.join(('mv', str(copy), str(file)))}")
+        for file in request.changes({}):
+            words = ("mv", str(backups[file]), str(file)) if file in backups else ("rm", str(file))
+            note(f"to go back, also without the hub: {shlex.join(words)}")
     elif request.direct:
         same_command = settings.command("mcp", "install", host.name, *request.options, *request.way)
         note(

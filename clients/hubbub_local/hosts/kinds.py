@@ -305,4 +305,4 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
         ),
     )
 }
-"""docs/hosts has a page for each."""
+"""docs/hosts/each.md has a row for each."""
