@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from hubbub_client.services.fleet import FleetMember, FleetStatus, Moved, Rotation, UnownedServer
     from hubbub_client.services.hosts import LoginCode
     from hubbub_client.services.store import Backup, Compaction, StoreStatus
-    from hubbub_client.services.tokens import Caller, Grant, NewToken, Token
+    from hubbub_client.services.tokens import Caller, Grant, NewToken, Token, TokenLogin
 
 __all__ = [
     "Aborted",
@@ -147,6 +147,7 @@ __all__ = [
     "Synced",
     "Task",
     "Token",
+    "TokenLogin",
     "ToolResult",
     "Unauthenticated",
     "Unavailable",
@@ -215,7 +216,7 @@ _NAMES = {
     "data.specs": ("ConfiguredServer", "RevisionConflict", "ServerSpec"),
     "services.hosts": ("LoginCode",),
     "services.store": ("Backup", "Compaction", "StoreStatus"),
-    "services.tokens": ("Caller", "Grant", "NewToken", "Token"),
+    "services.tokens": ("Caller", "Grant", "NewToken", "Token", "TokenLogin"),
     "data.watch_events": ("Bookmark", "Logged", "Progressed", "Removed", "Reset", "Synced", "Upsert", "WatchEvent"),
 }
 """Each module with its public names."""

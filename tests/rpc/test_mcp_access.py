@@ -29,6 +29,13 @@ async def made(tmp_path: Path) -> AsyncIterator[Stage]:
         yield made_
 
 
+@pytest.fixture
+async def without_login(tmp_path: Path) -> AsyncIterator[Stage]:
+    """A hub at which nobody can log in."""
+    async with stage(tmp_path, mcp_login=False) as made_:
+        yield made_
+
+
 @pytest.mark.parametrize(
     ("headers", "error"),
     [
@@ -40,16 +47,16 @@ async def made(tmp_path: Path) -> AsyncIterator[Stage]:
 )
 @pytest.mark.parametrize("path", [ONE, "/mcp/s/nowhere"])
 async def test_without_a_credential_a_host_hears_of_no_log_in_that_is_not_there(
-    made: Stage, headers: dict[str, str], error: str, path: str
+    without_login: Stage, headers: dict[str, str], error: str, path: str
 ) -> None:
     for method in ("POST", "GET", "DELETE"):
-        refused = await made.host(path, **headers).send(method, HELLO if method == "POST" else None)
+        refused = await without_login.host(path, **headers).send(method, HELLO if method == "POST" else None)
         assert refused.status_code == 401
         assert refused.headers["www-authenticate"] == f"Bearer {error}".rstrip(" ,")
     if not error:
-        refused = await made.host(path, **headers).post(HELLO)
+        refused = await without_login.host(path, **headers).post(HELLO)
         assert "hubbub tokens create NAME --role caller" in refused.text
-    assert (await made.http.get(f"{made.base}{METADATA}{path}")).status_code == 404
+    assert (await without_login.http.get(f"{without_login.base}{METADATA}{path}")).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -62,12 +69,17 @@ async def test_without_a_credential_a_host_hears_of_no_log_in_that_is_not_there(
         "/.well-known/oauth-authorization-server",
         "/.well-known/oauth-authorization-server/mcp",
         "/.well-known/openid-configuration",
+        "/oauth/register",
+        "/oauth/authorize?client_id=x",
+        "/oauth/token",
+        "/oauth/revoke",
+        "/oauth/enter",
         "/mcpx",
     ],
 )
-async def test_where_hosts_look_for_a_log_in_there_is_nothing(made: Stage, path: str) -> None:
+async def test_where_hosts_look_for_a_log_in_there_is_nothing(without_login: Stage, path: str) -> None:
     for method in ("GET", "POST"):
-        assert (await made.http.request(method, f"{made.base}{path}")).status_code == 404
+        assert (await without_login.http.request(method, f"{without_login.base}{path}")).status_code == 404
 
 
 async def test_with_an_identity_provider_a_host_is_told_where_it_says_which() -> None:

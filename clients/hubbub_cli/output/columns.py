@@ -96,6 +96,7 @@ COLUMNS: dict[str, Columns] = {
         "grants": lambda it: _describe_grants(it),
         "made": lambda it: relative_time(it.created_at),
         "by": lambda it: it.created_by,
+        "for": lambda it: it.login and f"{it.login.client_name or it.login.redirect_host} at {it.login.endpoint}",
         "expires": lambda it: relative_time(it.expires_at),
         "used": lambda it: relative_time(it.last_used_at),
     },

@@ -24,6 +24,20 @@ class Grant(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenLogin(Record):
+    """The log-in of a host that a token was given for. `client_name` is what the program calls itself, unverified.
+
+    `endpoint` is the path that the token is good for; it ends with the credential of the person, `granted_by`.
+    """
+
+    client_name: str
+    client_id: str
+    redirect_host: str
+    granted_by: str
+    endpoint: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Token(Record):
     """An API token, without its secret."""
 
@@ -37,6 +51,7 @@ class Token(Record):
     last_used_at: datetime | None
     hold_ms: int | None = None
     """For how many milliseconds requests of MCP hosts are held while people are asked; None: as the profile says."""
+    login: TokenLogin | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +74,15 @@ class Caller(Record):
 
 
 # Registered here, so that the converter finds the record of each message.
-RECORDS.update({"AccessGrant": Grant, "ApiToken": Token, "CreateTokenResponse": NewToken, "Caller": Caller})
+RECORDS.update(
+    {
+        "AccessGrant": Grant,
+        "ApiToken": Token,
+        "CreateTokenResponse": NewToken,
+        "Caller": Caller,
+        "TokenLogin": TokenLogin,
+    }
+)
 
 
 class Tokens:

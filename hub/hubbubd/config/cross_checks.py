@@ -24,6 +24,7 @@ def check(hub: HubSettings, servers: Iterable[str]) -> None:
         if listen is not None and hub.tls is None and not is_local(listen):
             raise ConfigError(key, off_loopback(listen))
     _check_oidc(hub)
+    _check_login(hub)
     _check_grants(hub)
     check_profiles(hub.mcp_profiles, servers)
     if hub.tls is not None:
@@ -54,6 +55,14 @@ def _check_oidc(hub: HubSettings) -> None:
     for key in ("oidc_audience", "oidc_jwks_url", "oidc_roles_claim"):
         if getattr(hub, key) is not None:
             raise ConfigError(key, "needs oidc_issuer, too")
+
+
+def _check_login(hub: HubSettings) -> None:
+    if hub.mcp_login and hub.oidc_issuer is not None:
+        raise ConfigError("mcp_login", "must not be true beside oidc_issuer: hosts log in there")
+    for key in ("mcp_login", "mcp_public_url"):
+        if getattr(hub, key) and hub.mcp_listen is None:
+            raise ConfigError(key, "needs mcp_listen, too: that is where hosts come to")
 
 
 def _check_grants(hub: HubSettings) -> None:

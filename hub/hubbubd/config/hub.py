@@ -20,6 +20,7 @@ from hubbubd.config.sections.network import (
     McpListen,
     MetricsListen,
     Origin,
+    PublicUrl,
     Url,
     is_local,
 )
@@ -37,7 +38,7 @@ LIVE = frozenset(
         *CONFINING,
         APPROVALS,
         *("connect_hosts", "connect_origins", "grants", "help_base_url", "log_level", "trace_content", "watch_config"),
-        *("mcp_hosts", "mcp_origins", "mcp_sessions_per_principal", "mcp_requests_per_session"),
+        *("mcp_hosts", "mcp_login", "mcp_origins", "mcp_sessions_per_principal", "mcp_requests_per_session"),
         *("mcp_streams_per_principal", "mcp_events_per_session", "mcp_event_bytes_per_session", "mcp_session_idle_s"),
         *("max_servers", "max_tokens", "max_watchers", "open_requests_per_server", "receiver_tasks_per_server"),
         *("calls_per_principal", "claims_per_principal", "streams_per_principal"),
@@ -100,6 +101,12 @@ class HubSettings(BaseSettings):
 
     mcp_origins: tuple[Origin, ...] = ()
     """Origins whose pages may use `mcp_listen`, besides those of loopback."""
+
+    mcp_login: bool | None = None
+    """Whether hosts get their token by a log-in at `mcp_listen`; by default they do, unless there is `oidc_issuer`."""
+
+    mcp_public_url: PublicUrl | None = None
+    """The https address under which a proxy shows `mcp_listen`, without a path; the log-in is at this address."""
 
     mcp_profiles: Profiles = Field(default_factory=dict[str, ProfileSettings])
     """What hosts see at /mcp (`default`) and /mcp/p/NAME; in a file these are the tables `[mcp.profiles.NAME]`."""
@@ -260,6 +267,11 @@ class HubSettings(BaseSettings):
         if self.tls_cert is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
+
+    @property
+    def has_login(self) -> bool:
+        """Whether the hub gives hosts their tokens itself, by a log-in."""
+        return self.oidc_issuer is None if self.mcp_login is None else self.mcp_login
 
     @property
     def profiles(self) -> Mapping[str, ProfileSettings]:

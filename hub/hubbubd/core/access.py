@@ -88,6 +88,8 @@ class Principal:
     groups: frozenset[str] = frozenset()
     hold_s: float | None = None
     """For how many seconds requests of its hosts are held while people are asked; None for what the profile says."""
+    endpoint: str = ""
+    """The path of the only endpoint for hosts that the credential is good for; "" for one that is good everywhere."""
     origin: CallOrigin | None = None
     """Where its calls come from, if another member of the fleet has found that out."""
 

@@ -86,6 +86,16 @@ class Oversight:
             self._audit.refused(_audit_attempt(path, caller), exc.reason)
         return exc
 
+    def attempt(self, action: str, caller: Principal, target: str) -> Attempt:
+        """Return who does what to what, for something that is no RPC."""
+        shown = "".join(filter(str.isprintable, target[:MAX_TARGET]))
+        peer = _peer_kind(current().address)
+        return Attempt(principal=caller.name, credential=caller.credential, peer=peer, action=action, target=shown)
+
+    def peer_host(self) -> str:
+        """Return the address from which the current request comes, without its port."""
+        return _peer_host(current().address)
+
     def _wrap_unary(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
         kind = RULES[path].audit
 

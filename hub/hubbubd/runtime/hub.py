@@ -29,7 +29,7 @@ from hubbubd.runtime.calls import (
 )
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Tasks, Work
-from hubbubd.runtime.oversight import Audit, ConnectedHosts, HostSessions, Quotas, Retention, Tokens, Visitors
+from hubbubd.runtime.oversight import Audit, ConnectedHosts, HostSessions, Logins, Quotas, Retention, Tokens, Visitors
 from hubbubd.runtime.ownership import Ownership, SoleOwnership, Takeover
 from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, LogLevels, Measures, Servers, Subscriptions
 from hubbubd.runtime.wiring import (
@@ -40,6 +40,7 @@ from hubbubd.runtime.wiring import (
     build_events,
     build_gate,
     build_inbox,
+    build_logins,
     build_retention,
     build_servers,
     build_tasks,
@@ -88,6 +89,7 @@ class Hub:
     catalog: Catalog
     retention: Retention
     tokens: Tokens
+    logins: Logins
     host_sessions: HostSessions
     visitors: Visitors
     audit: Audit
@@ -227,13 +229,12 @@ class Hub:
             catalog=catalog,
             retention=build_retention(env, audit),
             tokens=(tokens := build_tokens(env)),
+            logins=build_logins(env, tokens),
             host_sessions=HostSessions(ledger, tables.host_sessions, tokens, env.background),
             visitors=build_visitors(env, tokens),
             audit=audit,
             quotas=quotas,
-            configuration=build_configuration(
-                env, loaded=loaded, load=load, servers=servers, audit=audit, events=events
-            ),
+            configuration=build_configuration(env, loaded, load, servers, audit, events),
         )
 
     def defects(self) -> dict[str, str]:

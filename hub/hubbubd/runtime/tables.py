@@ -13,7 +13,7 @@ from hubbubd.core.logins.visits import LoginCode, Visit
 from hubbubd.core.servers.catalog import CatalogEntries, CatalogList
 from hubbubd.core.servers.server_record import Lease, ServerRecord
 from hubbubd.core.tasks import Task
-from hubbubd.runtime.oversight import Minted, Token, Upkeep
+from hubbubd.runtime.oversight import AuthorizationCode, LoginKey, Minted, Token, Upkeep
 from hubbubd.runtime.ownership import Ownership, SoleOwnership
 from hubbubd.runtime.records import RepairRule, Stored, Table
 
@@ -26,7 +26,10 @@ SESSION_VITAL = frozenset({"id", "principal", "credential", "endpoint", "revisio
 APPROVAL_VITAL = frozenset(RememberedApproval.__dataclass_fields__) - {"approved_by", "request_id", "created_at"}
 """Fields of a remembered approval that are never guessed: what it allows."""
 
-TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "expires_at"})
+CODE_VITAL = frozenset(AuthorizationCode.__dataclass_fields__)
+"""Fields of a code that are never guessed: what a person has allowed."""
+
+TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "expires_at", "login"})
 """Fields of a token that are never guessed; without one of them the token is not loaded."""
 
 VISIT_VITAL = frozenset({"id", "name", "credential", "grants", "credential_until", "expires_at"})
@@ -75,6 +78,8 @@ class Tables:
         self.entries = Table(stored, "catalog_entries", CatalogEntries)
         self.upkeep = Table(stored, "upkeep", Upkeep)
         self.tokens = Table(stored, "token", Token, RepairRule(vital=TOKEN_VITAL))
+        self.codes = Table(stored, "authorization_code", AuthorizationCode, RepairRule(vital=CODE_VITAL))
+        self.login_keys = Table(stored, "login_key", LoginKey, RepairRule(vital=frozenset({"secret"})))
         self.minted = Table(stored, "minted", Minted)
         self.host_sessions = Table(
             stored, "host_session", HostSession, RepairRule({"begun_at": 0.0, "used_at": 0.0}, SESSION_VITAL)

@@ -24,7 +24,7 @@ from hubbubd.runtime.calls import (
 )
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, Notify, Tasks, Work
-from hubbubd.runtime.oversight import Ages, Audit, Quotas, Retention, Tokens, Visitors
+from hubbubd.runtime.oversight import Ages, Audit, Logins, Quotas, Retention, Tokens, Visitors
 from hubbubd.runtime.ownership import Ownership, owner_changing_error
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.servers import (
@@ -111,7 +111,22 @@ def build_events(env: HubEnvironment, calls: Calls) -> tuple[EventFeed, LogLevel
 
 def build_tokens(env: HubEnvironment) -> Tokens:
     tables = env.tables
-    return Tokens(env.ledger, tables.tokens, tables.minted, env.clock, max_tokens=env.settings.max_tokens)
+    return Tokens(
+        env.ledger,
+        tables.tokens,
+        tables.minted,
+        env.clock,
+        max_tokens=env.settings.max_tokens,
+        catch_up=env.ledger.catch_up if env.ownership.me else None,
+    )
+
+
+def build_logins(env: HubEnvironment, tokens: Tokens) -> Logins:
+    async def catch_up() -> None:
+        if env.ownership.me:
+            await env.ledger.catch_up()
+
+    return Logins(env.ledger, env.tables.codes, env.tables.login_keys, tokens, env.clock, catch_up=catch_up)
 
 
 def build_visitors(env: HubEnvironment, tokens: Tokens) -> Visitors:
@@ -297,7 +312,6 @@ def build_tasks(env: HubEnvironment, inbox: Inbox, client_tasks: ClientTasks, no
 
 def build_configuration(
     env: HubEnvironment,
-    *,
     loaded: LoadedSettings,
     load: Callable[[], LoadedSettings],
     servers: Servers,

@@ -970,6 +970,7 @@ class ApiToken(_message.Message):
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     LAST_USED_AT_FIELD_NUMBER: _builtins.int
     HOLD_FIELD_NUMBER: _builtins.int
+    LOGIN_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The id, the beginning of the token after `hbt_`."""
     name: _builtins.str
@@ -998,6 +999,10 @@ class ApiToken(_message.Message):
     def hold(self) -> _duration_pb2.Duration:
         """How long requests of hosts with it are held while people are asked; unset for what the profile says."""
 
+    @_builtins.property
+    def login(self) -> Global___TokenLogin:
+        """The log-in of a host that it was given for; unset if somebody made it."""
+
     def __init__(
         self,
         *,
@@ -1010,14 +1015,53 @@ class ApiToken(_message.Message):
         expires_at: _timestamp_pb2.Timestamp | None = ...,
         last_used_at: _timestamp_pb2.Timestamp | None = ...,
         hold: _duration_pb2.Duration | None = ...,
+        login: Global___TokenLogin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "hold", b"hold", "last_used_at", b"last_used_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "hold", b"hold", "last_used_at", b"last_used_at", "login", b"login"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "created_by", b"created_by", "expires_at", b"expires_at", "grants", b"grants", "hold", b"hold", "id", b"id", "last_used_at", b"last_used_at", "may_name_others", b"may_name_others", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "created_by", b"created_by", "expires_at", b"expires_at", "grants", b"grants", "hold", b"hold", "id", b"id", "last_used_at", b"last_used_at", "login", b"login", "may_name_others", b"may_name_others", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApiToken: _TypeAlias = ApiToken  # noqa: Y015
+
+@_typing.final
+class TokenLogin(_message.Message):
+    """The log-in of a host, which a person has granted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_NAME_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    REDIRECT_HOST_FIELD_NUMBER: _builtins.int
+    GRANTED_BY_FIELD_NUMBER: _builtins.int
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    client_name: _builtins.str
+    """What the program calls itself; nobody has verified that."""
+    client_id: _builtins.str
+    """The id of the program, or the address of the document that describes it."""
+    redirect_host: _builtins.str
+    """Where the browser was sent with the answer: a host, or the program's own scheme (`cursor:`)."""
+    granted_by: _builtins.str
+    """The principal of the person. The token ends with that person's credential."""
+    endpoint: _builtins.str
+    """The path of the endpoint for hosts that it is good for, such as `/mcp/p/work`."""
+    def __init__(
+        self,
+        *,
+        client_name: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        redirect_host: _builtins.str = ...,
+        granted_by: _builtins.str = ...,
+        endpoint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "client_name", b"client_name", "endpoint", b"endpoint", "granted_by", b"granted_by", "redirect_host", b"redirect_host"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenLogin: _TypeAlias = TokenLogin  # noqa: Y015
 
 @_typing.final
 class CreateTokenRequest(_message.Message):

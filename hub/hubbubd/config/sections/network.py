@@ -164,6 +164,15 @@ def check_url(text: str) -> str:
     raise ValueError(f"{text!r} must be an https address (http is for loopback only)")
 
 
+def _check_public_url(text: str) -> str:
+    """Return the address under which browsers and hosts see the port of the endpoint, without a path."""
+    parts = urlsplit(check_url(text))
+    origin = f"{parts.scheme}://{parts.netloc}"
+    if parts.path.rstrip("/") not in ("", "/mcp") or parts.query or parts.fragment or not _ORIGIN.fullmatch(origin):
+        raise ValueError(f"{text!r} must be an address without a path, for example https://hub.example.com")
+    return origin
+
+
 Listen = Annotated[str, AfterValidator(_check_listen)]
 ConnectListen = Annotated[str | None, AfterValidator(_check_connect_listen)]
 McpListen = Annotated[str | None, AfterValidator(_check_mcp_listen)]
@@ -172,3 +181,4 @@ Origin = Annotated[str, AfterValidator(_check_origin)]
 Reached = Annotated[str, AfterValidator(_check_reached)]
 Host = Annotated[str, AfterValidator(_check_host)]
 Url = Annotated[str, AfterValidator(check_url)]
+PublicUrl = Annotated[str, AfterValidator(_check_public_url)]

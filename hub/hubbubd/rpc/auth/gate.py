@@ -45,11 +45,14 @@ MAX_NAME = 64
 MAX_TOKEN = 8192
 """Longest credential, in characters; a longer one is refused unread."""
 
-RESERVED = re.compile(r"hub|\*|(hub|cert|oidc|oidc-role):.*", re.IGNORECASE)
+RESERVED = re.compile(r"hub|\*|(hub|cert|oidc|oidc-role|login):.*", re.IGNORECASE)
 """Names that no caller may take: the hub's own, those that only an authority gives, and the wildcard."""
 
 # RFC 6750, section 2.1; the scheme is case-insensitive (RFC 9110, section 11.1).
 _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
+
+OF_HOSTS = frozenset({"/hubbub.v1.McpService/Serve", "/hubbub.v1.AdminService/GetSelf"})
+"""RPCs for credentials that are good for an endpoint for hosts only; which one, is checked there."""
 
 ENDED_CREDENTIALS = 10_000
 """How many revoked credentials are remembered, for RPCs that were admitted but have not begun."""
@@ -134,6 +137,12 @@ class Gate:
         amend(principal=caller, names_caller=bool(called), standing=partial(self.good, caller))
         CURRENT_TRACE.set(parse_trace(place) if place else None)
         oversight.quotas.rpcs.charge(caller.name)
+        if caller.endpoint and path not in OF_HOSTS:
+            raise PermissionDenied(
+                f"this token is for hosts at {caller.endpoint}: `hubbub tokens create` makes one for the API",
+                reason="TOKEN_FOR_ENDPOINT",
+                metadata={"endpoint": caller.endpoint},
+            )
         rule = RULES.get(path)
         if rule is not None and not rule.admits(caller):
             raise denied(rule.any_of[0], everywhere=rule.reach is RpcReach.HUB)

@@ -5,13 +5,14 @@ RFC 6750 and 9728, Fetch (CORS); MCP 2025-11-25, basic/authorization and transpo
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from hubbub_http import CERTIFICATE, LET_IN
-from hubbubd import payload
 from hubbubd.config.sections.network import is_loopback
 from hubbubd.core.access import Principal
+from hubbubd.core.hosts import endpoint_paths
+from hubbubd.core.hosts.endpoint_paths import PATH, EndpointName
 from hubbubd.core.jsonrpc import INVALID_REQUEST
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.errors import (
@@ -23,22 +24,21 @@ from hubbubd.errors import (
     Unavailable,
 )
 from hubbubd.rpc.auth import gate as auth
-from hubbubd.rpc.context import Peer, amend, principal
+from hubbubd.rpc.context import Peer, amend, current, principal
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.host_check import host_of, is_loopback_name, is_served
+from hubbubd.rpc.login import metadata as login
 from hubbubd.rpc.mcp.transport import SESSION, VERSION, Headers, HostHttpRequest, HttpRefusal
 
-PATH: Final = "/mcp"
 RPC: Final = "/hubbub.v1.McpService/Serve"
 """What a request of a host is called in the table of permissions and in the audit log."""
-
-METADATA: Final = "/.well-known/oauth-protected-resource"
-"""Where a host learns who gives it a credential (RFC 9728, section 3.1); the endpoint's path follows."""
 
 HOW_TO_ENTER: Final = (
     "a token of the hub is needed, as `Authorization: Bearer TOKEN`: `hubbub tokens create NAME --role caller` makes"
     " one"
 )
+
+OR_LOG_IN: Final = "; or log in, as this endpoint's metadata say (OAuth)"
 
 _IN_URL: Final = ("access_token", "token")
 
@@ -69,16 +69,28 @@ class Admission:
     secure: bool = False
     """Whether TLS is spoken."""
 
+    has_login: Callable[[], bool] = lambda: False
+    """Whether the hub gives hosts their tokens itself, by a log-in."""
+
+    public_url: str | None = None
+    """Under which address a proxy shows the endpoints."""
+
+    @property
+    def is_seen_secure(self) -> bool:
+        """Whether browsers speak TLS, to the hub or to the proxy before it."""
+        return self.secure if self.public_url is None else self.public_url.startswith("https:")
+
     def check_where_from(self, request: HostHttpRequest) -> None:
         """Refuse what comes by DNS rebinding: another Host than this hub's, another Origin than the allowed ones.
 
         Raises HttpRefusal. Allows the pages of the Origin to read the response (CORS).
         """
         address, _ = request.scope.get("server") or ("", 0)
-        if not is_served(request.headers.get("host") or "", address, self.hosts(), secure=self.secure):
+        host, public = request.headers.get("host") or "", urlsplit(self.public_url or "").netloc
+        if (not public or host.lower() != public) and not is_served(host, address, self.hosts(), secure=self.secure):
             raise HttpRefusal(421, Refusal(INVALID_REQUEST, "this Host is not served here; mcp_hosts allows more"))
         origin = request.headers.get("origin")
-        if origin is None:
+        if origin is None or request.scope["path"] in login.PAGES:  # these check that their forms are their own
             return
         if origin not in self.origins() and not _is_local_page(origin):
             message = "pages of this Origin may not use the hub; mcp_origins allows more"
@@ -91,10 +103,7 @@ class Admission:
 
     async def authenticate(self, request: HostHttpRequest) -> Principal:
         """Authenticate a request as an RPC. Raises HubError."""
-        host, port = request.scope.get("client") or ("", 0)
-        peer = Peer(local=is_loopback(host), certificate=request.scope.get(CERTIFICATE))
-        let_in: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
-        amend(peer=peer, let_in=let_in, address=f"{host}:{port}")
+        peer = note_peer(request)
         try:
             query: bytes = request.scope.get("query_string", b"")
             params = parse_qsl(query.decode("latin-1"), keep_blank_values=True) if query else ()
@@ -105,9 +114,9 @@ class Admission:
                 )
             caller = await self.gate.admit(RPC, request.fields, self.oversight, peer)
         except HubError as exc:
-            raise self.oversight.refused(RPC, _word_for_hosts(exc), principal()) from None
+            raise self.oversight.refused(RPC, self._word_for_hosts(exc), principal()) from None
         assert caller is not None, "the peer was given"
-        let_in()
+        current().let_in()
         return caller
 
     def metadata(self, request: HostHttpRequest) -> bytes:
@@ -116,23 +125,19 @@ class Admission:
         Raises HttpRefusal where nobody but the hub's own people gives credentials: of metadata that name no
         authorization server, hosts conclude that they have to log in, and fail.
         """
-        if self.issuer is None:
+        has_login = self.has_login()
+        issuer = self.base(request) if has_login else self.issuer
+        path = unquote(request.scope["path"]).removeprefix(login.RESOURCE) or PATH
+        if issuer is None or (has_login and endpoint_paths.parse(path) is None):
             raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is no log-in here: {HOW_TO_ENTER}"))
-        path = unquote(request.scope["path"]).removeprefix(METADATA) or PATH
-        metadata: dict[str, Any] = {
-            "resource": self._resource(request, path),
-            "resource_name": "Hubbub",
-            "bearer_methods_supported": ["header"],
-            "authorization_servers": [self.issuer],
-        }
-        return payload.dumps(metadata)
+        return login.of_resource(self._resource(request, path), issuer, is_hub=has_login)
 
     def headers_of_refusal(self, request: HostHttpRequest, exc: HubError) -> Headers:
         """Return the headers that belong to a refusal."""
         if isinstance(exc, Unauthenticated):
-            where = f"{self._base(request)}{METADATA}{quote(unquote(request.scope['path']), safe='/')}"
+            where = f"{self.base(request)}{login.RESOURCE}{quote(unquote(request.scope['path']), safe='/')}"
             parts = [] if exc.reason == "TOKEN_MISSING" else ['error="invalid_token"']
-            parts += [] if self.issuer is None else [f'resource_metadata="{where}"']
+            parts += [f'resource_metadata="{where}"'] if self.has_login() or self.issuer is not None else []
             return ((b"www-authenticate", f"Bearer {', '.join(parts)}".strip().encode()),)
         if exc.retry_after_s is not None:
             return ((b"retry-after", b"%d" % max(1, round(exc.retry_after_s))),)
@@ -142,15 +147,36 @@ class Admission:
         """Return the endpoint's own URL, as the issuer's tokens have it, or as the host has asked for it."""
         if self.audience is not None and urlsplit(self.audience).scheme in ("http", "https"):
             return self.audience
-        return f"{self._base(request)}{quote(path, safe='/')}"
+        return f"{self.base(request)}{quote(path, safe='/')}"
 
-    def _base(self, request: HostHttpRequest) -> str:
-        return f"{'https' if self.secure else 'http'}://{request.headers.get('host')}"
+    def base(self, request: HostHttpRequest) -> str:
+        """Return the address of this port without a path, as whoever sends a request has it."""
+        return self.public_url or f"{'https' if self.secure else 'http'}://{request.headers.get('host')}"
+
+    def _word_for_hosts(self, exc: HubError) -> HubError:
+        """Return a refusal in the words for hosts, which have no `client.json`."""
+        if exc.reason != "TOKEN_MISSING":
+            return exc
+        return Unauthenticated(f"{HOW_TO_ENTER}{OR_LOG_IN if self.has_login() else ''}", reason=exc.reason)
 
 
-def _word_for_hosts(exc: HubError) -> HubError:
-    """Return a refusal in the words for hosts, which have no `client.json`."""
-    return Unauthenticated(HOW_TO_ENTER, reason=exc.reason) if exc.reason == "TOKEN_MISSING" else exc
+def note_peer(request: HostHttpRequest) -> Peer:
+    """Note for the rest of a request from where it comes, and return that."""
+    host, port = request.scope.get("client") or ("", 0)
+    peer = Peer(local=is_loopback(host), certificate=request.scope.get(CERTIFICATE))
+    let_in: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
+    amend(peer=peer, let_in=let_in, address=f"{host}:{port}")
+    return peer
+
+
+def check_endpoint(caller: Principal, endpoint: EndpointName) -> None:
+    """Raise Unauthenticated for a token that a log-in gave for another endpoint (RFC 8707): one logs in for each."""
+    if caller.endpoint and endpoint.path != caller.endpoint:
+        raise Unauthenticated(
+            f"this token was given for {caller.endpoint}: log in for {endpoint.path}, too",
+            reason="TOKEN_FOR_ENDPOINT",
+            metadata={"endpoint": caller.endpoint},
+        )
 
 
 def preflight(request: HostHttpRequest) -> Headers:

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import anyio
@@ -22,9 +22,11 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from hubbub_http import connection_class
-from hubbubd.config.sections.mcp import DEFAULT
+from hubbubd.config import HubSettings
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Principal
+from hubbubd.core.hosts import endpoint_paths
+from hubbubd.core.hosts.endpoint_paths import PATH, PROFILE
 from hubbubd.core.jsonrpc import (
     HEADER_MISMATCH,
     HUB_FAILED,
@@ -64,8 +66,9 @@ from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.grpc_server import LAST_WORDS_S, MAX_RPCS
 from hubbubd.rpc.listeners.http_server import serving
 from hubbubd.rpc.listeners.tls import ssl_context
-from hubbubd.rpc.mcp.admission import METADATA, PATH, RPC, Admission, preflight, status_of
-from hubbubd.rpc.mcp.headers import check_arguments, unwrap
+from hubbubd.rpc.login import metadata as login
+from hubbubd.rpc.mcp.admission import RPC, Admission, check_endpoint, note_peer, preflight, status_of
+from hubbubd.rpc.mcp.headers import check_arguments, check_repeated
 from hubbubd.rpc.mcp.transport import (
     SESSION,
     STALL_S,
@@ -82,6 +85,9 @@ from hubbubd.rpc.mcp.transport import (
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Quota
 from hubbubd.telemetry import metrics
+
+if TYPE_CHECKING:
+    from hubbubd.rpc.login.routes import LoginRoutes
 
 log = structlog.get_logger(__name__)
 
@@ -127,6 +133,7 @@ async def serve_mcp(
         async with serving(config, listen, secure=tls is not None) as url, anyio.create_task_group() as tasks:
             tasks.start_soon(app.leave_with_hub)
             hub.meter.observe(metrics.HOST_SESSIONS, lambda: ((len(app.sessions), {}),))
+            app.open_login(url)
             yield f"{url}{PATH}"
             tasks.cancel_scope.cancel()
     finally:
@@ -151,7 +158,10 @@ class McpApplication:
             issuer=settings.oidc_issuer,
             audience=settings.oidc_audience,
             secure=secure,
+            has_login=lambda: hub.configuration.settings.has_login,
+            public_url=settings.mcp_public_url,
         )
+        self._login: LoginRoutes | None = None
         self._endpoints = McpEndpoints(hub, handles)
         self._processes = HostProcesses()
         self._streams = Quota(
@@ -171,6 +181,16 @@ class McpApplication:
         self._leaving.set()
         for session in self.sessions:
             session.outlet.close()
+
+    def open_login(self, url: str) -> None:
+        """Say to people where they can show who they are, as long as hosts may log in; `url` is this port's own."""
+        configuration, visitors = self._hub.configuration, self._hub.visitors
+
+        def say_where(settings: HubSettings) -> None:
+            visitors.address = (self._admission.public_url or url) if settings.has_login else None
+
+        say_where(configuration.settings)
+        configuration.on_adopted(say_where)
 
     def close(self) -> None:
         """End all sessions."""
@@ -198,31 +218,40 @@ class McpApplication:
 
     async def _serve_anybody(self, request: HostHttpRequest) -> bool:
         """Serve what needs no credential; False for everything else."""
-        method = request.scope["method"]
+        method, path = request.scope["method"], request.scope["path"]
         if method == "OPTIONS" and request.headers.get("origin") is not None:
             await request.answer(204, headers=preflight(request))
             return True
-        if method == "GET" and f"{request.scope['path']}/".startswith(f"{METADATA}/"):
+        if method == "GET" and f"{path}/".startswith(f"{login.RESOURCE}/"):
             await request.answer(200, self._admission.metadata(request))
             return True
-        if not f"{request.scope['path']}/".startswith(f"{PATH}/"):
-            # Hosts look here for where to log in (`/register`, `/.well-known/oauth-authorization-server`). A 401 would
-            # tell them that they may after a log-in.
+        if self._hub.configuration.settings.has_login and login.serves(path):
+            note_peer(request)
+            await self._login_routes().serve(request, self._admission.base(request))
+            return True
+        if not f"{path}/".startswith(f"{PATH}/"):
+            # Hosts look here for where to log in (`/register`). A 401 would tell them that they may after a log-in.
             raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is nothing here; hosts use {PATH}"))
         return False
 
+    def _login_routes(self) -> "LoginRoutes":
+        """Return what serves the log-in, made when it is first needed."""
+        if self._login is None:
+            from hubbubd.rpc.login.routes import LoginRoutes  # lazy: most hubs never need it
+
+            secure = self._admission.is_seen_secure
+            self._login = LoginRoutes(self._hub, gate=self._gate, oversight=self._oversight, secure=secure)
+        return self._login
+
     def _find_endpoint(self, path: str, caller: Principal) -> McpEndpoint:
-        """Return what is at a path; some hosts append `/mcp` or a slash to any. Raises NotFound and HttpRefusal."""
-        match unquote(path).removeprefix(PATH).split("/"):
-            case [""] | ["", "" | "mcp"]:
-                return self._endpoints.profile(DEFAULT)
-            case ["", "p", name] | ["", "p", name, "" | "mcp"]:
-                return self._endpoints.profile(name)
-            case ["", "s", name] | ["", "s", name, "" | "mcp"]:
-                return self._endpoints.server(name, caller)
-            case _:
-                there = f"{PATH}, {PATH}/p/PROFILE and {PATH}/s/SERVER"
-                raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; there are {there}"))
+        """Return what is at a path. Raises NotFound, Unauthenticated and HttpRefusal."""
+        found = endpoint_paths.parse(unquote(path))
+        if found is None:
+            raise HttpRefusal(404, Refusal(INVALID_REQUEST, endpoint_paths.NONE_HERE))
+        check_endpoint(caller, found)
+        return (
+            self._endpoints.profile(found.name) if found.kind == PROFILE else self._endpoints.server(found.name, caller)
+        )
 
     async def _serve(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
         stateless = request.headers.get(VERSION) in STATELESS_REVISIONS
@@ -379,7 +408,7 @@ class McpApplication:
                 raise introductions.refuse_revision(version or "")
             await request.answer(202)
             return
-        _check_headers(request, message)
+        check_repeated(request.headers, request.doubled, message)
         host, name, peer = introductions.host_of_request(message, caller, VIA), endpoint.view.name, request.peer
         self._processes.recognise(host, name, peer)
         if message.method == "tools/call":
@@ -419,31 +448,3 @@ def _begin(
     except (Refusal, HubError):
         replay.forget()
         raise
-
-
-_NAMES: Final = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
-}
-"""The param that Mcp-Name repeats. With tasks it may be missing: SEP-2663 wants it, but FastMCP's client has none."""
-
-
-def _check_headers(request: HostHttpRequest, message: RequestMessage) -> None:
-    """Raise Refusal unless the headers repeat what the body of a request without a handshake says."""
-    if request.doubled is not None:
-        raise Refusal(HEADER_MISMATCH, f"the header {request.doubled} is there twice")
-    _check_header(request, VERSION, introductions.parse_revision(message))
-    _check_header(request, "mcp-method", message.method)
-    named: object = message.params.get(_NAMES.get(message.method, ""))
-    unsaid = message.method.startswith("tasks/") and request.headers.get("mcp-name") is None
-    if isinstance(named, str) and not unsaid:
-        _check_header(request, "mcp-name", named)
-
-
-def _check_header(request: HostHttpRequest, name: str, in_body: str) -> None:
-    """Raise Refusal unless a header repeats what the body says."""
-    value = request.headers.get(name)
-    if value is None or unwrap(value) != in_body:
-        raise Refusal(HEADER_MISMATCH, f"the header {name} must repeat what the body says")

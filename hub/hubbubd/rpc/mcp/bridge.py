@@ -12,10 +12,12 @@ from collections.abc import AsyncIterator, Callable
 from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.config.sections.mcp import DEFAULT
 from hubbubd.core.access import Principal
+from hubbubd.core.hosts.endpoint_paths import PROFILE, SERVER, EndpointName
 from hubbubd.downstream import BridgedHost, BridgedHosts, HostLimits, HostOutbox, McpEndpoint, McpEndpoints, StateTokens
 from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.mcp import connected_hosts
+from hubbubd.rpc.mcp.admission import check_endpoint
 from hubbubd.rpc.messages import requests
 from hubbubd.rpc.methods import Write
 from hubbubd.runtime.hub import Hub
@@ -95,8 +97,11 @@ class McpService:
 
     def _endpoint(self, opening: pb.ServeRequest.Open, caller: Principal) -> McpEndpoint:
         if opening.WhichOneof("endpoint") == "server":
+            check_endpoint(caller, EndpointName(SERVER, opening.server))
             return self._endpoints.server(requests.identifier(opening.server, "open.server"), caller)
-        return self._endpoints.profile(requests.optional_identifier(opening.profile, "open.profile") or DEFAULT)
+        profile = requests.optional_identifier(opening.profile, "open.profile") or DEFAULT
+        check_endpoint(caller, EndpointName(PROFILE, profile))
+        return self._endpoints.profile(profile)
 
 
 class _BridgeStream:

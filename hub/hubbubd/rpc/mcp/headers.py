@@ -8,8 +8,9 @@ from typing import Any, Final, cast
 
 from hubbubd import payload
 from hubbubd.core.jsonrpc import HEADER_MISMATCH
-from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.rpc.mcp.transport import ARGUMENT
+from hubbubd.downstream.hosts import introductions
+from hubbubd.downstream.protocol.messages import Refusal, RequestMessage
+from hubbubd.rpc.mcp.transport import ARGUMENT, VERSION
 
 MARK: Final = "x-mcp-header"
 """The member of an argument's schema that names its header, without what all begin with."""
@@ -25,6 +26,30 @@ MAX_BITS: Final = 1024
 
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?")
 """A number as a header has it. The largest double has 309 digits before the point."""
+
+
+_NAMES: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
+}
+"""The param that Mcp-Name repeats. With tasks it may be missing: SEP-2663 wants it, but FastMCP's client has none."""
+
+
+def check_repeated(headers: Mapping[str, str], doubled: str | None, message: RequestMessage) -> None:
+    """Raise Refusal unless the headers repeat what the body of a request without a handshake says.
+
+    `doubled` is the name of a header that is there twice.
+    """
+    if doubled is not None:
+        raise Refusal(HEADER_MISMATCH, f"the header {doubled} is there twice")
+    _check_header(headers, VERSION, introductions.parse_revision(message))
+    _check_header(headers, "mcp-method", message.method)
+    named: object = message.params.get(_NAMES.get(message.method, ""))
+    unsaid = message.method.startswith("tasks/") and headers.get("mcp-name") is None
+    if isinstance(named, str) and not unsaid:
+        _check_header(headers, "mcp-name", named)
 
 
 def check_arguments(tool: bytes | None, arguments: object, headers: Mapping[str, str]) -> None:
@@ -50,6 +75,13 @@ def unwrap(header: str) -> str:
         return base64.b64decode(wrapped[1], validate=True).decode()
     except ValueError:
         raise Refusal(HEADER_MISMATCH, "a header begins with =?base64? and is no base64 of UTF-8") from None
+
+
+def _check_header(headers: Mapping[str, str], name: str, in_body: str) -> None:
+    """Raise Refusal unless a header repeats what the body says."""
+    value = headers.get(name)
+    if value is None or unwrap(value) != in_body:
+        raise Refusal(HEADER_MISMATCH, f"the header {name} must repeat what the body says")
 
 
 def _find_marked(schema: object) -> Marked:

@@ -19,6 +19,7 @@ from hubbubd.core.inbox.request_states import (
     RequestKind,
     RequestState,
 )
+from hubbubd.core.logins.issued import TokenLogin
 from hubbubd.core.servers.catalog import CatalogKind, CatalogList, Freshness
 from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.core.servers.server_record import QueueCounts, ServerRecord
@@ -332,6 +333,17 @@ def token(record: Token) -> admin_pb2.ApiToken:
         expires_at=timestamp(record.expires_at),
         last_used_at=timestamp(record.last_used_at),
         hold=None if record.hold_s is None else millis(round(record.hold_s * 1000)),
+        login=None if record.login is None else _token_login(record.login),
+    )
+
+
+def _token_login(login: TokenLogin) -> admin_pb2.TokenLogin:
+    return admin_pb2.TokenLogin(
+        client_name=text(login.client_name),
+        client_id=text(login.client_id),
+        redirect_host=text(login.redirect_host),
+        granted_by=text(login.granted_by),
+        endpoint=text(login.endpoint),
     )
 
 

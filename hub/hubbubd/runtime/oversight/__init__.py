@@ -4,6 +4,7 @@ from hubbubd.runtime.oversight.ages import Ages, Upkeep
 from hubbubd.runtime.oversight.audit import Attempt, Audit
 from hubbubd.runtime.oversight.host_sessions import HostSessions
 from hubbubd.runtime.oversight.hosts import ConnectedHost, ConnectedHosts, HostFilter, HostIdentity, OpenRequest
+from hubbubd.runtime.oversight.logins import AuthorizationCode, IssuedTokens, LoginKey, Logins
 from hubbubd.runtime.oversight.quotas import Quota, Quotas, Rate
 from hubbubd.runtime.oversight.retention import Retention
 from hubbubd.runtime.oversight.tokens import Minted, Token, Tokens
@@ -13,12 +14,16 @@ __all__ = [
     "Ages",
     "Attempt",
     "Audit",
+    "AuthorizationCode",
     "CodeRefused",
     "ConnectedHost",
     "ConnectedHosts",
     "HostFilter",
     "HostIdentity",
     "HostSessions",
+    "IssuedTokens",
+    "LoginKey",
+    "Logins",
     "Minted",
     "OpenRequest",
     "Quota",

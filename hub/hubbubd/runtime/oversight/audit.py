@@ -15,6 +15,7 @@ from functools import partial
 
 from hubbubd.config import HubSettings
 from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, AuditKind, FairRetention
+from hubbubd.core.logins.refusals import LoginRefusal
 from hubbubd.errors import HubError
 from hubbubd.frozen import carried_over
 from hubbubd.runtime.records import COMMIT_HOOK, AgePosition, Change, Ledger, Table, delete
@@ -210,6 +211,6 @@ class Audit:
 
 
 def _outcome(exc: BaseException) -> str:
-    if isinstance(exc, HubError):
+    if isinstance(exc, HubError | LoginRefusal):
         return exc.reason
     return "INTERNAL" if isinstance(exc, Exception) else CANCELLED

@@ -1,33 +1,41 @@
 """API tokens: created, listed and revoked over the API; only their digests are stored.
 
 A token is `hbt_ID_SECRET`; the secret has 256 random bits and is shown once. The store has its SHA-256, without a salt,
-as a random secret cannot be guessed.
+as a random secret cannot be guessed. `logins.py` makes those of hosts that a person has logged in.
 """
 
 import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from hubbubd.bounds import Moment, Span
 from hubbubd.core.access import Grant, Principal
+from hubbubd.core.logins.issued import TokenLogin
 from hubbubd.errors import AlreadyExists, NotFound, ResourceExhausted, Unauthenticated
-from hubbubd.runtime.records import Change, Ledger, Table, delete
+from hubbubd.runtime.records import Change, Ledger, Table
+from hubbubd.timing.bucket import Bucket
 from hubbubd.timing.clock import Clock
 
 PREFIX = "hbt_"
 CREDENTIAL = "token:"
 """What the credential of a token begins with; its id follows."""
 
+LOGIN = "login:"
+"""What the principals of log-ins begin with; nobody else has such a name."""
+
 MINTED = "minted"
 """Id of the only record of its noun."""
 
 USED_S = 60.0
 """Resolution of `last_used_at`, in seconds."""
+
+LOOKS_PER_S = 20.0
+"""How often a second a member of a fleet asks the store for a token that it does not know."""
 
 _FORM = re.compile(rf"{PREFIX}([0-9a-f]{{12}})_[A-Za-z0-9_-]{{43}}")
 
@@ -47,6 +55,8 @@ class Token:
     last_used_at: Moment | None = None
     hold_s: Span | None = None
     """For how many seconds requests of hosts are held while people are asked; None for what the profile says."""
+    login: TokenLogin | None = None
+    """The log-in that it was made for; None if somebody has created it."""
 
     @property
     def credential(self) -> str:
@@ -68,9 +78,19 @@ class Tokens:
     """The tokens of a hub; implements `rpc.auth.Authenticator`."""
 
     def __init__(
-        self, ledger: Ledger, table: Table[Token], minted: Table[Minted], clock: Clock, *, max_tokens: int
+        self,
+        ledger: Ledger,
+        table: Table[Token],
+        minted: Table[Minted],
+        clock: Clock,
+        *,
+        max_tokens: int,
+        catch_up: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`catch_up` applies what other members of a fleet have committed until now."""
         self.max_tokens = max_tokens
+        self._catch_up = catch_up
+        self._looks = Bucket(LOOKS_PER_S, LOOKS_PER_S, clock.steady())
         self._ledger = ledger
         self._table = table
         self._minted = minted
@@ -115,7 +135,7 @@ class Tokens:
             token = Token(
                 id=token_id,
                 name=name,
-                digest=_digest(text),
+                digest=digest_of(text),
                 grants=tuple(grants),
                 may_name_others=may_name_others,
                 created_at=now,
@@ -123,17 +143,29 @@ class Tokens:
                 expires_at=None if ttl_s is None else now + ttl_s,
                 hold_s=hold_s,
             )
-            replaced = [self._table.change(old.id, None) for old in self._replaced(name, now)]
-            minted = self._minted.change(MINTED, Minted(token_id))
-            return token, [*replaced, self._table.new(token_id, token), minted]
+            return token, self.plan_new(token, self._replaced(name, now))
 
         return await self._ledger.transact(plan), text
+
+    def plan_new(self, token: Token, replaced: Sequence[Token]) -> list[Change[Any]]:
+        """Return the changes that make a token in place of others."""
+        deleted = [self._table.change(old.id, None) for old in replaced]
+        return [*deleted, self._table.new(token.id, token), self._minted.change(MINTED, Minted(token.id))]
+
+    def plan_change(self, token: Token) -> Change[Any]:
+        """Return the change of a token to what it is now here."""
+        return self._table.change(token.id, token)
+
+    def plan_end(self, token: Token) -> list[Change[Any]]:
+        """Return the changes that end a token, and with it the log-ins that were granted with it."""
+        ended = [token, *(each for each in self._table if _granted_with(each) == token.credential)]
+        return [self._table.change(each.id, None) for each in ended]
 
     def _replaced(self, name: str, now: float) -> list[Token]:
         """Return the expired tokens that a new one of this name replaces. Raises AlreadyExists, ResourceExhausted."""
         same = [token for token in self._table if token.name == name]
         others = sum(token.name != name for token in self._table)
-        if any(not _expired(token, now) for token in same):
+        if any(not expired(token, now) for token in same):
             raise AlreadyExists(f"a token {name!r} exists already", reason="TOKEN_EXISTS", metadata={"token": name})
         if others >= self.max_tokens:
             raise ResourceExhausted(
@@ -154,14 +186,25 @@ class Tokens:
     def _named(self, name: str) -> Token | None:
         return next((token for token in self._table if token.name == name), None)
 
+    def with_id(self, token_id: str) -> Token | None:
+        """Return the token with this id, expired or not; None if there is none."""
+        return self._table.record(token_id)
+
+    def of_credential(self, credential: str) -> Token | None:
+        """Return the token of a credential; None if that is of another kind, or gone."""
+        return self.with_id(credential.removeprefix(CREDENTIAL)) if credential.startswith(CREDENTIAL) else None
+
     async def revoke(self, name: str) -> Token:
-        """Delete a token; streams that were opened with it end. Raises NotFound and Unavailable."""
+        """Delete a token, and what was granted with it; streams that were opened with these end.
+
+        Raises NotFound and Unavailable.
+        """
         token = self._named(name)
         if token is None:
             raise NotFound("token", name)
         self._revoked.add(token.id)  # it is refused during the commit, too
         try:
-            await self._ledger.change(self._table, token.id, delete)
+            await self._ledger.transact(lambda: (None, self.plan_end(token)))
         finally:
             self._revoked.discard(token.id)
         return token
@@ -173,18 +216,38 @@ class Tokens:
         """
         if not token.startswith(PREFIX):
             return None
-        form = _FORM.fullmatch(token)
-        known = self._known.get(form[1]) if form is not None else None
-        if known is None or not hmac.compare_digest(_digest(token), known[0].digest) or known[0].id in self._revoked:
+        form, digest, now = _FORM.fullmatch(token), digest_of(token), self._clock.now()
+        known = self._find(form[1], digest, now) if form is not None else None
+        if known is None and form is not None and await self._look_again():
+            known = self._find(form[1], digest, now)
+        if known is None:
             raise Unauthenticated("this token is not known here, or was revoked", reason="TOKEN_INVALID")
         record, principal = known
-        now = self._clock.now()
-        if _expired(record, now):
+        if expired(record, now) or _access_expired(record, digest, now):
             raise Unauthenticated(f"the token {record.name} has expired", reason="CREDENTIAL_ENDED")
-        if record.last_used_at is None or now - record.last_used_at >= USED_S:
-            self._ledger.later(self._table, record.id, partial(_used, now))
-            self._known[record.id] = replace(record, last_used_at=now), principal
+        if record.last_used_at is None or now - record.last_used_at >= USED_S or _is_first_use(record, digest):
+            self._ledger.later(self._table, record.id, partial(_used, now, digest))
+            self._known[record.id] = _used(now, digest, record) or record, principal
         return principal
+
+    async def _look_again(self) -> bool:
+        """Apply what other members of a fleet have committed, as one may just have made a token; False if unused."""
+        if self._catch_up is None or self._looks.take(self._clock.steady()):
+            return False
+        await self._catch_up()
+        return True
+
+    def _find(self, token_id: str, digest: str, now: float) -> tuple[Token, Principal] | None:
+        """Return a token by its digest; None if there is none, or it has ended with that of another."""
+        known = self._known.get(token_id)
+        if known is None or token_id in self._revoked:
+            return None
+        record, _ = known
+        former = record.login is not None and hmac.compare_digest(digest, record.login.former_access)
+        if not former and not hmac.compare_digest(digest, record.digest):
+            return None
+        granted_with = _granted_with(record).removeprefix(CREDENTIAL)
+        return None if self.is_gone(_granted_with(record)) or granted_with in self._revoked else known
 
     def _follow(self, before: Token | None, after: Token | None) -> None:
         if after is not None:
@@ -194,25 +257,48 @@ class Tokens:
                 listener(before.credential)
 
 
-def _used(now: float, token: Token | None) -> Token | None:
+def _used(now: float, digest: str, token: Token | None) -> Token | None:
     """Return a token as used; one that was revoked is not made again."""
-    return token if token is None or (token.last_used_at or 0.0) >= now else replace(token, last_used_at=now)
+    if token is None:
+        return None
+    login = replace(token.login, is_used=True) if token.login and _is_first_use(token, digest) else token.login
+    return replace(token, last_used_at=max(token.last_used_at or 0.0, now), login=login)
+
+
+def _is_first_use(token: Token, digest: str) -> bool:
+    """Return whether the newest access token of a log-in is used for the first time."""
+    return token.login is not None and not token.login.is_used and digest == token.digest
 
 
 def _principal(token: Token) -> Principal:
+    login = token.login
     return Principal(
-        name=token.name,
+        # A program chooses its own name: alone, it might be that of a person or of another token.
+        name=token.name if login is None else f"{LOGIN}{login.granted_by}/{token.name}",
         grants=token.grants,
         credential=token.credential,
         expires_at=token.expires_at,
         may_name_others=token.may_name_others,
         hold_s=token.hold_s,
+        endpoint="" if login is None else login.endpoint,
     )
 
 
-def _digest(token: str) -> str:
+def _granted_with(token: Token) -> str:
+    return "" if token.login is None else token.login.granted_with
+
+
+def _access_expired(token: Token, digest: str, now: float) -> bool:
+    """Return whether an access token of a log-in has to be refreshed. What it has begun goes on."""
+    login = token.login
+    return login is not None and now >= (login.access_until if digest == token.digest else login.former_until)
+
+
+def digest_of(token: str) -> str:
+    """Return the digest by which a token is known."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _expired(token: Token, now: float) -> bool:
+def expired(token: Token, now: float) -> bool:
+    """Return whether a token is over."""
     return token.expires_at is not None and now >= token.expires_at

@@ -1,0 +1,227 @@
+"""`/oauth/authorize`: a host sends a person's browser here, and the person says yes or no."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote
+
+from hubbubd.core.access import Permission, matches
+from hubbubd.core.hosts.endpoint_paths import PROFILE, EndpointName
+from hubbubd.core.logins import authorizations, clients, issued, statements
+from hubbubd.core.logins.authorizations import MAX_QUERY, AuthorizationRequest
+from hubbubd.core.logins.refusals import LoginRefusal, invalid_request
+from hubbubd.core.logins.visits import Visitor
+from hubbubd.rpc.auth.gate import Gate
+from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.login import metadata, pages, person
+from hubbubd.rpc.login.pages import ConsentView, ProblemView
+from hubbubd.rpc.login.person import LoginPersons
+from hubbubd.rpc.login.programs import Programs
+from hubbubd.rpc.mcp.transport import HostHttpRequest
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import AuthorizationCode
+
+DAY_S: Final = 86_400.0
+DAYS: Final = (1, 30, 90)
+"""For how long a person may let a host in."""
+
+CONSENT_S: Final = 600.0
+"""Seconds for which a page of consent is good."""
+
+CONSENT: Final = "consent"
+"""The purpose of its statement."""
+
+MAX_FIELDS: Final = 100
+
+ALLOW: Final = "AllowLogin"
+DENY: Final = "DenyLogin"
+"""What the decisions are called in the audit log."""
+
+
+class LoginConsents:
+    """Asks people, and keeps what they have allowed."""
+
+    def __init__(self, hub: Hub, gate: Gate, oversight: Oversight, programs: Programs, persons: LoginPersons) -> None:
+        self._hub = hub
+        self._gate = gate
+        self._oversight = oversight
+        self._programs = programs
+        self._persons = persons
+
+    async def ask(self, request: HostHttpRequest, base: str) -> None:
+        """Serve what a host has sent the browser with. The person enters first, and returns here."""
+        query: bytes = request.scope.get("query_string", b"")
+        try:
+            params = _read(query)
+            client_id = params.get("client_id", "")
+            if not client_id:
+                raise invalid_request("client_id is missing")
+            found = await self._persons.find(request)
+            if found is None and clients.is_document_address(client_id):
+                clients.check_document_address(client_id)
+                await self._send_to_enter(request, query)  # before anything is fetched
+                return
+            client = await self._programs.find(client_id)
+            redirect_uri = authorizations.choose_redirect_uri(client, params)
+        except LoginRefusal as exc:  # to nobody but the person: who knows where the redirect URI leads
+            await _show_problem(request, "This log-in cannot go on", exc.why, "Start it again in the program.")
+            return
+        try:
+            asked = authorizations.parse_authorization(client, redirect_uri, params, base)
+            if found is None:
+                await self._send_to_enter(request, query)
+                return
+            visitor, cookie = found
+            servers = self._servers(asked.endpoint, visitor)
+        except LoginRefusal as exc:
+            refused = {"error": exc.error, "error_description": exc.why}
+            address = authorizations.answer_address(redirect_uri, base, params.get("state"), **refused)
+            await person.redirect(request, address)
+            return
+        if not servers:
+            await _show_problem(
+                request,
+                "There is no server for you here",
+                f"At {asked.endpoint.path} there is none that {visitor.name} may call.",
+                "Close this page, or start the log-in again with a code of somebody who may.",
+            )
+            return
+        await self._show_consent(request, asked, client.document_host, visitor, cookie, servers)
+
+    async def decide(self, request: HostHttpRequest, base: str) -> None:
+        """Serve what a person has decided. Raises Unavailable, ResourceExhausted."""
+        fields = await person.read_own_form(request, base)
+        if fields is None:
+            return
+        said = statements.read(await self._hub.logins.statement_key(), CONSENT, fields.get("request", ""))
+        if said is None or not 0 <= said["until"] - self._hub.clock.now() <= CONSENT_S:
+            await person.show_problem(request, pages.REQUEST_EXPIRED)
+            return
+        found = await self._persons.find(request, fields["request"])
+        if found is None or _digest(found[1]) != said["cookie"] or not self._gate.good(found[0].principal):
+            await person.show_problem(request, pages.REQUEST_EXPIRED, 403)
+            return
+        visitor, cookie = found
+        members: dict[str, Any] = {**said["asked"], "endpoint": EndpointName(*said["asked"]["endpoint"])}
+        asked = AuthorizationRequest(**members)
+        if fields.get("decision") == "allow":
+            days = fields.get("days", "")
+            if days not in map(str, DAYS):
+                await person.show_problem(request, pages.WRONG_FORM)
+                return
+            answer = await self._allow(asked, visitor, int(days))
+        else:
+            attempt = self._oversight.attempt(DENY, visitor.principal, asked.client_name)
+            self._hub.audit.began(attempt)
+            answer = {"error": "access_denied", "error_description": "the person has refused"}
+        await self._persons.note_decision(cookie, fields["request"])
+        if answer is None:
+            await person.show_problem(request, pages.ENDPOINT_GONE)
+            return
+        await person.redirect(request, authorizations.answer_address(asked.redirect_uri, base, asked.state, **answer))
+
+    async def _allow(self, asked: AuthorizationRequest, visitor: Visitor, days: int) -> dict[str, str] | None:
+        """Keep a consent, and return what the host gets; None if the endpoint has nothing for the person any more."""
+        try:
+            servers = self._servers(asked.endpoint, visitor)
+        except LoginRefusal:
+            servers = ()
+        if not servers:
+            return None
+        consent = AuthorizationCode(
+            id="",
+            client_id=asked.client_id,
+            client_name=asked.client_name,
+            redirect_uri=asked.redirect_uri,
+            redirect_named=asked.redirect_named,
+            redirect_host=clients.redirect_host(asked.redirect_uri),
+            challenge=asked.challenge,
+            endpoint=asked.endpoint.path,
+            servers=servers,
+            granted_by=visitor.name,
+            granted_with=visitor.credential,
+            ends_at=visitor.principal.expires_at,
+            lasts_s=days * DAY_S,
+            created_at=0.0,
+        )
+        with self._hub.audit.change(self._oversight.attempt(ALLOW, visitor.principal, asked.client_name)):
+            return {"code": await self._hub.logins.allow(consent)}
+
+    def _servers(self, endpoint: EndpointName, visitor: Visitor) -> tuple[str, ...]:
+        """Return the patterns of the servers at an endpoint that a person may call. Raises LoginRefusal."""
+        known = [server.name for server in self._hub.servers.all()]
+        may = sorted(visitor.principal.servers(Permission.CALL))
+        if endpoint.kind == PROFILE:
+            profile = self._hub.configuration.settings.profiles.get(endpoint.name)
+            shown = None if profile is None else profile.servers
+        else:
+            shown = (endpoint.name,) if endpoint.name in known and matches(may, endpoint.name) else None
+        if shown is None:
+            raise LoginRefusal("invalid_target", f"there is no endpoint {endpoint.path} here")
+        return issued.narrowed(may, shown, known)
+
+    async def _show_consent(
+        self,
+        request: HostHttpRequest,
+        asked: AuthorizationRequest,
+        document_host: str,
+        visitor: Visitor,
+        cookie: str,
+        servers: tuple[str, ...],
+    ) -> None:
+        known = sorted(server.name for server in self._hub.servers.all())
+        at_endpoint = [name for name in known if self._is_shown(asked.endpoint, name)]
+        statement: dict[str, Any] = {
+            "asked": {name: getattr(asked, name) for name in AuthorizationRequest.__dataclass_fields__},
+            "cookie": _digest(cookie),
+            "until": self._hub.clock.now() + CONSENT_S,
+        }
+        hidden = statements.sign(await self._hub.logins.statement_key(), CONSENT, statement)
+        origin = clients.redirect_origin(asked.redirect_uri)
+        view = ConsentView(
+            client_name=asked.client_name,
+            client_id=asked.client_id,
+            client_host=document_host or None,
+            redirect_host=clients.redirect_host(asked.redirect_uri),
+            redirect_is_loopback=clients.leads_to_this_machine(asked.redirect_uri),
+            redirect_origin=origin,
+            endpoint=asked.endpoint.path,
+            servers=tuple(name for name in at_endpoint if matches(servers, name)),
+            others=tuple(name for name in at_endpoint if not matches(servers, name)),
+            person=visitor.name,
+            hidden={"request": hidden},
+            days=DAYS,
+            ends_at=visitor.principal.expires_at,
+        )
+        await person.page_response(request, pages.consent(view), form_to=origin)
+
+    def _is_shown(self, endpoint: EndpointName, server: str) -> bool:
+        if endpoint.kind == PROFILE:
+            profile = self._hub.configuration.settings.profiles.get(endpoint.name)
+            return profile is not None and profile.has_server(server)
+        return server == endpoint.name
+
+    async def _send_to_enter(self, request: HostHttpRequest, query: bytes) -> None:
+        then = quote(f"{metadata.AUTHORIZE}?{query.decode('latin-1')}", safe="")
+        await person.redirect(request, f"{metadata.ENTER}?next={then}")
+
+
+def _read(query: bytes) -> Mapping[str, str]:
+    """Return the parameters of a request to log in. Raises LoginRefusal."""
+    if len(query) > MAX_QUERY:
+        raise invalid_request(f"a request to log in may have {MAX_QUERY} bytes")
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+    except ValueError:
+        raise invalid_request("these parameters are not well-formed") from None
+    return authorizations.single_values(pairs)
+
+
+async def _show_problem(request: HostHttpRequest, title: str, what: str, next_step: str) -> None:
+    await person.show_problem(
+        request, ProblemView(title, f"{what[:1].upper()}{what[1:]}.".replace("..", "."), next_step)
+    )
+
+
+def _digest(cookie: str) -> str:
+    return hashlib.sha256(cookie.encode()).hexdigest()

@@ -1,0 +1,65 @@
+"""What hosts read first: who gives credentials for the endpoint, and how (RFC 9728, RFC 8414)."""
+
+from typing import Any, Final
+
+from hubbubd import payload
+from hubbubd.core.logins.authorizations import SCOPE
+from hubbubd.core.logins.clients import GRANTS, METHODS
+
+RESOURCE: Final = "/.well-known/oauth-protected-resource"
+"""RFC 9728, section 3.1; the endpoint's path follows."""
+
+SERVERS: Final = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
+"""Where hosts look for the authorization server (RFC 8414, sections 3 and 5); some append the endpoint's path."""
+
+AUTHORIZE: Final = "/oauth/authorize"
+TOKEN: Final = "/oauth/token"  # noqa: S105 - a path
+REGISTER: Final = "/oauth/register"
+REVOKE: Final = "/oauth/revoke"
+ENTER: Final = "/oauth/enter"
+"""The page on which people show who they are."""
+
+PAGES: Final = frozenset({AUTHORIZE, ENTER})
+"""What browsers open. Its forms come from the hub's own origin, and from no other."""
+
+
+def serves(path: str) -> bool:
+    """Return whether a path belongs to the log-in."""
+    return path.startswith("/oauth/") or is_of_server(path)
+
+
+def is_of_server(path: str) -> bool:
+    """Return whether a path is one at which hosts look for an authorization server."""
+    return any(f"{path}/".startswith(f"{each}/") for each in SERVERS)
+
+
+def of_resource(resource: str, server: str, *, is_hub: bool) -> bytes:
+    """Return the metadata of an endpoint, whose credentials an authorization server gives: the hub itself, or not."""
+    metadata: dict[str, Any] = {
+        "resource": resource,
+        "resource_name": "Hubbub",
+        "bearer_methods_supported": ["header"],
+        "authorization_servers": [server],
+    }
+    return payload.dumps(metadata | ({"scopes_supported": [SCOPE]} if is_hub else {}))
+
+
+def of_server(base: str) -> bytes:
+    """Return the metadata of the hub as an authorization server; `base` is its address without a path."""
+    metadata: dict[str, Any] = {
+        "issuer": base,
+        "authorization_endpoint": f"{base}{AUTHORIZE}",
+        "token_endpoint": f"{base}{TOKEN}",
+        "registration_endpoint": f"{base}{REGISTER}",
+        "revocation_endpoint": f"{base}{REVOKE}",
+        "scopes_supported": [SCOPE],
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": GRANTS,
+        "token_endpoint_auth_methods_supported": METHODS,
+        "revocation_endpoint_auth_methods_supported": METHODS,
+        "code_challenge_methods_supported": ["S256"],
+        "authorization_response_iss_parameter_supported": True,
+        "client_id_metadata_document_supported": True,
+    }
+    return payload.dumps(metadata)

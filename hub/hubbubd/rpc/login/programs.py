@@ -1,0 +1,93 @@
+"""The programs that log in: registered ones, whose id is a statement of the hub's own, and those with a document.
+
+Own code instead of authlib's server side or the SDK's `mcp.server.auth`. Authlib's is synchronous, and bound to Flask
+or Django. The SDK's handlers read the system's clock, keep secrets in plain, answer people with JSON, and know neither
+free loopback ports, nor documents, nor `iss`, nor a refresh token's reuse; to import them takes half a second. What is
+left is to read a dozen parameters: `core/logins`, held by tables of tests.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from hubbubd.core.logins import clients, statements
+from hubbubd.core.logins.clients import LoginClient
+from hubbubd.core.logins.refusals import LoginRefusal
+
+CLIENT: Final = "hbc_"
+"""What the id of a registered program begins with."""
+
+_REGISTRATION: Final = "registration"
+_OF_SECRETS: Final = "client secret"
+
+
+class Programs:
+    """Finds programs by their id, and registers new ones."""
+
+    def __init__(self, key: Callable[[], Awaitable[bytes]], fetch: Callable[[str], Awaitable[object]]) -> None:
+        """`key` signs; `fetch` returns the document at an address, and raises LoginRefusal."""
+        self._key = key
+        self._fetch = fetch
+
+    async def register(self, members: object, now: float) -> dict[str, Any]:
+        """Return the response to a registration. Nothing is stored. Raises LoginRefusal, Unavailable."""
+        wanted, key = clients.parse_registration(members), await self._key()
+        statement: dict[str, Any] = {
+            "n": wanted.name,
+            "u": wanted.redirect_uris,
+            "m": wanted.method,
+            "x": secrets.token_urlsafe(9),  # no two programs have one id
+        }
+        client_id = f"{CLIENT}{statements.sign(key, _REGISTRATION, statement)}"
+        response: dict[str, Any] = {
+            "client_id": client_id,
+            "client_id_issued_at": int(now),
+            "client_name": wanted.name,
+            "redirect_uris": wanted.redirect_uris,
+            "token_endpoint_auth_method": wanted.method,
+            "grant_types": clients.GRANTS,
+            "response_types": ["code"],
+        }
+        if wanted.method != "none":
+            response |= {"client_secret": _secret(key, client_id), "client_secret_expires_at": 0}
+        return response
+
+    async def find(self, client_id: str) -> LoginClient:
+        """Return the program with this id. Fetches its document, if it has one. Raises LoginRefusal, Unavailable."""
+        if clients.is_document_address(client_id):
+            url = clients.check_document_address(client_id)
+            return clients.parse_document(url, await self._fetch(url))
+        return await self._find_registered(client_id)
+
+    async def authenticate(self, client_id: str, secret: str | None) -> None:
+        """Check that a request comes from a program, as far as that can be known. Raises LoginRefusal, Unavailable.
+
+        A program with a document has no secret, so the document is not fetched for that: what it shows, a code or a
+        token, was given to its id.
+        """
+        if clients.is_document_address(client_id):
+            clients.check_document_address(client_id)
+            return
+        client = await self._find_registered(client_id)
+        if client.method != "none" and not _is_secret(await self._key(), client_id, secret):
+            raise _unknown_program("the secret of this program is missing, or wrong")
+
+    async def _find_registered(self, client_id: str) -> LoginClient:
+        said = None
+        if client_id.startswith(CLIENT) and len(client_id) <= clients.MAX_CLIENT_ID:
+            said = statements.read(await self._key(), _REGISTRATION, client_id.removeprefix(CLIENT))
+        if said is None:
+            raise _unknown_program("this hub does not know the program: it has to register again")
+        return LoginClient(id=client_id, name=said["n"], redirect_uris=tuple(said["u"]), method=said["m"])
+
+
+def _secret(key: bytes, client_id: str) -> str:
+    return f"hbcs_{statements.mac(key, _OF_SECRETS, client_id.encode()).hex()}"
+
+
+def _is_secret(key: bytes, client_id: str, secret: str | None) -> bool:
+    return secret is not None and secrets.compare_digest(_secret(key, client_id).encode(), secret.encode())
+
+
+def _unknown_program(why: str) -> LoginRefusal:
+    return LoginRefusal("invalid_client", why, status=401)

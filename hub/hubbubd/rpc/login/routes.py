@@ -1,0 +1,231 @@
+"""The addresses of the log-in, on the port of the endpoint: which is served by what, and refusals as OAuth has them.
+
+/.well-known/oauth-authorization-server   the metadata
+/oauth/register                           a program says what it is
+/oauth/authorize, /oauth/enter            a person's browser
+/oauth/token                              a code or a refresh token for tokens
+/oauth/revoke                             ends a log-in
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote_plus
+
+from hubbubd import payload
+from hubbubd.config.policy.hosts import HostRules
+from hubbubd.core.access import Principal
+from hubbubd.core.logins import authorizations
+from hubbubd.core.logins.authorizations import SCOPE
+from hubbubd.core.logins.refusals import LoginRefusal, invalid_request
+from hubbubd.errors import ResourceExhausted, Unavailable
+from hubbubd.rpc.auth.gate import Gate
+from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.login import metadata
+from hubbubd.rpc.login.consents import LoginConsents
+from hubbubd.rpc.login.documents import ClientDocuments, Get
+from hubbubd.rpc.login.person import LoginPersons
+from hubbubd.rpc.login.programs import Programs
+from hubbubd.rpc.mcp.transport import HostHttpRequest, HttpRefusal
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import IssuedTokens, Rate
+
+MAX_BODY: Final = 16 * 1024
+"""Bytes of a registration, and of a request for tokens."""
+
+MAX_FIELDS: Final = 50
+
+REGISTRATIONS_PER_S: Final = 20.0
+"""How many programs may register from one address in a second, with ten times that at once."""
+
+EXCHANGE: Final = "ExchangeLogin"
+REFRESH: Final = "RefreshLogin"
+REVOKE: Final = "RevokeLogin"
+"""What these are called in the audit log."""
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+_NO_STORE: Final[Headers] = ((b"cache-control", b"no-store"), (b"pragma", b"no-cache"))
+_STRANGER: Final = Principal(name="", grants=(), credential="")
+
+
+class LoginRoutes:
+    """Serves the addresses of the log-in."""
+
+    def __init__(self, hub: Hub, *, gate: Gate, oversight: Oversight, secure: bool, get: Get | None = None) -> None:
+        """`secure` says that browsers speak TLS, to the hub or to a proxy; `get` is for `ClientDocuments`."""
+        self._hub = hub
+        self._oversight = oversight
+        documents = ClientDocuments(self._host_rules, hub.clock.steady, get)
+        self._programs = Programs(hub.logins.statement_key, documents.fetch)
+        self._persons = LoginPersons(hub, secure=secure)
+        self._consents = LoginConsents(hub, gate, oversight, self._programs, self._persons)
+        self._registrations = Rate("registrations", REGISTRATIONS_PER_S, hub.clock.steady, reason="TOO_MANY_ATTEMPTS")
+
+    async def serve(self, request: HostHttpRequest, base: str) -> None:
+        """Serve a request at an address of the log-in; `base` is the hub's own address, without a path."""
+        try:
+            await self._serve(request, base)
+        except LoginRefusal as exc:
+            headers: Headers = _NO_STORE
+            if exc.status == 401 and "authorization" in request.headers:
+                headers += ((b"www-authenticate", b'Basic realm="hubbub"'),)
+            await _refuse(request, exc.status, exc.error, exc.why, headers)
+        except HttpRefusal as exc:
+            await _refuse(request, exc.status, "invalid_request", exc.refusal.message, tuple(exc.headers))
+        except ResourceExhausted as exc:
+            wait_s = max(1, round(exc.retry_after_s or 1))
+            await _refuse(request, 429, "temporarily_unavailable", exc.message, ((b"retry-after", b"%d" % wait_s),))
+        except Unavailable as exc:
+            await _refuse(request, 503, "temporarily_unavailable", exc.message)
+
+    async def _serve(self, request: HostHttpRequest, base: str) -> None:
+        path, method = request.scope["path"], request.scope["method"]
+        match path, method:
+            case metadata.AUTHORIZE, "GET":
+                await self._consents.ask(request, base)
+            case metadata.AUTHORIZE, "POST":
+                await self._consents.decide(request, base)
+            case metadata.ENTER, _:
+                await self._persons.serve(request, base)
+            case metadata.TOKEN, "POST":
+                await self._give_tokens(request, base)
+            case metadata.REGISTER, "POST":
+                await self._register(request)
+            case metadata.REVOKE, "POST":
+                await self._revoke(request)
+            case _, "GET" if metadata.is_of_server(path):
+                await request.answer(200, metadata.of_server(base))
+            case metadata.AUTHORIZE | metadata.TOKEN | metadata.REGISTER | metadata.REVOKE, _:
+                raise LoginRefusal("invalid_request", f"{method} is not served here", status=405)
+            case _:
+                raise LoginRefusal("invalid_request", "there is nothing here", status=404)
+
+    async def _register(self, request: HostHttpRequest) -> None:
+        self._registrations.charge(self._oversight.peer_host())
+        if _content_type(request) != "application/json":
+            raise LoginRefusal("invalid_client_metadata", "Content-Type must be application/json", status=415)
+        try:
+            members: object = payload.loads(await request.body(MAX_BODY))
+        except ValueError:
+            raise LoginRefusal("invalid_client_metadata", "the body is not JSON") from None
+        registered = await self._programs.register(members, self._hub.clock.now())
+        await request.answer(201, payload.dumps(registered), _NO_STORE)
+
+    async def _give_tokens(self, request: HostHttpRequest, base: str) -> None:
+        form = await _read_form(request)
+        client_id = await self._authenticate(request, form)
+        endpoint = authorizations.parse_resource(form["resource"], base).path if "resource" in form else None
+        match form.get("grant_type"):
+            case "authorization_code":
+                tokens = await self._exchange(form, client_id, endpoint)
+            case "refresh_token":
+                tokens = await self._refresh(form, client_id, endpoint)
+            case None:
+                raise invalid_request("grant_type is missing")
+            case _:
+                raise LoginRefusal("unsupported_grant_type", "grant_type must be authorization_code or refresh_token")
+        given = {
+            "access_token": tokens.access,
+            "token_type": "Bearer",
+            "expires_in": tokens.expires_in_s,
+            "refresh_token": tokens.refresh,
+            "scope": SCOPE,
+        }
+        await request.answer(200, payload.dumps(given), _NO_STORE)
+
+    async def _exchange(self, form: Mapping[str, str], client_id: str, endpoint: str | None) -> IssuedTokens:
+        code, verifier = _required(form, "code"), _required(form, "code_verifier")
+        record = await self._checked(EXCHANGE, self._hub.logins.find_code(code))
+        if endpoint not in (None, record.endpoint):
+            raise LoginRefusal("invalid_target", f"this code was given for {record.endpoint}")
+        by = Principal(name=record.granted_by, grants=(), credential=record.granted_with)
+        with self._hub.audit.change(self._oversight.attempt(EXCHANGE, by, record.client_name)):
+            return await self._limited(self._hub.logins.exchange(code, client_id, form.get("redirect_uri"), verifier))
+
+    async def _refresh(self, form: Mapping[str, str], client_id: str, endpoint: str | None) -> IssuedTokens:
+        text = _required(form, "refresh_token")
+        return await self._checked(REFRESH, self._hub.logins.refresh(text, client_id, endpoint))
+
+    async def _revoke(self, request: HostHttpRequest) -> None:
+        form = await _read_form(request)
+        client_id = await self._authenticate(request, form)
+        ended = await self._hub.logins.revoke(_required(form, "token"), client_id)
+        if ended is not None:
+            by = Principal(name=ended.name, grants=(), credential=ended.credential)
+            self._hub.audit.began(self._oversight.attempt(REVOKE, by, ended.name))
+        await request.answer(200, headers=_NO_STORE)
+
+    async def _authenticate(self, request: HostHttpRequest, form: Mapping[str, str]) -> str:
+        """Return the id of the program that sends a form. Raises LoginRefusal."""
+        header = request.headers.get("authorization")
+        if header is None:
+            client_id, secret = _required(form, "client_id"), form.get("client_secret")
+        else:
+            client_id, secret = _read_basic(header)
+            if "client_secret" in form:
+                raise invalid_request("the program shows its secret twice")
+            if form.get("client_id", client_id) != client_id:
+                raise invalid_request("client_id differs from that of the header Authorization")
+        await self._checked("AuthenticateProgram", self._programs.authenticate(client_id, secret))
+        return client_id
+
+    async def _checked(self, action: str, check: Any) -> Any:
+        """Await a check; who fails too often has to wait, and the refusal is in the audit log."""
+        try:
+            return await self._limited(check)
+        except LoginRefusal as exc:
+            self._hub.audit.refused(self._oversight.attempt(action, _STRANGER, ""), exc.reason)
+            raise
+
+    async def _limited(self, check: Any) -> Any:
+        try:
+            return await check
+        except LoginRefusal:
+            self._oversight.quotas.attempts.charge(self._oversight.peer_host())
+            raise
+
+    def _host_rules(self) -> HostRules:
+        settings = self._hub.configuration.settings
+        return HostRules(settings.allow_hosts, settings.deny_hosts)
+
+
+async def _refuse(
+    request: HostHttpRequest, status: int, error: str, why: str, headers: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
+    await request.answer(status, payload.dumps({"error": error, "error_description": why}), headers)
+
+
+async def _read_form(request: HostHttpRequest) -> dict[str, str]:
+    """Return the parameters of a request for tokens. Raises LoginRefusal, HttpRefusal."""
+    if _content_type(request) != "application/x-www-form-urlencoded":
+        raise LoginRefusal("invalid_request", "Content-Type must be application/x-www-form-urlencoded", status=415)
+    body = await request.body(MAX_BODY)
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+    except ValueError:
+        raise invalid_request("the form is not well-formed") from None
+    return authorizations.single_values(pairs)
+
+
+def _read_basic(header: str) -> tuple[str, str]:
+    """Return id and secret of a program (RFC 6749, section 2.3.1). Raises LoginRefusal."""
+    scheme, _, encoded = header.partition(" ")
+    try:
+        text = base64.b64decode(encoded.strip(), validate=True).decode() if scheme.lower() == "basic" else ""
+    except ValueError:
+        text = ""
+    client_id, colon, secret = text.partition(":")
+    if not colon or not client_id:
+        raise LoginRefusal("invalid_client", "the header Authorization is not Basic with id and secret", status=401)
+    return unquote_plus(client_id), unquote_plus(secret)
+
+
+def _content_type(request: HostHttpRequest) -> str:
+    return (request.headers.get("content-type") or "").partition(";")[0].strip().lower()
+
+
+def _required(form: Mapping[str, str], name: str) -> str:
+    if name not in form:
+        raise invalid_request(f"{name} is missing")
+    return form[name]

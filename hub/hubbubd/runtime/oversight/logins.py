@@ -1,0 +1,316 @@
+"""Log-ins of hosts: codes that people's browsers carry, and the tokens that hosts exchange them for.
+
+    consent  ──> a code, durable: good for a minute, once
+    exchange ──> code used and token made, in one commit; so of fifty exchanges one gets tokens
+    again    ──> who can prove that the code was theirs ends what it was exchanged for (RFC 6749, 4.1.2)
+    refresh  ──> both tokens anew, in one commit (`core/logins/issued.py`)
+
+That a repeated exchange ends the log-in harms no honest host: if its response got lost, nobody else has the tokens, and
+it has to begin again in any case. Who has the code without the verifier of PKCE has seen an address, and ends nothing.
+
+Everything is in the store, so each step may be another member's of a fleet.
+"""
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from hubbubd.bounds import Moment, Span
+from hubbubd.core.access import Grant, Role
+from hubbubd.core.logins import issued
+from hubbubd.core.logins.issued import ACCESS_S, CODE_S, REMEMBERED_S, Digests, RefreshVerdict, TokenLogin
+from hubbubd.core.logins.refusals import LoginRefusal, invalid_grant
+from hubbubd.runtime.oversight.tokens import PREFIX, Token, Tokens, digest_of, expired
+from hubbubd.runtime.records import Change, Ledger, Table
+from hubbubd.timing.clock import Clock
+
+CODE: Final = "hbx_"
+REFRESH: Final = "hbr_"
+"""What codes and refresh tokens begin with."""
+
+KEY_ID: Final = "statements"
+"""Id of the only record of its noun."""
+
+CODES_PER_PERSON: Final = 20
+"""The most codes of one person that nobody has exchanged; one more voids the oldest."""
+
+LOGINS_PER_PERSON: Final = 100
+"""The most log-ins that one person has granted; one more ends the one that was not refreshed for the longest time."""
+
+_REFRESH_FORM: Final = re.compile(rf"{REFRESH}([0-9a-f]{{12}})_([0-9a-f]{{22}})_([A-Za-z0-9_-]{{43}})")
+
+
+@dataclass(frozen=True, slots=True)
+class LoginKey:
+    """The key of statements, in hexadecimal; all members of a fleet have the same."""
+
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorizationCode:
+    """A person's consent that waits for its host. `id` is the code's digest, `endpoint` a path."""
+
+    id: str
+    client_id: str
+    client_name: str
+    redirect_uri: str
+    redirect_named: bool
+    redirect_host: str
+    challenge: str
+    endpoint: str
+    servers: tuple[str, ...]
+    granted_by: str
+    granted_with: str
+    ends_at: Moment | None
+    """When the person's own credential ends."""
+    lasts_s: Span
+    created_at: Moment
+    token_id: str = ""
+    """The token that it was exchanged for."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedTokens:
+    """What a host gets. `token` is their record."""
+
+    token: Token
+    access: str
+    refresh: str
+    expires_in_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class _NewTokens:
+    """The texts of tokens that may become durable."""
+
+    access: str
+    family: str
+    refresh: str
+
+    @classmethod
+    def of(cls, token_id: str, family: str) -> "_NewTokens":
+        access = f"{PREFIX}{token_id}_{secrets.token_urlsafe(32)}"
+        return cls(access, family, f"{REFRESH}{token_id}_{family}_{secrets.token_urlsafe(32)}")
+
+    @property
+    def digests(self) -> Digests:
+        return Digests(access=digest_of(self.access), refresh=digest_of(self.refresh))
+
+    def issue(self, token: Token, now: float) -> IssuedTokens:
+        lasts_s = ACCESS_S if token.expires_at is None else min(ACCESS_S, token.expires_at - now)
+        return IssuedTokens(token, self.access, self.refresh, max(1, int(lasts_s)))
+
+
+class Logins:
+    """The log-ins of hosts."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        codes: Table[AuthorizationCode],
+        keys: Table[LoginKey],
+        tokens: Tokens,
+        clock: Clock,
+        *,
+        catch_up: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`catch_up` applies what other members of a fleet have committed until now."""
+        self._ledger = ledger
+        self._codes = codes
+        self._keys = keys
+        self._tokens = tokens
+        self._clock = clock
+        self._catch_up = catch_up
+
+    async def statement_key(self) -> bytes:
+        """Return the key that signs what others carry; durable before it is used. Raises Unavailable."""
+        key = self._keys.record(KEY_ID)
+        if key is None:
+            await self._catch_up()
+            new = LoginKey(secrets.token_hex(32))
+            key = await self._ledger.change(self._keys, KEY_ID, lambda there: there or new)
+        assert key is not None, "it is never deleted"
+        return bytes.fromhex(key.secret)
+
+    async def allow(self, consent: AuthorizationCode) -> str:
+        """Keep a person's consent, and return its code; `id` and `created_at` are set here. Raises Unavailable."""
+        text = f"{CODE}{secrets.token_urlsafe(32)}"
+
+        def plan() -> tuple[None, Sequence[Change[Any]]]:
+            now = self._clock.now()
+            record = replace(consent, id=digest_of(text), created_at=now)
+            waiting = sorted(
+                (each for each in self._codes if not each.token_id and each.granted_by == consent.granted_by),
+                key=lambda each: each.created_at,
+            )
+            over = {each.id for each in self._codes if not 0 <= now - each.created_at < REMEMBERED_S}
+            over |= {each.id for each in waiting[: len(waiting) - CODES_PER_PERSON + 1]} if waiting else set()
+            return None, [*(self._codes.change(id_, None) for id_ in over), self._codes.new(record.id, record)]
+
+        await self._ledger.transact(plan)
+        return text
+
+    async def find_code(self, code: str) -> AuthorizationCode:
+        """Return the record of a code, used or not. Raises LoginRefusal, Unavailable."""
+        found = self._codes.record(digest_of(code))
+        if found is None:
+            await self._catch_up()
+            found = self._codes.record(digest_of(code))
+        if found is None:
+            raise invalid_grant("this code is not known here: log in again")
+        return found
+
+    async def exchange(self, code: str, client_id: str, redirect_uri: str | None, verifier: str) -> IssuedTokens:
+        """Exchange a code for tokens. Raises LoginRefusal, Unavailable."""
+        record_id = (await self.find_code(code)).id
+        token_id = secrets.token_hex(6)
+        new = _NewTokens.of(token_id, secrets.token_hex(11))
+
+        def plan() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
+            now = self._clock.now()
+            record = self._codes.record(record_id)
+            if record is None:
+                raise invalid_grant("this code is not known here: log in again")
+            _check_exchange(record, client_id, redirect_uri, verifier)
+            if record.token_id:
+                stolen = self._tokens.with_id(record.token_id)
+                return None, [] if stolen is None else self._tokens.plan_end(stolen)
+            if not 0 <= now - record.created_at < CODE_S:
+                raise invalid_grant(f"this code was good for {CODE_S:g} s: log in again")
+            if self._tokens.is_gone(record.granted_with):
+                raise invalid_grant("the credential of the person who has allowed this was revoked: log in again")
+            token = self._make_token(token_id, record, new, now)
+            used = self._codes.change(record.id, replace(record, token_id=token_id))
+            return new.issue(token, now), [used, *self._tokens.plan_new(token, self._replaced(record, now))]
+
+        tokens = await self._ledger.transact(plan)
+        if tokens is None:
+            raise invalid_grant("this code was used before, so what it was exchanged for has ended: log in again")
+        return tokens
+
+    async def refresh(self, refresh_token: str, client_id: str, endpoint: str | None = None) -> IssuedTokens:
+        """Give a host new tokens for its refresh token, at an `endpoint` if it names one.
+
+        Raises LoginRefusal, Unavailable.
+        """
+        token_id, family = await self._find_refresh(refresh_token)
+        new = _NewTokens.of(token_id, family)
+
+        def plan() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
+            now = self._clock.now()
+            token = self._tokens.with_id(token_id)
+            if token is None or token.login is None or self._tokens.is_gone(token.login.granted_with):
+                raise _refresh_unknown()
+            verdict = issued.judge_refresh(token.login, digest_of(family), digest_of(refresh_token), now)
+            if verdict is RefreshVerdict.UNKNOWN or token.login.client_id != client_id:
+                raise _refresh_unknown()
+            if endpoint not in (None, token.login.endpoint):
+                raise LoginRefusal("invalid_target", f"this log-in is good for {token.login.endpoint}")
+            if expired(token, now):
+                raise invalid_grant("this log-in is over: log in again")
+            if verdict is RefreshVerdict.STOLEN:
+                return None, self._tokens.plan_end(token)
+            repeated = verdict is RefreshVerdict.REPEATED
+            login = issued.refreshed(token.login, token.digest, new.digests, now, repeated=repeated)
+            after = replace(token, digest=new.digests.access, login=login)
+            return new.issue(after, now), [self._tokens.plan_change(after)]
+
+        tokens = await self._ledger.transact(plan)
+        if tokens is None:
+            raise invalid_grant("this refresh token was used before, so the log-in has ended: log in again")
+        return tokens
+
+    async def revoke(self, text: str, client_id: str) -> Token | None:
+        """End the log-in of an access or refresh token of a host (RFC 7009), and return it; None if there is none.
+
+        Raises Unavailable.
+        """
+        token_id = text.removeprefix(PREFIX).removeprefix(REFRESH)[:12]
+        if self._tokens.with_id(token_id) is None:
+            await self._catch_up()
+
+        def plan() -> tuple[Token | None, Sequence[Change[Any]]]:
+            token = self._tokens.with_id(token_id)
+            if token is None or token.login is None or token.login.client_id != client_id:
+                return None, ()
+            login, digest = token.login, digest_of(text)
+            match = _REFRESH_FORM.fullmatch(text)
+            known = (token.digest, login.former_access, login.refresh)
+            is_of_it = any(hmac.compare_digest(digest, each) for each in known)
+            is_of_it |= match is not None and hmac.compare_digest(digest_of(match[2]), login.family)
+            return (token, self._tokens.plan_end(token)) if is_of_it else (None, ())
+
+        return await self._ledger.transact(plan)
+
+    async def _find_refresh(self, refresh_token: str) -> tuple[str, str]:
+        """Return token id and family of a refresh token. Raises LoginRefusal, Unavailable."""
+        form = _REFRESH_FORM.fullmatch(refresh_token)
+        if form is None:
+            raise _refresh_unknown()
+        token = self._tokens.with_id(form[1])
+        if token is None or token.login is None or token.login.refresh != digest_of(refresh_token):
+            await self._catch_up()
+        return form[1], form[2]
+
+    def _make_token(self, token_id: str, code: AuthorizationCode, new: _NewTokens, now: float) -> Token:
+        ends_at = now + code.lasts_s
+        taken = {token.name for token in self._tokens.all() if not expired(token, now)}
+        return Token(
+            id=token_id,
+            name=issued.free_name(issued.slug(code.client_name), taken),
+            digest=new.digests.access,
+            grants=(Grant(Role.CALLER, code.servers),),
+            may_name_others=False,
+            created_at=now,
+            created_by=code.granted_by,
+            expires_at=ends_at if code.ends_at is None else min(ends_at, code.ends_at),
+            login=TokenLogin(
+                client_id=code.client_id,
+                client_name=code.client_name,
+                redirect_host=code.redirect_host,
+                granted_by=code.granted_by,
+                granted_with=code.granted_with,
+                endpoint=code.endpoint,
+                family=digest_of(new.family),
+                refresh=new.digests.refresh,
+                access_until=now + ACCESS_S,
+                refreshed_at=now,
+            ),
+        )
+
+    def _replaced(self, code: AuthorizationCode, now: float) -> list[Token]:
+        """Return the tokens in place of which a new log-in is made. Raises LoginRefusal if there are too many."""
+        every = self._tokens.all()
+        over = [token for token in every if token.login is not None and expired(token, now)]
+        own = [token for token in every if token.login is not None and token.login.granted_by == code.granted_by]
+        oldest = sorted((token for token in own if token not in over), key=_refreshed_at)
+        replaced = [*over, *oldest[: max(0, len(oldest) - LOGINS_PER_PERSON + 1)]]
+        if len(every) - len(replaced) >= self._tokens.max_tokens:
+            limit = f"the hub has {self._tokens.max_tokens} tokens already (max_tokens)"
+            raise LoginRefusal("temporarily_unavailable", f"{limit}: its operator has to revoke some", status=503)
+        return replaced
+
+
+def _refreshed_at(token: Token) -> float:
+    return 0.0 if token.login is None else token.login.refreshed_at
+
+
+def _check_exchange(code: AuthorizationCode, client_id: str, redirect_uri: str | None, verifier: str) -> None:
+    """Raise LoginRefusal unless the code was given to who shows it (RFC 6749, 4.1.3; RFC 7636, 4.6)."""
+    if code.client_id != client_id:
+        raise invalid_grant("this code is not of this program")
+    if redirect_uri != code.redirect_uri if code.redirect_named else redirect_uri not in (None, code.redirect_uri):
+        raise invalid_grant("redirect_uri must be the same as in the request to log in")
+    digest = hashlib.sha256(verifier.encode()).digest()
+    if not hmac.compare_digest(base64.urlsafe_b64encode(digest).decode().rstrip("="), code.challenge):
+        raise invalid_grant("code_verifier does not fit the code_challenge of the request to log in")
+
+
+def _refresh_unknown() -> LoginRefusal:
+    return invalid_grant("this refresh token is not known here, or its log-in has ended: log in again")

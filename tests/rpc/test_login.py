@@ -1,0 +1,505 @@
+"""The hub's own log-in, as programs and browsers see it: what is given, to whom, and how it ends."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from hubbubd.config.sections.mcp import ProfileSettings
+from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.core.audit import AuditFilter
+
+from .log_in import BACK, OWNER, Browser, Program, host_with, query_of, statement
+from .mcp_host import OLD, Stage, request, stage
+
+HELLO = request(0, "initialize", protocolVersion=OLD, capabilities={}, clientInfo={"name": "raw", "version": "1"})
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[Stage]:
+    """A hub at which hosts log in."""
+    async with stage(tmp_path, mcp_profiles={"small": ProfileSettings(servers=("one",))}) as made_:
+        yield made_
+
+
+@pytest.fixture
+async def browser(made: Stage) -> Browser:
+    """The browser of somebody who may do everything."""
+    return await Browser(made).enter()
+
+
+@pytest.fixture
+async def program(made: Stage) -> Program:
+    """A program that has registered."""
+    return await Program(made).register()
+
+
+async def status(made: Stage, token: str, path: str = "/mcp") -> int:
+    """What the endpoint says to a token."""
+    return (await host_with(made, token, path).post(HELLO)).status_code
+
+
+# What hosts read first
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/p/small", "/mcp/s/one", "/mcp/"])
+async def test_a_host_is_led_from_the_refusal_to_the_log_in(made: Stage, path: str) -> None:
+    refused = await made.host(path, x="y").post(HELLO)
+    where = f"{made.base}/.well-known/oauth-protected-resource{path}"
+    assert refused.headers["www-authenticate"] == f'Bearer resource_metadata="{where}"'
+    assert "tokens create NAME --role caller" in refused.text
+    assert "log in" in refused.text
+    about = (await made.http.get(where)).json()
+    assert (about["resource"], about["authorization_servers"]) == (f"{made.base}{path}", [made.base])
+    for place in ("oauth-authorization-server", f"oauth-authorization-server{path}", "openid-configuration"):
+        metadata = (await made.http.get(f"{made.base}/.well-known/{place}")).json()
+        assert metadata["issuer"] == made.base
+        assert metadata["code_challenge_methods_supported"] == ["S256"]
+        assert all(metadata[name].startswith(f"{made.base}/oauth/") for name in metadata if name.endswith("_endpoint"))
+
+
+async def test_behind_a_proxy_all_addresses_are_those_that_hosts_know(tmp_path: Path) -> None:
+    public = "https://hub.example.com"
+    async with stage(tmp_path, mcp_public_url=f"{public}/mcp") as made:
+        for host in ("hub.example.com", made.base.removeprefix("http://")):
+            about = await made.http.get("/.well-known/oauth-protected-resource/mcp", headers={"host": host})
+            assert about.json()["resource"] == f"{public}/mcp"
+            metadata = await made.http.get("/.well-known/oauth-authorization-server", headers={"host": host})
+            assert metadata.json()["token_endpoint"] == f"{public}/oauth/token"
+        assert (await made.http.get("/mcp", headers={"host": "evil.example"})).status_code == 421
+        assert made.hub.visitors.address == public
+
+
+async def test_a_page_reads_metadata_and_gets_tokens_as_it_uses_the_endpoint(made: Stage) -> None:
+    page = {"origin": "http://localhost:6274"}
+    for path in ("/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-authorization-server"):
+        told = await made.http.get(f"{made.base}{path}", headers=page)
+        assert told.headers["access-control-allow-origin"] == page["origin"]
+    asks = page | {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+    allowed = await made.http.request("OPTIONS", f"{made.base}/oauth/token", headers=asks)
+    assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (204, page["origin"])
+    foreign = await made.http.post(f"{made.base}/oauth/token", headers={"origin": "https://evil.example"})
+    assert foreign.status_code == 403
+
+
+async def test_a_reload_turns_the_log_in_off_and_what_was_given_stays_good(
+    made: Stage, program: Program, browser: Browser
+) -> None:
+    given = await program.log_in(browser)
+    await made.reload(mcp_login=False)
+    assert (await made.http.get(f"{made.base}/.well-known/oauth-authorization-server")).status_code == 404
+    assert (await program.refresh(given["refresh_token"])).status_code == 404
+    assert await status(made, given["access_token"]) == 200
+    assert made.hub.visitors.address is None
+    await made.reload(mcp_login=True)
+    assert (await program.refresh(given["refresh_token"])).status_code == 200
+
+
+# Registration
+
+
+@pytest.mark.parametrize(
+    ("members", "error"),
+    [
+        ({"redirect_uris": []}, "invalid_redirect_uri"),
+        ({"redirect_uris": "https://x.example/"}, "invalid_redirect_uri"),
+        ({"redirect_uris": ["http://evil.example/"]}, "invalid_redirect_uri"),
+        ({"redirect_uris": ["javascript:alert(1)"]}, "invalid_redirect_uri"),
+        ({"redirect_uris": ["https://x.example/#a"]}, "invalid_redirect_uri"),
+        ({"redirect_uris": [f"https://x.example/{number}" for number in range(11)]}, "invalid_redirect_uri"),
+        ({"token_endpoint_auth_method": "private_key_jwt"}, "invalid_client_metadata"),
+        ({"grant_types": ["implicit"]}, "invalid_client_metadata"),
+        ({"response_types": ["token"]}, "invalid_client_metadata"),
+    ],
+)
+async def test_a_program_that_cannot_be_registered_hears_why(made: Stage, members: dict[str, Any], error: str) -> None:
+    wanted = {"redirect_uris": [BACK], "token_endpoint_auth_method": "none"} | members
+    refused = await made.http.post(f"{made.base}/oauth/register", json=wanted)
+    assert (refused.status_code, refused.json()["error"]) == (400, error)
+    assert refused.json()["error_description"]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "code"),
+    [
+        (b"{", "application/json", 400),
+        (b"[]", "application/json", 400),
+        (b"{}", "text/plain", 415),
+        (b" " * 20_000, "application/json", 413),
+    ],
+)
+async def test_a_registration_that_is_none_is_refused(made: Stage, content: bytes, kind: str, code: int) -> None:
+    where, headers = f"{made.base}/oauth/register", {"content-type": kind}
+    refused = await made.http.post(where, content=content, headers=headers)
+    assert refused.status_code == code
+    assert "error" in refused.json()
+
+
+async def test_many_registrations_take_no_room_and_lock_nobody_out(made: Stage, program: Program) -> None:
+    before = made.hub.store.revision
+    many = [Program(made) for _ in range(100)]
+    async with asyncio.TaskGroup() as registering:
+        for each in many:
+            registering.create_task(each.register())
+    assert len({each.id for each in many}) == 100
+    assert made.hub.store.revision == before
+    answers = Counter[int]()
+    while not answers[429]:
+        wanted = {"redirect_uris": [BACK], "token_endpoint_auth_method": "none"}
+        answers[(await made.http.post(f"{made.base}/oauth/register", json=wanted)).status_code] += 1
+    assert answers.keys() == {201, 429}
+    assert await program.log_in(await Browser(made).enter())
+
+
+@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
+async def test_a_program_with_a_secret_has_to_show_it(made: Stage, browser: Browser, method: str) -> None:
+    program = await Program(made).register(token_endpoint_auth_method=method)
+    assert program.secret is not None
+    code = await program.code(browser)
+    for wrong in ("wrong", None):
+        refused = await program.exchange(code, client_secret=wrong)
+        assert (refused.status_code, refused.json()["error"]) == (401, "invalid_client")
+    if method == "client_secret_post":
+        assert (await program.exchange(code)).status_code == 200
+        return
+    form = {"grant_type": "authorization_code", "code": code, "code_verifier": program.verifier, "redirect_uri": BACK}
+    shown = (quote(program.id, safe=""), quote(program.secret, safe=""))
+    assert (await made.http.post(f"{made.base}/oauth/token", data=form, auth=shown)).status_code == 200
+
+
+# The request to log in
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"client_id": None},
+        {"client_id": "unknown"},
+        {"client_id": "hbc_e30.AAAA"},
+        {"redirect_uri": "https://evil.example/"},
+        {"redirect_uri": f"{BACK}/more"},
+        {"redirect_uri": "http://localhost:5555/callback"},
+        {"state": "x" * 7000},
+    ],
+    ids=lambda params: next(iter(params)),
+)
+async def test_the_browser_is_sent_nowhere_unless_program_and_address_are_good(
+    program: Program, browser: Browser, params: dict[str, str | None]
+) -> None:
+    shown = await browser.open(program.address(**params))
+    assert (shown.status_code, shown.headers["content-type"]) == (400, "text/html; charset=utf-8")
+    assert "location" not in shown.headers
+
+
+@pytest.mark.parametrize(
+    ("params", "error"),
+    [
+        ({"response_type": "token"}, "unsupported_response_type"),
+        ({"response_mode": "fragment"}, "invalid_request"),
+        ({"code_challenge": None}, "invalid_request"),
+        ({"code_challenge": "short"}, "invalid_request"),
+        ({"code_challenge_method": "plain"}, "invalid_request"),
+        ({"code_challenge_method": None}, "invalid_request"),
+        ({"resource": "https://elsewhere.example/mcp"}, "invalid_target"),
+        ({"resource": "http://127.0.0.1:1/mcp"}, "invalid_target"),
+        ({"prompt": "none"}, "consent_required"),
+        ({"request": "eyJ"}, "request_not_supported"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
+)
+async def test_a_wrong_request_goes_back_to_its_program_with_who_says_so(
+    made: Stage, program: Program, browser: Browser, params: dict[str, str | None], error: str
+) -> None:
+    answer = await browser.open(program.address(**params))
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith(f"{BACK}?")
+    told = query_of(answer.headers["location"])
+    assert (told["error"], told["state"], told["iss"]) == (error, "s t&a=te", made.base)
+    assert told["error_description"]
+
+
+@pytest.mark.parametrize("path", ["/mcp/p/none", "/mcp/s/none"])
+async def test_an_endpoint_that_is_not_there_is_told_only_to_who_has_entered(
+    made: Stage, program: Program, browser: Browser, path: str
+) -> None:
+    address = program.address(resource=f"{made.base}{path}")
+    assert (await Browser(made).open(address)).headers["location"].startswith("/oauth/enter?next=")
+    assert query_of((await browser.open(address)).headers["location"])["error"] == "invalid_target"
+
+
+async def test_a_parameter_twice_is_refused(program: Program, browser: Browser) -> None:
+    shown = await browser.open(f"{program.address()}&redirect_uri={quote(BACK)}")
+    assert shown.status_code == 400
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
+async def test_the_port_of_a_program_on_the_same_machine_is_free(made: Stage, browser: Browser, name: str) -> None:
+    program = await Program(made, redirect_uri=f"http://{name}/cb").register()
+    answer = await browser.decide(await browser.open(program.address(redirect_uri=f"http://{name}:40123/cb")))
+    assert answer.headers["location"].startswith(f"http://{name}:40123/cb?code=")
+
+
+async def test_who_has_not_entered_does_so_first_and_comes_back(made: Stage, program: Program) -> None:
+    stranger = Browser(made)
+    address = program.address()
+    sent = await stranger.open(address)
+    assert sent.status_code == 303
+    assert query_of(sent.headers["location"])["next"] == address.removeprefix(made.base)
+    await stranger.enter()
+    assert statement(await stranger.open(address))
+
+
+# The decision
+
+
+async def test_a_page_of_consent_names_who_asks_and_what_for(made: Stage, browser: Browser) -> None:
+    program = await Program(made).register(client_name="<b>Robot</b>\n2")
+    page = await browser.open(program.address(resource=f"{made.base}/mcp/p/small"))
+    assert "&lt;b&gt;Robot&lt;/b&gt; 2" in page.text
+    assert "profile small" in re.sub("<[^>]*>", "", page.text)
+    assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+    assert page.headers["cache-control"] == "no-store"
+
+
+async def test_no_is_told_to_the_program_and_to_the_audit_log(made: Stage, program: Program, browser: Browser) -> None:
+    answer = await browser.decide(await browser.open(program.address()), "deny")
+    told = query_of(answer.headers["location"])
+    assert (told["error"], told["iss"], told["state"]) == ("access_denied", made.base, "s t&a=te")
+    (entry,) = made.hub.audit.select(AuditFilter(action="DenyLogin"))
+    assert (entry.principal, entry.target) == ("ada", "Tester")
+
+
+async def test_a_decision_counts_only_from_the_page_and_the_browser_that_were_asked(
+    made: Stage, program: Program, browser: Browser
+) -> None:
+    page = await browser.open(program.address())
+    other = await Browser(made).enter(Principal(name="eve", grants=OWNER.grants, credential="local"))
+    assert (await other.decide(page)).status_code == 403
+    assert (await Browser(made).decide(page)).status_code == 403
+    foreign = {"origin": "https://evil.example", "content-type": "application/x-www-form-urlencoded"}
+    forged = await made.http.post(f"{made.base}/oauth/authorize", content=b"decision=allow", headers=foreign)
+    assert forged.status_code == 403
+    for changed in ("", "x", statement(page)[:-1], f"A{statement(page)}"):
+        sent = await browser.submit("/oauth/authorize", request=changed, decision="allow", days="30")
+        assert sent.status_code == 400
+    assert made.hub.tokens.all() == []
+
+
+async def test_a_time_that_nobody_was_offered_is_refused(program: Program, browser: Browser) -> None:
+    assert (await browser.decide(await browser.open(program.address()), days="3000")).status_code == 400
+
+
+async def test_a_host_gets_no_more_than_the_person_may_call(made: Stage, program: Program) -> None:
+    grants = (Grant(Role.CALLER, ("t*",)), Grant(Role.VIEWER))
+    person = await Browser(made).enter(Principal(name="bob", grants=grants, credential="local"))
+    await program.log_in(person)
+    (token,) = made.hub.tokens.all()
+    assert token.grants == (Grant(Role.CALLER, ("t*",)),)
+    small = await Browser(made).enter(Principal(name="bob", grants=grants, credential="local"))
+    shown = await small.open(program.address(resource=f"{made.base}/mcp/p/small"))
+    assert (shown.status_code, "none that bob may call" in shown.text) == (400, True)
+
+
+# Codes
+
+
+@pytest.mark.parametrize(
+    ("form", "error"),
+    [
+        ({"code": "hbx_wrong"}, "invalid_grant"),
+        ({"code": None}, "invalid_request"),
+        ({"code_verifier": "wrong"}, "invalid_grant"),
+        ({"code_verifier": None}, "invalid_request"),
+        ({"redirect_uri": "http://127.0.0.1:5556/callback"}, "invalid_grant"),
+        ({"redirect_uri": None}, "invalid_grant"),
+        ({"resource": "https://elsewhere.example/mcp"}, "invalid_target"),
+        ({"grant_type": "password"}, "unsupported_grant_type"),
+        ({"grant_type": None}, "invalid_request"),
+        ({"client_id": None}, "invalid_request"),
+        ({"client_id": "unknown"}, "invalid_client"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
+)
+async def test_a_wrong_exchange_is_refused_and_leaves_the_code_good(
+    program: Program, browser: Browser, form: dict[str, str | None], error: str
+) -> None:
+    code = await program.code(browser)
+    refused = await program.exchange(code, **form)
+    assert (refused.json()["error"], bool(refused.json()["error_description"])) == (error, True)
+    assert refused.headers["cache-control"] == "no-store"
+    assert (await program.exchange(code)).status_code == 200
+
+
+async def test_a_code_is_of_one_program_and_one_endpoint(made: Stage, program: Program, browser: Browser) -> None:
+    code = await program.code(browser)
+    other = await Program(made, verifier=program.verifier).register()
+    assert (await other.exchange(code)).json()["error"] == "invalid_grant"
+    elsewhere = await program.exchange(code, resource=f"{made.base}/mcp/p/small")
+    assert elsewhere.json()["error"] == "invalid_target"
+
+
+async def test_a_code_used_twice_ends_what_it_was_exchanged_for(
+    made: Stage, program: Program, browser: Browser
+) -> None:
+    code = await program.code(browser)
+    given = (await program.exchange(code)).json()
+    assert (await program.exchange(code, code_verifier="seen only the address")).json()["error"] == "invalid_grant"
+    assert await status(made, given["access_token"]) == 200
+    assert (await program.exchange(code)).json()["error"] == "invalid_grant"
+    assert await status(made, given["access_token"]) == 401
+    assert (await program.refresh(given["refresh_token"])).json()["error"] == "invalid_grant"
+
+
+async def test_of_fifty_exchanges_at_once_one_gets_tokens_and_they_end(
+    made: Stage, program: Program, browser: Browser
+) -> None:
+    code = await program.code(browser)
+    responses = await asyncio.gather(*(program.exchange(code) for _ in range(50)))
+    given = [response.json() for response in responses if response.status_code == 200]
+    assert len(given) == 1
+    assert await status(made, given[0]["access_token"]) == 401
+    assert made.hub.tokens.all() == []
+
+
+# Tokens
+
+
+async def test_what_a_host_gets_is_a_token_like_any_other(made: Stage, program: Program, browser: Browser) -> None:
+    given = await program.log_in(browser, days="90", resource=f"{made.base}/mcp/p/small")
+    assert (given["token_type"], given["expires_in"], given["scope"]) == ("Bearer", 3600, "mcp")
+    (token,) = made.hub.tokens.all()
+    assert (token.name, token.created_by, token.grants) == ("tester", "ada", (Grant(Role.CALLER, ("one",)),))
+    assert token.expires_at == pytest.approx(made.hub.clock.now() + 90 * 86_400, abs=3600)
+    assert token.login is not None
+    assert (token.login.client_name, token.login.redirect_host) == ("Tester", "127.0.0.1")
+    assert (token.login.granted_by, token.login.endpoint) == ("ada", "/mcp/p/small")
+    actions = {entry.action for entry in made.hub.audit.select(AuditFilter(principal="ada"))}
+    assert {"EnterLoginCode", "AllowLogin", "ExchangeLogin"} <= actions
+
+
+async def test_names_of_programs_are_told_apart_and_are_nobodys_else(made: Stage, program: Program) -> None:
+    for _ in range(2):
+        given = await program.log_in(await Browser(made).enter())
+    await (await Program(made).register(client_name="Ada:Hub/*")).log_in(await Browser(made).enter())
+    await (await Program(made).register(client_name="名前")).log_in(await Browser(made).enter())
+    assert {token.name for token in made.hub.tokens.all()} == {"tester", "tester-2", "ada-hub", "host"}
+    caller = await made.hub.tokens.principal(given["access_token"])
+    assert caller is not None
+    assert caller.name == "login:ada/tester-2"
+
+
+async def test_a_token_is_good_at_its_own_endpoint_only(made: Stage, program: Program, browser: Browser) -> None:
+    given = await program.log_in(browser, resource=f"{made.base}/mcp/p/small")
+    token = given["access_token"]
+    assert [await status(made, token, path) for path in ("/mcp/p/small", "/mcp/p/small/")] == [200, 200]
+    for path in ("/mcp", "/mcp/s/one", "/mcp/p/other"):
+        refused = await host_with(made, token, path).post(HELLO)
+        assert (refused.status_code, refused.json()["error"]["data"]["reason"]) == (401, "TOKEN_FOR_ENDPOINT")
+
+
+async def test_when_its_token_is_revoked_a_host_hears_so_and_its_session_ends(
+    made: Stage, program: Program, browser: Browser
+) -> None:
+    given = await program.log_in(browser)
+    host = await host_with(made, given["access_token"]).begin()
+    async with host.stream("GET", accept="text/event-stream") as events:
+        await made.hub.tokens.revoke("tester")
+        assert await events.rest() == []
+    refused = await host.post(request(1, "tools/list"))
+    assert (refused.status_code, refused.json()["error"]["data"]["reason"]) == (401, "TOKEN_INVALID")
+    assert (await program.refresh(given["refresh_token"])).json()["error"] == "invalid_grant"
+
+
+async def test_a_log_in_ends_with_the_credential_of_who_has_granted_it(made: Stage, program: Program) -> None:
+    made_for, _ = await made.hub.tokens.create(
+        "carol", [Grant(Role.CALLER)], by="test", ttl_s=600, may_name_others=False
+    )
+    carol = Principal(
+        name="carol", grants=made_for.grants, credential=made_for.credential, expires_at=made_for.expires_at
+    )
+    given = await program.log_in(await Browser(made).enter(carol))
+    waiting = await program.code(await Browser(made).enter(carol))
+    assert next(token for token in made.hub.tokens.all() if token.login).expires_at == made_for.expires_at
+    assert await status(made, given["access_token"]) == 200
+    await made.hub.tokens.revoke("carol")
+    assert await status(made, given["access_token"]) == 401
+    assert (await program.exchange(waiting)).json()["error"] == "invalid_grant"
+    assert made.hub.tokens.all() == []
+
+
+@pytest.mark.parametrize("which", ["access_token", "refresh_token"])
+async def test_a_host_ends_its_log_in_by_either_token(
+    made: Stage, program: Program, browser: Browser, which: str
+) -> None:
+    given = await program.log_in(browser)
+    for token in ("hbt_000000000000_x", "unknown"):
+        assert (await program.post("revoke", token=token)).status_code == 200
+    assert await status(made, given["access_token"]) == 200
+    other = await Program(made).register()
+    assert (await other.post("revoke", token=given[which])).status_code == 200
+    assert await status(made, given["access_token"]) == 200
+    assert (await program.post("revoke", token=given[which])).status_code == 200
+    assert await status(made, given["access_token"]) == 401
+
+
+# Refresh
+
+
+async def test_a_refresh_gives_both_tokens_anew_and_the_session_goes_on(
+    made: Stage, program: Program, browser: Browser
+) -> None:
+    first = await program.log_in(browser)
+    host = await host_with(made, first["access_token"]).begin()
+    second = (await program.refresh(first["refresh_token"])).json()
+    assert second["access_token"] != first["access_token"]
+    assert second["refresh_token"] != first["refresh_token"]
+    for token in (first, second):
+        host.headers["authorization"] = f"Bearer {token['access_token']}"
+        assert (await host.post(request(1, "tools/list"))).status_code == 200
+
+
+async def test_a_refresh_token_that_comes_again_ends_the_log_in(
+    made: Stage, program: Program, browser: Browser
+) -> None:
+    first = await program.log_in(browser)
+    second = (await program.refresh(first["refresh_token"])).json()
+    assert await status(made, second["access_token"]) == 200
+    assert (await program.refresh(first["refresh_token"])).json()["error"] == "invalid_grant"
+    assert await status(made, second["access_token"]) == 401
+
+
+async def test_a_refresh_whose_response_got_lost_may_be_repeated_once_its_tokens_are_void(
+    made: Stage, program: Program, browser: Browser
+) -> None:
+    first = await program.log_in(browser)
+    lost = (await program.refresh(first["refresh_token"])).json()
+    again = (await program.refresh(first["refresh_token"])).json()
+    assert await status(made, lost["access_token"]) == 401
+    assert await status(made, again["access_token"]) == 200
+    assert (await program.refresh(lost["refresh_token"])).json()["error"] == "invalid_grant"
+    assert await status(made, again["access_token"]) == 401
+
+
+@pytest.mark.parametrize(
+    ("form", "error"),
+    [
+        ({"refresh_token": "hbr_wrong"}, "invalid_grant"),
+        ({"client_id": "unknown"}, "invalid_client"),
+        ({"resource": "/mcp/p/small"}, "invalid_target"),
+    ],
+    ids=["token", "program", "endpoint"],
+)
+async def test_a_wrong_refresh_is_refused_and_leaves_the_log_in_as_it_is(
+    made: Stage, program: Program, browser: Browser, form: dict[str, str], error: str
+) -> None:
+    given = await program.log_in(browser)
+    wrong = form if "resource" not in form else {"resource": f"{made.base}{form['resource']}"}
+    assert (await program.refresh(given["refresh_token"], **wrong)).json()["error"] == error
+    made_up = f"{given['refresh_token'][:17]}{'0' * 22}_{'A' * 43}"
+    assert (await program.refresh(made_up)).json()["error"] == "invalid_grant"
+    assert (await program.refresh(given["refresh_token"])).status_code == 200
