@@ -5,19 +5,35 @@ import hashlib
 import html
 import re
 import secrets
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx2
 
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.rpc.context import LOCAL
 
-from .mcp_host import Host, Stage
+from .mcp_host import OLD, Host, Stage, request, stage
 
 BACK = "http://127.0.0.1:5555/callback"
 OWNER = Principal(name="ada", grants=(Grant(Role.ADMIN),), credential=LOCAL)
+
+
+HELLO = request(0, "initialize", protocolVersion=OLD, capabilities={}, clientInfo={"name": "raw", "version": "1"})
+
+
+def opened(directory: Path, **settings: Any) -> AbstractAsyncContextManager[Stage]:
+    """A hub at which hosts log in, also for the profile `small`, which has the server `one`."""
+    return stage(directory, mcp_profiles={"small": ProfileSettings(servers=("one",))}, **settings)
+
+
+def first_key(value: Any) -> str:
+    """The name of a case: what it changes, or what comes of it."""
+    return value if isinstance(value, str) else next(iter(value))
 
 
 def query_of(url: str) -> dict[str, str]:
@@ -140,3 +156,8 @@ class Program:
 def host_with(stage: Stage, token: str, path: str = "/mcp") -> Host:
     """A host with a token."""
     return stage.host(path, authorization=f"Bearer {token}")
+
+
+async def status(made: Stage, token: str, path: str = "/mcp") -> int:
+    """What the endpoint says to a token."""
+    return (await host_with(made, token, path).post(HELLO)).status_code

@@ -10,20 +10,17 @@ from urllib.parse import quote
 
 import pytest
 
-from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.audit import AuditFilter
 
-from .log_in import BACK, OWNER, Browser, Program, host_with, query_of, statement
-from .mcp_host import OLD, Stage, request, stage
-
-HELLO = request(0, "initialize", protocolVersion=OLD, capabilities={}, clientInfo={"name": "raw", "version": "1"})
+from .log_in import BACK, HELLO, OWNER, Browser, Program, first_key, opened, query_of, statement, status
+from .mcp_host import Stage, stage
 
 
 @pytest.fixture
 async def made(tmp_path: Path) -> AsyncIterator[Stage]:
     """A hub at which hosts log in."""
-    async with stage(tmp_path, mcp_profiles={"small": ProfileSettings(servers=("one",))}) as made_:
+    async with opened(tmp_path) as made_:
         yield made_
 
 
@@ -37,11 +34,6 @@ async def browser(made: Stage) -> Browser:
 async def program(made: Stage) -> Program:
     """A program that has registered."""
     return await Program(made).register()
-
-
-async def status(made: Stage, token: str, path: str = "/mcp") -> int:
-    """What the endpoint says to a token."""
-    return (await host_with(made, token, path).post(HELLO)).status_code
 
 
 # What hosts read first
@@ -186,7 +178,7 @@ async def test_a_program_with_a_secret_has_to_show_it(made: Stage, browser: Brow
         {"redirect_uri": "http://localhost:5555/callback"},
         {"state": "x" * 7000},
     ],
-    ids=lambda params: next(iter(params)),
+    ids=first_key,
 )
 async def test_the_browser_is_sent_nowhere_unless_program_and_address_are_good(
     program: Program, browser: Browser, params: dict[str, str | None]
@@ -210,7 +202,7 @@ async def test_the_browser_is_sent_nowhere_unless_program_and_address_are_good(
         ({"prompt": "none"}, "consent_required"),
         ({"request": "eyJ"}, "request_not_supported"),
     ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
+    ids=first_key,
 )
 async def test_a_wrong_request_goes_back_to_its_program_with_who_says_so(
     made: Stage, program: Program, browser: Browser, params: dict[str, str | None], error: str
@@ -303,203 +295,3 @@ async def test_a_host_gets_no_more_than_the_person_may_call(made: Stage, program
     small = await Browser(made).enter(Principal(name="bob", grants=grants, credential="local"))
     shown = await small.open(program.address(resource=f"{made.base}/mcp/p/small"))
     assert (shown.status_code, "none that bob may call" in shown.text) == (400, True)
-
-
-# Codes
-
-
-@pytest.mark.parametrize(
-    ("form", "error"),
-    [
-        ({"code": "hbx_wrong"}, "invalid_grant"),
-        ({"code": None}, "invalid_request"),
-        ({"code_verifier": "wrong"}, "invalid_grant"),
-        ({"code_verifier": None}, "invalid_request"),
-        ({"redirect_uri": "http://127.0.0.1:5556/callback"}, "invalid_grant"),
-        ({"redirect_uri": None}, "invalid_grant"),
-        ({"resource": "https://elsewhere.example/mcp"}, "invalid_target"),
-        ({"grant_type": "password"}, "unsupported_grant_type"),
-        ({"grant_type": None}, "invalid_request"),
-        ({"client_id": None}, "invalid_request"),
-        ({"client_id": "unknown"}, "invalid_client"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
-)
-async def test_a_wrong_exchange_is_refused_and_leaves_the_code_good(
-    program: Program, browser: Browser, form: dict[str, str | None], error: str
-) -> None:
-    code = await program.code(browser)
-    refused = await program.exchange(code, **form)
-    assert (refused.json()["error"], bool(refused.json()["error_description"])) == (error, True)
-    assert refused.headers["cache-control"] == "no-store"
-    assert (await program.exchange(code)).status_code == 200
-
-
-async def test_a_code_is_of_one_program_and_one_endpoint(made: Stage, program: Program, browser: Browser) -> None:
-    code = await program.code(browser)
-    other = await Program(made, verifier=program.verifier).register()
-    assert (await other.exchange(code)).json()["error"] == "invalid_grant"
-    elsewhere = await program.exchange(code, resource=f"{made.base}/mcp/p/small")
-    assert elsewhere.json()["error"] == "invalid_target"
-
-
-async def test_a_code_used_twice_ends_what_it_was_exchanged_for(
-    made: Stage, program: Program, browser: Browser
-) -> None:
-    code = await program.code(browser)
-    given = (await program.exchange(code)).json()
-    assert (await program.exchange(code, code_verifier="seen only the address")).json()["error"] == "invalid_grant"
-    assert await status(made, given["access_token"]) == 200
-    assert (await program.exchange(code)).json()["error"] == "invalid_grant"
-    assert await status(made, given["access_token"]) == 401
-    assert (await program.refresh(given["refresh_token"])).json()["error"] == "invalid_grant"
-
-
-async def test_of_fifty_exchanges_at_once_one_gets_tokens_and_they_end(
-    made: Stage, program: Program, browser: Browser
-) -> None:
-    code = await program.code(browser)
-    responses = await asyncio.gather(*(program.exchange(code) for _ in range(50)))
-    given = [response.json() for response in responses if response.status_code == 200]
-    assert len(given) == 1
-    assert await status(made, given[0]["access_token"]) == 401
-    assert made.hub.tokens.all() == []
-
-
-# Tokens
-
-
-async def test_what_a_host_gets_is_a_token_like_any_other(made: Stage, program: Program, browser: Browser) -> None:
-    given = await program.log_in(browser, days="90", resource=f"{made.base}/mcp/p/small")
-    assert (given["token_type"], given["expires_in"], given["scope"]) == ("Bearer", 3600, "mcp")
-    (token,) = made.hub.tokens.all()
-    assert (token.name, token.created_by, token.grants) == ("tester", "ada", (Grant(Role.CALLER, ("one",)),))
-    assert token.expires_at == pytest.approx(made.hub.clock.now() + 90 * 86_400, abs=3600)
-    assert token.login is not None
-    assert (token.login.client_name, token.login.redirect_host) == ("Tester", "127.0.0.1")
-    assert (token.login.granted_by, token.login.endpoint) == ("ada", "/mcp/p/small")
-    actions = {entry.action for entry in made.hub.audit.select(AuditFilter(principal="ada"))}
-    assert {"EnterLoginCode", "AllowLogin", "ExchangeLogin"} <= actions
-
-
-async def test_names_of_programs_are_told_apart_and_are_nobodys_else(made: Stage, program: Program) -> None:
-    for _ in range(2):
-        given = await program.log_in(await Browser(made).enter())
-    await (await Program(made).register(client_name="Ada:Hub/*")).log_in(await Browser(made).enter())
-    await (await Program(made).register(client_name="名前")).log_in(await Browser(made).enter())
-    assert {token.name for token in made.hub.tokens.all()} == {"tester", "tester-2", "ada-hub", "host"}
-    caller = await made.hub.tokens.principal(given["access_token"])
-    assert caller is not None
-    assert caller.name == "login:ada/tester-2"
-
-
-async def test_a_token_is_good_at_its_own_endpoint_only(made: Stage, program: Program, browser: Browser) -> None:
-    given = await program.log_in(browser, resource=f"{made.base}/mcp/p/small")
-    token = given["access_token"]
-    assert [await status(made, token, path) for path in ("/mcp/p/small", "/mcp/p/small/")] == [200, 200]
-    for path in ("/mcp", "/mcp/s/one", "/mcp/p/other"):
-        refused = await host_with(made, token, path).post(HELLO)
-        assert (refused.status_code, refused.json()["error"]["data"]["reason"]) == (401, "TOKEN_FOR_ENDPOINT")
-
-
-async def test_when_its_token_is_revoked_a_host_hears_so_and_its_session_ends(
-    made: Stage, program: Program, browser: Browser
-) -> None:
-    given = await program.log_in(browser)
-    host = await host_with(made, given["access_token"]).begin()
-    async with host.stream("GET", accept="text/event-stream") as events:
-        await made.hub.tokens.revoke("tester")
-        assert await events.rest() == []
-    refused = await host.post(request(1, "tools/list"))
-    assert (refused.status_code, refused.json()["error"]["data"]["reason"]) == (401, "TOKEN_INVALID")
-    assert (await program.refresh(given["refresh_token"])).json()["error"] == "invalid_grant"
-
-
-async def test_a_log_in_ends_with_the_credential_of_who_has_granted_it(made: Stage, program: Program) -> None:
-    made_for, _ = await made.hub.tokens.create(
-        "carol", [Grant(Role.CALLER)], by="test", ttl_s=600, may_name_others=False
-    )
-    carol = Principal(
-        name="carol", grants=made_for.grants, credential=made_for.credential, expires_at=made_for.expires_at
-    )
-    given = await program.log_in(await Browser(made).enter(carol))
-    waiting = await program.code(await Browser(made).enter(carol))
-    assert next(token for token in made.hub.tokens.all() if token.login).expires_at == made_for.expires_at
-    assert await status(made, given["access_token"]) == 200
-    await made.hub.tokens.revoke("carol")
-    assert await status(made, given["access_token"]) == 401
-    assert (await program.exchange(waiting)).json()["error"] == "invalid_grant"
-    assert made.hub.tokens.all() == []
-
-
-@pytest.mark.parametrize("which", ["access_token", "refresh_token"])
-async def test_a_host_ends_its_log_in_by_either_token(
-    made: Stage, program: Program, browser: Browser, which: str
-) -> None:
-    given = await program.log_in(browser)
-    for token in ("hbt_000000000000_x", "unknown"):
-        assert (await program.post("revoke", token=token)).status_code == 200
-    assert await status(made, given["access_token"]) == 200
-    other = await Program(made).register()
-    assert (await other.post("revoke", token=given[which])).status_code == 200
-    assert await status(made, given["access_token"]) == 200
-    assert (await program.post("revoke", token=given[which])).status_code == 200
-    assert await status(made, given["access_token"]) == 401
-
-
-# Refresh
-
-
-async def test_a_refresh_gives_both_tokens_anew_and_the_session_goes_on(
-    made: Stage, program: Program, browser: Browser
-) -> None:
-    first = await program.log_in(browser)
-    host = await host_with(made, first["access_token"]).begin()
-    second = (await program.refresh(first["refresh_token"])).json()
-    assert second["access_token"] != first["access_token"]
-    assert second["refresh_token"] != first["refresh_token"]
-    for token in (first, second):
-        host.headers["authorization"] = f"Bearer {token['access_token']}"
-        assert (await host.post(request(1, "tools/list"))).status_code == 200
-
-
-async def test_a_refresh_token_that_comes_again_ends_the_log_in(
-    made: Stage, program: Program, browser: Browser
-) -> None:
-    first = await program.log_in(browser)
-    second = (await program.refresh(first["refresh_token"])).json()
-    assert await status(made, second["access_token"]) == 200
-    assert (await program.refresh(first["refresh_token"])).json()["error"] == "invalid_grant"
-    assert await status(made, second["access_token"]) == 401
-
-
-async def test_a_refresh_whose_response_got_lost_may_be_repeated_once_its_tokens_are_void(
-    made: Stage, program: Program, browser: Browser
-) -> None:
-    first = await program.log_in(browser)
-    lost = (await program.refresh(first["refresh_token"])).json()
-    again = (await program.refresh(first["refresh_token"])).json()
-    assert await status(made, lost["access_token"]) == 401
-    assert await status(made, again["access_token"]) == 200
-    assert (await program.refresh(lost["refresh_token"])).json()["error"] == "invalid_grant"
-    assert await status(made, again["access_token"]) == 401
-
-
-@pytest.mark.parametrize(
-    ("form", "error"),
-    [
-        ({"refresh_token": "hbr_wrong"}, "invalid_grant"),
-        ({"client_id": "unknown"}, "invalid_client"),
-        ({"resource": "/mcp/p/small"}, "invalid_target"),
-    ],
-    ids=["token", "program", "endpoint"],
-)
-async def test_a_wrong_refresh_is_refused_and_leaves_the_log_in_as_it_is(
-    made: Stage, program: Program, browser: Browser, form: dict[str, str], error: str
-) -> None:
-    given = await program.log_in(browser)
-    wrong = form if "resource" not in form else {"resource": f"{made.base}{form['resource']}"}
-    assert (await program.refresh(given["refresh_token"], **wrong)).json()["error"] == error
-    made_up = f"{given['refresh_token'][:17]}{'0' * 22}_{'A' * 43}"
-    assert (await program.refresh(made_up)).json()["error"] == "invalid_grant"
-    assert (await program.refresh(given["refresh_token"])).status_code == 200
