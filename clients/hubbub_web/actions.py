@@ -285,6 +285,12 @@ async def add_server(
 
 
 @action
+async def login_code(who: Session) -> Any:
+    """Return a new code with which this person lets a host log in."""
+    return (await (await who.hub()).hosts.create_login_code()).to_json()
+
+
+@action
 async def hosts(who: Session) -> Any:
     """Return the newest hosts that are connected, and whether there are `more`; or `refused`, why there are none."""
     try:

@@ -176,7 +176,7 @@ async def test_a_form_of_another_site_does_nothing(browser: Browser, headers: di
         (b'{"code": "x"}', "application/json", 400),
         (b"code=%ff", "application/x-www-form-urlencoded", 400),
         (b"code=a&code=b", "application/x-www-form-urlencoded", 400),
-        (b"code=" + b"x" * 20_000, "application/x-www-form-urlencoded", 413),
+        (b"code=" + b"x" * 40_000, "application/x-www-form-urlencoded", 413),
     ],
 )
 async def test_what_is_no_form_is_refused_with_a_page(browser: Browser, content: bytes, kind: str, status: int) -> None:

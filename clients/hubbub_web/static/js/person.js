@@ -3,6 +3,7 @@
 import { ask, login, Refused } from "./api.js";
 import { fresh, h, refill } from "./dom.js";
 import { linkIn, wordsForLink } from "./enter.js";
+import { showLoginCode } from "./hostlogin.js";
 import { pushChoice, unsubscribe } from "./push.js";
 
 const NAME = "hubbub-name";
@@ -89,6 +90,7 @@ function wordsFor(error, name) {
 
 function more() {
   const output = h("p", { class: "address", role: "status", dir: "ltr" });
+  const code = h("div", { role: "status" });
   const notify = h("input", { type: "checkbox", id: fresh("notify"), checked: wantsNotifications(), on: { change: choose } });
   async function choose() {
     const may = notify.checked && "Notification" in window && (await Notification.requestPermission()) === "granted";
@@ -100,8 +102,9 @@ function more() {
     pushChoice(),
     h("div", { class: "row" },
       h("button", { type: "button", text: "Link for another browser", on: { click: async () => { output.textContent = (await ask("link")).url; } } }),
+      h("button", { type: "button", text: "Let a host log in", on: { click: () => showLoginCode(code) } }),
       h("button", { type: "button", class: "plain", text: "Log out", on: { click: async () => { await unsubscribe(); await ask("logout"); location.replace("/"); } } })),
-    output);
+    output, code);
 }
 
 /** Render what somebody sees who is not logged in. */

@@ -26,7 +26,7 @@ MAX_UNFOLDED: Final = 8
 MAX_LISTED: Final = 500
 """Servers that are listed at all."""
 
-MAX_FORM_BYTES: Final = 16 * 1024
+MAX_FORM_BYTES: Final = 32 * 1024
 MAX_FIELDS: Final = 20
 
 HOW_TO_GET: Final = (
