@@ -10,7 +10,16 @@ from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import CallFilter, CatalogFilter
 from hubbubd.core.servers.catalog import Freshness
-from hubbubd.downstream import EndpointSession, HostOutbox, HostRequest, McpEndpoint, McpHost, ProfileView, ServerView
+from hubbubd.downstream import (
+    EndpointSession,
+    EndpointSessions,
+    HostOutbox,
+    HostRequest,
+    McpEndpoint,
+    McpHost,
+    ProfileView,
+    ServerView,
+)
 from hubbubd.downstream.hosts.introductions import keep_what_is_read
 from hubbubd.downstream.protocol.messages import RequestMessage
 from hubbubd.errors import PeerError
@@ -364,3 +373,26 @@ async def test_bare_servers_have_names_as_their_pages_know_them(hub: Hub, revisi
     }
     assert (await host.call("poll")).server == "one"
     assert (await host.call("two__poll")).server == "two"
+
+
+async def test_a_session_knows_after_a_restart_of_the_hub_whose_page_it_has_read(world: World) -> None:
+    profile, session_id = ProfileSettings(), ""
+    for name in ("one", "two"):
+        has_app(world.peers[name])
+    for life in range(2):
+        async with world.hub(server("one"), server("two")) as hub:
+            await listed(hub)
+            endpoint = McpEndpoint(hub, ProfileView(hub, "p", lambda: profile), handles(hub))
+            sessions = EndpointSessions(hub)
+            if life == 0:
+                host = McpHost(principal=ADA, revision=OLD, capabilities=APPS)
+                session = await sessions.begin(host, endpoint)
+                session_id = session.id
+                read = RequestMessage(1, "resources/read", {"uri": "ui://two+app/page.html"})
+                outcome(await session.begin(read, HostOutbox()))
+            else:
+                session = await sessions.find(session_id, ADA, endpoint)
+                assert session is not None
+                outcome(await session.begin(RequestMessage(1, "tools/call", {"name": "poll"}), HostOutbox()))
+                assert [call.server for call in hub.calls.select(CallFilter()) if call.origin.app] == ["two"]
+            sessions.close()

@@ -18,6 +18,7 @@ from hubbubd import bounds, payload
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
 from hubbubd.core.access import Permission, Principal
+from hubbubd.core.hosts.host_sessions import with_page_of
 from hubbubd.core.hosts.host_uris import USUAL_SPELLING, Spelling
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.core.servers.catalog import CatalogKind
@@ -305,7 +306,8 @@ class McpEndpoint:
                     result = await self._calls.call(request, target.server, request.method, params)
             if kind is not CatalogKind.RESOURCE:
                 return self._render(request, target.server, result)
-            host.note_read(target.server, own)
+            if host.note_read(target.server, own) and request.notifications is not None:
+                await request.notifications.keep(partial(with_page_of, target.server))
             return self._render(request, target.server, result, spelled={own: named})
         except (NotFound, Refusal) as exc:
             if kind is not CatalogKind.RESOURCE:

@@ -13,6 +13,9 @@ MAX_WATCHED: Final = 100
 MAX_WATCHED_BYTES: Final = 16 * 1024
 """The bytes of their URIs together: there are many sessions, and each is in memory and in the store."""
 
+MAX_READ_FROM: Final = 32
+"""The most servers of which it is remembered that a session has read pages."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSession:
@@ -34,6 +37,8 @@ class HostSession:
     used_at: bounds.Moment
     level: str | None = None
     resources: tuple[str, ...] = ()
+    read_from: tuple[str, ...] = ()
+    """Servers whose pages the host has read, the latest last."""
 
 
 def record_id(session_id: str) -> str:
@@ -51,6 +56,13 @@ def with_resource(uri: str, session: HostSession | None) -> HostSession | None:
     if session is None or uri in session.resources or not can_watch_more(session.resources, uri):
         return session
     return replace(session, resources=(*session.resources, uri))
+
+
+def with_page_of(server: str, session: HostSession | None) -> HostSession | None:
+    """Return a session whose host has read a page of a server; only so many servers are remembered."""
+    if session is None or server in session.read_from:
+        return session
+    return replace(session, read_from=(*session.read_from, server)[-MAX_READ_FROM:])
 
 
 def can_watch_more(watched: Collection[str], uri: str) -> bool:

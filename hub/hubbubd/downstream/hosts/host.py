@@ -190,10 +190,15 @@ class McpHost:
         """The servers whose pages it has read; None if it shows no pages."""
         return self.read_from if self.shows_apps else None
 
-    def note_read(self, server: str, uri: str) -> None:
-        """Note that it has read a resource of a server: what pages call is looked for there."""
-        if is_page(uri) and self.shows_apps:
-            self.read_from.add(server)
+    def note_read(self, server: str, uri: str) -> bool:
+        """Note that it has read a resource of a server; return whether it is its first page of this server.
+
+        What pages call is looked for there.
+        """
+        if not is_page(uri) or not self.shows_apps or server in self.read_from:
+            return False
+        self.read_from.add(server)
+        return True
 
     def introduction(self, endpoint: str) -> HostIdentity:
         """Return what operators see of it: its own words are bounded."""

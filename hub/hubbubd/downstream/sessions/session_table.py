@@ -188,6 +188,7 @@ class EndpointSessions:
         info, capabilities = keep_what_is_read(payload.loads(record.info), payload.loads(record.capabilities))
         host = McpHost(principal=principal, revision=record.revision, info=info, capabilities=capabilities)
         entry.session = self._make_session(id_, host, endpoint)
+        host.read_from.update(record.read_from)
         entry.session.notifications.resume(record.level, record.resources)
         return entry.session
 
@@ -205,6 +206,7 @@ class EndpointSessions:
                 entry.elsewhere_at = self._clock.steady()
             self._move_to_end(after.id, entry)
         if before is not None and entry.session is not None:
+            entry.session.host.read_from.update(after.read_from)
             entry.session.notifications.follow(before, after)
 
     def _add(self, key: str, principal: str) -> _SessionEntry:
