@@ -46,7 +46,7 @@ def _is_short_and_plain(text: str) -> bool:
 
 def shows_apps(capabilities: Mapping[str, Any]) -> bool:
     """Return whether a host with these capabilities shows pages."""
-    return UI in entries_of(capabilities)
+    return "extensions" in capabilities and UI in entries_of(capabilities)
 
 
 def app_entry(capabilities: Mapping[str, Any]) -> dict[str, Any] | None:
