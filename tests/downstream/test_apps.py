@@ -1,5 +1,6 @@
 """MCP Apps behind the endpoints: pages are rendered, what they call is served, and models do not see what is theirs."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import CallFilter, CatalogFilter
+from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.servers.catalog import Freshness
 from hubbubd.downstream import (
     EndpointSession,
@@ -26,7 +28,8 @@ from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
-from ..runtime.conftest import World, server, until
+from ..runtime.approving import approve, asks
+from ..runtime.conftest import World, question, server, until
 from ..runtime.peer import Outcome, Peer, Sent
 from .conftest import ADA, NEW, OLD, Refused, handles, outcome
 
@@ -373,6 +376,22 @@ async def test_bare_servers_have_names_as_their_pages_know_them(hub: Hub, revisi
     }
     assert (await host.call("poll")).server == "one"
     assert (await host.call("two__poll")).server == "two"
+
+
+@BOTH
+async def test_what_a_page_calls_is_approved_and_denied_like_any_other_call(world: World, revision: str) -> None:
+    has_app(world.peers["one"])
+    world.settings |= asks(tools=["poll"])
+    async with world.hub(server("one", deny_tools=("plain",))) as hub:
+        await listed(hub)
+        host = Host(hub, revision)
+        calling = asyncio.create_task(host.call("poll"))
+        request = await question(hub)
+        assert request.kind is RequestKind.APPROVAL
+        await approve(hub, request)
+        assert (await calling).origin.app
+        with pytest.raises(Refused, match="no tool 'plain'"):
+            await host.ask("tools/call", name="plain")
 
 
 async def test_a_session_knows_after_a_restart_of_the_hub_whose_page_it_has_read(world: World) -> None:
