@@ -19,6 +19,8 @@ class Turn:
 
     tools: Sequence[str]
     results: Sequence[str]
+    body: str = ""
+    """The whole request."""
 
     def find(self, tool: str) -> str | None:
         """The name of a tool, whatever the program puts before it."""

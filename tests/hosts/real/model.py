@@ -1,7 +1,9 @@
 """A model that plays a script, in all APIs that the programs speak, on a port of its own."""
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -54,7 +56,8 @@ class Model:
 
     def _serve(self, dialect: Any) -> Callable[[Request], Awaitable[Response]]:
         async def serve(request: Request) -> Response:
-            action = await self._script(dialect.read(await request.json()))
+            body = await request.body()
+            action = await self._script(replace(dialect.read(json.loads(body)), body=body.decode()))
 
             async def stream() -> AsyncIterator[bytes]:
                 for part in dialect.write(action):

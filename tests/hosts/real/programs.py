@@ -3,42 +3,52 @@
 import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import STDOUT
 from typing import Any
+
+import anyio
 
 from hubbub_local.hosts.permits import PROMPT_TOOL
 
+from ...e2e.conftest import BIN
+from .clients import inspecting, proxied
 from .dialects import MODEL
+from .places import Place
+from .puppets import Puppet
 
 MACHINE = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 RUST = f"{platform.machine()}-unknown-linux-musl"
 KEY = "made-up"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a program is run: its home, its folder of work and the URL of the model."""
-
-    home: Path
-    folder: Path
-    model: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """An MCP host. `name` is that of `hubbub mcp install`; `file` is what is started, below `node_modules`."""
+    """An MCP host. `file` is what is started, and `package` has its version; both are below the folder of `peers`."""
 
     name: str
+    """Also for `hubbub mcp install`, if that is how it gets the hub."""
+    title: str
     file: str
-    words: Callable[[Place, str], Sequence[str]]
+    package: str
+    words: Callable[[Place, str], Sequence[str]] = lambda _, prompt: [prompt]
     """Its arguments, for a prompt."""
-    env: Callable[[Place], Mapping[str, str]]
+    env: Callable[[Place], Mapping[str, str]] = lambda _: {}
+    client: Callable[[Place, Path, str], AbstractAsyncContextManager[Puppet]] | None = None
+    """Opens it, for one without a model."""
     settings: Callable[[Place], Mapping[str, Any]] = lambda _: {}
     """What it has in its file before the hub is added to it."""
     settings_file: str = ""
-    script: bool = False
-    """Whether node runs it."""
+    runner: str = ""
+    """What runs `file`, below the folder of `peers`; without it, `file` runs by itself."""
+    peers: str = "agents"
+    """Its folder among what is installed for the tests."""
+    is_installed: bool = True
+    """Whether `hubbub mcp install` adds the hub to its settings; else its words say where the hub is."""
+    lists: Sequence[str] = ("mcp", "list")
+    """Its own command that lists servers, if it has one."""
     install: Sequence[str] = ()
     """Further words of `hubbub mcp install`."""
     way: str = "tools"
@@ -49,8 +59,9 @@ class Program:
 def _codex_words(place: Place, prompt: str) -> Sequence[str]:
     provider = f'{{name="script", base_url="{place.model}/v1", wire_api="responses", env_key="SCRIPT_KEY"}}'
     settings = ["model_provider=script", f"model_providers.script={provider}", "check_for_update_on_startup=false"]
+    settings += ["analytics.enabled=false", "feedback.enabled=false"]
     # It goes on after a second without a server that is not there by then.
-    settings += ["analytics.enabled=false", "feedback.enabled=false", "mcp_servers.hubbub.required=true"]
+    settings += ["mcp_servers.hubbub.required=true"] if place.is_required else []
     given = [word for each in settings for word in ("-c", each)]
     return ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-m", MODEL, *given, prompt]
 
@@ -90,19 +101,111 @@ def _claude_words(*more: str) -> Callable[[Place, str], Sequence[str]]:
     return lambda _, prompt: ["-p", prompt, "--permission-mode", "default", "--model", MODEL, *more]
 
 
+def _qwen_settings(_place: Place) -> Mapping[str, Any]:
+    return {
+        "security": {"auth": {"selectedType": "openai"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        "general": {"enableAutoUpdate": False},
+    }
+
+
 CLAUDE_CODE = Program(
     name="claude-code",
-    file=f"@anthropic-ai/claude-code-linux-{MACHINE}/claude",
+    title="Claude Code",
+    file=f"node_modules/@anthropic-ai/claude-code-linux-{MACHINE}/claude",
+    package="node_modules/@anthropic-ai/claude-code/package.json",
     words=_claude_words("--allowedTools", "mcp__hubbub"),
     env=_claude_env,
 )
 
 CODEX = Program(
     name="codex",
-    file=f"@openai/codex-linux-{MACHINE}/vendor/{RUST}/bin/codex",
+    title="Codex",
+    file=f"node_modules/@openai/codex-linux-{MACHINE}/vendor/{RUST}/bin/codex",
+    package="node_modules/@openai/codex/package.json",
     words=_codex_words,
     env=lambda _: {"SCRIPT_KEY": KEY},
 )
+
+GEMINI_CLI = Program(
+    name="gemini-cli",
+    title="Gemini CLI",
+    file="node_modules/@google/gemini-cli/bundle/gemini.js",
+    package="node_modules/@google/gemini-cli/package.json",
+    words=lambda _, prompt: ["--yolo", "--skip-trust", "--model", "gemini-2.5-flash", "--prompt", prompt],
+    env=lambda place: {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": place.model},
+    settings=_gemini_settings,
+    settings_file=".gemini/settings.json",
+    runner="node",
+)
+
+OPENCODE = Program(
+    name="opencode",
+    title="opencode",
+    file=f"node_modules/opencode-linux-{MACHINE}/bin/opencode",
+    package=f"node_modules/opencode-linux-{MACHINE}/package.json",
+    words=lambda _, prompt: ["run", "--model", f"script/{MODEL}", prompt],
+    env=lambda _: {
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    },
+    settings=_opencode_settings,
+    settings_file=".config/opencode/opencode.json",
+)
+
+QWEN_CODE = Program(
+    name="qwen-code",
+    title="Qwen Code",
+    file="node_modules/@qwen-code/qwen-code/cli.js",
+    package="node_modules/@qwen-code/qwen-code/package.json",
+    words=lambda _, prompt: ["--approval-mode", "yolo", "--model", MODEL, "--prompt", prompt],
+    env=lambda place: {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{place.model}/v1", "OPENAI_MODEL": MODEL},
+    settings=_qwen_settings,
+    settings_file=".qwen/settings.json",
+    runner="node",
+)
+
+COPILOT_CLI = Program(
+    name="copilot-cli",
+    title="Copilot CLI",
+    file=f"node_modules/@github/copilot-linux-{MACHINE}/copilot",
+    package="node_modules/@github/copilot/package.json",
+    words=lambda _, prompt: ["--allow-all-tools", "--disable-builtin-mcps", "--no-color", "--prompt", prompt],
+    env=lambda place: {
+        "COPILOT_PROVIDER_BASE_URL": f"{place.model}/v1",
+        "COPILOT_PROVIDER_API_KEY": KEY,
+        "COPILOT_MODEL": MODEL,
+        "COPILOT_OFFLINE": "true",
+        "COPILOT_AUTO_UPDATE": "false",
+    },
+)
+
+INSPECTOR = Program(
+    name="inspector",
+    title="Inspector CLI",
+    file="node_modules/.bin/inspector",
+    package="node_modules/@modelcontextprotocol/inspector/package.json",
+    runner="node",
+    peers="npm-hosts",
+    client=inspecting,
+)
+
+MCP_REMOTE = Program(
+    name="mcp-remote",
+    title="mcp-remote",
+    file="node_modules/mcp-remote/dist/proxy.js",
+    package="node_modules/mcp-remote/package.json",
+    runner="node",
+    peers="npm-hosts",
+    client=proxied,
+    over=("http",),
+)
+
+PROGRAMS = (CLAUDE_CODE, CODEX, GEMINI_CLI, OPENCODE, QWEN_CODE, COPILOT_CLI, INSPECTOR, MCP_REMOTE)
+"""Those that take the tour, in the order of the table."""
 
 ASKED_FIRST = ("both", "host")
 """Profiles in which the person before a program is asked. There is none: what it answers by itself must not count.
@@ -110,36 +213,31 @@ ASKED_FIRST = ("both", "host")
 Only over the bridge, which may approve: a token for HTTP may not.
 """
 
-PROGRAMS = (
+APPROVING = (
     CLAUDE_CODE,
     replace(CLAUDE_CODE, way="prompt tool", words=_claude_words("--permission-prompt-tool", PROMPT_TOOL)),
     replace(CLAUDE_CODE, way="hook", words=_claude_words(), install=("--permits",)),
     *(replace(CLAUDE_CODE, way=way, over=("bridge",)) for way in ASKED_FIRST),
     CODEX,
     *(replace(CODEX, way=way, over=("bridge",)) for way in ASKED_FIRST),
-    Program(
-        name="gemini-cli",
-        file="@google/gemini-cli/bundle/gemini.js",
-        words=lambda _, prompt: ["--yolo", "--skip-trust", "--model", "gemini-2.5-flash", "--prompt", prompt],
-        env=lambda place: {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": place.model},
-        settings=_gemini_settings,
-        settings_file=".gemini/settings.json",
-        script=True,
-    ),
-    Program(
-        name="opencode",
-        file=f"opencode-linux-{MACHINE}/bin/opencode",
-        words=lambda _, prompt: ["run", "--model", f"script/{MODEL}", prompt],
-        env=lambda _: {
-            "OPENCODE_DISABLE_AUTOUPDATE": "1",
-            "OPENCODE_DISABLE_MODELS_FETCH": "1",
-            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
-        },
-        settings=_opencode_settings,
-        settings_file=".config/opencode/opencode.json",
-    ),
+    GEMINI_CLI,
+    OPENCODE,
 )
+"""Programs, and the ways in which people approve what their models want."""
+
+
+def find_version(program: Program, peers: Path) -> str:
+    """Return the version that is installed; nothing if there is none for this machine."""
+    folder = peers / program.peers
+    needed = [program.file, program.package, *([program.runner] if program.runner else [])]
+    if not all((folder / each).exists() for each in needed):
+        return ""
+    return json.loads((folder / program.package).read_text())["version"]
+
+
+def command_of(program: Program, peers: Path) -> list[str]:
+    """Return what starts the program, without its words."""
+    return [str(peers / program.peers / each) for each in (program.runner, program.file) if each]
 
 
 def prepare(program: Program, place: Place) -> None:
@@ -148,3 +246,21 @@ def prepare(program: Program, place: Place) -> None:
         file = place.home / program.settings_file
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(program.settings(place)))
+
+
+def environment_of(program: Program, place: Place, peers: Path) -> dict[str, str]:
+    """Return all variables that the program is started with."""
+    path = f"{BIN}:{peers / program.peers}:/usr/local/bin:/usr/bin:/bin"
+    return {"HOME": str(place.home), "PATH": path, "LANG": "C.UTF-8", **program.env(place)}
+
+
+async def install(
+    program: Program, place: Place, peers: Path, hubbub: Sequence[str], options: Sequence[str], *, over: str
+) -> None:
+    """Add the hub to the program's settings; `hubbub` is the command with its data directory."""
+    words = ["mcp", "install", program.name, *options, *program.install, *(["--http"] if over == "http" else [])]
+    environment = environment_of(program, place, peers)
+    environment |= {"HUBBUB_TOKEN": place.token} if place.token and over != "http" else {}
+    ended = await anyio.run_process([*hubbub, *words], check=False, env=environment, stderr=STDOUT)
+    if ended.returncode:
+        raise RuntimeError(f"hubbub {' '.join(words)}: {ended.stdout.decode()}")

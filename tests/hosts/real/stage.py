@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import Any
 
 import anyio
 
-from ...e2e.conftest import BIN, RunningHub, running, toml
+from ...e2e.conftest import BIN, running, toml
 from .cases import NOTES, Case, of_claude_code, of_servers
 from .model import Model
+from .places import Place
 from .play import Play
-from .programs import ASKED_FIRST, Place, Program, prepare
+from .programs import ASKED_FIRST, Program, command_of, environment_of, install, prepare
 
 OWN = ("prompt tool", "hook")
 """The ways in which Claude Code asks about its own tools."""
@@ -59,7 +60,7 @@ class Stage:
 
     directory: Path
     program: Program
-    installed: Path
+    peers: Path
     over: str
 
     async def run(self) -> list[Row]:
@@ -75,37 +76,25 @@ class Stage:
             play = Play(hub, cases, host_is_asked=self.program.way in ASKED_FIRST)
             place = Place(home, folder, await stack.enter_async_context(Model(play.act).serving()))
             prepare(self.program, place)
-            await self._install(hub, place)
+            profile = "tools" if self.program.way in OWN else self.program.way
+            bridge = [str(BIN / "hubbub"), "--data-dir", str(hub.data_dir)]
+            await install(self.program, place, self.peers, bridge, ("--profile", profile), over=self.over)
             people = await stack.enter_async_context(anyio.create_task_group())
             people.start_soon(play.decide)
             ended = await self._run(place, self._open("program.log", stack))
             people.cancel_scope.cancel()
         return self._judge(play, ended)
 
-    async def _install(self, hub: RunningHub, place: Place) -> None:
-        profile = "tools" if self.program.way in OWN else self.program.way
-        words = ["mcp", "install", self.program.name, "--profile", profile, *self.program.install]
-        words += ["--http"] if self.over == "http" else []
-        command = [str(BIN / "hubbub"), "--data-dir", str(hub.data_dir), *words]
-        ended = await anyio.run_process(command, check=False, env=self._environment(place), stderr=STDOUT)
-        if ended.returncode:
-            raise RuntimeError(f"hubbub {' '.join(words)}: {ended.stdout.decode()}")
-
     async def _run(self, place: Place, log: Any) -> str:
         """Run the program to its end; what was wrong with that."""
-        command = [str(self.installed / "node")] if self.program.script else []
-        command += [str(self.installed / "node_modules" / self.program.file), *self.program.words(place, PROMPT)]
-        env = self._environment(place)
+        command = [*command_of(self.program, self.peers), *self.program.words(place, PROMPT)]
+        env = environment_of(self.program, place, self.peers)
         with anyio.move_on_after(LIMIT_S):
             ended = await anyio.run_process(
                 command, check=False, cwd=place.folder, env=env, stdin=DEVNULL, stdout=log, stderr=STDOUT
             )
             return f"exit status {ended.returncode}" if ended.returncode else ""
         return f"it did not end within {LIMIT_S} s"
-
-    def _environment(self, place: Place) -> Mapping[str, str]:
-        path = f"{BIN}:{self.installed}:/usr/local/bin:/usr/bin:/bin"
-        return {"HOME": str(place.home), "PATH": path, "LANG": "C.UTF-8", **self.program.env(place)}
 
     def _judge(self, play: Play, ended: str) -> list[Row]:
         journal = self.directory / "journal.jsonl"

@@ -1,0 +1,168 @@
+"""Hosts that do what a test says: programs with a model, whose model is the test, and clients without one.
+
+All have the same few methods, so one tour goes through all of them.
+"""
+
+import os
+import signal
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from subprocess import DEVNULL, STDOUT
+from typing import Any, Protocol
+
+import anyio
+from anyio.abc import Process
+
+from .dialects import Action, Say, Turn, Use
+
+CALL_LIMIT_S = 75
+"""For how long a tool's result is waited for: what takes longer counts as lost."""
+START_LIMIT_S = 60
+END_LIMIT_S = 30
+
+
+class Failed(Exception):
+    """What was tried did not work; the message says how."""
+
+
+class Puppet(Protocol):
+    """A host that is told what to do."""
+
+    async def list_tools(self) -> Sequence[str]:
+        """Return the tools that it has now, by names that end with those of the hub."""
+        ...
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """Call a tool of the hub, and return all that came back, as text. Raises Failed."""
+        ...
+
+    def interrupt(self) -> None:
+        """Send SIGINT, as Ctrl-C does."""
+        ...
+
+    async def end(self) -> None:
+        """Let it come to its end, or end it."""
+        ...
+
+
+class _Ask:
+    """A request to the model, and the action that it is answered with."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.action: Action = Say("done")
+        self.answered = anyio.Event()
+
+    def answer(self, action: Action) -> None:
+        self.action = action
+        self.answered.set()
+
+
+class Script:
+    """A model that asks a test what to do in each turn."""
+
+    def __init__(self) -> None:
+        self._current: _Ask | None = None
+        self._arrived = anyio.Event()
+        self._has_ended = False
+
+    async def act(self, turn: Turn) -> Action:
+        """Return what the model does in a turn, once the test has said it."""
+        if not turn.tools or self._has_ended:  # a title for the conversation, or the like
+            return Say("nothing to do")
+        if self._current is not None and not self._current.answered.is_set():
+            self._current.answer(Say("asked again"))  # the program gave up, and repeats its request
+        ask = self._current = _Ask(turn)
+        self._arrived.set()
+        await ask.answered.wait()
+        return ask.action
+
+    async def find_turn(self, limit_s: float) -> Turn:
+        """Return the turn that the program waits in. Raises Failed when it comes to none in time."""
+        return (await self._find(limit_s)).turn
+
+    async def use(self, tool: str, arguments: Mapping[str, Any], limit_s: float) -> Turn:
+        """Let the model call a tool; return the next turn."""
+        ask = await self._find(limit_s)
+        name = ask.turn.find(tool)
+        if name is None:
+            raise Failed(f"its model has no {tool}")
+        self._arrived = anyio.Event()
+        ask.answer(Use(name, arguments))
+        return (await self._find(limit_s)).turn
+
+    def end(self) -> None:
+        """Let the model say that it is done, now and from now on."""
+        self._has_ended = True
+        if self._current is not None:
+            self._current.answer(Say("done"))
+        self._arrived.set()
+
+    async def _find(self, limit_s: float) -> _Ask:
+        with anyio.move_on_after(limit_s):
+            await self._arrived.wait()
+        if self._has_ended:
+            raise Failed("it ended")
+        if not self._arrived.is_set() or self._current is None:
+            raise Failed(f"nothing came back within {limit_s} s")
+        return self._current
+
+
+class Puppeteer:
+    """A program with a model."""
+
+    def __init__(self, script: Script, process: Process) -> None:
+        self._script = script
+        self._process = process
+
+    async def list_tools(self) -> Sequence[str]:
+        """Return the tools that its model has."""
+        return (await self._script.find_turn(START_LIMIT_S)).tools
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """Let its model call a tool, and return what that heard."""
+        before = len((await self._script.find_turn(START_LIMIT_S)).results)
+        turn = await self._script.use(tool, arguments, CALL_LIMIT_S)
+        return "\n".join([*turn.results[before:], *_find_images(turn.body)])
+
+    def interrupt(self) -> None:
+        """Send SIGINT to the program alone; a terminal would send it to the bridge as well."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGINT)
+
+    async def end(self) -> None:
+        """Let its model say that it is done, and wait."""
+        self._script.end()
+        with anyio.move_on_after(END_LIMIT_S):
+            await self._process.wait()
+
+
+def _find_images(body: str) -> Sequence[str]:
+    """Return the beginnings of PNG images in a request."""
+    start = "iVBORw0KGgo"
+    return ["[image/png]"] if start in body else []
+
+
+@asynccontextmanager
+async def started(
+    command: Sequence[str], script: Script, *, cwd: Path, env: Mapping[str, str], log: Any
+) -> AsyncGenerator[Puppeteer]:
+    """Start a program with a model; whatever it started does not outlive the block."""
+    async with (
+        await anyio.open_process(
+            command, cwd=cwd, env=env, stdin=DEVNULL, stdout=log, stderr=STDOUT, start_new_session=True
+        ) as process,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def watch() -> None:
+            await process.wait()
+            script.end()
+
+        tasks.start_soon(watch)
+        try:
+            yield Puppeteer(script, process)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
