@@ -18,9 +18,10 @@ import anyio
 
 from . import results
 from .programs import APPROVING, PROGRAMS, find_version
+from .results import Outcome
 from .stage import HEAD, Row, Stage
 from .tour import STOPS, WRONG_TOKEN
-from .tours import Outcome, Tour
+from .tours import Tour
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ALL_STOPS = (*STOPS, WRONG_TOKEN)
@@ -72,7 +73,7 @@ async def main() -> int:
     """Run from the command line; the exit status."""
     options = _read_options()
     if options.table:
-        results.write_table()
+        results.write_table({program.name: program.title for program in PROGRAMS})
         return 0
     peers = Path(os.environ.get("HUBBUB_PEERS") or REPOSITORY / ".peers")
     rows: list[Row] = []

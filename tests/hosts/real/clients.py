@@ -26,7 +26,11 @@ class Inspector:
 
     async def list_tools(self) -> Sequence[str]:
         """Return the names of all tools."""
-        return [tool["name"] for tool in json.loads(await self._run("tools/list"))["tools"]]
+        printed = await self._run("tools/list")
+        try:
+            return [tool["name"] for tool in json.loads(printed)["tools"]]
+        except (ValueError, KeyError):
+            raise Failed(printed) from None
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
         """Call a tool; return the result as it was printed."""
@@ -58,8 +62,7 @@ class Inspector:
 
 
 async def _collect(pipe: Any, into: list[bytes]) -> None:
-    async for part in pipe:
-        into.append(part)
+    into.extend([part async for part in pipe])
 
 
 class Proxied:
@@ -91,19 +94,19 @@ class Proxied:
 
 
 @asynccontextmanager
-async def inspecting(place: Place, peers: Path, over: str) -> AsyncGenerator[Inspector]:
+async def inspecting(place: Place, peers: Path) -> AsyncGenerator[Inspector]:
     """Open the Inspector's command line at the hub."""
     npm = peers / "npm-hosts"
     command = [str(npm / "node"), str(npm / "node_modules/.bin/inspector"), "--cli"]
-    if over == "http":
+    if place.url:
         command += [place.url, "--transport", "http", "--header", f"Authorization: Bearer {place.token}"]
     else:
-        command += list(place.bridge)
+        command += place.bridge
     yield Inspector(command, {**_environment(place, npm), "MCP_CATALOG_PATH": str(place.home / "catalog.json")})
 
 
 @asynccontextmanager
-async def proxied(place: Place, peers: Path, _over: str) -> AsyncGenerator[Proxied]:
+async def proxied(place: Place, peers: Path) -> AsyncGenerator[Proxied]:
     """Open `mcp-remote` at the hub, with a client of the SDK before it."""
     npm = peers / "npm-hosts"
     headers = place.home / "headers.txt"
@@ -111,7 +114,7 @@ async def proxied(place: Place, peers: Path, _over: str) -> AsyncGenerator[Proxi
     script = str(npm / "node_modules/mcp-remote/dist/proxy.js")
     words = [script, place.url, "--allow-http", "--transport", "http-only", "--header-file", str(headers)]
     parameters = StdioServerParameters(command=str(npm / "node"), args=words, env=_environment(place, npm))
-    with (place.home / "program.log").open("ab") as log:
+    with place.log.open("a") as log:
         async with Client(stdio_client(parameters, errlog=log)) as client:
             yield Proxied(client)
 

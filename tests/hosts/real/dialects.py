@@ -24,7 +24,7 @@ class Turn:
 
     def find(self, tool: str) -> str | None:
         """The name of a tool, whatever the program puts before it."""
-        ends = (f"_{tool}", f"/{tool}")
+        ends = (f"_{tool}", f"/{tool}", f"-{tool}")
         return next((name for name in self.tools if name == tool or name.endswith(ends)), None)
 
 

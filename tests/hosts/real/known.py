@@ -10,20 +10,46 @@ from typing import Literal
 Owner = Literal["host", "hub", "by design"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """Something that is known not to work."""
 
     program: str
     stops: Sequence[str]
-    owner: Owner
+    owner: Owner = "host"
     sentence: str
     over: Sequence[str] = ("http", "bridge")
 
 
-KNOWN: Sequence[Known] = ()
+CALL_GOES_ON = "Ctrl-C leaves a call running: `hubbub calls cancel ID`."
+TOKEN_UNSAID = "It does not say that its token is wrong: `hubbub mcp check` does."
+NO_LINKS = "Its model does not get links to resources."
 
-
-def find_known(program: str, over: str, stop: str) -> Known | None:
-    """Return what is known of a stop."""
-    return next((each for each in KNOWN if each.program == program and over in each.over and stop in each.stops), None)
+KNOWN: Sequence[Known] = (
+    Known(program="codex", stops=["new server"], sentence="It reads the list of tools once: start it again."),
+    Known(program="gemini-cli", stops=["cancel"], sentence=CALL_GOES_ON),
+    Known(program="gemini-cli", stops=["wrong token"], sentence=TOKEN_UNSAID),
+    Known(program="opencode", stops=["link"], sentence=NO_LINKS),
+    Known(program="opencode", stops=["cancel"], over=["http"], sentence=f"Over HTTP {CALL_GOES_ON}"),
+    Known(program="opencode", stops=["wrong token"], over=["bridge"], sentence=f"Over the bridge: {TOKEN_UNSAID}"),
+    Known(program="qwen-code", stops=["wrong token"], sentence=TOKEN_UNSAID),
+    Known(
+        program="copilot-cli",
+        stops=["image", "link"],
+        sentence="A model of your own gets no images and no links of results.",
+    ),
+    Known(
+        program="copilot-cli",
+        stops=["SIGTERM in a call", "kill -9 in a call"],
+        over=["http"],
+        sentence="Over HTTP it loses all tools when the hub restarts in a call: start it again, or use the bridge.",
+    ),
+    Known(program="copilot-cli", stops=["wrong token"], sentence=TOKEN_UNSAID),
+    Known(program="inspector", stops=["cancel"], over=["http"], sentence=f"Over HTTP {CALL_GOES_ON}"),
+    Known(
+        program="mcp-remote",
+        stops=["cancel"],
+        over=["http"],
+        sentence="A call that its client cancels goes on: `hubbub calls cancel ID`.",
+    ),
+)

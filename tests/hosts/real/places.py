@@ -13,9 +13,15 @@ class Place:
     folder: Path
     model: str
     url: str = ""
-    """The hub's endpoint, for a program that is told it in its words."""
+    """The hub's endpoint, if the program is to use it over HTTP."""
     token: str = ""
+    """The token for it."""
     bridge: Sequence[str] = ()
     """The bridge's command, if the program is to start it."""
     is_required: bool = True
     """Whether the program is to wait for the hub, and to end without it."""
+
+    @property
+    def log(self) -> Path:
+        """What the program says."""
+        return self.home.with_name("program.log")

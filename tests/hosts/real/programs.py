@@ -22,11 +22,15 @@ from .puppets import Puppet
 MACHINE = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 RUST = f"{platform.machine()}-unknown-linux-musl"
 KEY = "made-up"
+MODALITIES = {"input": ["text", "image"], "output": ["text"]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """An MCP host. `file` is what is started, and `package` has its version; both are below the folder of `peers`."""
+    """An MCP host. `file` is what is started, and `package` has its version; both are below the folder of `peers`.
+
+    `package` is a package.json, or the METADATA of a distribution of Python; a pattern, as names have versions.
+    """
 
     name: str
     """Also for `hubbub mcp install`, if that is how it gets the hub."""
@@ -36,7 +40,7 @@ class Program:
     words: Callable[[Place, str], Sequence[str]] = lambda _, prompt: [prompt]
     """Its arguments, for a prompt."""
     env: Callable[[Place], Mapping[str, str]] = lambda _: {}
-    client: Callable[[Place, Path, str], AbstractAsyncContextManager[Puppet]] | None = None
+    client: Callable[[Place, Path], AbstractAsyncContextManager[Puppet]] | None = None
     """Opens it, for one without a model."""
     settings: Callable[[Place], Mapping[str, Any]] = lambda _: {}
     """What it has in its file before the hub is added to it."""
@@ -71,7 +75,8 @@ def _opencode_settings(place: Place) -> Mapping[str, Any]:
         "npm": "@ai-sdk/openai-compatible",
         "name": "Script",
         "options": {"baseURL": f"{place.model}/v1", "apiKey": KEY},
-        "models": {MODEL: {"name": MODEL, "tool_call": True}},
+        # Without them it takes the model for one that reads no images.
+        "models": {MODEL: {"name": MODEL, "tool_call": True, "attachment": True, "modalities": MODALITIES}},
     }
     return {"autoupdate": False, "share": "disabled", "provider": {"script": provider}, "model": f"script/{MODEL}"}
 
@@ -107,6 +112,8 @@ def _qwen_settings(_place: Place) -> Mapping[str, Any]:
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},
         "general": {"enableAutoUpdate": False},
+        # Its model would have to search for each tool.
+        "tools": {"toolSearch": {"enabled": False}},
     }
 
 
@@ -134,7 +141,11 @@ GEMINI_CLI = Program(
     file="node_modules/@google/gemini-cli/bundle/gemini.js",
     package="node_modules/@google/gemini-cli/package.json",
     words=lambda _, prompt: ["--yolo", "--skip-trust", "--model", "gemini-2.5-flash", "--prompt", prompt],
-    env=lambda place: {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": place.model},
+    env=lambda place: {
+        "GEMINI_API_KEY": KEY,
+        "GOOGLE_GEMINI_BASE_URL": place.model,
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+    },
     settings=_gemini_settings,
     settings_file=".gemini/settings.json",
     runner="node",
@@ -229,10 +240,14 @@ APPROVING = (
 def find_version(program: Program, peers: Path) -> str:
     """Return the version that is installed; nothing if there is none for this machine."""
     folder = peers / program.peers
-    needed = [program.file, program.package, *([program.runner] if program.runner else [])]
-    if not all((folder / each).exists() for each in needed):
+    package = next(folder.glob(program.package), None)
+    needed = [program.file, *([program.runner] if program.runner else [])]
+    if package is None or not all((folder / each).exists() for each in needed):
         return ""
-    return json.loads((folder / program.package).read_text())["version"]
+    text = package.read_text()
+    if package.suffix == ".json":
+        return json.loads(text)["version"]
+    return next(line.partition(": ")[2] for line in text.splitlines() if line.startswith("Version: "))
 
 
 def command_of(program: Program, peers: Path) -> list[str]:

@@ -146,13 +146,14 @@ def _find_images(body: str) -> Sequence[str]:
 
 @asynccontextmanager
 async def started(
-    command: Sequence[str], script: Script, *, cwd: Path, env: Mapping[str, str], log: Any
+    command: Sequence[str], script: Script, *, cwd: Path, env: Mapping[str, str], log: Path
 ) -> AsyncGenerator[Puppeteer]:
     """Start a program with a model; whatever it started does not outlive the block."""
+    with log.open("ab") as output:
+        pipes: dict[str, Any] = {"stdin": DEVNULL, "stdout": output, "stderr": STDOUT}
+        process = await anyio.open_process(command, cwd=cwd, env=env, start_new_session=True, **pipes)
     async with (
-        await anyio.open_process(
-            command, cwd=cwd, env=env, stdin=DEVNULL, stdout=log, stderr=STDOUT, start_new_session=True
-        ) as process,
+        process,
         anyio.create_task_group() as tasks,
     ):
 

@@ -2,20 +2,21 @@
 
 import re
 from collections.abc import Callable, Collection
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from subprocess import STDOUT
 
 import anyio
 
 from ...e2e.conftest import BIN
 from .hubs import Venue, opened
-from .known import find_known
 from .model import Model
 from .places import Place
 from .programs import Program, command_of, environment_of, install, prepare
-from .puppets import Failed, Puppet, Script, started
+from .puppets import Failed, Puppet, Puppeteer, Script, started
+from .results import Outcome
 from .tour import STOPS, WRONG_TOKEN, Visit
 
 PROMPT = "Call the tools."
@@ -23,33 +24,13 @@ LIMIT_S = 150
 """For one stop, with the start of the host."""
 WRONG = "hbt_" + "0" * 43
 """A token that no hub has made."""
-REFUSAL = re.compile(r"(401|[Uu]nauthori[sz]ed|[Aa]uthenticat|[Nn]eeds auth|does not accept the token|token)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of one stop."""
-
-    program: str
-    version: str
-    over: str
-    stop: str
-    works: bool
-    seen: str
-
-    @property
-    def wrong(self) -> str:
-        """What is not as it is known to be."""
-        known = find_known(self.program, self.over, self.stop)
-        if self.works:
-            return "it works now: remove it from known.py" if known else ""
-        return "" if known else self.seen
-
-    def line(self) -> str:
-        """The outcome as a row for people."""
-        judged = "ok" if self.works else "known"
-        judged = f"WRONG: {self.wrong}" if self.wrong else judged
-        return f"{self.program:14}{self.over:8}{self.stop:20}{judged:6}{self.seen}"
+REFUSAL = re.compile(
+    r"\b401\b|unauthori[sz]ed|authenticat|(needs|requires) auth|auth_required|OAuth requires|\btoken\b|HUBBUB_TOKEN",
+    re.IGNORECASE,
+)
+"""What tells a person that it is about who they are."""
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_TOKEN = re.compile(r"hbt_[A-Za-z0-9_-]+")
 
 
 @dataclass
@@ -79,7 +60,7 @@ class Tour:
         """Start the host, and go on until a stop fails."""
         async with AsyncExitStack() as stack:
             try:
-                host = await self._enter(stack, venue, folder, venue.token)
+                host = await self._enter(stack, venue, folder)
             except Failed as error:
                 report(self._outcome(left.pop(0), works=False, seen=str(error)))
                 return
@@ -95,34 +76,89 @@ class Tour:
             with anyio.fail_after(LIMIT_S):
                 return self._outcome(name, works=True, seen=await STOPS[name](visit))
         except* (Failed, TimeoutError) as errors:
-            error: BaseException = errors
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            seen = str(error) or f"it was not over within {LIMIT_S} s"
+            seen = str(_find_cause(errors)) or f"it was not over within {LIMIT_S} s"
         return self._outcome(name, works=False, seen=seen)
 
     def _outcome(self, stop: str, *, works: bool, seen: str) -> Outcome:
-        known = {"program": self.program.name, "version": self.version, "over": self.over}
-        return Outcome(**known, stop=stop, works=works, seen=" ".join(seen.split())[:240])
+        return Outcome(self.program.name, self.version, self.over, stop, works, " ".join(seen.split())[:240])
 
-    async def _enter(self, stack: AsyncExitStack, venue: Venue, folder: Path, token: str) -> Puppet:
+    async def _enter(self, stack: AsyncExitStack, venue: Venue, folder: Path) -> Puppet:
         """Start the host, which then waits to be told what to do."""
-        place = Place(folder / "home", folder / "work", "", venue.url, token, venue.bridge)
-        place.home.mkdir(parents=True)
-        place.folder.mkdir()
+        place = self._make_place(venue, folder, venue.token)
         if self.program.client is not None:
-            return await stack.enter_async_context(self.program.client(place, self.peers, self.over))
+            return await stack.enter_async_context(self.program.client(place, self.peers))
         script = Script()
         place = replace(place, model=await stack.enter_async_context(Model(script.act).serving()))
+        await self._prepare(venue, place)
+        return await stack.enter_async_context(self._started(place, script))
+
+    def _make_place(self, venue: Venue, folder: Path, token: str) -> Place:
+        url = venue.url if self.over == "http" else ""
+        bridge = [] if url else ["/usr/bin/env", f"HUBBUB_TOKEN={token}", *venue.bridge]
+        place = Place(folder / "home", folder / "work", "", url, token, bridge)
+        place.home.mkdir(parents=True)
+        place.folder.mkdir()
+        return place
+
+    async def _prepare(self, venue: Venue, place: Place) -> None:
         prepare(self.program, place)
         hubbub = [str(BIN / "hubbub"), "--data-dir", str(venue.hub.data_dir)]
         if self.program.is_installed:
             await install(self.program, place, self.peers, hubbub, (), over=self.over)
+
+    def _started(self, place: Place, script: Script) -> AbstractAsyncContextManager[Puppeteer]:
         command = [*command_of(self.program, self.peers), *self.program.words(place, PROMPT)]
         env = environment_of(self.program, place, self.peers)
-        log = stack.enter_context((folder / "program.log").open("ab"))
-        return await stack.enter_async_context(started(command, script, cwd=place.folder, env=env, log=log))
+        return started(command, script, cwd=place.folder, env=env, log=place.log)
 
     async def _try_wrong_token(self, venue: Venue) -> Outcome:
         """Give the host a token that the hub does not know: what does a person see?"""
-        return self._outcome(WRONG_TOKEN, works=False, seen="not tried")
+        place = self._make_place(venue, self.directory / "start-wrong", WRONG)
+        if self.program.client is not None:
+            try:
+                async with self.program.client(place, self.peers) as host:
+                    return self._judge_refusal(place, f"it began, with {len(await host.list_tools())} tools")
+            except Exception as error:
+                return self._judge_refusal(place, str(_find_cause(error)))
+        place = replace(place, is_required=False)
+        if self.program.is_installed:  # `mcp install` looks whether the hub takes the token
+            place = replace(place, token=venue.token)
+        script = Script()
+        async with Model(script.act).serving() as url:
+            place = replace(place, model=url)
+            await self._prepare(venue, place)
+            _replace_token(place.home, venue.token)
+            async with self._started(place, script) as host:
+                with suppress(Failed):
+                    await host.list_tools()
+                await host.end()
+        env = environment_of(self.program, place, self.peers)
+        command = [*command_of(self.program, self.peers), *self.program.lists]
+        with anyio.move_on_after(LIMIT_S):
+            listed = await anyio.run_process(command, check=False, cwd=place.folder, env=env, stderr=STDOUT)
+            return self._judge_refusal(place, "", listed.stdout.decode())
+        return self._judge_refusal(place, "")
+
+    def _judge_refusal(self, place: Place, said: str, listed: str = "") -> Outcome:
+        """Say where a person reads of the token: in what the program says, or in what its list of servers says."""
+        said += "\n" + (place.log.read_text(errors="replace") if place.log.exists() else "")
+        for where, text in (("it says", said), ("only its list of servers says", listed)):
+            found = next((line for line in _ESCAPES.sub("", text).splitlines() if REFUSAL.search(line)), None)
+            if found:
+                return self._outcome(WRONG_TOKEN, works=True, seen=f"{where}: {found.strip()}")
+        shown = next((line for line in _ESCAPES.sub("", listed).splitlines() if "hubbub" in line), "nothing")
+        return self._outcome(WRONG_TOKEN, works=False, seen=f"nothing says why; its list of servers: {shown.strip()}")
+
+
+def _replace_token(home: Path, token: str) -> None:
+    """Put a wrong token into the program's settings, in place of the hub's."""
+    for file in (each for each in home.rglob("*") if each.is_file()):
+        text = file.read_text(errors="replace")
+        if token in text or _TOKEN.search(text):
+            file.write_text(_TOKEN.sub(WRONG, text.replace(token, WRONG)))
+
+
+def _find_cause(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
