@@ -18,7 +18,7 @@
 #   make race-approvals    RACES=10000 of 50 who approve one call, at a hub and in a fleet
 #   make crash-hosts   the same with MCP hosts, and RESTARTS=100 of the hub under bridges
 #   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
-#   make hosts  Claude Code, Codex, Gemini CLI and opencode, with a script for a model, where people approve
+#   make hosts  Claude Code, Codex, Gemini CLI and others, with a script for a model; ARGS=--store keeps what it saw
 #   make odd    servers at their oddest for SECONDS=60   make secrets  none in the code and its history
 #   make check-deploy  what ships for running the hub   make dashboard  that of Grafana
 #   make api    what is new in the API is agreed on      make first-contact  somebody's first minute
@@ -148,13 +148,13 @@ race-approvals: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.e2e.race_approvals --rounds $(RACES) $(ARGS)
 	$(BIN)/python -m tests.e2e.race_approvals --rounds $(RACES) --fleet $(ARGS)
 
-crash-hosts: $(VENV)/dev.stamp mcp1 $(HUBBUB_PEERS)/gemini/stamp
+crash-hosts: $(VENV)/dev.stamp mcp1
 	$(BIN)/python -m tests.e2e.crash_hosts --kills $(KILLS) --restarts $(RESTARTS) --away $(AWAY_S) $(ARGS)
 	HUBBUB_RESTARTS=$(RESTARTS) HUBBUB_RESULTS=2000 \
 	  $(BIN)/pytest tests/hosts/test_restarts.py tests/e2e/test_hosts_many_results.py
 
 # Not one of the tests: programs of a gigabyte, each of which is another one with every release.
-hosts: $(VENV)/dev.stamp $(HUBBUB_PEERS)/agents/stamp
+hosts: $(VENV)/dev.stamp $(HUBBUB_PEERS)/agents/stamp $(HUBBUB_PEERS)/npm-hosts/stamp
 	$(BIN)/python -m tests.hosts.real $(ARGS)
 
 soak: $(VENV)/dev.stamp mcp1
@@ -268,7 +268,7 @@ $(VENV)/node22.stamp: | $(BIN)/python
 	  $(BIN)/python -m pip install --quiet '$(NODE_WHEEL)'
 	@touch $@
 
-peers: mcp1 $(HUBBUB_PEERS)/node/stamp $(HUBBUB_PEERS)/hosts/stamp $(HUBBUB_PEERS)/npm-hosts/stamp $(HUBBUB_PEERS)/gemini/stamp $(HUBBUB_PEERS)/apps/stamp $(HUBBUB_PEERS)/typescript/stamp $(HUBBUB_PEERS)/page/stamp
+peers: mcp1 $(HUBBUB_PEERS)/node/stamp $(HUBBUB_PEERS)/hosts/stamp $(HUBBUB_PEERS)/npm-hosts/stamp $(HUBBUB_PEERS)/apps/stamp $(HUBBUB_PEERS)/typescript/stamp $(HUBBUB_PEERS)/page/stamp
 
 mcp1: $(HUBBUB_PEERS)/mcp1/stamp
 
@@ -310,14 +310,6 @@ NPM_HOSTS := $(addprefix tests/peers/npm-hosts/,package-lock.json package.json .
 $(HUBBUB_PEERS)/npm-hosts/stamp: $(NPM_HOSTS) $(VENV)/node22.stamp
 	@mkdir -p $(@D)
 	cp $(NPM_HOSTS) $(@D)
-	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
-	ln -sf "$$(node -p process.execPath)" $(@D)/node
-	@touch $@
-
-GEMINI := $(addprefix tests/peers/gemini/,package-lock.json package.json .npmrc)
-$(HUBBUB_PEERS)/gemini/stamp: $(GEMINI) $(VENV)/node22.stamp
-	@mkdir -p $(@D)
-	cp $(GEMINI) $(@D)
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	ln -sf "$$(node -p process.execPath)" $(@D)/node
 	@touch $@

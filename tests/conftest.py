@@ -125,12 +125,6 @@ def npm_hosts() -> Path:
 
 
 @pytest.fixture(scope="session")
-def gemini_cli() -> Path:
-    """Where Gemini CLI and a node for it are."""
-    return _installed("gemini/node").parent
-
-
-@pytest.fixture(scope="session")
 def npm_apps() -> Path:
     """Where the official host code of MCP Apps, servers with apps and a node for them are."""
     return _installed("apps/node").parent

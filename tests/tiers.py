@@ -35,7 +35,6 @@ WHOLE_FIXTURES = {
     "browser",
     "conformance_command",
     "everything_command",
-    "gemini_cli",
     "go_library",
     "hosts_python",
     "installed_typescript",

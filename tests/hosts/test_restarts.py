@@ -1,12 +1,10 @@
 """MCP hosts that others wrote go on in their session, over HTTP, however often the hub ends and is started again."""
 
-import asyncio
 import json
 import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
@@ -101,82 +99,3 @@ async def test_the_first_generation_of_the_python_sdk(place: Place, mcp1_python:
         assert await outcome() == {"text": ["last"]}
         assert await place.hosts() == ["mcp"]
         process.terminate()
-
-
-class Model:
-    """A model that follows a script: it calls `echo` again and again, and lets the test do something before each."""
-
-    def __init__(self, before: Callable[[int], Awaitable[None]], times: int) -> None:
-        self.heard: list[str] = []
-        """What the tool said."""
-        self._before = before
-        self._times = times
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncGenerator[str]:
-        """Its URL."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        async with server:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        length = next((int(each[15:]) for each in head.split("\r\n") if each.startswith("content-length:")), 0)
-        part = await self._part(json.loads(await reader.readexactly(length) or b"{}"))
-        said = {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}]}
-        body = b"data: " + json.dumps(said).encode() + b"\n\n"
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n" + body)
-        await writer.drain()
-        writer.close()
-
-    async def _part(self, asked: dict[str, Any]) -> dict[str, Any]:
-        parts = [part for each in asked.get("contents", []) for part in each.get("parts", [])]
-        self.heard = [json.dumps(part["functionResponse"]["response"]) for part in parts if "functionResponse" in part]
-        tools = [each["name"] for group in asked.get("tools", []) for each in group.get("functionDeclarations", [])]
-        echo = next((name for name in tools if name.endswith("one__echo")), None)
-        done = len(self.heard)
-        if echo is None or done > self._times:
-            return {"text": "done"}
-        if done:
-            await self._before(done - 1)
-        return {"functionCall": {"name": echo, "args": {"text": f"number {done}"}}}
-
-
-async def test_gemini_cli(place: Place, gemini_cli: Path, tmp_path: Path) -> None:
-    connected: list[list[str]] = []
-
-    async def end_and_start(number: int) -> None:
-        connected.append(await place.hosts())
-        await place.again(WAYS[number])
-
-    home = tmp_path / "home"
-    (home / ".gemini").mkdir(parents=True)
-    server = {
-        "httpUrl": place.hub.ready["mcp"],
-        "headers": {"Authorization": f"Bearer {place.token}"},
-        "trust": True,
-    }
-    settings = {
-        "security": {"auth": {"selectedType": "gemini-api-key"}},
-        "privacy": {"usageStatisticsEnabled": False},
-        "telemetry": {"enabled": False},
-        "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
-        "mcpServers": {"hub": server},
-    }
-    (home / ".gemini/settings.json").write_text(json.dumps(settings))
-    model = Model(end_and_start, len(WAYS))
-    program = gemini_cli / "node_modules/@google/gemini-cli/bundle/gemini.js"
-    words = ["--yolo", "--skip-trust", "--model", "gemini-2.5-flash", "--prompt", "Call the tool"]
-    async with model.serving() as url:
-        environment = {
-            "HOME": str(home),
-            "PATH": f"{gemini_cli}:/usr/bin:/bin",
-            "GEMINI_API_KEY": "made-up",
-            "GOOGLE_GEMINI_BASE_URL": url,
-        }
-        with anyio.fail_after(LIMIT_S):
-            command = [str(gemini_cli / "node"), str(program), *words]
-            ended = await anyio.run_process(command, check=False, cwd=home, env=environment)
-    assert ended.returncode == 0, ended.stderr.decode()
-    assert [f"number {each}" in said for each, said in enumerate(model.heard)] == [True] * (len(WAYS) + 1)
-    assert connected == [["gemini-cli-mcp-client"]] * len(WAYS)

@@ -93,7 +93,7 @@ def test_a_list_of_dependencies_has_only_names_and_versions(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["tests/peers/node", "tests/peers/npm-hosts", "tests/peers/gemini", "clients/typescript"]
+    "place", ["tests/peers/node", "tests/peers/npm-hosts", "tests/peers/agents", "clients/typescript"]
 )
 def test_a_lock_file_has_versions_and_digests_but_no_addresses(place: str) -> None:
     lock = (REPOSITORY / place / "package-lock.json").read_text()

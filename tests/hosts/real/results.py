@@ -71,6 +71,8 @@ def make_table(results: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     for name, title in titles.items():
         if seen := results.get(name):
             counts = [_count(seen.get(way)) for way in WAYS]
+            page = DOCUMENT.with_name(f"{name}.md")
+            title = f"[{title}]({page.name})" if page.exists() else title
             lines.append(f"| {title} | {seen['version']} | {counts[0]} | {counts[1]} | {_explain(name, seen)} |")
     return "\n".join(lines) + "\n"
 

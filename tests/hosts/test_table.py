@@ -1,0 +1,68 @@
+"""The table of hosts in the documents is what their tour came to, with the versions that it is run with."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .real import results
+from .real.known import KNOWN
+from .real.programs import PROGRAMS
+from .real.results import Outcome
+from .real.tour import STOPS, WRONG_TOKEN
+
+PINNED = Path(__file__).parents[1] / "peers"
+MOST_WORDS = 350
+TITLES = {program.name: program.title for program in PROGRAMS}
+
+
+def test_the_document_has_the_table_of_the_results() -> None:
+    assert results.read_table() == results.make_table(results.read_results(), TITLES)
+    assert len(results.read_table().split()) <= MOST_WORDS
+
+
+def test_the_results_are_those_of_every_stop_with_the_versions_that_are_pinned() -> None:
+    seen = results.read_results()
+    for program in PROGRAMS:
+        manifest = json.loads((PINNED / program.peers / "package.json").read_text())
+        pinned = manifest["dependencies"] | manifest.get("optionalDependencies", {})
+        assert seen[program.name]["version"] in pinned.values(), program.name
+        for over in program.over:
+            assert set(seen[program.name][over]) == {*STOPS, WRONG_TOKEN}, program.name
+
+
+def test_whatever_fails_is_known_and_whatever_is_known_fails() -> None:
+    fails = {
+        (program, over, stop)
+        for program, seen in results.read_results().items()
+        for over in results.WAYS
+        for stop, outcome in seen.get(over, {}).items()
+        if outcome == "fails"
+    }
+    assert fails == {(each.program, over, stop) for each in KNOWN for over in each.over for stop in each.stops}
+
+
+@pytest.mark.parametrize(
+    ("program", "stop", "works", "wrong"),
+    [
+        ("codex", "text", True, ""),
+        ("codex", "text", False, "it heard nothing"),
+        ("codex", "new server", False, ""),
+        ("codex", "new server", True, "it works now: remove it from known.py"),
+    ],
+)
+def test_an_outcome_is_wrong_if_it_is_not_as_it_is_known(program: str, stop: str, works: bool, wrong: str) -> None:
+    assert Outcome(program, "1", "http", stop, works, "it heard nothing").wrong == wrong
+
+
+def test_the_table_names_what_does_not_work_once_and_counts_the_rest() -> None:
+    stops = {"text": "works", "new server": "fails"}
+    seen = {
+        "codex": {"version": "1.2", "http": stops, "bridge": stops},
+        "inspector": {"version": "3", "http": {"text": "works"}},
+    }
+    _, _, codex, inspector = results.make_table(seen, {"codex": "Codex", "inspector": "Inspector"}).splitlines()
+    known = results.find_known("codex", "http", "new server")
+    assert known is not None
+    assert codex == f"| [Codex](codex.md) | 1.2 | 1 of 2 | 1 of 2 | {known.sentence} |"
+    assert inspector == "| Inspector | 3 | all | - |  |"
