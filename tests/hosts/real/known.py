@@ -23,6 +23,7 @@ class Known:
 
 CALL_GOES_ON = "Ctrl-C leaves a call running: `hubbub calls cancel ID`."
 TOKEN_UNSAID = "It does not say that its token is wrong: `hubbub mcp check` does."
+TOOLS_LOST = "Over HTTP it loses all tools when the hub restarts in a call: start it again, or use the bridge."
 NO_LINKS = "Its model does not get links to resources."
 
 KNOWN: Sequence[Known] = (
@@ -32,6 +33,15 @@ KNOWN: Sequence[Known] = (
     Known(program="opencode", stops=["link"], sentence=NO_LINKS),
     Known(program="opencode", stops=["cancel"], over=["http"], sentence=f"Over HTTP {CALL_GOES_ON}"),
     Known(program="opencode", stops=["wrong token"], over=["bridge"], sentence=f"Over the bridge: {TOKEN_UNSAID}"),
+    Known(
+        program="qwen-code", stops=["new server"], sentence="Without a terminal it sees no new tools: start it again."
+    ),
+    Known(
+        program="qwen-code",
+        stops=["SIGTERM in a call", "kill -9 in a call"],
+        over=["http"],
+        sentence=TOOLS_LOST,
+    ),
     Known(program="qwen-code", stops=["wrong token"], sentence=TOKEN_UNSAID),
     Known(
         program="copilot-cli",
@@ -42,7 +52,7 @@ KNOWN: Sequence[Known] = (
         program="copilot-cli",
         stops=["SIGTERM in a call", "kill -9 in a call"],
         over=["http"],
-        sentence="Over HTTP it loses all tools when the hub restarts in a call: start it again, or use the bridge.",
+        sentence=TOOLS_LOST,
     ),
     Known(program="copilot-cli", stops=["wrong token"], sentence=TOKEN_UNSAID),
     Known(program="inspector", stops=["cancel"], over=["http"], sentence=f"Over HTTP {CALL_GOES_ON}"),
