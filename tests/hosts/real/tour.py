@@ -5,7 +5,7 @@ A stop of the tour returns what came of it, in words, or raises Failed.
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -138,14 +138,12 @@ async def cancel_call(visit: Visit) -> str:
         await visit.venue.wait_for_work("cancelled")
         before = anyio.current_time()
         visit.host.interrupt()
-        with anyio.move_on_after(NOTICES_S):
-            while calls := await visit.venue.hub.client.calls.list(server="tour", states=["in_progress"]):
-                await anyio.sleep(0.1)
-            tasks.cancel_scope.cancel()
-            return f"the call has ended after {anyio.current_time() - before:.1f} s"
-        await visit.venue.hub.client.calls.cancel(calls[0].id, abort=True)
+        running = await _wait_for_no_call(visit)
         tasks.cancel_scope.cancel()
-    raise Failed("the call goes on")
+    if running:
+        await visit.venue.hub.client.calls.cancel(running[0].id, abort=True)
+        raise Failed("the call goes on")
+    return f"the call has ended after {anyio.current_time() - before:.1f} s"
 
 
 STOPS: Mapping[str, Stop] = {
@@ -167,6 +165,17 @@ STOPS: Mapping[str, Stop] = {
 
 WRONG_TOKEN = "wrong token"
 """The stop that needs a start of its own."""
+
+
+async def _wait_for_no_call(visit: Visit) -> Sequence[Any]:
+    """Return the calls that still go on after a while."""
+    calls = visit.venue.hub.client.calls
+    running = await calls.list(server="tour", states=["in_progress"])
+    with anyio.move_on_after(NOTICES_S):
+        while running:
+            await anyio.sleep(0.1)
+            running = await calls.list(server="tour", states=["in_progress"])
+    return running
 
 
 async def _try_to_work(visit: Visit, text: str) -> None:

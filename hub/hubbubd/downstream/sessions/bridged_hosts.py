@@ -37,7 +37,7 @@ RETURN_S: Final = 30.0
 LASTING: Final = "subscriptions/listen"
 """The method whose requests last until the host leaves, whichever process of the hub serves them."""
 
-LOST: Final = "the hub was restarted when this tool was about to be called; it may have been, and is not called again"
+LOST: Final = "the hub was restarted in this call: the server may have carried it out, so it is not sent again"
 
 
 class BridgedHosts:
