@@ -19,20 +19,22 @@ class Known:
     owner: Owner = "host"
     sentence: str
     over: Sequence[str] = ("http", "bridge")
+    always: bool = True
+    """False for what works now and then."""
 
 
 CALL_GOES_ON = "Ctrl-C leaves a call running: `hubbub calls cancel ID`."
-TOKEN_UNSAID = "It does not say that its token is wrong: `hubbub mcp check` does."
+TOKEN_UNSAID = "it does not say that its token is wrong: `hubbub mcp check` does."
 TOOLS_LOST = "Over HTTP it loses all tools when the hub restarts in a call: start it again, or use the bridge."
 NO_LINKS = "Its model does not get links to resources."
 
 KNOWN: Sequence[Known] = (
     Known(program="codex", stops=["new server"], sentence="It reads the list of tools once: start it again."),
     Known(program="gemini-cli", stops=["cancel"], sentence=CALL_GOES_ON),
-    Known(program="gemini-cli", stops=["wrong token"], sentence=TOKEN_UNSAID),
+    Known(program="gemini-cli", stops=["wrong token"], sentence=TOKEN_UNSAID.capitalize()),
     Known(program="opencode", stops=["link"], sentence=NO_LINKS),
     Known(program="opencode", stops=["cancel"], over=["http"], sentence=f"Over HTTP {CALL_GOES_ON}"),
-    Known(program="opencode", stops=["wrong token"], over=["bridge"], sentence=f"Over the bridge: {TOKEN_UNSAID}"),
+    Known(program="opencode", stops=["wrong token"], over=["bridge"], sentence=f"Over the bridge {TOKEN_UNSAID}"),
     Known(
         program="qwen-code", stops=["new server"], sentence="Without a terminal it sees no new tools: start it again."
     ),
@@ -42,7 +44,7 @@ KNOWN: Sequence[Known] = (
         over=["http"],
         sentence=TOOLS_LOST,
     ),
-    Known(program="qwen-code", stops=["wrong token"], sentence=TOKEN_UNSAID),
+    Known(program="qwen-code", stops=["wrong token"], sentence=TOKEN_UNSAID.capitalize()),
     Known(
         program="copilot-cli",
         stops=["image", "link"],
@@ -50,11 +52,12 @@ KNOWN: Sequence[Known] = (
     ),
     Known(
         program="copilot-cli",
-        stops=["SIGTERM in a call", "kill -9 in a call"],
+        stops=["SIGTERM", "kill -9", "SIGTERM in a call", "kill -9 in a call"],
         over=["http"],
-        sentence=TOOLS_LOST,
+        always=False,
+        sentence="Over HTTP it often loses all tools when the hub restarts: start it again, or use the bridge.",
     ),
-    Known(program="copilot-cli", stops=["wrong token"], sentence=TOKEN_UNSAID),
+    Known(program="copilot-cli", stops=["wrong token"], sentence=TOKEN_UNSAID.capitalize()),
     Known(program="inspector", stops=["cancel"], over=["http"], sentence=f"Over HTTP {CALL_GOES_ON}"),
     Known(
         program="mcp-remote",

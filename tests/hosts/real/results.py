@@ -34,7 +34,7 @@ class Outcome:
         """What is not as it is known to be."""
         known = find_known(self.program, self.over, self.stop)
         if self.works:
-            return "it works now: remove it from known.py" if known else ""
+            return "it works now: remove it from known.py" if known and known.always else ""
         return "" if known else self.seen
 
     def line(self) -> str:
@@ -55,13 +55,18 @@ def read_results() -> dict[str, Any]:
 
 
 def store(outcomes: Sequence[Outcome]) -> None:
-    """Keep outcomes in place of earlier ones; those of another version of the program are gone then."""
+    """Keep outcomes in place of earlier ones; those of another version of the program are gone then.
+
+    What works now and then is kept as what fails.
+    """
     results = read_results()
     for each in outcomes:
         kept = results.get(each.program)
         if kept is None or kept["version"] != each.version:
             kept = results[each.program] = {"version": each.version}
-        kept.setdefault(each.over, {})[each.stop] = "works" if each.works else "fails"
+        known = find_known(each.program, each.over, each.stop)
+        works = each.works and (known is None or known.always)
+        kept.setdefault(each.over, {})[each.stop] = "works" if works else "fails"
     FILE.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
