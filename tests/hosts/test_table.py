@@ -64,5 +64,5 @@ def test_the_table_names_what_does_not_work_once_and_counts_the_rest() -> None:
     _, _, codex, inspector = results.make_table(seen, {"codex": "Codex", "inspector": "Inspector"}).splitlines()
     known = results.find_known("codex", "http", "new server")
     assert known is not None
-    assert codex == f"| [Codex](codex.md) | 1.2 | 1 of 2 | 1 of 2 | {known.sentence} |"
+    assert codex == f"| Codex | 1.2 | 1 of 2 | 1 of 2 | {known.sentence} |"
     assert inspector == "| Inspector | 3 | all | - |  |"
