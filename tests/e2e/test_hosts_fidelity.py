@@ -4,6 +4,7 @@ Server and host are real and of either kind of revisions. The server says what i
 """
 
 import json
+import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import product
@@ -66,7 +67,8 @@ class Words:
 
     def uri(self) -> str:
         """A URI of the server's own."""
-        return f"x://{self.chance.upto(99)}/{self.chance.of(('a', 'a%20b', 'é', '{}', '?q=1#f'))}"
+        scheme = self.chance.of(("x", "x", "ui", "UI", "skill"))
+        return f"{scheme}://{self.chance.upto(99)}/{self.chance.of(('a', 'a%20b', 'é', '{}', '?q=1#f'))}"
 
     def content(self) -> dict[str, Any]:
         """A piece of content, in which there may be a URI."""
@@ -105,14 +107,15 @@ def spelled(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def stripped(value: Any, prefix: str) -> Any:
-    """A value with a prefix taken from all its texts."""
+def stripped(value: Any, server: str) -> Any:
+    """A value with what says that it is of a server taken from all its texts."""
     if isinstance(value, str):
-        return value.removeprefix(prefix)
+        own = value.removeprefix(f"hubbub://s/{server}/")
+        return re.sub(rf"^(?:(ui://){server}\+|(skill://){server}/)", r"\1\2", own, flags=re.IGNORECASE)
     if isinstance(value, list):
-        return [stripped(each, prefix) for each in cast("list[Any]", value)]
+        return [stripped(each, server) for each in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {key: stripped(each, prefix) for key, each in cast("dict[str, Any]", value).items()}
+        return {key: stripped(each, server) for key, each in cast("dict[str, Any]", value).items()}
     return value
 
 
@@ -124,8 +127,8 @@ def without_lifetime(result: Mapping[str, Any]) -> dict[str, Any]:
 def as_its_server_has_it(server: str, entry: dict[str, Any]) -> dict[str, Any] | None:
     """An entry of a profile's list with its own name and URI; None if it is of another server."""
     if "uri" in entry:
-        prefix = f"hubbub://s/{server}/"
-        return stripped(entry, prefix) if entry["uri"].startswith(prefix) else None
+        own = stripped(entry, server)
+        return own if own["uri"] != entry["uri"] else None
     meta = dict(entry.get("_meta", {}))
     if meta.pop("hubbub/server", None) != server:
         return None
@@ -173,7 +176,7 @@ async def results_arrive(hosts: Hosts, count: int) -> None:
             got = await session.ask(revision, path, "tools/call", {"name": name, "arguments": {"result": said}})
             assert ("resultType" in got) == (revision == NOW)
             if not transparent:
-                got = stripped(got, f"hubbub://s/{server}/")
+                got = stripped(got, server)
             assert spelled(without_lifetime(got)) == spelled(sent), number
 
     async with anyio.create_task_group() as tasks:
