@@ -26,6 +26,11 @@ def as_list(value: object) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
+def labels_of(kind: str, entry: object) -> Mapping[str, Any]:
+    """Return what has the name, title and description of an entry of a kind: of a skill, its own metadata."""
+    return as_object(as_object(entry).get("frontmatter")) if kind == "skill" else as_object(entry)
+
+
 def as_objects(value: object) -> list[Mapping[str, Any]]:
     """Return the members of a JSON array, each `as_object`."""
     return [as_object(each) for each in as_list(value)]

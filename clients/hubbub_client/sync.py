@@ -140,6 +140,7 @@ class SyncCatalog(Facade[Catalog]):
     resources = blocking(Catalog.resources)
     templates = blocking(Catalog.templates)
     prompts = blocking(Catalog.prompts)
+    skills = blocking(Catalog.skills)
     read = blocking(Catalog.read)
     refresh = blocking(Catalog.refresh)
     watch = iterating(Catalog.watch)

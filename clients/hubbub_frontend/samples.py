@@ -32,7 +32,7 @@ def sample_command(kind: str, server: str, shape: Mapping[str, Any]) -> list[str
         case "prompt":
             needed = [each for each in as_objects(shape.get("arguments")) if each.get("required") is True]
             return ["prompt", server, name, *(f"{each.get('name')}=text" for each in needed)]
-        case "resource":
+        case "resource" | "skill":
             return ["read", server, str(shape.get("uri", ""))]
         case _:
             return []

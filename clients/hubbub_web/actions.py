@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue
 
 from hubbub_client.data.approvals import ApproveOptions
-from hubbub_client.data.records import Call, PendingRequest
+from hubbub_client.data.records import Call, CatalogEntry, CatalogKind, PendingRequest
 from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, PermissionDenied
 from hubbub_client.hub import Hub
+from hubbub_client.payload import as_object
 from hubbub_frontend.as_task import call_modes
 from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUSED, fetch_waiting_host, host_name
 from hubbub_frontend.display.records import call_state, outcome
@@ -326,7 +327,7 @@ async def find(who: Session, text: Annotated[str, Field(min_length=1, max_length
 
 
 @action
-async def catalog(who: Session, server: Id, kind: Literal["tool", "resource", "template", "prompt"]) -> Any:
+async def catalog(who: Session, server: Id, kind: CatalogKind) -> Any:
     """Return what a server offers of one kind; for tools, also the `ways` to call them."""
     hub = await who.hub()
     entries, lists = await hub.catalog.read(kind, server)
@@ -335,10 +336,15 @@ async def catalog(who: Session, server: Id, kind: Literal["tool", "resource", "t
         record = await hub.servers.get(server)
         modes = [asdict(call_modes(record, entry.object)) for entry in entries]
     return {
-        "entries": [entry.object for entry in entries],
+        "entries": [entry.object if kind != "skill" else _as_resource(entry) for entry in entries],
         "ways": modes,
         "lists": [entry_list.to_json() for entry_list in lists],
     }
+
+
+def _as_resource(skill: CatalogEntry) -> dict[str, Any]:
+    """Return a skill with its name and description where all other kinds have them."""
+    return {**as_object(skill.object), "name": skill.name, "description": skill.description}
 
 
 def _split_command(line: str) -> list[str]:

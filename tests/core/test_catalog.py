@@ -105,11 +105,26 @@ def test_a_server_has_the_kinds_that_its_capabilities_announce() -> None:
     assert catalog.declared_kinds({}) == ()
 
 
+@pytest.mark.parametrize("declared", [{}, {"directoryRead": True}])
+def test_a_server_has_skills_if_it_declares_their_extension(declared: dict[str, Any]) -> None:
+    with_skills = {"extensions": {"io.modelcontextprotocol/skills": declared}, "resources": {"listChanged": True}}
+    assert catalog.declared_kinds(with_skills)[-1] is CatalogKind.SKILL
+    assert CatalogKind.SKILL in catalog.announced_kinds(with_skills)
+    del with_skills["resources"]  # which the extension needs, but a list is a list
+    assert (catalog.declared_kinds(with_skills), catalog.announced_kinds(with_skills)) == ((CatalogKind.SKILL,), set())
+
+
+@pytest.mark.parametrize("extensions", [None, [], "skills", {"io.modelcontextprotocol/skills": None}])
+def test_a_server_that_declares_extensions_in_another_shape_has_no_skills(extensions: object) -> None:
+    assert catalog.declared_kinds({"extensions": extensions}) == ()
+
+
 def test_a_notification_tells_of_the_lists_that_it_names() -> None:
     assert catalog.kinds_changed_by("notifications/tools/list_changed") == {CatalogKind.TOOL}
     assert catalog.kinds_changed_by("notifications/resources/list_changed") == {
         CatalogKind.RESOURCE,
         CatalogKind.TEMPLATE,
+        CatalogKind.SKILL,
     }
     assert catalog.kinds_changed_by("notifications/prompts/list_changed") == {CatalogKind.PROMPT}
     assert catalog.kinds_changed_by("notifications/roots/list_changed") == frozenset()
@@ -120,6 +135,7 @@ def test_a_subscription_asks_for_what_is_wanted_and_holds_what_is_honoured() -> 
     assert catalog.honoured_kinds({"resourcesListChanged": True, "toolsListChanged": False}) == {
         CatalogKind.RESOURCE,
         CatalogKind.TEMPLATE,
+        CatalogKind.SKILL,
     }
 
 

@@ -10,7 +10,8 @@ from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.hosts.host_names import NameRule
 from hubbubd.core.servers.catalog import CatalogKind
-from hubbubd.downstream import McpEndpoint, ProfileView, endpoint
+from hubbubd.downstream import McpEndpoint, ProfileView
+from hubbubd.downstream import lists as paged_lists
 from hubbubd.downstream.views import profile_view
 from hubbubd.downstream.views.list_groups import ListGroups
 from hubbubd.downstream.views.view import ServerTarget
@@ -176,7 +177,7 @@ async def test_who_sees_other_servers_looks_at_the_same_tables(world: World) -> 
 async def test_a_page_has_so_many_bytes_at_most_and_at_least_one_entry(
     place: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "PAGE_BYTES", 250)
+    monkeypatch.setattr(paged_lists, "PAGE_BYTES", 250)
     offered = [*tools(3), *tools(1, description=1000 * "x")[:1], *tools(2)]
     named = [each | {"name": f"n{at}"} for at, each in enumerate(offered)]
     async with place(capabilities={"tools": {}}, listing=lists(tools=named)) as at:
@@ -191,8 +192,8 @@ async def test_a_page_has_so_many_bytes_at_most_and_at_least_one_entry(
 
 
 async def test_a_cursor_is_not_looked_for_in_the_whole_list(place: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "PAGE_ENTRIES", 2)
-    monkeypatch.setattr(endpoint, "MAX_MOVED", 3)
+    monkeypatch.setattr(paged_lists, "PAGE_ENTRIES", 2)
+    monkeypatch.setattr(paged_lists, "MAX_MOVED", 3)
     async with place(capabilities={"tools": {}}, listing=lists(tools=tools(20))) as at:
         cursor = (await at.new().ask("tools/list"))["nextCursor"]
         mark = cursor.partition(".")[2]

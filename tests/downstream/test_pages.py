@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hubbubd.downstream import endpoint
+from hubbubd.downstream import lists as paged_lists
 
 from .conftest import Opened, Refused, lists, settle
 
@@ -25,7 +25,7 @@ def tools(*names: str) -> list[dict[str, Any]]:
 async def test_the_next_page_begins_behind_the_last_entry_wherever_that_is_by_now(
     place: Opened, monkeypatch: pytest.MonkeyPatch, then: tuple[str, ...], rest: list[str]
 ) -> None:
-    monkeypatch.setattr(endpoint, "PAGE_ENTRIES", 2)
+    monkeypatch.setattr(paged_lists, "PAGE_ENTRIES", 2)
     async with place(capabilities={"tools": {}}, listing=lists(tools=tools("a", "b", "c", "d"))) as at:
         host = at.new()
         first = await host.ask("tools/list")

@@ -13,7 +13,6 @@ from hubbub_cli.syntax.group import Commands
 from hubbub_cli.syntax.params import CatalogKinds, OfServer, Resume, Server
 from hubbub_cli.terminal.arguments import find_entry
 from hubbub_client.data.records import CatalogEntry, CatalogKind, CatalogList
-from hubbub_client.payload import as_object
 from hubbub_frontend import samples
 from hubbub_frontend.display.records import describe_fault, relative_time
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from hubbub_client.hub import Hub
 
 app = Commands("What the servers offer.")
-SEARCHED = ("name", "title", "description", "uri", "uriTemplate")
 
 
 @app.hub_command(example="catalog show demo order_lunch")
@@ -33,13 +31,15 @@ async def show(
         str,
         typer.Argument(
             metavar="NAME",
-            help="Its name; of resources the URI, of templates too.",
+            help="Its name; of resources, templates and skills the URI.",
             autocompletion=completion.entries,
         ),
     ],
-    kind: Annotated[CatalogKind, typer.Option(metavar="KIND", help="tool, prompt, resource or template.")] = "tool",
+    kind: Annotated[
+        CatalogKind, typer.Option(metavar="KIND", help="tool, prompt, resource, template or skill.")
+    ] = "tool",
 ) -> None:
-    """Show one tool with its arguments, and how to call it; or a prompt, resource or template."""
+    """Show one tool with its arguments, and how to call it; or a prompt, resource, template or skill."""
     shape = await find_entry(hub, settings, kind, server, name)
     if settings.json:
         print_json({"server": server, kind: shape})
@@ -92,6 +92,12 @@ async def prompts(hub: "Hub", settings: Settings, server: OfServer = None) -> No
     _print_entries(*await hub.catalog.read("prompt", server), settings)
 
 
+@app.hub_command(example="catalog skills --server demo")
+async def skills(hub: "Hub", settings: Settings, server: OfServer = None) -> None:
+    """List skills."""
+    _print_entries(*await hub.catalog.read("skill", server), settings)
+
+
 @app.hub_command(example="catalog refresh demo")
 async def refresh(hub: "Hub", settings: Settings, server: Server) -> None:
     """Fetch all lists of a server again."""
@@ -118,8 +124,7 @@ def _print_entries(entries: Sequence[CatalogEntry], lists: Sequence[CatalogList]
 
 
 def _searched_text(entry: CatalogEntry) -> str:
-    shape = as_object(entry.object)
-    return "\n".join(str(shape.get(name) or "") for name in SEARCHED).casefold()
+    return "\n".join((entry.name, entry.title or "", entry.description or "", entry.uri or "")).casefold()
 
 
 def _warn_of_old_lists(lists: Sequence[CatalogList]) -> None:

@@ -190,7 +190,7 @@ def _advise_on_catalog(ctx: Any, say: Callable[[str], None], earlier_message: st
         say(f"it lists no {kind}s, as a server that was never connected: {ctx.obj.command('servers', 'get', server)}")
     if not entries or not isinstance(name, str):
         return
-    by_uri = kind in ("resource", "template")
+    by_uri = kind in ("resource", "template", "skill")
     entries_by_name = {(entry.uri if by_uri else None) or entry.name: entry for entry in entries}
     if name in entries_by_name:
         if "words" in ctx.params:

@@ -71,7 +71,7 @@ def _complete_from_catalog(kind: str) -> Callable[[typer.Context, str], list[str
         if not server:
             return []
         own_kind: str = kind or context.params.get("kind") or "tool"
-        key = {"resource": "uri", "template": "uriTemplate"}.get(own_kind, "name")
+        key = {"resource": "uri", "template": "uriTemplate", "skill": "uri"}.get(own_kind, "name")
 
         def find_names(response: Any) -> list[str]:
             from hubbub_client.data.conversion import document  # imported late, with gRPC

@@ -98,7 +98,7 @@ async def find_schema(hub: "Hub", settings: Settings, kind: Kind, server: str, n
 
 
 async def find_entry(hub: "Hub", settings: Settings, kind: "CatalogKind", server: str, name: str) -> Any:
-    """Return the MCP object of a tool, prompt, resource or template. Raises NotFound, FailedPrecondition."""
+    """Return the MCP object of a tool, prompt, resource, template or skill. Raises NotFound, FailedPrecondition."""
     from hubbub_client.errors import FailedPrecondition, NotFound
 
     entries, lists = await hub.catalog.read(kind, server)

@@ -38,7 +38,7 @@ EventKind = Literal[
 ]
 TaskRole = Literal["receiver", "client"]
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
-CatalogKind = Literal["tool", "resource", "template", "prompt"]
+CatalogKind = Literal["tool", "resource", "template", "prompt", "skill"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 Role = Literal["viewer", "responder", "approver", "caller", "operator", "admin"]
 Freshness = Literal["unknown", "fresh", "stale", "error", "empty"]

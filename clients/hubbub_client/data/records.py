@@ -376,7 +376,7 @@ class ResourceUpdate(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogList(Record):
-    """A server's list of tools, resources, templates or prompts, with its freshness."""
+    """A server's list of tools, resources, templates, prompts or skills, with its freshness."""
 
     id: str
     server: str
@@ -389,7 +389,7 @@ class CatalogList(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogEntry(Record):
-    """A tool, resource, template or prompt of a server; `object` is the MCP object."""
+    """A tool, resource, template, prompt or skill of a server; `object` is the MCP object."""
 
     server: str
     kind: CatalogKind
@@ -398,21 +398,21 @@ class CatalogEntry(Record):
     @property
     def name(self) -> str:
         """Return its MCP name, empty if it has none."""
-        return _string_at(self.object, "name") or ""
+        return _string_at(payload.labels_of(self.kind, self.object), "name") or ""
 
     @property
     def title(self) -> str | None:
         """Return its title for people, if it has one."""
-        return _string_at(self.object, "title")
+        return _string_at(payload.labels_of(self.kind, self.object), "title")
 
     @property
     def description(self) -> str | None:
         """Return its description, if it has one."""
-        return _string_at(self.object, "description")
+        return _string_at(payload.labels_of(self.kind, self.object), "description")
 
     @property
     def uri(self) -> str | None:
-        """Return the URI of a resource or the URI template of a template, else None."""
+        """Return the URI of a resource or of a skill's SKILL.md, or the URI template of a template, else None."""
         return _string_at(self.object, "uri") or _string_at(self.object, "uriTemplate")
 
 

@@ -1,4 +1,4 @@
-"""`hub.catalog`: tools, resources, templates and prompts of the servers, and the freshness of each list."""
+"""`hub.catalog`: tools, resources, templates, prompts and skills of the servers, and the freshness of each list."""
 
 from collections.abc import AsyncGenerator, Collection, Sequence
 
@@ -32,6 +32,10 @@ class Catalog:
     async def prompts(self, server: str | None = None) -> Sequence[CatalogEntry]:
         """Return the prompts of a server, or of all servers."""
         return (await self.read("prompt", server))[0]
+
+    async def skills(self, server: str | None = None) -> Sequence[CatalogEntry]:
+        """Return the skills of a server, or of all servers."""
+        return (await self.read("skill", server))[0]
 
     async def read(
         self, kind: CatalogKind | None = None, server: str | None = None

@@ -1,17 +1,18 @@
-"""One tool, prompt, resource or template in full."""
+"""One tool, prompt, resource, template or skill in full."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from rich.text import Text
 
-from hubbub_client.payload import as_object
+from hubbub_client.payload import as_object, as_objects, labels_of
 from hubbub_frontend.display import text
 from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.forms import Field, nested_fields, prompt_fields, typed_text
 
 MAX_FIELDS = 100
 MAX_CHOICES = 20
+MAX_FILES = 20
 
 HINTS = {
     "readOnlyHint": ("changes nothing", "may change something"),
@@ -23,13 +24,14 @@ HINTS = {
 
 
 def render_offer(server: str, kind: str, definition: Mapping[str, Any]) -> Text:
-    name = str(definition.get("name") or "")
+    labels = labels_of(kind, definition)
+    name = str(labels.get("name") or "")
     annotations = as_object(definition.get("annotations"))
     page = DetailText().paragraph(Text.assemble((text.line(name, 200), "bold"), f"  a {kind} of {text.line(server)}"))
     title = str(definition.get("title") or annotations.get("title") or "")
     if title not in ("", name):
         page.paragraph(title)
-    page.paragraph(definition.get("description"))
+    page.paragraph(labels.get("description"))
     page.fact("uri", definition.get("uri") or definition.get("uriTemplate"))
     page.fact("type", definition.get("mimeType"))
     hints = [
@@ -43,7 +45,17 @@ def render_offer(server: str, kind: str, definition: Mapping[str, Any]) -> Text:
         _add_fields(page, "Result", nested_fields(definition.get("outputSchema")))
     elif kind == "prompt":
         _add_fields(page, "Arguments", prompt_fields(definition))
+    elif kind == "skill":
+        page.fact("files", _list_files(definition.get("resources")))
     return page.text
+
+
+def _list_files(resources: object) -> str:
+    if not isinstance(resources, list):
+        return "made when they are read"
+    uris = [str(each.get("uri") or "") for each in as_objects(cast("list[object]", resources))]
+    more = f" and {len(uris) - MAX_FILES} more" if len(uris) > MAX_FILES else ""
+    return ", ".join(uris[:MAX_FILES]) + more
 
 
 def _add_fields(page: DetailText, heading: str, fields: Sequence[Field]) -> None:

@@ -23,10 +23,10 @@ from hubbub_tui.boards import MAX_ROWS
 from hubbub_tui.panes.pane import CURSOR_REST_S, TICK_S, PaneFilter
 from hubbub_tui.widgets.part import UP_DOWN, Part, Scroll
 
-PLURALS = {"tool": "tools", "resource": "resources", "template": "templates", "prompt": "prompts"}
+PLURALS = {"tool": "tools", "resource": "resources", "template": "templates", "prompt": "prompts", "skill": "skills"}
 KINDS = list(PLURALS)
 SHOWN_KEYS = frozenset(("name", "title", "description", "uri", "uriTemplate", "icons"))
-USES = {"tool": "call it", "resource": "read it", "template": "read one", "prompt": "get it"}
+USES = {"tool": "call it", "resource": "read it", "template": "read one", "prompt": "get it", "skill": "read it"}
 # Up to so many tools are shown without being asked for.
 MAX_TOOLS_EXPANDED = 100
 

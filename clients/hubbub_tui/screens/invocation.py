@@ -27,7 +27,7 @@ from hubbub_tui.widgets.part import Part, Scroll
 TICK_S = 0.2
 # Expressions of a template that are one variable (RFC 6570, levels 1 and 2); other templates are typed as a whole uri.
 VARIABLE = re.compile(r"\{([+#]?)(\w+)(\*?)\}")
-VERBS = {"tool": "Call", "resource": "Read", "template": "Read", "prompt": "Get"}
+VERBS = {"tool": "Call", "resource": "Read", "template": "Read", "prompt": "Get", "skill": "Read"}
 
 
 def input_fields(entry: CatalogEntry) -> list[Field]:

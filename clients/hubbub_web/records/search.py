@@ -11,7 +11,7 @@ from hubbub_web.records.brief import clip
 MAX_FOUND = 200
 """Entries that a search returns."""
 
-_KEY_OF_KIND = {"resource": "uri", "template": "uriTemplate"}
+_KEY_OF_KIND = {"resource": "uri", "template": "uriTemplate", "skill": "uri"}
 """What names an entry of a kind within its list, if not its `name`."""
 
 
@@ -26,12 +26,10 @@ async def search(hub: Hub, text: str) -> tuple[list[dict[str, Any]], int]:
 
 def _rank(entry: CatalogEntry, words: Sequence[str]) -> int | None:
     """Return 0 if the name or title has all words, 1 if other texts are needed for that, None without all words."""
-    definition = as_object(entry.object)
     name = f"{entry.name} {entry.title or ''}".lower()
     if all(word in name for word in words):
         return 0
-    others = (str(definition.get(key) or "") for key in ("description", "uri", "uriTemplate"))
-    all_text = " ".join((name, entry.server, *others)).lower()
+    all_text = " ".join((name, entry.server, entry.description or "", entry.uri or "")).lower()
     return 1 if all(word in all_text for word in words) else None
 
 
@@ -43,5 +41,5 @@ def _entry_json(entry: CatalogEntry) -> dict[str, Any]:
         "key": str(definition.get(_KEY_OF_KIND.get(entry.kind or "", "name")) or entry.name),
         "name": clip(entry.name),
         "title": clip(entry.title or entry.name),
-        "about": clip(str(definition.get("description") or "")),
+        "about": clip(entry.description or ""),
     }

@@ -4,8 +4,7 @@ message ──> McpEndpoint.serve: table of methods ──> lists (catalog) | ca
 """
 
 import asyncio
-import hashlib
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from typing import Any, Final
 import anyio
 import structlog
 
-from hubbubd import bounds, payload
+from hubbubd import payload
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
 from hubbubd.core.access import Permission, Principal
@@ -26,6 +25,7 @@ from hubbubd.downstream.calls import call_results, tickets
 from hubbubd.downstream.host_calls import HostCalls, refuse_lost
 from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, WITH_TASKS, HostRequest, McpHost
 from hubbubd.downstream.instrumentation import RequestInstrumentation
+from hubbubd.downstream.lists import LISTS, EndpointLists, cache_members
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications, TellSession
 from hubbubd.downstream.people import tools as people_tools
 from hubbubd.downstream.protocol import messages, revisions
@@ -35,43 +35,27 @@ from hubbubd.downstream.subscriptions import listen
 from hubbubd.downstream.tasks.host_tasks import refuse_task, with_tasks
 from hubbubd.downstream.utilities import Utilities
 from hubbubd.downstream.views import own_tools
-from hubbubd.downstream.views.first_lists import FirstLists
-from hubbubd.downstream.views.list_groups import ListGroups
+from hubbubd.downstream.views.list_groups import URI_KINDS, URI_MEMBERS, ListGroups
 from hubbubd.downstream.views.profile_view import ProfileView
-from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerView, list_member
+from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerView
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.calls import ASK, HOST
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost
 from hubbubd.telemetry.mcp import TOOL_ERROR
-from hubbubd.timing.turns import in_turns
-
-PAGE_ENTRIES: Final = 5000
-"""Entries of one page: many hosts read only the first."""
-
-PAGE_BYTES: Final = 4 * 1024 * 1024
-"""Their bytes, unless there is only one."""
-
-MAX_MOVED: Final = 5000
-"""Places by which an entry may have moved since a page ended with it."""
 
 NAMED: Final[Mapping[str, tuple[CatalogKind, str]]] = MappingProxyType(
     {
         "tools/call": (CatalogKind.TOOL, "name"),
         "prompts/get": (CatalogKind.PROMPT, "name"),
         "resources/read": (CatalogKind.RESOURCE, "uri"),
+        "skills/get": (CatalogKind.SKILL, "uri"),
+        "resources/directory/read": (CatalogKind.SKILL, "uri"),
     }
 )
 """The methods that become calls, with the param that names what they are about."""
 
 BECOME_CALLS: Final = frozenset({*NAMED, "completion/complete"})
-
-LISTS: Final = {
-    "tools/list": CatalogKind.TOOL,
-    "prompts/list": CatalogKind.PROMPT,
-    "resources/list": CatalogKind.RESOURCE,
-    "resources/templates/list": CatalogKind.TEMPLATE,
-}
 
 log = structlog.get_logger(__name__)
 
@@ -86,9 +70,10 @@ class McpEndpoint:
         self._hub = hub
         self._calls = HostCalls(hub, view, tokens, self._render)
         self._instrumentation = RequestInstrumentation(hub.tracer, hub.meter)
+        self._lists = EndpointLists(hub, view)
         utilities = Utilities(hub, view)
         common: dict[str, Handler] = {
-            **dict.fromkeys(LISTS, self._list),
+            **dict.fromkeys(LISTS, self._lists.render_page),
             **dict.fromkeys(NAMED, self._call_by_name),
             "completion/complete": utilities.complete,
         }
@@ -112,7 +97,6 @@ class McpEndpoint:
             **dict.fromkeys(STATELESS_REVISIONS, stateless),
         }
         self._utilities = utilities
-        self._first_lists = FirstLists(hub, view)
         self._removed = asyncio.Event()
         self._open: dict[anyio.CancelScope, asyncio.Task[Any]] = {}
 
@@ -245,7 +229,7 @@ class McpEndpoint:
             "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
             "capabilities": self._capabilities(introduction, request.host),
             "_meta": {"io.modelcontextprotocol/serverInfo": introduction.server_info},
-            **_cache_members(request, 0),
+            **cache_members(request, 0),
         }
         if introduction.instructions:
             members["instructions"] = introduction.instructions
@@ -253,20 +237,6 @@ class McpEndpoint:
 
     def _capabilities(self, introduction: EndpointIntroduction, host: McpHost) -> dict[str, Any]:
         return with_tasks(revisions.capabilities(introduction.capabilities, host.revision), host)
-
-    async def _list(self, request: HostRequest) -> bytes:
-        kind = LISTS[request.method]
-        await self._first_lists.wait(kind, request.host.principal)
-        await self.view.settle(kind)
-        entries = self.view.entries(kind, request.host.principal, apps=request.host.shows_apps)
-        begin = await in_turns(_find_begin(request.params.get("cursor"), kind, entries))
-        page = await in_turns(_make_page(kind, entries[begin : begin + PAGE_ENTRIES], request.host.revision))
-        members: dict[str, Any] = _cache_members(request, self._ttl_ms(kind, request))
-        end = begin + len(page)
-        if end < len(entries):
-            members["nextCursor"] = f"{end}.{_mark_of(kind, entries[end - 1])}"
-        listed = b'{"' + list_member(kind).encode() + b'":[' + b",".join(page) + b"]}"
-        return messages.with_members(listed, **members)
 
     async def _call_by_name(self, request: HostRequest) -> bytes:
         kind, member = NAMED[request.method]
@@ -283,7 +253,7 @@ class McpEndpoint:
         if kind is CatalogKind.TOOL and self.view.searches_tools:
             if params.get("name") == own_tools.SEARCH:
                 refuse_task(request)
-                await self._first_lists.wait(CatalogKind.TOOL, request.host.principal)
+                await self._lists.wait(CatalogKind.TOOL, request)
                 found = await own_tools.search_tools(self.view, params, request.host.principal)
                 return revisions.result(request.method, found, request.host.revision, None)
             if by_search := params.get("name") == own_tools.CALL:
@@ -336,17 +306,9 @@ class McpEndpoint:
         return revisions.result(method or request.method, shown, request.host.revision, origin)
 
     async def _settle(self, kind: CatalogKind) -> None:
-        """Make ready what a name or URI of this kind is looked for in; a URI may be of a template, or a tool's page."""
-        await self.view.settle(kind)
-        if kind is CatalogKind.RESOURCE:
-            await self.view.settle(CatalogKind.TEMPLATE)
-            await self.view.settle(CatalogKind.TOOL)
-
-    def _ttl_ms(self, kind: CatalogKind, request: HostRequest) -> int:
-        """Return how long a host may keep a list without asking, as long as each of its servers allows."""
-        lists = [self._hub.catalog.record(server, kind) for server in self.view.servers(request.host.principal)]
-        least_s = min((each.ttl_s or 0.0 for each in lists if each is not None), default=0.0)
-        return bounds.whole(1000 * least_s, high=bounds.LONGEST_MS) or 0
+        """Make ready what a name or URI of this kind is looked for in."""
+        for each in URI_KINDS if kind in URI_MEMBERS else (kind,):
+            await self.view.settle(each)
 
 
 class McpEndpoints:
@@ -393,58 +355,3 @@ class McpEndpoints:
 
     def _settings(self, name: str) -> ProfileSettings:
         return self._hub.configuration.settings.profiles.get(name, DEFAULT_PROFILE)
-
-
-def _cache_members(request: HostRequest, ttl_ms: int) -> dict[str, Any]:
-    """Return the members that the results of lists have in a revision without a handshake."""
-    if not request.host.stateless:
-        return {}
-    return {"resultType": "complete", "ttlMs": ttl_ms, "cacheScope": "private"}
-
-
-def _make_page(kind: CatalogKind, entries: Iterable[bytes], revision: str) -> Generator[None, None, list[bytes]]:
-    """Return the first entries that one page has, as a revision has them; made in short steps."""
-    page: list[bytes] = []
-    size = 0
-    for raw in entries:
-        yield
-        entry = revisions.entry(kind, raw, revision)
-        size += len(entry)
-        if size > PAGE_BYTES and page:
-            break
-        page.append(entry)
-    return page
-
-
-def _find_begin(cursor: object, kind: CatalogKind, entries: Sequence[bytes]) -> Generator[None, None, int]:
-    """Return where a page begins: behind the last entry of the page before, if it has not moved far; in short steps.
-
-    Raises Refusal.
-    """
-    if cursor is None:
-        return 0
-    place, _, mark = cursor.partition(".") if isinstance(cursor, str) else ("", "", "")
-    at = bounds.whole_text(place, high=2**31)
-    if at and mark:
-        if at <= len(entries) and _mark_of(kind, entries[at - 1]) == mark:
-            return at
-        first = max(at - MAX_MOVED, 0)
-        for moved, entry in enumerate(entries[first : at + MAX_MOVED], first + 1):
-            yield
-            if _mark_of(kind, entry) == mark:
-                return moved
-    raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's, or not any more; begin again without it")
-
-
-def _mark_of(kind: CatalogKind, entry: bytes) -> str:
-    """Return what an entry is known by in a cursor: its name or URI, in few characters."""
-    known_by: object = payload.loads(entry).get(_KNOWN_BY[kind])
-    return hashlib.sha256(payload.dumps(known_by)).hexdigest()[:16]
-
-
-_KNOWN_BY: Final = {
-    CatalogKind.TOOL: "name",
-    CatalogKind.PROMPT: "name",
-    CatalogKind.RESOURCE: "uri",
-    CatalogKind.TEMPLATE: "uriTemplate",
-}

@@ -37,6 +37,8 @@ class _CatalogKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CatalogKi
     """resources/templates/list."""
     CATALOG_KIND_PROMPT: _CatalogKind.ValueType  # 4
     """prompts/list."""
+    CATALOG_KIND_SKILL: _CatalogKind.ValueType  # 5
+    """skills/list, of servers with the extension io.modelcontextprotocol/skills."""
 
 class CatalogKind(_CatalogKind, metaclass=_CatalogKindEnumTypeWrapper):
     """The kind of what a server offers."""
@@ -51,6 +53,8 @@ CATALOG_KIND_TEMPLATE: CatalogKind.ValueType  # 3
 """resources/templates/list."""
 CATALOG_KIND_PROMPT: CatalogKind.ValueType  # 4
 """prompts/list."""
+CATALOG_KIND_SKILL: CatalogKind.ValueType  # 5
+"""skills/list, of servers with the extension io.modelcontextprotocol/skills."""
 Global___CatalogKind: _TypeAlias = CatalogKind  # noqa: Y015
 
 class _Freshness:
@@ -153,7 +157,7 @@ class CatalogEntry(_message.Message):
     kind: Global___CatalogKind.ValueType
     """The kind."""
     object: _builtins.bytes
-    """The MCP object (Tool, Resource, ResourceTemplate, Prompt), JSON as the server wrote it."""
+    """The MCP object (Tool, Resource, ResourceTemplate, Prompt, Skill), JSON as the server wrote it."""
     def __init__(
         self,
         *,

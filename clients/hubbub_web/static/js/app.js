@@ -25,7 +25,7 @@ const ROUTES = {
   servers: [serversPage, "Servers"], server: [serverPage, "Server", "servers"], tasks: [tasksPage, "Tasks"], task: [taskPage, "Task", "tasks"],
   catalog: [catalogPage, "Catalog"], hosts: [hostsPage, "Hosts"], host: [hostPage, "Host", "hosts"], tool: [usePage("tool"), "Tool", "catalog"],
   resource: [usePage("resource"), "Resource", "catalog"], template: [usePage("template"), "Template", "catalog"],
-  prompt: [usePage("prompt"), "Prompt", "catalog"], events: [eventsPage, "Events"], history: [historyPage, "History"], approvals: [approvalsPage, "Approvals"],
+  prompt: [usePage("prompt"), "Prompt", "catalog"], skill: [usePage("skill"), "Skill", "catalog"], events: [eventsPage, "Events"], history: [historyPage, "History"], approvals: [approvalsPage, "Approvals"],
 };
 // From this width on the inbox stays beside what was opened from it.
 const wide = matchMedia("(min-width: 1200px)");

@@ -6,8 +6,8 @@ import { entry, rows, searchBox } from "./list.js";
 import { oneAtATime, tables } from "./store.js";
 import { keyOf } from "./use.js";
 
-const KINDS = { tool: "Tools", resource: "Resources", template: "Resource templates", prompt: "Prompts" };
-const ONE = { tool: "tool", resource: "resource", template: "resource template", prompt: "prompt" };
+const KINDS = { tool: "Tools", resource: "Resources", template: "Resource templates", prompt: "Prompts", skill: "Skills" };
+const ONE = { tool: "tool", resource: "resource", template: "resource template", prompt: "prompt", skill: "skill" };
 // Pause after a key before the search begins.
 const SETTLE_MS = 120;
 
@@ -19,7 +19,7 @@ export async function catalogPage(main, server) {
 function everything(main) {
   const search = searchBox("Search all servers", searchSoon);
   const servers = rows(serverRow, { name: "Servers", empty: h("p", {}, "No servers are configured. ", h("a", { href: "#/add", text: "Add one" }), ".") });
-  const found = rows(foundRow, { name: "What was found", empty: h("p", { text: "No tool, resource or prompt has these words." }) });
+  const found = rows(foundRow, { name: "What was found", empty: h("p", { text: "No tool, resource, prompt or skill has these words." }) });
   const said = h("p", { class: "help", role: "status" });
   let timer = 0;
   refill(main, h("h1", { text: "Catalog" }), h("div", { class: "filters", role: "search" }, search.element), said, servers.element, found.element);
@@ -62,7 +62,7 @@ function everything(main) {
   return { update: draw, leave: () => clearTimeout(timer), get list() { return found.element.hidden ? servers : found; } };
 }
 
-const HELP = "Choose a server, or search the tools, resources and prompts of all.";
+const HELP = "Choose a server, or search the tools, resources, prompts and skills of all.";
 
 function serverRow(each) {
   const counts = Object.keys(KINDS).map((kind) => {

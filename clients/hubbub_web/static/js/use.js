@@ -4,13 +4,13 @@ import { ask, Refused } from "./api.js";
 import { fresh, h, json, refill, words } from "./dom.js";
 import { guardEnter, schemaForm } from "./form.js";
 
-const VERBS = { tool: "Call", resource: "Read", template: "Read", prompt: "Get" };
+const VERBS = { tool: "Call", resource: "Read", template: "Read", prompt: "Get", skill: "Read" };
 // Expressions of a template that are one variable (RFC 6570, levels 1 and 2); other templates are typed as a whole address.
 const VARIABLE = /\{([+#]?)(\w+)(\*?)\}/g;
 
 /** Return the key of an entry within its list. */
 export function keyOf(kind, entry) {
-  return String({ resource: entry.uri, template: entry.uriTemplate }[kind] ?? entry.name);
+  return String({ resource: entry.uri, template: entry.uriTemplate, skill: entry.uri }[kind] ?? entry.name);
 }
 
 /** Return the page for entries of some kind. */
@@ -113,7 +113,7 @@ function isTooMuch(template) {
 function requestOf(kind, entry, values) {
   if (kind === "tool") return { method: "tools/call", params: { name: entry.name, arguments: values } };
   if (kind === "prompt") return { method: "prompts/get", params: { name: entry.name, arguments: values } };
-  if (kind === "resource") return { method: "resources/read", params: { uri: entry.uri } };
+  if (kind === "resource" || kind === "skill") return { method: "resources/read", params: { uri: entry.uri } };
   const template = String(entry.uriTemplate);
   const uri = isTooMuch(template) ? values.uri
     : template.replaceAll(VARIABLE, (_, operator, name) => (operator ? encodeURI : encodeURIComponent)(values[name] ?? ""));

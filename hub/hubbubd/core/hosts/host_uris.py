@@ -96,9 +96,9 @@ USUAL_SPELLING: Final[Spelling] = MappingProxyType({})
 def rewrite_uris(document: Mapping[str, Any], server: str, spelled: Spelling = USUAL_SPELLING) -> Json:
     """Return a result, or the params of a sampling request, with all of the server's URIs as hosts see them.
 
-    Those of the entries of lists, of contents, of links and embedded resources wherever content is, of the user
-    interface in `_meta`, and of what a round asks. Not those in `structuredContent`, in schemas or in text: nobody
-    knows that they are URIs. The document itself stays as it is.
+    Those of the entries of lists, of skills and their files, of contents, of links and embedded resources wherever
+    content is, of the user interface in `_meta`, and of what a round asks. Not those in `structuredContent`, in schemas
+    or in text: nobody knows that they are URIs. The document itself stays as it is.
     """
     return _UriRewriter(lambda uri: spelled.get(uri) or add_prefix(server, uri)).document(document)
 
@@ -118,6 +118,9 @@ class _UriRewriter:
         self._change_each(
             rewritten, "resourceTemplates", lambda each: self._rewrite_ui(self._rewrite_member(each, "uriTemplate"))
         )
+        self._change_each(rewritten, "skills", self._rewrite_skill)
+        if isinstance(skill := rewritten.get("skill"), Mapping):
+            rewritten["skill"] = self._rewrite_skill(cast("Json", skill))
         self._rewrite_content(rewritten, 0)
         self._change_each(rewritten, "messages", lambda each: self._rewrite_content({**each}, 0))
         self._rewrite_round(rewritten)
@@ -140,6 +143,12 @@ class _UriRewriter:
         inner: Json = {**cast("Json", params)}
         self._change_each(inner, "messages", lambda each: self._rewrite_content({**each}, 0))
         return {**request, "params": inner}
+
+    def _rewrite_skill(self, skill: Json) -> Json:
+        """Rewrite where a skill and its files are (SEP-2640); what they are known by, digests, stays."""
+        done = {**self._rewrite_member(skill, "uri")}
+        self._change_each(done, "resources", lambda each: self._rewrite_member(each, "uri"))
+        return done
 
     def _rewrite_content(self, holder: Json, depth: int) -> Json:
         """Rewrite a `content` in place, which is one block or a list of them."""

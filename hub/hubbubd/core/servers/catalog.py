@@ -41,6 +41,10 @@ GONE = frozenset({FaultCode.CONNECTION_LOST, FaultCode.SESSION_LOST})
 """Fault codes of a fetch that the end of its connection broke off."""
 
 
+SKILLS = "io.modelcontextprotocol/skills"
+"""The extension that declares skills."""
+
+
 class CatalogKind(StrEnum):
     """Kind of catalog entry; each has a list of its own."""
 
@@ -48,6 +52,7 @@ class CatalogKind(StrEnum):
     RESOURCE = "resource"
     TEMPLATE = "template"
     PROMPT = "prompt"
+    SKILL = "skill"
 
 
 class Freshness(StrEnum):
@@ -67,8 +72,9 @@ _ORDER = {str(kind): at for at, kind in enumerate(CatalogKind)}
 class Source:
     """Where a kind's list comes from on the wire.
 
-    `method` returns it in the result's `member`; the server capability `capability` announces it; notification `change`
-    invalidates it; `flag` asks for that notification in `subscriptions/listen`.
+    `method` returns it in the result's `member`; the server capability `capability` announces it, or an `extension`,
+    which needs the capability as well; notification `change` invalidates it; `flag` asks for that notification in
+    `subscriptions/listen`.
     """
 
     method: str
@@ -76,6 +82,7 @@ class Source:
     capability: str
     change: str
     flag: str
+    extension: str = ""
 
 
 SOURCES: Mapping[CatalogKind, Source] = MappingProxyType(
@@ -95,6 +102,14 @@ SOURCES: Mapping[CatalogKind, Source] = MappingProxyType(
         ),
         CatalogKind.PROMPT: Source(
             "prompts/list", "prompts", "prompts", "notifications/prompts/list_changed", "promptsListChanged"
+        ),
+        CatalogKind.SKILL: Source(
+            "skills/list",
+            "skills",
+            "resources",
+            "notifications/resources/list_changed",  # files of skills are resources; the extension has none of its own
+            "resourcesListChanged",
+            SKILLS,
         ),
     }
 )
@@ -157,7 +172,20 @@ def new_list(server: str, kind: CatalogKind) -> CatalogList:
 
 def declared_kinds(capabilities: Mapping[str, Any]) -> tuple[CatalogKind, ...]:
     """Return the kinds whose capability the server declares."""
-    return tuple(kind for kind, source in SOURCES.items() if isinstance(capabilities.get(source.capability), Mapping))
+    declared_extensions = _as_mapping(capabilities.get("extensions"))
+    return tuple(
+        kind
+        for kind, source in SOURCES.items()
+        if isinstance(
+            declared_extensions.get(source.extension) if source.extension else capabilities.get(source.capability),
+            Mapping,
+        )
+    )
+
+
+def _as_mapping(value: object) -> Mapping[str, Any]:
+    """Return a JSON object; an empty one for any other value."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def announced_kinds(capabilities: Mapping[str, Any]) -> frozenset[CatalogKind]:
@@ -165,7 +193,7 @@ def announced_kinds(capabilities: Mapping[str, Any]) -> frozenset[CatalogKind]:
     return frozenset(
         kind
         for kind in declared_kinds(capabilities)
-        if capabilities[SOURCES[kind].capability].get("listChanged") is True
+        if _as_mapping(capabilities.get(SOURCES[kind].capability)).get("listChanged") is True
     )
 
 

@@ -70,6 +70,7 @@ RESULTS: Final[Mapping[str, tuple[RevisionMember, ...]]] = MappingProxyType(
         "prompts/get": RESULT,
         "completion/complete": RESULT,
         "resources/read": CACHED,
+        "skills/get": CACHED,
     }
 )
 """The members of results that not all revisions have, by method."""
@@ -80,6 +81,7 @@ ENTRIES: Final[Mapping[CatalogKind, tuple[RevisionMember, ...]]] = MappingProxyT
         CatalogKind.PROMPT: (_ICONS,),
         CatalogKind.RESOURCE: (_ICONS,),
         CatalogKind.TEMPLATE: (_ICONS,),
+        CatalogKind.SKILL: (),
     }
 )
 """The same of the entries of lists."""

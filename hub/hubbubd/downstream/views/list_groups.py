@@ -34,9 +34,12 @@ MEMBERS: Final = {
     CatalogKind.PROMPT: "prompts",
     CatalogKind.RESOURCE: "resources",
     CatalogKind.TEMPLATE: "resourceTemplates",
+    CatalogKind.SKILL: "skills",
 }
 NAMED_KINDS: Final = (CatalogKind.TOOL, CatalogKind.PROMPT)
-URI_MEMBERS: Final = {CatalogKind.RESOURCE: "uri", CatalogKind.TEMPLATE: "uriTemplate"}
+URI_MEMBERS: Final = {CatalogKind.RESOURCE: "uri", CatalogKind.TEMPLATE: "uriTemplate", CatalogKind.SKILL: "uri"}
+URI_KINDS: Final = (*URI_MEMBERS, CatalogKind.TOOL)
+"""Where a URI is looked for that a host names: a tool may have a page."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,9 +196,12 @@ OF_CALLERS = frozenset(
         "ping",
         "prompts/get",
         "prompts/list",
+        "resources/directory/read",
         "resources/list",
         "resources/read",
         "resources/templates/list",
+        "skills/get",
+        "skills/list",
         "tools/call",
         "tools/list",
     }

@@ -19,6 +19,7 @@ from hubbubd.upstream.protocol import repair
 from hubbubd.upstream.protocol.negotiation import TASKS_REVISION
 from hubbubd.upstream.protocol.repair import Repairer, ResultFindings, validation_error
 from hubbubd.upstream.protocol.schema_check import PIECE, Mismatch, check, weight
+from hubbubd.upstream.protocol.skills import SKILLS_LIST, ListSkillsResult
 
 TASK_RESULTS: Final[dict[str, Any]] = {
     "tasks/get": GetTaskResult,
@@ -32,6 +33,8 @@ TASK_RESULTS: Final[dict[str, Any]] = {
 def result_type(version: str, method: str) -> Any:
     """Return the type of a method's results, None when the revision does not define it."""
     model: Any = tables.SERVER_RESULTS.get((method, version))
+    if method == SKILLS_LIST:
+        return ListSkillsResult
     return TASK_RESULTS.get(method) if model is None and version == TASKS_REVISION else model
 
 
@@ -277,8 +280,11 @@ class _EntryChecker:
         return True
 
     def _try_repair(self, entry: Any, name: str) -> bool:
-        """Repair an entry, or the content of a message, by the type it is meant to have; return whether it is valid."""
-        if not isinstance(entry, dict):
+        """Repair an entry, or the content of a message, by the type it is meant to have; return whether it is valid.
+
+        A skill has digests of all its files: it is taken as it is, or not at all.
+        """
+        if not isinstance(entry, dict) or self._method == SKILLS_LIST:
             return False
         block = None if self._is_list else self._content_block(entry)
         variant = self._shape.find_variant(block) if block is not None else None

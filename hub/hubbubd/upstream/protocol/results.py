@@ -20,6 +20,7 @@ from hubbubd.upstream.protocol import schema_check
 from hubbubd.upstream.protocol.entry_check import check_content, check_frame, check_list, result_shape, result_type
 from hubbubd.upstream.protocol.negotiation import TASKS_REVISION, Revision, StatelessRevision
 from hubbubd.upstream.protocol.repair import ResultFindings, fill_in_log_message
+from hubbubd.upstream.protocol.skills import SKILLS_LIST, ListSkillsResult
 from hubbubd.upstream.protocol.tool_headers import HeaderNames
 
 MAX_META: Final = 1000
@@ -28,7 +29,9 @@ MAX_META: Final = 1000
 STEP: Final = 500
 """Tools whose headers are examined per turn of the event loop."""
 
-LISTS: Final = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list", "tasks/list"})
+LISTS: Final = frozenset(
+    {"tools/list", "resources/list", "resources/templates/list", "prompts/list", "tasks/list", "skills/list"}
+)
 """Methods whose pages are noted together. Callers may ask for others of such a name, as many as they like."""
 
 
@@ -76,8 +79,9 @@ _EXTENSION_RESULTS: Final[dict[str, TypeAdapter[Any]]] = {
     "tasks/get": TypeAdapter(
         Annotated[_OpenTask | _AskingTask | _CompletedTask | _FailedTask, Field(discriminator="status")]
     ),
+    SKILLS_LIST: TypeAdapter(ListSkillsResult),
 }
-"""Result types of the tasks extension (2026-07-28), which the SDK does not have."""
+"""Result types of the extensions for tasks (2026-07-28) and skills, which the SDK does not have."""
 
 
 class ResultNotes:

@@ -1,0 +1,126 @@
+"""What an endpoint lists, in pages: the entries of the catalog as a host's revision has them."""
+
+import hashlib
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from hubbubd import bounds, payload
+from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.protocol import messages, revisions
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.downstream.views.first_lists import FirstLists
+from hubbubd.downstream.views.view import EndpointView, list_member
+from hubbubd.runtime.hub import Hub
+from hubbubd.timing.turns import in_turns
+
+PAGE_ENTRIES: Final = 5000
+"""Entries of one page: many hosts read only the first."""
+
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""Their bytes, unless there is only one."""
+
+MAX_MOVED: Final = 5000
+"""Places by which an entry may have moved since a page ended with it."""
+
+LISTS: Final[Mapping[str, CatalogKind]] = MappingProxyType(
+    {
+        "tools/list": CatalogKind.TOOL,
+        "prompts/list": CatalogKind.PROMPT,
+        "resources/list": CatalogKind.RESOURCE,
+        "resources/templates/list": CatalogKind.TEMPLATE,
+        "skills/list": CatalogKind.SKILL,
+    }
+)
+"""The kind that each method lists."""
+
+_KNOWN_BY: Final = {
+    CatalogKind.TOOL: "name",
+    CatalogKind.PROMPT: "name",
+    CatalogKind.RESOURCE: "uri",
+    CatalogKind.TEMPLATE: "uriTemplate",
+    CatalogKind.SKILL: "uri",
+}
+
+
+class EndpointLists:
+    """The lists of one endpoint."""
+
+    def __init__(self, hub: Hub, view: EndpointView) -> None:
+        self._hub = hub
+        self._view = view
+        self._first_lists = FirstLists(hub, view)
+
+    async def wait(self, kind: CatalogKind, request: HostRequest) -> None:
+        """Wait for servers that are about to list this kind for the first time, as `FirstLists`."""
+        await self._first_lists.wait(kind, request.host.principal)
+
+    async def render_page(self, request: HostRequest) -> bytes:
+        """Return the page of a list that a host asks for. Raises Refusal."""
+        kind = LISTS[request.method]
+        await self.wait(kind, request)
+        await self._view.settle(kind)
+        entries = self._view.entries(kind, request.host.principal, apps=request.host.shows_apps)
+        begin = await in_turns(_find_begin(request.params.get("cursor"), kind, entries))
+        page = await in_turns(_make_page(kind, entries[begin : begin + PAGE_ENTRIES], request.host.revision))
+        members: dict[str, Any] = cache_members(request, self._ttl_ms(kind, request))
+        end = begin + len(page)
+        if end < len(entries):
+            members["nextCursor"] = f"{end}.{_mark_of(kind, entries[end - 1])}"
+        listed = b'{"' + list_member(kind).encode() + b'":[' + b",".join(page) + b"]}"
+        return messages.with_members(listed, **members)
+
+    def _ttl_ms(self, kind: CatalogKind, request: HostRequest) -> int:
+        """Return how long a host may keep a list without asking, as long as each of its servers allows."""
+        lists = [self._hub.catalog.record(server, kind) for server in self._view.servers(request.host.principal)]
+        least_s = min((each.ttl_s or 0.0 for each in lists if each is not None), default=0.0)
+        return bounds.whole(1000 * least_s, high=bounds.LONGEST_MS) or 0
+
+
+def cache_members(request: HostRequest, ttl_ms: int) -> dict[str, Any]:
+    """Return the members that the results of lists have in a revision without a handshake."""
+    if not request.host.stateless:
+        return {}
+    return {"resultType": "complete", "ttlMs": ttl_ms, "cacheScope": "private"}
+
+
+def _make_page(kind: CatalogKind, entries: Iterable[bytes], revision: str) -> Generator[None, None, list[bytes]]:
+    """Return the first entries that one page has, as a revision has them; made in short steps."""
+    page: list[bytes] = []
+    size = 0
+    for raw in entries:
+        yield
+        entry = revisions.entry(kind, raw, revision)
+        size += len(entry)
+        if size > PAGE_BYTES and page:
+            break
+        page.append(entry)
+    return page
+
+
+def _find_begin(cursor: object, kind: CatalogKind, entries: Sequence[bytes]) -> Generator[None, None, int]:
+    """Return where a page begins: behind the last entry of the page before, if it has not moved far; in short steps.
+
+    Raises Refusal.
+    """
+    if cursor is None:
+        return 0
+    place, _, mark = cursor.partition(".") if isinstance(cursor, str) else ("", "", "")
+    at = bounds.whole_text(place, high=2**31)
+    if at and mark:
+        if at <= len(entries) and _mark_of(kind, entries[at - 1]) == mark:
+            return at
+        first = max(at - MAX_MOVED, 0)
+        for moved, entry in enumerate(entries[first : at + MAX_MOVED], first + 1):
+            yield
+            if _mark_of(kind, entry) == mark:
+                return moved
+    raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's, or not any more; begin again without it")
+
+
+def _mark_of(kind: CatalogKind, entry: bytes) -> str:
+    """Return what an entry is known by in a cursor: its name or URI, in few characters."""
+    known_by: object = payload.loads(entry).get(_KNOWN_BY[kind])
+    return hashlib.sha256(payload.dumps(known_by)).hexdigest()[:16]
