@@ -58,3 +58,30 @@ async def test_the_catalog_is_read_over_all_its_pages_with_the_lists_of_the_firs
         (f"n{number}", "x:{y}", None, None) for number in range(3)
     ]
     assert [(each.id, each.count) for each in lists] == [("a/template", 3)]
+
+
+SKILL = (
+    b'{"uri":"skill://git/SKILL.md","frontmatter":{"name":"git","description":"How branches are named"},'
+    b'"resources":[{"uri":"skill://git/SKILL.md"},{"uri":"skill://git/NAMES.md"}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("skills",), ["How branches are named", "skill://git/SKILL.md"]),
+        (("search", "branches"), ["How branches are named"]),
+        (("show", "a", "skill://git/SKILL.md", "--kind", "skill"), ["NAMES.md", "read a skill://git/SKILL.md"]),
+    ],
+)
+async def test_a_skill_is_shown_by_what_it_says_of_itself(
+    hub: Any, hubbub: Any, words: tuple[str, ...], shown: list[str]
+) -> None:
+    entry = catalog_pb2.CatalogEntry(server="a", kind=catalog_pb2.CATALOG_KIND_SKILL, object=SKILL)
+    hub.replies["ListCatalogEntries"] = lambda _: catalog_pb2.ListCatalogEntriesResponse(entries=[entry])
+    ran = await hubbub("catalog", *words, json=False)
+    assert ran.status == 0
+    assert [text for text in shown if text not in ran.out] == []
+    async with connect(data_dir=hub.data_dir) as client:
+        (skill,) = await client.catalog.skills("a")
+    assert (skill.name, skill.title, skill.uri) == ("git", None, "skill://git/SKILL.md")

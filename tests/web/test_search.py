@@ -52,3 +52,10 @@ async def test_what_is_found_is_bounded_whatever_a_server_wrote() -> None:
     found, count = await search(hub(*many, CatalogEntry(server="odd", kind="tool", object=None)), "tool")
     assert (len(found), count) == (MAX_FOUND, MAX_FOUND + 1)
     assert max(len(each["about"]) for each in found) == MAX_TEXT_CHARS
+
+
+async def test_a_skill_is_found_by_what_it_says_of_itself_and_opened_by_its_uri() -> None:
+    says = {"name": "branches", "description": "How they are named"}
+    skill = CatalogEntry(server="git", kind="skill", object={"uri": "skill://branches/SKILL.md", "frontmatter": says})
+    (found,), _ = await search(hub(skill), "named")
+    assert (found["name"], found["about"], found["key"]) == ("branches", says["description"], skill.uri)

@@ -194,7 +194,7 @@ class McpEndpoint:
             request.shown = open_request
             try:
                 handler = handler or self._methods[host.revision].get(request.method)
-                if handler is None:
+                if handler is None or not self._declares_method(request):
                     raise messages.refuse_method(request.method)
                 result = await self._serve_until_removed(request, handler)
                 outcome.error = TOOL_ERROR if request.method == "tools/call" and b'"isError":true' in result else ""
@@ -209,6 +209,13 @@ class McpEndpoint:
                 outcome.error = type(exc).__name__
                 log.exception("request of a host failed: internal error", method=request.method[:100])
                 return messages.error(request.id, messages.refuse_by_fault(type(exc).__name__))
+
+    def _declares_method(self, request: HostRequest) -> bool:
+        """Return whether a method is of the protocol itself, or of an extension that this endpoint declares."""
+        if request.method not in skills.METHODS:
+            return True
+        introduction = self.view.introduction(request.host.principal)
+        return skills.serves_method(entries_of(introduction.capabilities), request.method)
 
     async def _initialize(self, request: HostRequest) -> bytes:
         await self.view.settle(CatalogKind.TOOL)
@@ -268,6 +275,8 @@ class McpEndpoint:
         try:
             target = self.view.target(kind, named, host.principal, None if by_search else host.pages_read)
             own, request.by_app = target.name, target.app
+            if request.method in skills.METHODS:
+                self._require_skills(target.server, request.method)
             params = {**params, member: own}
             if request.log_level is None:
                 result = await self._calls.call(request, target.server, request.method, params)
@@ -283,6 +292,14 @@ class McpEndpoint:
             if kind is not CatalogKind.RESOURCE:
                 raise
             raise revisions.not_read(exc, named, own, host.revision) from None
+
+    def _require_skills(self, server: str, method: str) -> None:
+        """Raise Refusal where a URI leads to a server that does not have a method of skills."""
+        record = self._hub.servers.find(server)
+        entries = entries_of(payload.loads(record.capabilities)) if record is not None and record.capabilities else {}
+        if not skills.serves_method(entries, method):
+            lacks = "reads no directories" if method == skills.DIRECTORY_READ else "has no skills"
+            raise Refusal(INVALID_PARAMS, f"the server of params.uri, {server}, {lacks}")
 
     async def _ask_people(self, request: HostRequest) -> bytes:
         """Return what people have answered, or whether they permit what a host wants to do."""

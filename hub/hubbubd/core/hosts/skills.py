@@ -1,0 +1,32 @@
+"""Skills (SEP-2640): what servers declare of them, and which of their methods an endpoint has.
+
+A skill is a folder with a SKILL.md, whose files are resources. `skills/list` is a list of the catalog like any other.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+
+from hubbubd.core.servers.catalog import SKILLS
+
+DIRECTORY_READ: Final = "resources/directory/read"
+
+METHODS: Final = frozenset({"skills/list", "skills/get", DIRECTORY_READ})
+
+
+def merge_declared(servers: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return what is declared for servers with these entries of extensions; None if none of them has skills."""
+    declared = [each for entries in servers if (each := _entry(entries)) is not None]
+    if not declared:
+        return None
+    return {"directoryRead": True} if any(each.get("directoryRead") is True for each in declared) else {}
+
+
+def serves_method(entries: Mapping[str, Any], method: str) -> bool:
+    """Return whether a method of METHODS is there where these entries of extensions are declared."""
+    entry = _entry(entries)
+    return entry is not None and (method != DIRECTORY_READ or entry.get("directoryRead") is True)
+
+
+def _entry(entries: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    entry: object = entries.get(SKILLS)
+    return cast("Mapping[str, Any]", entry) if isinstance(entry, Mapping) else None
