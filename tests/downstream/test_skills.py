@@ -14,6 +14,7 @@ from hubbubd.downstream import HostRequest, McpEndpoint, McpHost, ProfileView, S
 from hubbubd.downstream import lists as paged_lists
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
+from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import World, server, settle, until
 from ..runtime.peer import Outcome, Peer, Sent
@@ -91,6 +92,7 @@ async def hub(world: World) -> Any:
     """A hub with two servers that have a skill at the same URI; `two` has another one, and reads directories."""
     serves(world.peers["one"], skill("refunds", "examples/email.md"))
     serves(world.peers["two"], skill("refunds"), skill("shop://acme/billing/returns"), directories=True)
+    world.peers["two"].era = Era.STATELESS
     async with world.hub(server("one"), server("two")) as hub:
         await until(
             lambda: all(each.freshness is not Freshness.UNKNOWN for each in hub.catalog.select(CatalogFilter()))

@@ -17,6 +17,8 @@ from hubbubd import payload
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
 from hubbubd.core.access import Permission, Principal
+from hubbubd.core.hosts import skills
+from hubbubd.core.hosts.extensions import entries_of
 from hubbubd.core.hosts.host_sessions import with_page_of
 from hubbubd.core.hosts.host_uris import USUAL_SPELLING, Spelling
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from hubbubd import payload
+from hubbubd.core.hosts.skills import declared_skills
 from hubbubd.core.tasks import EXTENSION as TASKS
 
 UI: Final = "io.modelcontextprotocol/ui"
 """MCP Apps (SEP-1865): tools have pages, which hosts show."""
-
-SKILLS: Final = "io.modelcontextprotocol/skills"
 
 APP_PAGE: Final = "text/html;profile=mcp-app"
 """The MIME type of pages."""
@@ -70,7 +69,7 @@ def declared_by_profile(servers: Iterable[Mapping[str, Any]], *, has_pages: bool
 
 def declared_by_endpoint(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Return the extensions of the endpoint of one server: of those that the server declares, what the hub serves."""
-    return {UI: {"mimeTypes": list(mime_types_of(entries) or (APP_PAGE,))}} if UI in entries else {}
+    return declared_by_profile((entries,), has_pages=False) | declared_skills((entries,))
 
 
 def keep_entries(capabilities: Mapping[str, Any]) -> dict[str, Any]:

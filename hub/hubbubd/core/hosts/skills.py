@@ -13,12 +13,13 @@ DIRECTORY_READ: Final = "resources/directory/read"
 METHODS: Final = frozenset({"skills/list", "skills/get", DIRECTORY_READ})
 
 
-def merge_declared(servers: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return what is declared for servers with these entries of extensions; None if none of them has skills."""
+def declared_skills(servers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the entry of skills for servers with these entries of extensions; empty if none of them has skills."""
     declared = [each for entries in servers if (each := _entry(entries)) is not None]
     if not declared:
-        return None
-    return {"directoryRead": True} if any(each.get("directoryRead") is True for each in declared) else {}
+        return {}
+    reads_directories = any(each.get("directoryRead") is True for each in declared)
+    return {SKILLS: {"directoryRead": True} if reads_directories else {}}
 
 
 def serves_method(entries: Mapping[str, Any], method: str) -> bool:

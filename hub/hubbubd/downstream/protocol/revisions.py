@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 from hubbubd import payload
-from hubbubd.core.hosts.extensions import SKILLS, entries_of
+from hubbubd.core.hosts.extensions import entries_of
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.core.tasks import EXTENSION as TASKS
@@ -55,7 +55,7 @@ CAPABILITIES: Final = (
     RevisionMember("tasks", first="2025-11-25", last=NEWEST_HANDSHAKE),
     RevisionMember("completions", first="2025-03-26"),
 )
-EXTENSIONS: Final = (RevisionMember(TASKS, first=STATELESS), RevisionMember(SKILLS, first=STATELESS))
+EXTENSIONS: Final = (RevisionMember(TASKS, first=STATELESS),)
 """Those that not all revisions have."""
 
 SERVER_INFO: Final = (

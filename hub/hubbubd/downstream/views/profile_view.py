@@ -30,6 +30,7 @@ from hubbubd.core.hosts.host_uris import (
     rewrite_uris,
     split_prefix,
 )
+from hubbubd.core.hosts.skills import declared_skills
 from hubbubd.core.hosts.tool_search import Index, search_in_steps
 from hubbubd.core.servers.catalog import CatalogKind, list_id
 from hubbubd.core.servers.server_record import ServerRecord
@@ -139,14 +140,14 @@ class ProfileView:
 
     def _extensions(self, records: Iterable[ServerRecord], declared: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the extensions that the profile declares, as far as its tools are known."""
+        if not self._settings().resources:
+            return {}
         tools = self._tables.get(CatalogKind.TOOL)
-        with_apps = [
-            (record.name, entries_of(capabilities))
-            for record, capabilities in zip(records, declared, strict=True)
-            if self._settings().resources and record.config.apps
-        ]
+        entries = [(record, entries_of(capabilities)) for record, capabilities in zip(records, declared, strict=True)]
+        with_apps = [(record.name, each) for record, each in entries if record.config.apps]
         has_pages = tools is not None and any(tools.pages(server) for server, _ in with_apps)
-        return declared_by_profile((entries for _, entries in with_apps), has_pages=has_pages)
+        apps = declared_by_profile((each for _, each in with_apps), has_pages=has_pages)
+        return apps | declared_skills(each for _, each in entries)
 
     async def settle(self, kind: CatalogKind) -> None:
         """As `EndpointView.settle`. One task makes it for all who wait, and goes on when they do not."""
@@ -262,9 +263,10 @@ class ProfileView:
         return ServerTarget(server, uri)
 
     def _lists_uri(self, server: str, own_uri: str) -> bool:
-        """Return whether a server lists a resource, or names it as the page of a tool."""
-        group = self._usable_table(CatalogKind.RESOURCE).groups.get(server)
-        listed = group is not None and own_uri in group.by_name
+        """Return whether a server lists a resource, maybe as a skill, or names it as the page of a tool."""
+        tables = map(self._usable_table, (CatalogKind.RESOURCE, CatalogKind.SKILL))
+        groups = (table.groups.get(server) for table in tables)
+        listed = any(group is not None and own_uri in group.by_name for group in groups)
         return listed or own_uri in self._usable_table(CatalogKind.TOOL).pages(server)
 
     # Tables

@@ -13,6 +13,9 @@ UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
 
 APP_MIME_TYPES: Final = ("text/html;profile=mcp-app",)
 
+SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
+"""Skills (SEP-2640): some servers serve no skills to a client that does not declare it."""
+
 _OWN_METHODS: Final = frozenset(
     {
         "server/discover",
@@ -20,6 +23,7 @@ _OWN_METHODS: Final = frozenset(
         "prompts/list",
         "resources/list",
         "resources/templates/list",
+        "skills/list",
         "subscriptions/listen",
     }
 )
@@ -41,11 +45,12 @@ def capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
         task_requests["sampling"] = {"createMessage": {}}
     if config.receiver_tasks and task_requests and version == LATEST_HANDSHAKE_VERSION:
         declared["tasks"] = {"list": {}, "cancel": {}, "requests": task_requests}
-    extensions: dict[str, Any] = {TASKS_EXTENSION: {}} if version == LATEST_MODERN_VERSION else {}
+    extensions: dict[str, Any] = {SKILLS_EXTENSION: {}}
+    if version == LATEST_MODERN_VERSION:
+        extensions[TASKS_EXTENSION] = {}
     if config.apps:
         extensions[UI_EXTENSION] = {"mimeTypes": [*APP_MIME_TYPES]}
-    if extensions:
-        declared["extensions"] = extensions
+    declared["extensions"] = extensions
     return declared
 
 
@@ -65,7 +70,7 @@ def without_apps(hub: dict[str, Any]) -> dict[str, Any]:
 def narrow_capabilities(hub: dict[str, Any], caller: object) -> dict[str, Any]:
     """Return the hub's capabilities without what the caller of a call did not declare, if it declared any.
 
-    What is said of pages is the caller's own.
+    What is said of pages is the caller's own. Of skills a server asks nothing.
     """
     if not isinstance(caller, dict):
         return hub
@@ -81,6 +86,8 @@ def narrow_capabilities(hub: dict[str, Any], caller: object) -> dict[str, Any]:
                 for part, value in as_object(common[name]).items()
                 if part in parts
             }
+    if SKILLS_EXTENSION in as_object(hub.get("extensions")):
+        common["extensions"] = {**as_object(common.get("extensions")), SKILLS_EXTENSION: {}}
     return common
 
 
