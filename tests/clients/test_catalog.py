@@ -78,7 +78,11 @@ async def test_a_skill_is_shown_by_what_it_says_of_itself(
     hub: Any, hubbub: Any, words: tuple[str, ...], shown: list[str]
 ) -> None:
     entry = catalog_pb2.CatalogEntry(server="a", kind=catalog_pb2.CATALOG_KIND_SKILL, object=SKILL)
-    hub.replies["ListCatalogEntries"] = lambda _: catalog_pb2.ListCatalogEntriesResponse(entries=[entry])
+
+    def entries(_: Any) -> Any:
+        return catalog_pb2.ListCatalogEntriesResponse(entries=[entry])
+
+    hub.replies["ListCatalogEntries"] = entries
     ran = await hubbub("catalog", *words, json=False)
     assert ran.status == 0
     assert [text for text in shown if text not in ran.out] == []

@@ -10,7 +10,15 @@ from .conftest import NEW, OLD, OldHost, Opened, settle
 
 COLUMNS = {"2024-11-05": 0, "2025-03-26": 0, "2025-06-18": 0, OLD: 1, NEW: 2}
 URI = "file:///a"
-EVERYTHING = {"tools": {}, "prompts": {}, "resources": {"subscribe": True}, "logging": {}, "completions": {}}
+SKILLS = {"io.modelcontextprotocol/skills": {"directoryRead": True}}
+EVERYTHING = {
+    "tools": {},
+    "prompts": {},
+    "logging": {},
+    "completions": {},
+    "resources": {"subscribe": True},
+    "extensions": SKILLS,
+}
 PARAMS = {"name": "t", "uri": URI, "ref": {"type": "ref/prompt", "name": "p"}, "level": "info", "notifications": {}}
 REQUESTS = [row for row in ROWS[TO_HUB] if not row.is_notification]
 IGNORED = [row for row in ROWS[TO_HUB] if "ignored" in row.fates.values()]
@@ -21,7 +29,7 @@ def fate(row: Row, revision: str) -> str:
 
 
 async def every_list_empty(_sent: Sent) -> Outcome:
-    return {"tools": [], "prompts": [], "resources": [], "resourceTemplates": []}
+    return {"tools": [], "prompts": [], "resources": [], "resourceTemplates": [], "skills": []}
 
 
 @pytest.mark.parametrize("revision", COLUMNS)

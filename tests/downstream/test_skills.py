@@ -225,7 +225,11 @@ async def test_skills_of_a_server_that_is_away_are_the_last_known_ones(hub: Hub,
 async def test_a_host_hears_of_changed_skills_as_of_changed_resources(hub: Hub, world: World) -> None:
     shown, said = Shown(hub), list[bytes]()
     host = McpHost(principal=ADA, revision=OLD)
-    notifications = shown.endpoint.make_notifications(host, lambda message, *, unless_queued: said.append(message))
+
+    def tell(message: bytes, *, unless_queued: bool) -> None:
+        said.append(message)
+
+    notifications = shown.endpoint.make_notifications(host, tell)
     serves(world.peers["one"], skill("refunds"), skill("fresh"))
     world.peers["one"].link.tell("notifications/resources/list_changed")
     await settle(3)

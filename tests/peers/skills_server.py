@@ -96,12 +96,14 @@ class Skills(Extension):
         if not names:
             raise MCPError(INVALID_PARAMS, f"{params.uri} is not a directory resource")
         types = {name: "text/markdown" if below + name in FILES else DIRECTORY for name in names}
-        return {"resources": [{"uri": below + name, "name": name, "mimeType": types[name]} for name in names]}
+        listed = [{"uri": below + name, "name": name, "mimeType": types[name]} for name in names]
+        return {"resources": listed, **cached(0)}
 
 
 def require_declared(ctx: Any) -> None:
     """Refuse a client that does not declare the extension, as a server may."""
-    declared = (ctx.meta or {}).get(CAPABILITIES, {}).get("extensions", {})
+    meta: dict[str, Any] = ctx.meta or {}
+    declared = meta.get(CAPABILITIES, {}).get("extensions", {})
     if SKILLS not in declared:
         raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "Missing required client capability")
 

@@ -73,17 +73,20 @@ def test_every_method_says_what_becomes_of_it_and_which_tests_show_that(directio
         check_shown(row.method, row.shown)
 
 
+SKILLS = {"skills/list", "skills/get", "resources/directory/read"}
+"""Methods of an extension that the SDK does not have."""
+
 TASKS = {"get", "result", "list", "cancel"}
 """Methods that a peer of either side may have for its tasks (2025-11-25)."""
 
 
 @pytest.mark.parametrize(
-    ("direction", "of_sdk", "of_tasks"),
+    ("direction", "of_sdk", "of_extensions"),
     [
         (
             TO_HUB,
             (methods.CLIENT_REQUESTS, methods.CLIENT_NOTIFICATIONS),
-            {*(f"tasks/{name}" for name in TASKS | {"update"}), "notifications/tasks/status"},
+            {*(f"tasks/{name}" for name in TASKS | {"update"}), "notifications/tasks/status", *SKILLS},
         ),
         (
             TO_HOST,
@@ -92,11 +95,11 @@ TASKS = {"get", "result", "list", "cancel"}
         ),
     ],
 )
-def test_the_methods_are_those_of_the_specification(direction: str, of_sdk: Any, of_tasks: set[str]) -> None:
+def test_the_methods_are_those_of_the_specification(direction: str, of_sdk: Any, of_extensions: set[str]) -> None:
     known = {known for table in of_sdk for known in table}
     rows = [row.method for row in METHODS[direction]]
     assert len(rows) == len(set(rows))
-    assert set(rows) == {method for method, _ in known} | of_tasks
+    assert set(rows) == {method for method, _ in known} | of_extensions
     for row in METHODS[direction]:
         for column, newest in zip(REVISIONS, ("2025-06-18", "2025-11-25", "2026-07-28"), strict=True):
             if row.fates[column] == "refused":

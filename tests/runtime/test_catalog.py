@@ -64,14 +64,15 @@ async def test_every_kind_that_a_server_announces_is_fetched_whole_when_it_conne
         more = {"nextCursor": str(page + 1)} if page < 2 else {}
         return {member: [{"name": f"{member} {page}"}], **more}
 
-    world.peer.capabilities = {"tools": {}, "resources": {}, "prompts": {}}
+    skills = {"io.modelcontextprotocol/skills": {}}
+    world.peer.capabilities = {"tools": {}, "resources": {}, "prompts": {}, "extensions": skills}
     world.peer.listing = listing
     async with world.hub(server()) as hub:
-        await until(lambda: list(freshness(hub).values()) == [Freshness.FRESH] * 4)
+        await until(lambda: list(freshness(hub).values()) == [Freshness.FRESH] * 5)
         assert [r.kind for r in hub.catalog.select(CatalogFilter())] == list(CatalogKind)
         expected = tuple(b'{"name":"resourceTemplates %d"}' % page for page in range(3))
         assert hub.catalog.entries("one/template") == expected
-    assert len(world.peer.fetches) == 12
+    assert len(world.peer.fetches) == 15
 
 
 async def test_a_server_without_templates_need_not_know_the_method(world: World) -> None:

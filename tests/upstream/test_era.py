@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from hubbubd.errors import Category, InvalidArgument, PeerError, UpstreamError
 from hubbubd.upstream.ports import Era, LostDuringProbe
+from hubbubd.upstream.protocol.capabilities import SKILLS_EXTENSION
 
 from .conftest import Connect, Recorder, Scripted
 
@@ -266,7 +267,9 @@ async def test_a_call_may_become_a_task_only_if_its_caller_follows_tasks(
     able = "io.modelcontextprotocol/clientCapabilities"
     async with connect(url=scripted.url) as link:
         await link.request("tools/call", {"name": "query", "_meta": {able: {"unknown": {}, **extensions}}})
-    assert seen[0]["params"]["_meta"][able] == extensions
+    declared = seen[0]["params"]["_meta"][able].pop("extensions")
+    assert declared == {SKILLS_EXTENSION: {}, **extensions.get("extensions", {})}  # of skills, nothing is asked
+    assert seen[0]["params"]["_meta"][able] == {}
 
 
 async def test_tools_are_listed_once_and_again_when_a_header_does_not_match(

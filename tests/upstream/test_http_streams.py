@@ -17,8 +17,9 @@ from hubbubd.upstream.ports import InboundReply, InboundRequest
 from .conftest import CALL, LIMIT_S, Connect, Endpoint, Recorder, Scripted, event, says
 from .test_own_stream import streams
 
-APPS = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
-"""What the hub declares of MCP Apps."""
+SKILLS = {"io.modelcontextprotocol/skills": {}}
+APPS = {"extensions": {**SKILLS, "io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
+"""What the hub declares of skills and MCP Apps."""
 
 
 def asks_on_the_call(take: Endpoint) -> dict[str, Endpoint]:
@@ -190,7 +191,7 @@ async def test_task_requests_reach_the_hub_only_where_they_are_declared(
     requests = {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}}
     assert declared == [
         {**everything, **APPS, "tasks": {"list": {}, "cancel": {}, "requests": requests}},
-        {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}},
+        {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}, "extensions": SKILLS},
     ]
 
 

@@ -71,6 +71,7 @@ RESULTS: Final[Mapping[str, tuple[RevisionMember, ...]]] = MappingProxyType(
         "completion/complete": RESULT,
         "resources/read": CACHED,
         "skills/get": CACHED,
+        "resources/directory/read": CACHED,  # by its specification it need not be, but some hosts insist
     }
 )
 """The members of results that not all revisions have, by method."""

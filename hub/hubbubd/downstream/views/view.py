@@ -189,7 +189,7 @@ class ServerView:
         """Return what a server can probably do that has not been connected yet: what it listed last, or any list."""
         known = [kind for kind in CatalogKind if self._hub.catalog.record(self._server, kind) is not None]
         sources = [SOURCES[kind] for kind in known or CatalogKind]
-        extensions = {source.extension: {} for source in sources if source.extension and known}
+        extensions: dict[str, Any] = {source.extension: {} for source in sources if source.extension and known}
         return {**{source.capability: {"listChanged": True} for source in sources}, "extensions": extensions}
 
     async def settle(self, kind: CatalogKind) -> None:
