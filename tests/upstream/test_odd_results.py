@@ -35,6 +35,11 @@ SKILL: dict[str, Any] = {
     "frontmatter": {"name": "n", "description": "about"},
     "resources": [{"uri": "skill://n/SKILL.md", "digest": "sha256:0", "size": 1}],
 }
+TAKEN_SKILLS: tuple[dict[str, Any], ...] = (
+    {**SKILL, "resources": "dynamic", "unknown": 7},
+    {**SKILL, "uri": "skill://of/another/name/SKILL.md", "frontmatter": {}},
+    {**SKILL, "resources": [{"uri": "skill://../x", "digest": "md5", "size": -1}]},
+)
 TAKEN: dict[str, tuple[Any, dict[str, Any]]] = {
     "no schema": ({"name": "odd"}, tool()),
     "an empty schema": (tool(inputSchema={}), tool()),
@@ -116,14 +121,7 @@ async def test_a_tool_that_cannot_be_used_is_left_out_by_name_and_the_others_sta
         ("skills/list", "skills", SKILL, {**SKILL, "resources": None}, None),
         ("skills/list", "skills", SKILL, {**SKILL, "resources": [*SKILL["resources"], {"digest": "sha256:0"}]}, None),
         ("skills/list", "skills", SKILL, "n", None),
-        *(
-            ("skills/list", "skills", SKILL, odd, odd)
-            for odd in (
-                {**SKILL, "resources": "dynamic", "unknown": 7},
-                {**SKILL, "uri": "skill://of/another/name/SKILL.md", "frontmatter": {}},
-                {**SKILL, "resources": [{"uri": "skill://../x", "digest": "md5", "size": -1}]},
-            )
-        ),
+        *(("skills/list", "skills", SKILL, odd, odd) for odd in TAKEN_SKILLS),
     ],
 )
 async def test_entries_of_the_other_lists_are_judged_alone_as_well(

@@ -298,7 +298,7 @@ class McpEndpoint:
     def _require_skills(self, server: str, method: str) -> None:
         """Raise Refusal where a URI leads to a server that does not have a method of skills."""
         record = self._hub.servers.find(server)
-        capabilities = payload.loads(record.capabilities or b"{}") if record is not None else {}
+        capabilities: dict[str, Any] = payload.loads((record and record.capabilities) or b"{}")
         if not skills.serves_method(entries_of(capabilities), method):
             lacks = "reads no directories" if method == skills.DIRECTORY_READ else "has no skills"
             raise Refusal(INVALID_PARAMS, f"the server of params.uri, {server}, {lacks}")
