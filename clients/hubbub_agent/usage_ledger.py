@@ -1,6 +1,5 @@
 """The file that keeps an agent's usage over its restarts, for its owner alone."""
 
-import fcntl
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from typing import Any
 from hubbub_agent.rules.limits import Minute, ModelUsage
 from hubbub_client.numbers import is_finite, whole
 from hubbub_client.payload import as_object, as_objects
+from hubbub_shared.platform import files
 
 VERSION = 1
 MAX_BYTES = 1024 * 1024
@@ -39,11 +39,9 @@ class UsageLedger:
         except OSError as error:
             raise LedgerProblem(f"{path}: the usage cannot be kept there: {error}; name another file") from None
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            if not files.lock(descriptor):
                 other = "another agent counts its usage there; give this one a name of its own: hubbub --as NAME agent"
-                raise LedgerProblem(f"{path}: {other}") from None
+                raise LedgerProblem(f"{path}: {other}")
             yield cls(path)
         finally:
             os.close(descriptor)
@@ -77,7 +75,7 @@ class UsageLedger:
             with os.fdopen(descriptor, "w") as file:
                 json.dump(document, file)
                 file.flush()
-                os.fsync(file.fileno())
+                files.sync(file.fileno())
             Path(name).replace(self._path)
         except BaseException:
             with suppress(OSError):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hubbub_frontend.private_files import make_private_folder, write_private
+from hubbub_shared.platform import files
 
 MAX_LINKS = 500
 """Links that are kept; the oldest beyond that are useless."""
@@ -94,24 +95,18 @@ class Links:
 def announce_page(data_dir: Path, url: str) -> Generator[bool]:
     """Say that the page is at this address while the block runs. Yield False if another page already says so.
 
-    Raises OSError, also on a platform without locks of files.
+    Raises OSError.
     """
-    try:
-        import fcntl
-    except ImportError:
-        raise OSError("this platform has no locks of files") from None
     folder = _folder(data_dir)
     make_private_folder(folder)
     with (folder / "page.lock").open("w") as page_lock, (folder / "page.alive").open("w") as alive_lock:
-        try:
-            fcntl.flock(page_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not files.lock(page_lock.fileno()):
             yield False
             return
         file = folder / "page.json"
         file.unlink(missing_ok=True)
         # `find_page_url` tries this second lock, for a moment: so it never keeps a page from starting.
-        fcntl.flock(alive_lock, fcntl.LOCK_EX)
+        files.lock(alive_lock.fileno(), wait=True)
         write_private(file, json.dumps({"url": url}).encode())
         try:
             yield True
@@ -123,15 +118,11 @@ def find_page_url(data_dir: Path) -> str | None:
     """Return the address of the page that runs for this data directory; None if none says that it does."""
     folder = _folder(data_dir)
     try:
-        import fcntl
-
         with (folder / "page.alive").open() as alive_lock:
-            try:
-                fcntl.flock(alive_lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:  # a page runs, and holds it
+            if not files.lock(alive_lock.fileno(), shared=True):  # a page runs, and holds it
                 announced: Any = json.loads((folder / "page.json").read_text())
                 return str(announced["url"])
-    except (ImportError, OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError):
         pass
     return None
 

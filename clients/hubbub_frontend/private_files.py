@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from hubbub_shared.platform.files import sync
+
 
 def make_private_folder(folder: Path) -> None:
     """Make a folder, and those above it that are not there, each for its owner alone. Raises OSError."""
@@ -19,7 +21,7 @@ def write_private(file: Path, content: bytes, *, mode: int = 0o600) -> None:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as output:
             output.write(content)
             output.flush()
-            os.fsync(output.fileno())
+            sync(output.fileno())
         draft.replace(file)
     except OSError:
         draft.unlink(missing_ok=True)

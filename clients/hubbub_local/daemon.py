@@ -2,22 +2,21 @@
 
 import json
 import os
-import select
 import selectors
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from hubbub_client import numbers
 from hubbub_local.platform_dirs import find_data_dir, find_log_file
+from hubbub_shared.platform import files, processes
 
 LOCK: Final = "hubbub.db.lock"
 """The file in the data directory that a running hub holds locked, with its process id in it."""
@@ -171,34 +170,20 @@ def find_holder(directory: Path) -> int | None:
     It is sure: a hub holds a lock from its start to its end, and the system releases the lock of a killed one. Raises
     OSError if the directory may not be looked into.
     """
-    import fcntl  # not on every platform
-
     try:
-        lock = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(directory / LOCK, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         pid = numbers.whole_text(os.pread(lock, 20, 0).decode("ascii", "replace").strip(), MAX_PID)
         # Look for the process first: a lock that is tried could stand in the way of a hub that starts.
-        if not pid or not _is_running(pid):
+        if not pid or not processes.is_running(pid):
             return None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not files.lock(lock, shared=True):
             return pid
     finally:
         os.close(lock)
     return None
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def end_hub(directory: Path, pid: int, *, now: bool = False) -> Iterator[float]:
@@ -208,15 +193,15 @@ def end_hub(directory: Path, pid: int, *, now: bool = False) -> Iterator[float]:
     """
     began_at = last_report_at = time.monotonic()
     second_signal_at = began_at + SECOND_SIGNAL_S if now else None
-    with _hold_process(pid) as process:
+    with processes.hold_process(pid) as process:
         # The process is held now: if it is still the hub, no other one can get its signals.
         if process is None or find_holder(directory) != pid:
             return
-        process.ask_to_end()
+        _ask_to_end(process)
         while not process.wait_for_end(POLL_S):
             at = time.monotonic()
             if second_signal_at is not None and at >= second_signal_at:
-                process.ask_to_end()
+                _ask_to_end(process)
                 second_signal_at = None
             if at - began_at > END_LIMIT_S:
                 message = f"the hub (process {pid}) still ends after {END_LIMIT_S:g} s; `kill -9 {pid}` ends it at once"
@@ -226,48 +211,12 @@ def end_hub(directory: Path, pid: int, *, now: bool = False) -> Iterator[float]:
                 yield at - began_at
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """A process to end; `handle` stands for it and for no later one with its number, where the system has such."""
-
-    pid: int
-    handle: int | None
-
-    def ask_to_end(self) -> None:
-        """Send SIGTERM. Harmless if it has ended. Raises NotEnded."""
-        try:
-            if self.handle is None:
-                os.kill(self.pid, signal.SIGTERM)
-            else:
-                signal.pidfd_send_signal(self.handle, signal.SIGTERM)
-        except ProcessLookupError:
-            pass
-        except PermissionError:
-            raise NotEnded(f"the hub (process {self.pid}) belongs to another user, who can end it") from None
-
-    def wait_for_end(self, wait_s: float) -> bool:
-        """Wait so long, and return whether it has ended."""
-        if self.handle is not None:
-            return bool(select.select([self.handle], [], [], wait_s)[0])
-        time.sleep(wait_s)
-        return not _is_running(self.pid)
-
-
-@contextmanager
-def _hold_process(pid: int) -> Generator[_Process | None]:
-    """Yield a process; None if there is none."""
-    if not hasattr(os, "pidfd_open"):
-        yield _Process(pid, None)
-        return
+def _ask_to_end(process: processes.HeldProcess) -> None:
+    """Send SIGTERM to a hub. Raises NotEnded."""
     try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        yield None
-        return
-    try:
-        yield _Process(pid, handle)
-    finally:
-        os.close(handle)
+        process.terminate()
+    except PermissionError:
+        raise NotEnded(f"the hub (process {process.pid}) belongs to another user, who can end it") from None
 
 
 def is_listening(directory: Path) -> bool:

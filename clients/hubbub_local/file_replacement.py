@@ -5,6 +5,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from hubbub_shared.platform.files import sync
+
 OWNER_ONLY = 0o600
 
 
@@ -23,7 +25,7 @@ def replace_file(file: Path, text: str, *, private: bool = False) -> Path | None
         with os.fdopen(descriptor, "wb") as output:
             output.write(raw)
             output.flush()
-            os.fsync(output.fileno())
+            sync(output.fileno())
         if existed and not private:
             shutil.copymode(file, new_file)
         Path(new_file).replace(file)

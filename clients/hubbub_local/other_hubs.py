@@ -9,8 +9,7 @@ from pathlib import Path
 
 from hubbub_client.transport.discovery import content_of
 from hubbub_local.daemon import LOCK, find_holder
-
-PROCESSES = Path("/proc")
+from hubbub_shared.platform import processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +22,11 @@ class RunningHub:
 
 
 def find_hubs() -> Iterator[RunningHub]:
-    """Yield the hubs that run; none where the system does not show open files (proc(5), /proc/PID/fd)."""
-    for process in PROCESSES.glob("[0-9]*"):
-        with suppress(OSError):  # it has ended, or is another user's
-            for each in (process / "fd").iterdir():
-                path = each.readlink()
-                pid = find_holder(path.parent) if path.name == LOCK else None
-                if pid is not None and str(pid) == process.name:
-                    yield RunningHub(pid, path.parent, content_of(path.parent / "client.json").get("address"))
-                    break
+    """Yield the hubs that run; none where the system does not show open files."""
+    for pid, path in processes.find_open_files(LOCK):
+        with suppress(OSError):  # it has ended
+            if find_holder(path.parent) == pid:
+                yield RunningHub(pid, path.parent, content_of(path.parent / "client.json").get("address"))
 
 
 def find_hub_at_address(message: str) -> RunningHub | None:

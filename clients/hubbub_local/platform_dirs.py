@@ -1,13 +1,13 @@
 """Where programs keep their files, by platform."""
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hubbub_client.transport.discovery import Where, client_file
-from hubbub_shared.directories import default_config_file, settings_directory
+from hubbub_shared import platform
+from hubbub_shared.platform.directories import default_config_file, settings_directory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Machine:
     @classmethod
     def here(cls) -> "Machine":
         """Return those of this process."""
-        return cls(platform=sys.platform, home=Path.home(), environ=os.environ)
+        return cls(platform=platform.NAME, home=Path.home(), environ=os.environ)
 
     def application_dir(self, name: str) -> Path:
         """Return the directory of an application's settings."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from hubbub_shared.directories import default_config_file
+from hubbub_shared.platform.directories import default_config_file
 from hubbubd.config import HubSettings, load_settings
 from hubbubd.errors import ConfigError
 

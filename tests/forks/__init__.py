@@ -10,6 +10,6 @@ as any other: it has a pid, an environment, pipes, a directory and an exit statu
 fixture `started_for_real`.
 """
 
-from .client import REAL, popen, quick, run, start
+from .client import REAL, Real, popen, quick, run, start
 
-__all__ = ["REAL", "popen", "quick", "run", "start"]
+__all__ = ["REAL", "Real", "popen", "quick", "run", "start"]

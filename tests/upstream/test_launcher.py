@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import JSONRPCNotification
 
+from hubbub_shared.platform import processes
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.stdio import launcher, process
 from hubbubd.upstream.stdio.transport import ExitStatus, StdioStreams, stdio_transport
@@ -131,9 +132,9 @@ async def test_a_launcher_that_hangs_to_the_end_is_killed(monkeypatch: pytest.Mo
 
 
 FEW_FORKS = """
-import os, socket, sys
+import os, sys
 sys.path.insert(0, %r)
-import reaper
+from hubbub_shared.platform.{script} import main
 
 forks = [os.fork] * %d
 
@@ -143,8 +144,8 @@ def fork():
     return forks.pop()()
 
 os.fork = fork
-reaper.launch(socket.socket(fileno=int(sys.argv[1])))
-"""
+main()
+""".replace("{script}", processes.REAPER.stem)
 
 
 @pytest.mark.parametrize("enough_for", [0, 1], ids=["reaper", "server"])
@@ -152,8 +153,8 @@ async def test_a_system_with_too_many_processes_is_an_error_that_may_pass(
     enough_for: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = tmp_path / "few.py"
-    script.write_text(FEW_FORKS % (os.fspath(launcher.REAPER.parent), enough_for, errno.EAGAIN))
-    monkeypatch.setattr(launcher, "REAPER", script)
+    script.write_text(FEW_FORKS % (os.fspath(processes.REAPER.parents[2]), enough_for, errno.EAGAIN))
+    monkeypatch.setattr(processes, "REAPER", script)
     with anyio.fail_after(BOUND_S), pytest.raises(UpstreamError, match=os.strerror(errno.EAGAIN)) as caught:
         async with stdio_transport(CAT):
             pass
@@ -216,7 +217,8 @@ async def test_two_hubs_leave_each_others_servers_alone() -> None:
 HELD = """
 import socket, sys
 sys.path.insert(0, %r)
-import reaper
+from hubbub_shared.platform import reaper
+from hubbub_shared.platform.{script} import main
 
 start = reaper.Reaper._start
 
@@ -227,8 +229,8 @@ def held(self, descriptors):
     return start(self, descriptors)
 
 reaper.Reaper._start = held
-reaper.launch(socket.socket(fileno=int(sys.argv[1])))
-"""
+main()
+""".replace("{script}", processes.REAPER.stem)
 
 
 class Held:
@@ -241,8 +243,8 @@ class Held:
         self.listener.listen()
         self.listener.setblocking(False)
         script = directory / "held.py"
-        script.write_text(HELD % (os.fspath(launcher.REAPER.parent), os.fspath(path)))
-        monkeypatch.setattr(launcher, "REAPER", script)
+        script.write_text(HELD % (os.fspath(processes.REAPER.parents[2]), os.fspath(path)))
+        monkeypatch.setattr(processes, "REAPER", script)
         self.waiting: list[socket.socket] = []
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ import anyio
 import pytest
 from mcp.shared.message import SessionMessage
 
+from hubbub_shared.platform import processes
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream.stdio import launcher
 from hubbubd.upstream.stdio.process import ServerProcess
@@ -27,7 +28,7 @@ async def test_a_launcher_that_takes_no_more_starts_is_an_error_and_not_waited_f
 ) -> None:
     idle = tmp_path / "idle.py"
     idle.write_text("import time; time.sleep(600)")
-    monkeypatch.setattr(launcher, "REAPER", idle)
+    monkeypatch.setattr(processes, "REAPER", idle)
     monkeypatch.setattr(launcher, "END_LIMIT_S", 0.1)
     filled = launcher.Launcher()
     starts = 0

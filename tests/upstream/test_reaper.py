@@ -12,9 +12,10 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import JSONRPCNotification
 
+from hubbub_shared.platform import processes
 from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream.stdio import launcher, process
+from hubbubd.upstream.stdio import process
 from hubbubd.upstream.stdio.transport import ExitStatus, stdio_transport
 
 from .families import (
@@ -113,7 +114,7 @@ async def test_a_reaper_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyP
 async def test_a_reaper_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "reaper.py"
     broken.write_text("raise SystemExit('no such kernel')")
-    monkeypatch.setattr(launcher, "REAPER", broken)
+    monkeypatch.setattr(processes, "REAPER", broken)
     with anyio.fail_after(BOUND_S), pytest.raises(UpstreamError, match="no such kernel") as caught:
         async with stdio_transport(peer(READING)):
             pass

@@ -1,7 +1,6 @@
 """Servers of the hub that a host has directly as well: each of their tools is there twice, and asks past the inbox."""
 
 import os
-import sys
 from collections.abc import Iterable
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING
@@ -40,9 +39,8 @@ def list_direct_servers(tables: Iterable[ServerTable]) -> list[FoundServer]:
         configured = config_file.list_servers(config_file.read_config(chosen_file(None)))
     except (config_file.Unchangeable, OSError):
         return []
-    environment = TextEnvironment(
-        home=Machine.here().home, environ=os.environ, read=read_variables, platform=sys.platform
-    )
+    machine = Machine.here()
+    environment = TextEnvironment(home=machine.home, environ=os.environ, read=read_variables, platform=machine.platform)
     # One at a time: of two that are the same, both are there.
     offered = [
         offer

@@ -7,14 +7,12 @@ Nothing else is repaired: `client.json` stays, since it has the token that progr
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import re
 import socket
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import zip_longest
@@ -24,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hubbub_client.numbers import LAST_PORT, whole_text
 from hubbub_client.transport.discovery import content_of
 from hubbub_local.daemon import LOCK
+from hubbub_shared.platform import files, processes
 
 if TYPE_CHECKING:
     from hubbub_client.services.admin import Finding, Verdict
@@ -138,16 +137,13 @@ def _find_holder(lock: Path) -> str:
     The kernel takes a lock back when a process ends.
     """
     try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(lock, os.O_RDONLY)
     except OSError:
         return ""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
-    finally:
-        os.close(descriptor)
-    return ""
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        if files.lock(descriptor, shared=True):
+            return ""
+        return file.read(20).decode(errors="replace").strip() or "unknown"
 
 
 def _check_socket(path: Path) -> Iterator[Checked]:
@@ -178,29 +174,9 @@ def _check_port(address: str) -> Checked:
             pass
     except (OSError, UnicodeError):  # also a name that no host can have
         return make_checked(about, "warn", "nothing listens there: the hub has ended", "start it again: hubbub up -d")
-    owner = find_listener(number)
+    owner = processes.find_listener(number)
     advice = "end that, or start the hub at another address: hubbub up -d --listen 127.0.0.1:0"
     return make_checked(about, "fail", f"{owner or 'something else than a hub'} listens there", advice)
-
-
-def find_listener(port: int) -> str | None:
-    """Return which of the caller's processes listens at a TCP port, as `NAME, process N`; None if that is not known."""
-    sockets = {f"socket:[{inode}]" for inode in _list_listening_inodes(port)}
-    for process in Path("/proc").glob("[0-9]*") if sockets else ():
-        with suppress(OSError):  # it has ended, or is another user's
-            if any(str(each.readlink()) in sockets for each in (process / "fd").iterdir()):
-                return f"{(process / 'comm').read_text(errors='replace').strip()}, process {process.name},"
-    return None
-
-
-def _list_listening_inodes(port: int) -> Iterator[str]:
-    """Return the inodes of the sockets that listen at a port: proc(5), /proc/net/tcp; 0A is LISTEN."""
-    for table in ("tcp", "tcp6"):
-        with suppress(OSError):
-            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
-                cells = line.split()
-                if cells[3] == "0A" and int(cells[1].rpartition(":")[2], 16) == port:
-                    yield cells[9]
 
 
 FINDING_LINE = re.compile(r"(ok|warn|fail) +(.*?): (.*)")
@@ -242,6 +218,6 @@ def _parse_findings(text: str) -> Iterator[Checked]:
             continue  # `check_data_directory` has looked at the secrets
         advice = next_line.strip() if next_line.startswith("      ") else None
         port_in_use = re.fullmatch(r"\S+ \S*:(\d+)", finding[2]) if "in use" in finding[3] else None
-        owner = find_listener(whole_text(port_in_use[1], LAST_PORT) or 0) if port_in_use else None
+        owner = processes.find_listener(whole_text(port_in_use[1], LAST_PORT) or 0) if port_in_use else None
         message = f"{finding[3]}, by {owner.rstrip(',')}" if owner else finding[3]
         yield make_checked(finding[2], cast("Verdict", finding[1]), message, advice)

@@ -83,7 +83,7 @@ def import_servers(request: ImportRequest, found: Sequence[FoundServer | Trouble
     """Take over what is wanted of the found servers. None if nothing was to be done. Raises Usage, TyperException."""
     machine = Machine.here()
     config_text = read_config(request.file)
-    environment = TextEnvironment(home=machine.home, environ=os.environ, read=read_variables, platform=sys.platform)
+    environment = TextEnvironment(home=machine.home, environ=os.environ, read=read_variables, platform=machine.platform)
     try:
         listed, troubles = make_offers(found, environment, config_file.list_servers(config_text))
     except Unchangeable as exc:

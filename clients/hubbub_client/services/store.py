@@ -14,6 +14,7 @@ from hubbub_client.data.records import RECORDS, Record, StoreStatus
 from hubbub_client.errors import AlreadyExists, Unavailable
 from hubbub_client.transport.connection import HubConnection
 from hubbub_client.waits import in_thread
+from hubbub_shared.platform.files import sync
 
 OnCopied = Callable[[int, int], Awaitable[None] | None]
 """Gets the bytes received and the bytes in all; both are 0 while the hub makes the copy."""
@@ -108,7 +109,7 @@ def _create_file(path: Path) -> BinaryIO:
 
 def _sync_directory(file: BinaryIO) -> None:
     file.flush()
-    os.fsync(file.fileno())
+    sync(file.fileno())
 
 
 def _move_into_place(partial: Path, target: Path, *, replace: bool) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hubbub_client import numbers
-from hubbub_shared import directories
 from hubbub_shared.legible import is_clean, is_text
+from hubbub_shared.platform import directories
 
 if TYPE_CHECKING:
     from hubbub_client.errors import InvalidArgument, Unavailable

@@ -1,7 +1,6 @@
 """Load settings: files, then environment, then command line; the later ones win."""
 
 import os
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +11,8 @@ from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 from pydantic_settings.exceptions import SettingsError
 
-from hubbub_shared import __version__
-from hubbub_shared.directories import default_config_file, default_data_dir
+from hubbub_shared import __version__, platform
+from hubbub_shared.platform.directories import default_config_file, default_data_dir
 from hubbubd.config.cross_checks import check
 from hubbubd.config.files import OWN_TABLES, FileContent, read_file
 from hubbubd.config.hub import ENV_PREFIX, HubSettings
@@ -96,7 +95,7 @@ def _read_files(named: Sequence[str] | None, environ: Mapping[str, str]) -> tupl
     if given:
         paths = tuple(Path(path).expanduser() for path in given)
         return paths, [read_file(path) for path in paths]
-    default = default_config_file(sys.platform, Path.home(), environ)
+    default = default_config_file(platform.NAME, Path.home(), environ)
     # A link that leads nowhere is a mistake, and reading it says so.
     there = default.exists() or default.is_symlink()
     return (default,), [read_file(default)] if there else []

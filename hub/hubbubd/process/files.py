@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from hubbub_shared.platform.files import sync
+
 
 def put(path: Path, content: bytes) -> None:
     """Write a file atomically (temporary file, fsync, rename), with mode 0600; durable on return.
@@ -16,7 +18,7 @@ def put(path: Path, content: bytes) -> None:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         draft.replace(path)
         sync_directory(path.parent)
     except OSError as exc:
@@ -38,6 +40,6 @@ def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable: after a power failure a new or renamed file is there. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from pydantic import SecretStr
 
+from hubbub_shared.platform.clocks import elapsed_s
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.store_addresses import OPTION, DatabasePlace, Place, StoreCopy
 from hubbubd.errors import ConfigError
@@ -18,7 +19,6 @@ from hubbubd.store.transfer.sqlite import hold_file
 from hubbubd.store.transfer.store_transfer import LockedStore, OnCopied, Transferred, transfer
 from hubbubd.store.vault.file import NAME as TOKENS
 from hubbubd.store.vault.file import TokenFile
-from hubbubd.timing.clock import elapsed
 
 if TYPE_CHECKING:
     from hubbubd.store.postgres.vault import PostgresVault
@@ -43,7 +43,7 @@ async def _made(order: StoreCopy, settings: HubSettings) -> Transferred | None:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(end)
-            done = await carry_out(order, settings, progress(elapsed))
+            done = await carry_out(order, settings, progress(elapsed_s))
             tasks.cancel_scope.cancel()
     return done
 

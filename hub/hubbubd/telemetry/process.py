@@ -1,23 +1,16 @@
-"""Resource usage of this process (Linux, proc(5)); no readings where that cannot be read."""
+"""Resource usage of this process; no readings where the system does not tell."""
 
-import os
-import resource
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
+from hubbub_shared.platform import figures
 from hubbubd.telemetry.meter import Reading
-
-_PROC_SELF = Path("/proc/self")
 
 
 def memory() -> Iterable[Reading]:
     """Return the resident memory in bytes."""
-    try:
-        pages = int((_PROC_SELF / "statm").read_bytes().split()[1])
-    except OSError:
-        return ()
-    return ((pages * resource.getpagesize(), {}),)
+    size = figures.resident_bytes()
+    return () if size is None else ((size, {}),)
 
 
 def cpu() -> Iterable[Reading]:
@@ -26,8 +19,6 @@ def cpu() -> Iterable[Reading]:
 
 
 def open_fds() -> Iterable[Reading]:
-    """Return the number of open file descriptors, without the one opened to count them."""
-    try:
-        return ((len(os.listdir(_PROC_SELF / "fd")) - 1, {}),)  # noqa: PTH208 - no path objects for names that are counted
-    except OSError:
-        return ()
+    """Return the number of open file descriptors."""
+    count = figures.count_descriptors()
+    return () if count is None else ((count, {}),)

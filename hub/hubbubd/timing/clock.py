@@ -1,13 +1,14 @@
 """The hub's two clocks: wall-clock time for timestamps, and the loop's monotonic clock for waiting."""
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
 import anyio
 import structlog
+
+from hubbub_shared.platform.clocks import is_synchronised, suspended_s
 
 STEP_S = 1.0
 """Seconds of drift from the system's clock that are tolerated, so that small corrections do not reorder records."""
@@ -16,45 +17,6 @@ TICK_S = 5.0
 """Seconds between checks for a step of the system's clock."""
 
 log = structlog.get_logger(__name__)
-
-
-def suspended() -> float:
-    """Return the seconds the computer has been suspended, where the system tells; only differences are meaningful."""
-    if sys.platform == "darwin":  # clock_gettime(3) there: CLOCK_MONOTONIC goes on during a sleep
-        return time.clock_gettime(time.CLOCK_MONOTONIC) - time.clock_gettime(time.CLOCK_UPTIME_RAW)
-    boot = getattr(time, "CLOCK_BOOTTIME", None)
-    return 0.0 if boot is None else time.clock_gettime(boot) - time.clock_gettime(time.CLOCK_MONOTONIC)
-
-
-def elapsed() -> float:
-    """Return seconds of a clock that is never set and runs on while the computer is suspended, to the moment.
-
-    The event loop's clock may be late by what the loop is doing, or by the time for which the process was stopped.
-    """
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-STA_UNSYNC = 0x40
-STATUS_AT = 10
-TIMEX_WORDS = 32
-"""`struct timex` of adjtimex(2), in words of the size of a C int: status is the eleventh where a long has 8 bytes."""
-
-
-def synchronised() -> bool:
-    """Return whether a time service keeps this machine's clock right, says its kernel; False where it cannot say.
-
-    The kernel takes that back when the clock is set by hand, and hours after it last heard of the service: STA_UNSYNC.
-    """
-    import ctypes  # lazy: looked at after the start
-
-    if sys.platform != "linux" or ctypes.sizeof(ctypes.c_long) != 8:
-        return False
-    timex = (ctypes.c_int * (2 * TIMEX_WORDS))()  # all zero: it is read, and nothing is adjusted
-    try:
-        state = ctypes.CDLL(None).adjtimex(timex)
-    except (AttributeError, OSError):
-        return False
-    return state >= 0 and not timex[STATUS_AT] & STA_UNSYNC
 
 
 def system_time() -> float:
@@ -76,10 +38,10 @@ class Clock:
         epoch: float | None = None,
         *,
         wall: Callable[[], float] | None = None,
-        slept: Callable[[], float] = suspended,
+        slept: Callable[[], float] = suspended_s,
         vouched: Callable[[], bool] | None = None,
     ) -> None:
-        self.vouched = vouched or (synchronised if epoch is None and wall is None else lambda: False)
+        self.vouched = vouched or (is_synchronised if epoch is None and wall is None else lambda: False)
         """Whether a time service says that the wall-clock time is right."""
         self.steady = monotonic
         """Monotonic seconds; they stop while the computer is suspended."""

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import anyio
 
+from hubbub_shared.platform.clocks import elapsed_s, is_synchronised
 from hubbubd.members import ClockReading
-from hubbubd.timing.clock import elapsed, synchronised, system_time
+from hubbubd.timing.clock import system_time
 
 AGREES_S = 60.0
 """Seconds by which the database's clock and one that a time service keeps right may differ: then it is right, too."""
@@ -19,9 +20,9 @@ class FleetClock:
 
     def __init__(
         self,
-        passed: Callable[[], float] = elapsed,
+        passed: Callable[[], float] = elapsed_s,
         wall: Callable[[], float] = system_time,
-        synchronised: Callable[[], bool] = synchronised,
+        synchronised: Callable[[], bool] = is_synchronised,
     ) -> None:
         """`passed` is never set; `wall` is this machine's time, and `synchronised` says whether a service keeps it."""
         self._passed = passed

@@ -14,6 +14,7 @@ from functools import partial
 import anyio
 import structlog
 
+from hubbub_shared.platform.clocks import elapsed_s
 from hubbubd.core.servers.ownership import MemberView
 from hubbubd.core.servers.server_record import NOBODY, Lease
 from hubbubd.errors import HubError
@@ -29,7 +30,6 @@ from hubbubd.store import StoreUnavailable, WriteConflict
 from hubbubd.store.membership import HistoryLost, Membership
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
-from hubbubd.timing.clock import elapsed
 
 BEATS = 4
 """Beats in the time of a lease."""
@@ -76,7 +76,7 @@ class FleetOwnership:
         drain_timeout_s: float,
         rebalance: bool,
         losses: list[HistoryLost] | None = None,
-        now: Callable[[], float] = elapsed,
+        now: Callable[[], float] = elapsed_s,
         time: FleetClock | None = None,
     ) -> None:
         """Begin a term. `losses` are those of former terms; it notes them, and adds its own."""

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import anyio
 
+from hubbub_shared.platform.clocks import elapsed_s
 from hubbubd.members import ClockReading, Expulsion, Member, MemberStatus, Schema
 from hubbubd.store import StoreUnavailable
 from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres import sql as sql
 from hubbubd.store.postgres.database import CONNECT_S, ERRORS, DatabaseConnection, is_certain
 from hubbubd.store.postgres.identity import Entrant, MemberIdentity
-from hubbubd.timing.clock import elapsed
 
 MAX_MEMBERS: Final = 256
 """Members of which is told; a fleet has far fewer."""
@@ -27,7 +27,7 @@ MAX_TEXT_CHARS: Final = 256
 class PostgresMembers:
     """This hub's place among the members. Belongs to the event loop that made it; `now` is never set."""
 
-    def __init__(self, identity: MemberIdentity, entrant: Entrant, now: Callable[[], float] = elapsed) -> None:
+    def __init__(self, identity: MemberIdentity, entrant: Entrant, now: Callable[[], float] = elapsed_s) -> None:
         self._identity = identity
         self._entrant = entrant
         self._now = now

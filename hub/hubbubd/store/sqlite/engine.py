@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO, Self, TypeVar
 
+from hubbub_shared.platform import files
 from hubbubd.store import (
     Commit,
     Compacted,
@@ -167,7 +168,7 @@ class Engine:
         """Test by writing that the store can be written, and that the disk has ROOM left."""
         if self._directory:
             with self._explaining_errors(), tempfile.TemporaryFile(dir=self._directory) as scratch:
-                os.posix_fallocate(scratch.fileno(), 0, MIN_FREE_BYTES)
+                files.reserve(scratch.fileno(), MIN_FREE_BYTES)
         with self._transaction():
             self._write_nothing_new()
 

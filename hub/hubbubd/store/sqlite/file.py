@@ -3,7 +3,6 @@
 """
 
 import errno
-import fcntl
 import os
 import sqlite3
 import stat
@@ -11,6 +10,7 @@ from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from hubbub_shared.platform import files as platform_files
 from hubbubd.process import files
 from hubbubd.store import StoreLocked, StoreUnavailable
 from hubbubd.store.errors import damaged_error, explain_errors
@@ -27,13 +27,11 @@ def lock_store(path: Path) -> int:
     """
     # A separate file: closing any descriptor of the database would drop SQLite's POSIX locks on it.
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not platform_files.lock(lock):
         holder = os.pread(lock, 20, 0).decode().strip() or "unknown"
         os.close(lock)
         problem = f"the store {path} is in use by another hub (process {holder}); stop it, or choose another directory"
-        raise StoreLocked(problem) from None
+        raise StoreLocked(problem)
     with suppress(OSError):  # the lock also holds without the process id, as on a full disk
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
@@ -54,6 +52,9 @@ def open_connection(database: str, *, uri: bool = False) -> Generator[sqlite3.Co
     with closing(db):
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("PRAGMA synchronous = FULL")
+        # On macOS alone a sync then reaches the disk itself, and not only the drive (sqlite.org/pragma.html).
+        db.execute("PRAGMA fullfsync = ON")
+        db.execute("PRAGMA checkpoint_fullfsync = ON")
         # Overwrite deleted data with zeros: what servers ask and people answer is personal data.
         db.execute("PRAGMA secure_delete = ON")
         yield db

@@ -9,6 +9,7 @@ from typing import Final
 
 from anyio import to_thread
 
+from hubbub_shared.platform.files import sync
 from hubbubd.process import files
 from hubbubd.store import StoreError, StoreUnavailable, engines
 from hubbubd.store.errors import explain_errors
@@ -98,7 +99,7 @@ class HeldFile:
     def _put_in_place(self, draft: Path) -> None:
         descriptor = os.open(draft, os.O_RDWR)
         try:
-            os.fsync(descriptor)
+            sync(descriptor)
         finally:
             os.close(descriptor)
         if self._path.exists():

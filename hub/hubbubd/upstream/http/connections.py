@@ -9,8 +9,6 @@ import errno
 import os
 import select
 import socket
-import struct
-import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -28,6 +26,7 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 from yarl import URL
 
+from hubbub_shared.platform.sockets import acknowledged_bytes
 from hubbubd.config.policy.hosts import HostRules
 from hubbubd.errors import PermissionDenied
 from hubbubd.upstream import faults
@@ -41,9 +40,6 @@ MAX_HEADERS: Final = 128
 
 READ_BYTES: Final = 64 * 1024
 """Bytes of a response that are read ahead of who takes them."""
-
-ACKNOWLEDGED_AT: Final = 120
-"""Where `tcpi_bytes_acked`, of eight bytes, is in the kernel's `tcp_info` (linux/tcp.h)."""
 
 
 class SendWatch:
@@ -169,26 +165,15 @@ class AcknowledgmentWatch:
     def __init__(self, descriptor: int) -> None:
         # The system is not asked for family and kind, which do not matter here.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, os.dup(descriptor))
-        self._bytes_before = _acknowledged_bytes(self._socket)
+        self._bytes_before = acknowledged_bytes(self._socket)
 
     def has_acknowledged(self) -> bool:
         """Return whether the other end may have acknowledged anything."""
-        return self._bytes_before is None or _acknowledged_bytes(self._socket) != self._bytes_before
+        return self._bytes_before is None or acknowledged_bytes(self._socket) != self._bytes_before
 
     def close(self) -> None:
         """Close the duplicate of the socket."""
         self._socket.close()
-
-
-def _acknowledged_bytes(connection: socket.socket) -> int | None:
-    """Return how many bytes the other end has acknowledged (tcpi_bytes_acked of Linux); None if that is not known."""
-    if sys.platform != "linux":
-        return None
-    try:
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, ACKNOWLEDGED_AT + 8)
-    except OSError:
-        return None
-    return struct.unpack_from("=Q", info, ACKNOWLEDGED_AT)[0] if len(info) == ACKNOWLEDGED_AT + 8 else None
 
 
 class EmptyCookieJar(aiohttp.DummyCookieJar):

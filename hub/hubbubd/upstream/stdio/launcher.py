@@ -1,19 +1,20 @@
-"""The hub's side of the launcher, the one process that all stdio servers are started from: see `reaper.py`."""
+"""The hub's side of the launcher, the one process that all stdio servers are started from.
+
+Its program is `hubbub_shared/platform/reaper.py`.
+"""
 
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Final
 
 import anyio
 import structlog
 from anyio import to_thread
 
-REAPER = Path(__file__).with_name("reaper.py")
+from hubbub_shared.platform import files, processes
 
 END_LIMIT_S: Final = 7.0
 """Seconds for which the launcher may take to end; much, for a busy machine."""
@@ -85,15 +86,15 @@ class _LauncherProcess:
 
     def __init__(self, umask: int) -> None:
         with ExitStack() as owned:
-            self._stderr = os.memfd_create("stderr")
+            self._stderr = files.make_anonymous("stderr")
             owned.callback(os.close, self._stderr)
-            hub_socket, launcher_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            hub_socket, launcher_socket = socket.socketpair()
             self._socket = owned.enter_context(hub_socket)
             self._socket.setblocking(False)
             with launcher_socket:
                 # Isolated, and with an empty environment: no variable of the hub's affects it.
                 self._process = subprocess.Popen(  # noqa: S603 - our own script
-                    [sys.executable, "-I", "-S", "-X", "utf8", os.fspath(REAPER), str(launcher_socket.fileno())],
+                    processes.reaper_command(launcher_socket.fileno()),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._stderr,

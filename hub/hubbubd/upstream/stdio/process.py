@@ -5,18 +5,17 @@ import errno
 import os
 import signal
 import socket
-import time
 import uuid
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from io import FileIO
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import anyio.to_thread
 import structlog
 
+from hubbub_shared.platform import files, processes
 from hubbubd.config import ServerConfig
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.faults import error
@@ -28,7 +27,6 @@ MARK = "HUBBUB_CONNECTION"
 
 EXIT_GRACE_S = 2.0  # for the server to end by itself once its stdin is closed
 SWEEP_LIMIT_S = 7.0  # the reaper's own 2 s between SIGTERM and SIGKILL, and time for a busy machine
-KILL_LOOKS, KILL_PAUSE_S = 500, 0.01  # for processes to end after SIGKILL, about five seconds
 
 START_LIMIT_S: Final = 1.0
 """Seconds for which a slow start may keep others from starting."""
@@ -137,6 +135,8 @@ class ServerProcess:
             self._loop.remove_reader(self._control.fileno())
             for event in (self._start_known, self._exited, self._released):
                 event.set()
+            if not self._swept:  # the reaper was killed, and not every system ends the server with it
+                self._killing = self._loop.run_in_executor(None, self._kill_marked)
 
     async def wait_exit(self) -> ExitStatus:
         """Wait until the server process has ended, and return how."""
@@ -159,7 +159,7 @@ class ServerProcess:
             if not self._released.is_set():
                 await self._kill_reaper()
             if not self._swept:
-                await anyio.to_thread.run_sync(_kill_marked, self._mark)
+                await anyio.to_thread.run_sync(self._kill_marked)
             await _launcher.note_server_end()
 
     async def _kill_reaper(self) -> None:
@@ -172,6 +172,10 @@ class ServerProcess:
         with anyio.move_on_after(SWEEP_LIMIT_S):
             await self._released.wait()
         self._loop.remove_reader(self._control.fileno())
+
+    def _kill_marked(self) -> None:
+        """Kill all that has the mark of this connection, and wait until it has ended."""
+        processes.kill_marked(f"{MARK}={self._mark}".encode())
 
     def release(self) -> None:
         """Close the pipes; nothing may read them any more."""
@@ -205,64 +209,11 @@ def _write_spec(config: ServerConfig, mark: str) -> int:
     parts = [config.cwd or "", str(len(argv)), *argv, *(f"{name}={value}" for name, value in environ.items())]
     if any("\0" in part for part in parts):
         raise ValueError("a NUL in the command, its directory or a variable")
-    descriptor = os.memfd_create("spec")
+    descriptor = files.make_anonymous("spec")
     with open(descriptor, "wb", closefd=False) as file:
         file.write(b"\0".join(map(os.fsencode, parts)))
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
-
-
-def _kill_marked(mark: str) -> None:
-    """Kill every process with the mark of the connection in its environment: a killed reaper has left them.
-
-    Return once all of them have ended: one that is ending has no environment any more. Bounded by KILL_LOOKS.
-    """
-    entry = f"{MARK}={mark}".encode()
-    killed: set[int] = set()
-    for _ in range(KILL_LOOKS):
-        with suppress(OSError):  # the hub has no descriptor left, for now
-            names = [path.name for path in Path("/proc").iterdir()]
-            pids = [int(name) for name in names if name.isdecimal()]
-            marked = {pid for pid in pids if _kill_if_marked(pid, entry)}
-            killed |= marked
-            if not marked and not any(map(_is_running, killed)):
-                return
-        time.sleep(KILL_PAUSE_S)
-
-
-def _kill_if_marked(pid: int, entry: bytes) -> bool:
-    """Kill a process that has this entry in its environment; return whether it has.
-
-    Raises OSError as `_read_proc_file`.
-    """
-    try:
-        process = os.pidfd_open(pid)  # first, so that nobody else is killed who gets the pid meanwhile
-    except ProcessLookupError:
-        return False
-    try:
-        marked = entry in _read_proc_file(pid, "environ")
-        if marked:
-            with suppress(ProcessLookupError, PermissionError):
-                signal.pidfd_send_signal(process, signal.SIGKILL)
-        return marked
-    finally:
-        os.close(process)
-
-
-def _is_running(pid: int) -> bool:
-    """Return whether a process exists and is neither dead nor a zombie."""
-    state = _read_proc_file(pid, "stat").rpartition(b") ")[2][:1]
-    return state not in (b"", b"Z", b"X")
-
-
-def _read_proc_file(pid: int, name: str) -> bytes:
-    """Return what the system has about a process, nothing if it ended. Raises OSError: too many open files."""
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError as exc:
-        if exc.errno in (errno.EMFILE, errno.ENFILE):
-            raise
-        return b""
 
 
 def _errno_error(config: ServerConfig, stage: str, number: int) -> UpstreamError:

@@ -1,4 +1,4 @@
-"""The launcher of all stdio servers, and the reapers that it forks: one per server, which ends all that it started.
+"""The launcher of all stdio servers on Linux, and the reapers that it forks: one per server, which ends all it started.
 
 Run by path with `python -I -S`; it is no part of the daemon's import graph. The launcher gets one packet for each
 start, with these descriptors: the server's stdin, stdout and stderr, a control socket, and what to start. It forks a
@@ -18,6 +18,8 @@ server has a reaper of its own: of two servers under one, nobody could tell whos
 the kernel kills the server (PR_SET_PDEATHSIG). It does not need the launcher, and lives on when that is killed.
 
 A reaper shares all memory with the launcher that neither writes to, hence no `exec`, and the few and small imports.
+
+`portable_reaper.py` has what other systems need instead of subreapers, pidfds and /proc.
 """
 
 # pathlib and contextlib cost memory as well; starting the given command is the purpose.
@@ -42,6 +44,9 @@ SIGNALS = (*range(1, 32), *range(34, 65))
 DESCRIPTORS = 5
 """How many come with each start."""
 
+CLOSE_ON_EXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
+"""The flag by which no server inherits them; 0 where it is done after they came."""
+
 TERM_GRACE_S = 2.0
 """How long processes may take to end after SIGTERM; then comes SIGKILL."""
 
@@ -56,14 +61,12 @@ def libc(function: str, *arguments: int | bytes | None) -> None:
     _ctypes.call_function(_ctypes.dlsym(LIBC, function), arguments)
 
 
-def launch(starts: _socket.socket) -> None:
+def launch(starts: _socket.socket, reaper_class: "type[Reaper]") -> None:
     """Fork a reaper for each start, until the other end of `starts` closes; then wait for the reapers."""
     gc.disable()  # a collection would write to all objects, and so copy them into each reaper
-    # A signal to the whole service must not end a reaper before it has cleaned up; the sockets end all. The module
-    # `signal` would cost memory, as `ctypes` would.
-    for number in (SIGHUP, SIGINT, SIGTERM):
-        libc("signal", number, SIG_IGN)
-    libc("signal", SIGCHLD, SIG_IGN)  # the kernel collects the reapers
+    # A signal to the whole service must not end a reaper before it has cleaned up; the sockets end all. And the kernel
+    # collects the reapers.
+    reaper_class.ignore_signals()
     while descriptors := _receive_descriptors(starts):
         *_, control, _ = descriptors
         try:
@@ -73,7 +76,7 @@ def launch(starts: _socket.socket) -> None:
         else:
             if reaper == 0:
                 starts.close()
-                Reaper(control).run(descriptors)
+                reaper_class(control).run(descriptors)
                 os._exit(0)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -87,67 +90,113 @@ class Reaper:
     """Starts a server, reports on it, and ends its descendants."""
 
     def __init__(self, control: int) -> None:
-        self._control = control
-        self._server = 0
+        self.control = control
+        self.server = 0
 
     def run(self, descriptors: list[int]) -> None:
         """Run until the server and all its descendants are gone, or until it failed to start."""
-        libc("signal", SIGCHLD, SIG_DFL)
-        self._report(f"reaper {os.getpid()}")
-        libc("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self.inherit_orphans()
+        self.report(f"reaper {os.getpid()}")
         failure = self._start(descriptors)
         for descriptor in descriptors:
-            if descriptor != self._control:
+            if descriptor != self.control:
                 os.close(descriptor)
         if failure:
-            self._report(f"failed {failure}")
+            self.report(f"failed {failure}")
         else:
-            self._report(f"started {self._server}")
-            self._wait_for_end()
-        self._sweep()
-        self._report("swept")
+            self.report(f"started {self.server}")
+            self.wait_for_end()
+        self.sweep()
+        self.report("swept")
 
     def _start(self, descriptors: list[int]) -> str:
         """Start the server; return what failed, "" when it runs."""
         receive, send = os.pipe()
         parent = os.getpid()
         try:
-            self._server = os.fork()
+            self.server = os.fork()
         except OSError as exc:
             return f"fork {exc.errno}"
-        if self._server == 0:
-            os.write(send, _become_server(parent, descriptors).encode())
+        if self.server == 0:
+            os.write(send, self._become_server(parent, descriptors).encode())
             os._exit(127)
         os.close(send)  # the child's copy closes when it becomes the server
         failure = os.read(receive, 100).decode()
         os.close(receive)
         return failure
 
-    def _wait_for_end(self) -> None:
+    def _become_server(self, parent: int, descriptors: list[int]) -> str:
+        """Turn this forked process into the server; return only what failed."""
+        self.end_with_reaper()
+        if os.getppid() != parent:  # the parent died before the line above
+            os._exit(127)
+        *standard, _, spec = descriptors
+        for number, descriptor in enumerate(standard):
+            os.dup2(descriptor, number)
+        # What was ignored or blocked where the hub was started stays so over exec, such as SIGQUIT in the background
+        # of a shell (POSIX, sh, asynchronous lists); a server expects none of it.
+        self.reset_signals()
+        os.setsid()  # a server that signals its own process group must not reach the reaper
+        cwd, command, environ = read_spec(spec)
+        try:
+            if cwd:
+                os.chdir(cwd)
+        except OSError as exc:
+            return f"cwd {exc.errno}"
+        try:
+            os.execvpe(command[0], command, environ)
+        except OSError as exc:
+            return f"command {exc.errno}"
+
+    # What each system has its own way of. The module `signal` would cost memory here, as `ctypes` would.
+
+    @staticmethod
+    def ignore_signals() -> None:
+        """Ignore what may be sent to the whole service, and have the kernel collect what this process forks."""
+        for number in (SIGHUP, SIGINT, SIGTERM, SIGCHLD):
+            libc("signal", number, SIG_IGN)
+
+    def inherit_orphans(self) -> None:
+        """Collect what this process forks from now on, and every descendant that loses its parent."""
+        libc("signal", SIGCHLD, SIG_DFL)
+        libc("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def end_with_reaper(self) -> None:
+        """Have the kernel kill this process, which becomes the server, when its reaper is killed."""
+        libc("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+
+    def reset_signals(self) -> None:
+        """Give this process the ordinary reaction to each signal."""
+        for number in SIGNALS:
+            if number not in (SIGKILL, SIGSTOP):
+                libc("signal", number, SIG_DFL)
+        libc("sigprocmask", SIG_SETMASK, bytes(128), None)  # an empty `sigset_t`, as large as those of glibc and musl
+
+    def wait_for_end(self) -> None:
         """Wait until the server has ended or the control socket was closed."""
-        server = os.pidfd_open(self._server)
+        server = os.pidfd_open(self.server)
         poll = select.poll()
-        poll.register(self._control, select.POLLIN)
+        poll.register(self.control, select.POLLIN)
         poll.register(server, select.POLLIN)
         while not poll.poll(ORPHAN_CHECK_MS):
-            self._reap()
+            self.reap()
         os.close(server)
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """End every descendant: SIGTERM, SIGKILL after TERM_GRACE_S, until none is left."""
         signalled: set[int] = set()
         kill_at = time.monotonic() + TERM_GRACE_S
         pause = 0.001
-        while self._reap():
+        while self.reap():
             is_overdue = time.monotonic() >= kill_at
             for pid in _descendants():
                 if is_overdue or pid not in signalled:
                     signalled.add(pid)
-                    _send_signal(pid, SIGKILL if is_overdue else SIGTERM)
+                    send_signal(pid, SIGKILL if is_overdue else SIGTERM)
             time.sleep(pause)
             pause = min(pause * 2, 0.05)
 
-    def _reap(self) -> bool:
+    def reap(self) -> bool:
         """Collect the status of every child that ended; return whether any is left."""
         while True:
             try:
@@ -156,17 +205,21 @@ class Reaper:
                 return False
             if pid == 0:
                 return True
-            if pid == self._server:
-                self._report(f"exited {status}")
+            if pid == self.server:
+                self.report(f"exited {status}")
 
-    def _report(self, line: str) -> None:
-        _report(self._control, line)
+    def report(self, line: str) -> None:
+        _report(self.control, line)
 
 
 def _receive_descriptors(starts: _socket.socket) -> list[int]:
     """Return the descriptors of the next start; none when the hub has closed its end."""
-    _, ancillary, _, _ = starts.recvmsg(1, _socket.CMSG_SPACE(DESCRIPTORS * 4), _socket.MSG_CMSG_CLOEXEC)
-    return [descriptor for _, _, data in ancillary for descriptor in memoryview(data).cast("i")]
+    _, ancillary, _, _ = starts.recvmsg(1, _socket.CMSG_SPACE(DESCRIPTORS * 4), CLOSE_ON_EXEC)
+    descriptors = [descriptor for _, _, data in ancillary for descriptor in memoryview(data).cast("i")]
+    if not CLOSE_ON_EXEC:
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+    return descriptors
 
 
 def _report(control: int, line: str) -> None:
@@ -176,35 +229,8 @@ def _report(control: int, line: str) -> None:
         pass  # the hub is gone; there is still the sweep to finish
 
 
-def _become_server(parent: int, descriptors: list[int]) -> str:
-    """Turn this forked process into the server; return only what failed."""
-    libc("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # the parent died before the line above
-        os._exit(127)
-    *standard, _, spec = descriptors
-    for number, descriptor in enumerate(standard):
-        os.dup2(descriptor, number)
-    # What was ignored or blocked where the hub was started stays so over exec, such as SIGQUIT in the background of a
-    # shell (POSIX, sh, asynchronous lists); a server expects none of it.
-    for number in SIGNALS:
-        if number not in (SIGKILL, SIGSTOP):
-            libc("signal", number, SIG_DFL)
-    libc("sigprocmask", SIG_SETMASK, bytes(128), None)  # an empty `sigset_t`, as large as those of glibc and musl
-    os.setsid()  # a server that signals its own process group must not reach the reaper
-    cwd, command, environ = _read_spec(spec)
-    try:
-        if cwd:
-            os.chdir(cwd)
-    except OSError as exc:
-        return f"cwd {exc.errno}"
-    try:
-        os.execvpe(command[0], command, environ)
-    except OSError as exc:
-        return f"command {exc.errno}"
-
-
-def _read_spec(spec: int) -> tuple[bytes, list[bytes], dict[bytes, bytes]]:
-    """Return the directory, the command with its arguments, and the environment: see `process.py`."""
+def read_spec(spec: int) -> tuple[bytes, list[bytes], dict[bytes, bytes]]:
+    """Return the directory, the command with its arguments, and the environment: see `upstream/stdio/process.py`."""
     with open(spec, "rb") as file:
         cwd, count, *rest = file.read().split(b"\0")
     argc = int(count)
@@ -234,12 +260,17 @@ def _children(pid: int) -> list[int]:
     return children
 
 
-def _send_signal(pid: int, number: int) -> None:
+def send_signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except OSError:
         pass  # gone already, or of another user: then wait for it
 
 
+def main() -> None:
+    """Run from the command line: reaper.py SOCKET."""
+    launch(_socket.socket(fileno=int(sys.argv[1])), Reaper)
+
+
 if __name__ == "__main__":
-    launch(_socket.socket(fileno=int(sys.argv[1])))
+    main()

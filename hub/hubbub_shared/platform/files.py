@@ -1,0 +1,73 @@
+"""Files: made durable, locked for other processes, and without a name."""
+
+import errno
+import os
+import sys
+import tempfile
+from typing import Final
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+PIECE: Final = 1024 * 1024
+"""Bytes of zeros that are written at once, where room cannot be reserved otherwise."""
+
+
+def sync(descriptor: int) -> None:
+    """Have a file's content on the disk itself when this returns. Raises OSError.
+
+    On macOS fsync(2) leaves it in the cache of the drive: F_FULLFSYNC does not (fcntl(2) there). File systems that do
+    not have it, such as those of a network, get fsync(2).
+    """
+    if sys.platform == "darwin":
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+        except OSError as exc:
+            if exc.errno not in (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL):
+                raise
+    os.fsync(descriptor)
+
+
+def lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
+    """Lock a file for this process, until the descriptor is closed or the process ends; return whether it could.
+
+    With `wait` it waits until it can. Raises OSError.
+    """
+    if sys.platform == "win32":
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+    else:
+        operation = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        try:
+            fcntl.flock(descriptor, operation if wait else operation | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def make_anonymous(name: str) -> int:
+    """Return the descriptor of a new file that no other process can open; `name` is for people who look.
+
+    On Linux it is in memory. Elsewhere it is in the directory of temporary files, and its name is gone before anything
+    is written. Raises OSError.
+    """
+    if sys.platform == "linux":
+        return os.memfd_create(name)
+    descriptor, path = tempfile.mkstemp(prefix=f"hubbub-{name}-")
+    os.unlink(path)  # noqa: PTH108 - no path object for a name that goes at once
+    return descriptor
+
+
+def reserve(descriptor: int, size: int) -> None:
+    """Take so many bytes of the disk for a file that is empty. Raises OSError if there are not so many."""
+    if sys.platform == "linux":
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    while size > 0:
+        size -= os.write(descriptor, bytes(min(size, PIECE)))
