@@ -17,6 +17,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 ROOM = "hubbub_shared.platform"
+ROOM_PATH = (Path(__file__).parents[2] / "hub" / "hubbub_shared" / "platform",)
 OWN = tuple(f"{Path(__file__).parents[2] / name}{os.sep}" for name in ("hub", "clients"))
 READS = frozenset({"open", "os.listdir", "os.scandir"})
 MISSING = (
@@ -54,6 +55,17 @@ class _Finder(MetaPathFinder):
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)
         return spec
+
+
+def load(name: str) -> ModuleType:
+    """Return a module of the room as it is on macOS, beside the one that this process has."""
+    spec = PathFinder.find_spec(f"{ROOM}.{name}", [str(path) for path in ROOM_PATH])
+    assert spec is not None
+    assert spec.loader is not None
+    module = ModuleType(spec.name)
+    module.__file__ = spec.origin
+    _Loader(spec.loader).exec_module(module)
+    return module
 
 
 def play() -> None:

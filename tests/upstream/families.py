@@ -1,15 +1,19 @@
 """Servers that start processes of their own, and what became of these."""
 
 import sys
-from pathlib import Path
 
 import anyio
+import psutil
+import pytest
 from mcp.shared.message import SessionMessage
 
+from hubbub_shared import platform
 from hubbubd.config.servers.server import ServerConfig
 from hubbubd.upstream.stdio.transport import StdioStreams
 
 BOUND_S = 60
+
+of_linux = pytest.mark.skipif(platform.NAME != "linux", reason="only Linux promises it")
 
 CAT = ServerConfig(name="peer", command="cat")
 """A server that sends back what it gets."""
@@ -73,13 +77,13 @@ def peer(script: str, *args: str) -> ServerConfig:
 
 def alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
         return False
 
 
 def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return psutil.Process(pid).ppid()
 
 
 async def gone(*pids: int) -> None:

@@ -22,7 +22,7 @@ from hubbubd.errors import UpstreamError
 from hubbubd.upstream.stdio import launcher, process
 from hubbubd.upstream.stdio.transport import ExitStatus, StdioStreams, stdio_transport
 
-from .families import BOUND_S, CAT, HUB, OFFSPRING, READING, STAYING, alive, family, gone, parent_of, peer
+from .families import BOUND_S, CAT, HUB, OFFSPRING, READING, STAYING, alive, family, gone, of_linux, parent_of, peer
 
 
 def launcher_of(streams: StdioStreams) -> int:
@@ -183,6 +183,7 @@ sys.stdin.read()
 """
 
 
+@of_linux
 async def test_a_hostile_server_finds_no_pipe_of_another_server_and_no_way_to_the_hub() -> None:
     async with stdio_transport(CAT) as first, stdio_transport(peer(REACHING)) as hostile:
         with anyio.fail_after(BOUND_S):
@@ -340,6 +341,7 @@ def kilobytes(pid: int, name: str) -> int:
     raise LookupError(name)
 
 
+@of_linux
 @pytest.mark.parametrize("servers", [1, 50])
 async def test_a_server_costs_less_than_a_megabyte_beside_its_own_process(servers: int) -> None:
     try:

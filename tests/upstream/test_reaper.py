@@ -29,6 +29,7 @@ from .families import (
     alive,
     family,
     gone,
+    of_linux,
     parent_of,
     peer,
 )
@@ -167,6 +168,7 @@ async def test_the_server_starts_with_ordinary_signals_and_three_descriptors() -
         assert {path.name for path in Path(f"/proc/{streams.pid}/fd").iterdir()} == {"0", "1", "2"}
 
 
+@of_linux
 async def test_orphans_of_a_living_server_are_inherited_by_its_reaper() -> None:
     async with stdio_transport(peer(READING)) as streams:
         pids = await family(streams)

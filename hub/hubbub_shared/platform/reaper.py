@@ -174,6 +174,7 @@ class Reaper:
 
     def wait_for_end(self) -> None:
         """Wait until the server has ended or the control socket was closed."""
+        assert sys.platform == "linux"
         server = os.pidfd_open(self.server)
         poll = select.poll()
         poll.register(self.control, select.POLLIN)

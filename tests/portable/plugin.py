@@ -1,4 +1,4 @@
-"""The tests of processes on a system that is not Linux: `pytest -p tests.portable FILE...` (or `make portable`).
+"""The tests of processes on a system that is not Linux: `pytest -p tests.portable.plugin FILE...` (or `make portable`).
 
 A Mac is played (`macos.py`) in the process of the tests and in all that they start. What is shown is that the product's
 portable form keeps its promises; that macOS has what that form asks for, its runs in CI show.
