@@ -1,7 +1,5 @@
 """Answers by a program: the pending request as JSON on its stdin, the answer as JSON on its stdout."""
 
-import os
-import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from json import JSONDecodeError
@@ -14,6 +12,7 @@ from hubbub_agent.rules.problems import AnswerProblem
 from hubbub_agent.rules.rulebook import Answer, parse_answer
 from hubbub_client import payload
 from hubbub_client.data.records import PendingRequest
+from hubbub_shared.platform import processes
 
 MAX_OUTPUT_BYTES = 4 * 1024 * 1024
 MAX_STDERR_BYTES = 64 * 1024
@@ -39,7 +38,7 @@ async def run_program(
         raise AnswerProblem(f"{command[0]} took longer than {timeout_s:g} s") from None
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+            processes.kill_group(process.pid)
         with anyio.CancelScope(shield=True):
             await process.aclose()
     if status:

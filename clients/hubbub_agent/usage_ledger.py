@@ -35,7 +35,7 @@ class UsageLedger:
         """Hold the file, which need not be there yet. Raises LedgerProblem."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise LedgerProblem(f"{path}: the usage cannot be kept there: {error}; name another file") from None
         try:

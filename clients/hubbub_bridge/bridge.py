@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from hubbub_bridge.conversation import Conversation
 from hubbub_bridge.options import BridgeOptions
-from hubbub_bridge.stdio import HostLineWriter, LineTooLong, has_hung_up, read_lines
+from hubbub_bridge.stdio import HostLineWriter, LineTooLong, read_lines
+from hubbub_shared.platform import pipes
 
 if TYPE_CHECKING:
     from hubbub_bridge.uplink import Uplink
@@ -100,7 +101,7 @@ class _Bridge:
         waiting = asyncio.create_task(uplink.wait_for_capacity())
         try:
             while not (await asyncio.wait({waiting}, timeout=HANGUP_POLL_S))[0]:
-                if has_hung_up(self._stdin):
+                if pipes.has_hung_up(self._stdin):
                     return False
         finally:
             waiting.cancel()

@@ -1,22 +1,14 @@
-"""The host's two pipes: lines from it and lines for it, without changing the mode of either.
-
-Descriptors stay blocking, since others may share them. One that is ready takes a small write without blocking, and
-gives what it has.
-"""
+"""The host's two pipes: lines from it and lines for it."""
 
 import asyncio
-import os
-import select
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
+from hubbub_shared.platform import pipes
+
 READ_BYTES = 256 * 1024
 """The most bytes of one read."""
-
-WRITE_BYTES = 4096
-"""The most bytes that a pipe which is ready takes without blocking: PIPE_BUF, pipe(7)."""
-
 
 MAX_UNREAD_BYTES = 4 * 1024 * 1024
 """While as much waits for the host to read it, there is no room for more."""
@@ -52,40 +44,9 @@ async def read_lines(descriptor: int, max_bytes: int) -> AsyncGenerator[bytes | 
 
 
 async def _read(descriptor: int) -> bytes:
-    await _wait_until_ready(descriptor, select.POLLIN)
     with suppress(OSError):  # a host that has left may reset it
-        return os.read(descriptor, READ_BYTES)
+        return await pipes.read(descriptor, READ_BYTES)
     return b""
-
-
-def has_hung_up(descriptor: int) -> bool:
-    """Return whether nobody writes to a descriptor any more, though there may be something left to be read."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLHUP | getattr(select, "POLLRDHUP", 0))
-    return bool(poll.poll(0))
-
-
-async def _wait_until_ready(descriptor: int, event: int) -> None:
-    """Wait until a descriptor can be read or written. A file always can."""
-    poll = select.poll()
-    poll.register(descriptor, event)
-    if poll.poll(0):
-        return
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    add, remove = (
-        (loop.add_reader, loop.remove_reader) if event == select.POLLIN else (loop.add_writer, loop.remove_writer)
-    )
-    add(descriptor, _set_ready, ready)
-    try:
-        await ready
-    finally:
-        remove(descriptor)
-
-
-def _set_ready(ready: "asyncio.Future[None]") -> None:
-    if not ready.done():
-        ready.set_result(None)
 
 
 class HostLineWriter:
@@ -139,9 +100,8 @@ class HostLineWriter:
         """Write all of the data in pieces that do not block; return False if the host reads no more."""
         rest = memoryview(data)
         while rest:
-            await _wait_until_ready(self._descriptor, select.POLLOUT)
             try:
-                rest = rest[os.write(self._descriptor, rest[:WRITE_BYTES]) :]
+                rest = rest[await pipes.write(self._descriptor, rest) :]
             except OSError:
                 return False
         return True

@@ -16,7 +16,7 @@ from typing import IO, Any, Final, cast
 
 from hubbub_client import numbers
 from hubbub_local.platform_dirs import find_data_dir, find_log_file
-from hubbub_shared.platform import files, processes
+from hubbub_shared.platform import files, processes, sockets
 
 LOCK: Final = "hubbub.db.lock"
 """The file in the data directory that a running hub holds locked, with its process id in it."""
@@ -175,7 +175,7 @@ def find_holder(directory: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        pid = numbers.whole_text(os.pread(lock, 20, 0).decode("ascii", "replace").strip(), MAX_PID)
+        pid = numbers.whole_text(os.read(lock, 20).decode("ascii", "replace").strip(), MAX_PID)
         # Look for the process first: a lock that is tried could stand in the way of a hub that starts.
         if not pid or not processes.is_running(pid):
             return None
@@ -224,9 +224,7 @@ def is_listening(directory: Path) -> bool:
     try:
         address = json.loads((directory / "client.json").read_bytes())["address"]
         if address.startswith("unix:"):
-            with socket.socket(socket.AF_UNIX) as client:
-                client.settimeout(CONNECT_LIMIT_S)
-                client.connect(address.removeprefix("unix:"))
+            sockets.try_unix_socket(address.removeprefix("unix:"), CONNECT_LIMIT_S)
             return True
         host, _, port = address.rpartition(":")
         number = numbers.whole_text(port, numbers.LAST_PORT) or 0

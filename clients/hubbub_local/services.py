@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from hubbub_client import numbers
 from hubbub_local.platform_dirs import Machine
+from hubbub_shared.platform import processes
 
 UNIT: Final = "hubbub.service"
 LABEL: Final = "hubbub"
@@ -231,7 +232,7 @@ def find_installed_file(machine: Machine) -> Path:
 
 
 def _launchd_domain() -> str:
-    return f"gui/{os.getuid()}"
+    return f"gui/{processes.user_id()}"
 
 
 def _run_launchctl(verb: str, *words: str, check: bool = True) -> None:

@@ -7,12 +7,21 @@ from importlib import import_module
 from types import ModuleType
 from typing import cast
 
+from hubbub_shared import platform
+
+NOT_ON_WINDOWS = (
+    "hubbubd: the hub does not run on Windows itself: install it in WSL (`wsl --install`), and reach it from here with"
+    " `hubbub --address HOST:PORT`"
+)
+
 FORBIDDEN = ("greenlet", "rich")
 """What structlog imports if it can, and the hub does not use: rich would take 4 MB and 30 ms, greenlet 1 MB."""
 
 
 def main() -> None:
     """Run the daemon with the process's arguments and exit with its status."""
+    if platform.NAME == "win32":
+        sys.exit(NOT_ON_WINDOWS)
     # Must be set before gRPC is imported: otherwise gRPC logs a line for each failed TLS handshake.
     os.environ["GRPC_VERBOSITY"] = os.environ.get("GRPC_VERBOSITY", "ERROR")
     # What imports create is permanent: collecting garbage meanwhile would take a tenth of their time.

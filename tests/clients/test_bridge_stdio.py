@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_bridge.stdio import MAX_UNREAD_BYTES, HostLineWriter, LineTooLong, has_hung_up, read_lines
+from hubbub_bridge.stdio import MAX_UNREAD_BYTES, HostLineWriter, LineTooLong, read_lines
+from hubbub_shared.platform import pipes
 
 LIMIT_S = 60
 
@@ -104,6 +105,6 @@ async def test_a_host_that_reads_no_more_has_left(pipe: tuple[int, int]) -> None
 
 async def test_a_host_has_left_even_if_its_last_lines_are_unread(pipe: tuple[int, int]) -> None:
     os.write(pipe[1], b"one\n")
-    assert not has_hung_up(pipe[0])
+    assert not pipes.has_hung_up(pipe[0])
     os.close(pipe[1])
-    assert has_hung_up(pipe[0])
+    assert pipes.has_hung_up(pipe[0])

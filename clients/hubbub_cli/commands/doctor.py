@@ -20,6 +20,7 @@ from hubbub_client.payload import as_object
 from hubbub_frontend.display.records import describe_address, describe_fault, relative_time
 from hubbub_frontend.error_help import help_hint
 from hubbub_frontend.shell_commands import with_hub_options
+from hubbub_shared.platform import files
 
 if TYPE_CHECKING:
     from hubbub_cli.machine.checks import Checked, Repair
@@ -286,7 +287,7 @@ def _advise_on_server(server: Server) -> str | None:
 
 def _advise_on_command(command: str) -> str | None:
     """Return how a command comes to the hub's machine; None for one that this does not know."""
-    if command in IMAGE_COMMANDS and os.statvfs("/").f_flag & os.ST_RDONLY:
+    if command in IMAGE_COMMANDS and files.is_system_read_only():
         return f"use the image with {command}: HUBBUB_TARGET=tools docker compose up --build -d, or --target tools"
     return INSTALL.get(command)
 

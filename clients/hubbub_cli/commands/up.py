@@ -132,17 +132,17 @@ async def run_in_foreground(
     the hub: the first in order, the second at once.
     """
     import asyncio
-    import signal
     from asyncio.subprocess import DEVNULL, PIPE
 
     from hubbub_cli.output.server_news import print_while_waiting
+    from hubbub_shared.platform.processes import ENDING_SIGNALS
 
     # In a session of its own, so that Ctrl-C reaches the hub once: from here.
     hub = await asyncio.create_subprocess_exec(
         *command_line, stdin=DEVNULL, stdout=PIPE, start_new_session=True, env=env, cwd=cwd
     )
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(signum, _terminate, hub)
+    for number in ENDING_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, _terminate, hub)
     assert hub.stdout is not None
     background_task = asyncio.create_task(print_while_waiting(lambda: "starting the hub" if aloud else ""))
     async for line in hub.stdout:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hubbub_client.numbers import LAST_PORT, whole_text
 from hubbub_client.transport.discovery import content_of
 from hubbub_local.daemon import LOCK
-from hubbub_shared.platform import files, processes
+from hubbub_shared.platform import files, processes, sockets
 
 if TYPE_CHECKING:
     from hubbub_client.services.admin import Finding, Verdict
@@ -73,7 +73,7 @@ def check_data_directory(path: Path) -> Iterator[Checked]:
         return
     if not stat.S_ISDIR(status.st_mode):
         yield make_checked(about, "fail", "there is a file in its place", "name another one: --data-dir")
-    elif status.st_uid != os.geteuid():
+    elif files.is_of_another_user(status):
         yield make_checked(about, "warn", "it belongs to another user", "run this as that user")
     elif status.st_mode & OTHERS_MODE:
         yield make_checked(about, "warn", "others may look into it", f"chmod go= {path}", lambda: _make_private(path))
@@ -150,18 +150,16 @@ def _check_socket(path: Path) -> Iterator[Checked]:
     """Check whether anything listens at the socket that `client.json` names."""
     if not path.is_socket():
         return
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(CONNECT_LIMIT_S)
-        try:
-            client.connect(str(path))
-        except ConnectionRefusedError:
-            yield make_checked(str(path), "warn", "nobody listens at this socket", f"rm {path}", path.unlink)
-        except OSError as error:
-            yield make_checked(
-                str(path), "warn", f"it cannot be reached: {error.strerror or error}", f"look at it: ls -l {path}"
-            )
-        else:
-            yield make_checked(str(path), "warn", "something else than a hub listens at this socket", "end that")
+    try:
+        sockets.try_unix_socket(str(path), CONNECT_LIMIT_S)
+    except ConnectionRefusedError:
+        yield make_checked(str(path), "warn", "nobody listens at this socket", f"rm {path}", path.unlink)
+    except OSError as error:
+        yield make_checked(
+            str(path), "warn", f"it cannot be reached: {error.strerror or error}", f"look at it: ls -l {path}"
+        )
+    else:
+        yield make_checked(str(path), "warn", "something else than a hub listens at this socket", "end that")
 
 
 def _check_port(address: str) -> Checked:

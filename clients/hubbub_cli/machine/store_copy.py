@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from hubbub_cli.run.session import Usage
 from hubbub_client.errors import FailedPrecondition
 from hubbub_client.numbers import whole, whole_text
 from hubbub_local import daemon
+from hubbub_shared.platform.processes import ENDING_SIGNALS
 
 PROGRESS: Final = re.compile(r"(\d{1,15}) of (\d{1,15}) records copied")
 MAX_RECORDS: Final = 10**15
@@ -55,8 +55,8 @@ async def copy_store(order: CopyOrder, data_dir: str | None, meter: ProgressLine
         *order.command_line(data_dir), stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
     )
     loop = asyncio.get_running_loop()
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(signum, _terminate, process)
+    for number in ENDING_SIGNALS:
+        loop.add_signal_handler(number, _terminate, process)
     assert process.stdout is not None
     try:
         report_line, last_line = await asyncio.gather(process.stdout.read(), _follow_progress(process, meter))
@@ -64,8 +64,8 @@ async def copy_store(order: CopyOrder, data_dir: str | None, meter: ProgressLine
     finally:
         meter.hide()
         _terminate(process)
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.remove_signal_handler(signum)
+        for number in ENDING_SIGNALS:
+            loop.remove_signal_handler(number)
     if report := _parse_report(report_line):
         return report
     if status == WRONG_USAGE:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import signal
 from collections.abc import Mapping
 from subprocess import PIPE
 
@@ -11,6 +10,7 @@ import anyio
 
 from hubbub_cli.output.printer import note
 from hubbub_client.data.records import PendingRequest
+from hubbub_shared.platform import processes
 
 
 class Command:
@@ -66,6 +66,6 @@ class Command:
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                    processes.kill_group(process.pid)
             with anyio.CancelScope(shield=True):
                 await process.aclose()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hubbub_client import numbers
 from hubbub_shared.legible import is_clean, is_text
-from hubbub_shared.platform import directories
+from hubbub_shared.platform import directories, files
 
 if TYPE_CHECKING:
     from hubbub_client.errors import InvalidArgument, Unavailable
@@ -236,13 +236,13 @@ def _check_owner(file: Path) -> None:
     The superuser's is taken, as the superuser can change anything anyway.
     """
     try:
-        owner = file.stat().st_uid
+        status = file.stat()
     except (OSError, ValueError):
         return
-    if owner not in (os.geteuid(), 0):
+    if status.st_uid != 0 and files.is_of_another_user(status):
         raise _not_found(
-            f"{file} belongs to another user (uid {owner}), who could be in the hub's place: run this as that user, "
-            "or give the address and the token yourself",
+            f"{file} belongs to another user (uid {status.st_uid}), who could be in the hub's place: run this as that "
+            "user, or give the address and the token yourself",
             client_file=str(file),
         )
 

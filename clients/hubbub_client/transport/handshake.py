@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from hubbub_client.errors import Unavailable
 from hubbub_client.transport.discovery import DNS, UNIX, ClientTls, HubAddress
 from hubbub_client.waits import within
+from hubbub_shared.platform import sockets
 
 # https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error
 _EXPIRED, _TOO_EARLY = 10, 9
@@ -50,7 +51,7 @@ async def absence(endpoint: HubAddress, limit_s: float) -> str:
 
 async def _open_socket(endpoint: HubAddress) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if endpoint.target.startswith(UNIX):
-        return await asyncio.open_unix_connection(endpoint.target.removeprefix(UNIX))
+        return await sockets.open_unix_connection(endpoint.target.removeprefix(UNIX))
     host, port = _host_and_port(endpoint)
     return await asyncio.open_connection(host, port)
 

@@ -10,7 +10,8 @@ nothing later.
     files        made durable, locked, without a name
     figures      of this process: memory, descriptors
     clocks       suspended time, and whether a time service keeps the clock
-    sockets      what the other end has acknowledged
+    sockets      what the other end has acknowledged; Unix sockets
+    pipes        that this process was given
     directories  where programs keep their files
 """
 

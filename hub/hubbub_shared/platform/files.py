@@ -71,3 +71,13 @@ def reserve(descriptor: int, size: int) -> None:
         return
     while size > 0:
         size -= os.write(descriptor, bytes(min(size, PIECE)))
+
+
+def is_of_another_user(status: os.stat_result) -> bool:
+    """Return whether a file belongs to another user than this process; never on Windows, where nobody owns one."""
+    return sys.platform != "win32" and status.st_uid != os.geteuid()
+
+
+def is_system_read_only() -> bool:
+    """Return whether nothing can be installed here, as in a container whose root is read-only."""
+    return sys.platform != "win32" and bool(os.statvfs("/").f_flag & os.ST_RDONLY)

@@ -20,6 +20,8 @@ import sys
 import time
 from types import FrameType
 
+assert sys.platform != "win32"  # it has neither forks nor signals
+
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [PACKAGE, sys.argv[2]]
 

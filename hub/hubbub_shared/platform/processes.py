@@ -20,6 +20,11 @@ REAPER = Path(__file__).with_name("reaper.py" if sys.platform == "linux" else "p
 
 PROCESSES: Final = Path("/proc")
 
+ENDING_SIGNALS: Final[tuple[signal.Signals, ...]] = tuple(
+    number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None
+)
+"""What asks a program to end: Ctrl-C, the system, and a terminal that goes."""
+
 KILL_LOOKS, KILL_PAUSE_S = 500, 0.01
 """How often, with which pauses, `kill_marked` looks for processes to end: about five seconds."""
 
@@ -74,6 +79,22 @@ def hold_process(pid: int) -> Generator[HeldProcess | None]:
         yield HeldProcess(pid, handle)
     finally:
         os.close(handle)
+
+
+def user_id() -> int:
+    """Return the number of this process's user; 0 on Windows, which has none."""
+    return 0 if sys.platform == "win32" else os.getuid()
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process that has a session of its own, and all of its group; on Windows itself alone.
+
+    Raises ProcessLookupError.
+    """
+    if sys.platform == "win32":
+        os.kill(pid, signal.SIGTERM)  # which is TerminateProcess there
+    else:
+        os.killpg(pid, signal.SIGKILL)
 
 
 def is_running(pid: int) -> bool:

@@ -33,6 +33,8 @@ import select
 import sys
 import time
 
+assert sys.platform != "win32"  # it has neither forks nor signals
+
 # Of Linux: prctl.h and signal.h. The module `signal` would cost memory, for each server.
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36

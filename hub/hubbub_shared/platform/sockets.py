@@ -1,5 +1,6 @@
 """What the system knows of a connection."""
 
+import asyncio
 import socket
 import struct
 import sys
@@ -7,6 +8,9 @@ from typing import Final
 
 ACKNOWLEDGED_AT: Final = 120
 """Where `tcpi_bytes_acked`, of eight bytes, is in the kernel's `tcp_info` (linux/tcp.h)."""
+
+
+NO_UNIX_SOCKETS: Final = "Python has no Unix sockets on Windows: reach the hub by HOST:PORT"
 
 
 def acknowledged_bytes(connection: socket.socket) -> int | None:
@@ -18,3 +22,19 @@ def acknowledged_bytes(connection: socket.socket) -> int | None:
     except OSError:
         return None
     return struct.unpack_from("=Q", info, ACKNOWLEDGED_AT)[0] if len(info) == ACKNOWLEDGED_AT + 8 else None
+
+
+async def open_unix_connection(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection to a Unix socket. Raises OSError, on Windows always."""
+    if sys.platform == "win32":
+        raise OSError(NO_UNIX_SOCKETS)
+    return await asyncio.open_unix_connection(path)
+
+
+def try_unix_socket(path: str, limit_s: float) -> None:
+    """Connect to a Unix socket, and leave. Raises OSError, on Windows always."""
+    if sys.platform == "win32":
+        raise OSError(NO_UNIX_SOCKETS)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(limit_s)
+        client.connect(path)
