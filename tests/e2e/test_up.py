@@ -14,6 +14,9 @@ import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from hubbub_shared import platform
+from hubbub_shared.platform.directories import default_config_file
+
 from .. import forks
 from .conftest import BIN, LIMIT_S, Ran, alive, child, descendants, environment, toml
 from .terminals import on_a_terminal
@@ -38,7 +41,7 @@ class Home:
 
     @property
     def config(self) -> Path:
-        return self.path / ".config/hubbub/hubbub.toml"
+        return default_config_file(platform.NAME, self.path, {})
 
     def configure(self, text: str) -> None:
         self.config.parent.mkdir(parents=True)
