@@ -3,10 +3,13 @@
 import fcntl
 import json
 import os
+import signal
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from hubbub.v1 import common_pb2, server_pb2
@@ -220,3 +223,22 @@ async def test_of_a_server_that_is_away_it_is_said_what_helps(
     assert "gave up" in ran.out
     assert "hubbub servers connect away" in ran.out
     assert f"hubbub explain {code}" in ran.out
+
+
+@pytest.mark.usefixtures("processes")
+async def test_what_a_killed_hub_has_left_behind_is_found_and_can_be_ended() -> None:
+    ended = await anyio.run_process([sys.executable, "-c", "import os; print(os.getpid())"])
+    mark = f"{int(ended.stdout)}.0123"
+    async with await anyio.open_process(["sleep", "600"], env={"HUBBUB_CONNECTION": mark}) as left:
+        (found,) = (each for each in checks.check_left_behind() if each.finding.about == f"process {left.pid}")
+        assert found.repair is not None
+        found.repair.do()
+        with anyio.fail_after(60):
+            assert await left.wait() == -signal.SIGTERM
+
+
+@pytest.mark.usefixtures("processes")
+async def test_what_servers_of_a_running_hub_have_started_is_not_taken_for_left_behind() -> None:
+    async with await anyio.open_process(["sleep", "600"], env={"HUBBUB_CONNECTION": f"{os.getpid()}.0123"}) as server:
+        assert not any(each.finding.about == f"process {server.pid}" for each in checks.check_left_behind())
+        server.kill()

@@ -126,12 +126,13 @@ async def _look_at_all(settings: Settings) -> list[Checked]:
     from hubbub_cli.machine.checks import (  # imported late, with asyncio and gRPC
         Checked,
         check_data_directory,
+        check_left_behind,
         check_without_hub,
     )
     from hubbub_client.errors import HubbubError
 
     data_dir = _find_data_dir(settings)
-    local_checks = list(check_data_directory(data_dir)) if data_dir else []
+    local_checks = [*check_data_directory(data_dir), *check_left_behind()] if data_dir else []
     try:
         async with settings.connect(patient=False) as hub:
             checks = [Checked(finding=each) async for each in _check_hub(hub, settings)]

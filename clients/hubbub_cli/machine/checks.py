@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import socket
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
@@ -109,6 +111,14 @@ def _check_client_file(path: Path) -> Iterator[Checked]:
         yield make_checked(str(path), "warn", "no address stands in it", "start the hub again: it writes a new one")
     else:
         yield make_checked(str(path), "ok", "only its owner can read it")
+
+
+def check_left_behind() -> Iterator[Checked]:
+    """Check whether a hub has ended without the processes that its servers had started, as may be on macOS."""
+    for pid, hub in processes.find_left_behind():
+        message = f"a server of a hub that has ended (process {hub}) has started it"
+        end = partial(os.kill, pid, signal.SIGTERM)
+        yield make_checked(f"process {pid}", "warn", message, f"kill {pid}", end)
 
 
 async def check_without_hub(directory: Path) -> AsyncIterator[Checked]:

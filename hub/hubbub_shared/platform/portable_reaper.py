@@ -27,10 +27,9 @@ sys.path[:0] = [PACKAGE, sys.argv[2]]
 
 import psutil
 
-from hubbub_shared.platform import reaper
+from hubbub_shared.platform import processes, reaper
 
-MARK = b"HUBBUB_CONNECTION="
-"""What begins the variable that says which connection a process belongs to: `upstream/stdio/process.py`."""
+MARK = f"{processes.MARK}=".encode()
 
 LONGEST_PAUSE_S = 0.2
 """Between two looks at all processes of the machine while some of them are to end."""
@@ -141,7 +140,7 @@ class PortableReaper(reaper.Reaper):
         if process.pid == self.server or os.getsid(process.pid) == self.server:
             return True
         try:
-            return bool(self._mark) and process.environ().get("HUBBUB_CONNECTION") == self._mark
+            return bool(self._mark) and process.environ().get(processes.MARK) == self._mark
         except psutil.AccessDenied:
             return False
 

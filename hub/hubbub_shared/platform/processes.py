@@ -25,6 +25,9 @@ ENDING_SIGNALS: Final[tuple[signal.Signals, ...]] = tuple(
 )
 """What asks a program to end: Ctrl-C, the system, and a terminal that goes."""
 
+MARK: Final = "HUBBUB_CONNECTION"
+"""The variable of the environment by which all that a server starts is known: `PID.ID`, the hub's process first."""
+
 KILL_LOOKS, KILL_PAUSE_S = 500, 0.01
 """How often, with which pauses, `kill_marked` looks for processes to end: about five seconds."""
 
@@ -108,11 +111,12 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def kill_marked(entry: bytes) -> None:
-    """Kill every process that has this entry, `NAME=VALUE`, in its environment.
+def kill_marked(mark: str) -> None:
+    """Kill every process that has this mark.
 
     Return once all of them have ended: one that is ending has no environment any more. Bounded by KILL_LOOKS.
     """
+    entry = f"{MARK}={mark}".encode()
     killed: set[int] = set()
     for _ in range(KILL_LOOKS):
         with suppress(OSError):  # this process has no descriptor left, for now
@@ -123,14 +127,15 @@ def kill_marked(entry: bytes) -> None:
         time.sleep(KILL_PAUSE_S)
 
 
-def find_marked(name: str) -> Iterator[tuple[int, str]]:
-    """Yield the processes of this user that have a variable in their environment, with its value."""
-    start = f"{name}=".encode()
+def find_left_behind() -> Iterator[tuple[int, int]]:
+    """Yield the processes of servers whose hub has ended without ending them; each with the number of the hub's."""
+    start = f"{MARK}=".encode()
     for pid in _list_pids():
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             for entry in _read_environment(pid):
-                if entry.startswith(start):
-                    yield pid, entry.removeprefix(start).decode(errors="replace")
+                hub = int(entry.removeprefix(start).partition(b".")[0]) if entry.startswith(start) else 0
+                if hub and not is_running(hub):
+                    yield pid, hub
 
 
 def find_listener(port: int) -> str | None:

@@ -23,7 +23,6 @@ from hubbubd.upstream.stdio.launcher import Launcher
 
 INHERITED = frozenset({"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})
 """What a server inherits of the hub's environment, besides `LC_*`; everything else is in its configuration."""
-MARK = "HUBBUB_CONNECTION"
 
 EXIT_GRACE_S = 2.0  # for the server to end by itself once its stdin is closed
 SWEEP_LIMIT_S = 7.0  # the reaper's own 2 s between SIGTERM and SIGKILL, and time for a busy machine
@@ -72,7 +71,7 @@ class ServerProcess:
     @classmethod
     async def start(cls, config: ServerConfig) -> "ServerProcess":
         """Start the server and return once its program runs. Raises UpstreamError as `stdio_transport`."""
-        process = cls(uuid.uuid4().hex)
+        process = cls(f"{os.getpid()}.{uuid.uuid4().hex}")
         async with AsyncExitStack() as undo:
             try:
                 undo.callback(process._owned.close)
@@ -175,7 +174,7 @@ class ServerProcess:
 
     def _kill_marked(self) -> None:
         """Kill all that has the mark of this connection, and wait until it has ended."""
-        processes.kill_marked(f"{MARK}={self._mark}".encode())
+        processes.kill_marked(self._mark)
 
     def release(self) -> None:
         """Close the pipes; nothing may read them any more."""
@@ -201,7 +200,7 @@ def _write_spec(config: ServerConfig, mark: str) -> int:
     The working directory, the number of words of the command, these, and the variables, with NULs between them.
     """
     own = {name: value.get_secret_value() for name, value in config.env.items()}
-    environ = {**_inherited_variables(), **own, MARK: mark}
+    environ = {**_inherited_variables(), **own, processes.MARK: mark}
     for name in environ:
         if not name or "=" in name:
             raise ValueError(f"environment variable {name!r} cannot be set")
