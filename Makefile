@@ -14,6 +14,7 @@
 #   make races   of 50 answers at three members, RACES=10000 of them
 #   make fleet   that of members and databases of a fleet: KILLS, STOPS=50, PARTITIONS=50, RESTARTS=20, FAILOVERS=20
 #   make fleet-soak  MINUTES=60 of a fleet at load, a member restarted each minute: does anything grow
+#   make portable  the form for systems that are not Linux, on Linux: KILLS=100
 #   make crash-approvals   the same while people approve calls
 #   make race-approvals    RACES=10000 of 50 who approve one call, at a hub and in a fleet
 #   make crash-hosts   the same with MCP hosts, and RESTARTS=100 of the hub under bridges
@@ -65,7 +66,7 @@ HUB_FROM_HERE = --constraint constraints.txt --editable
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet hosts docs quick test test-all test-rest checks-of-python check-page page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races crash-approvals race-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
+.PHONY: run run-fleet hosts docs quick test test-all test-rest checks-of-python check-page page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races portable crash-approvals race-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -149,6 +150,16 @@ race-approvals: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.e2e.race_approvals --rounds $(RACES) --fleet $(ARGS)
 
 crash-hosts: $(VENV)/dev.stamp mcp1
+# What a system has that is not Linux, played on Linux: processes of servers, durability, the crash test.
+PORTABLE = $(addprefix tests/,portable upstream/test_stdio.py upstream/test_reaper.py upstream/test_launcher.py \
+  upstream/test_launcher_limits.py upstream/test_stderr.py store clients/test_bridge_stdio.py clients/test_doctor.py \
+  e2e/test_processes.py e2e/test_bad_servers.py e2e/test_restart.py e2e/test_daemon.py e2e/test_up.py e2e/test_drain.py)
+portable: KILLS = 100
+portable: $(VENV)/dev.stamp mcp1
+	$(BIN)/python -m pytest -p tests.portable.plugin $(IN_PARALLEL) -m 'not whole' $(PORTABLE) $(ARGS)
+	$(BIN)/python -m tests.portable.crash --kills $(KILLS)
+
+crash-hosts: $(VENV)/dev.stamp mcp1 $(HUBBUB_PEERS)/gemini/stamp
 	$(BIN)/python -m tests.e2e.crash_hosts --kills $(KILLS) --restarts $(RESTARTS) --away $(AWAY_S) $(ARGS)
 	HUBBUB_RESTARTS=$(RESTARTS) HUBBUB_RESULTS=2000 \
 	  $(BIN)/pytest tests/hosts/test_restarts.py tests/e2e/test_hosts_many_results.py
