@@ -149,7 +149,6 @@ race-approvals: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.e2e.race_approvals --rounds $(RACES) $(ARGS)
 	$(BIN)/python -m tests.e2e.race_approvals --rounds $(RACES) --fleet $(ARGS)
 
-crash-hosts: $(VENV)/dev.stamp mcp1
 # What a system has that is not Linux, played on Linux: processes of servers, durability, the crash test.
 PORTABLE = $(addprefix tests/,portable upstream/test_stdio.py upstream/test_reaper.py upstream/test_launcher.py \
   upstream/test_launcher_limits.py upstream/test_stderr.py store clients/test_bridge_stdio.py clients/test_doctor.py \
@@ -159,7 +158,7 @@ portable: $(VENV)/dev.stamp mcp1
 	$(BIN)/python -m pytest -p tests.portable.plugin $(IN_PARALLEL) -m 'not whole' $(PORTABLE) $(ARGS)
 	$(BIN)/python -m tests.portable.crash --kills $(KILLS)
 
-crash-hosts: $(VENV)/dev.stamp mcp1 $(HUBBUB_PEERS)/gemini/stamp
+crash-hosts: $(VENV)/dev.stamp mcp1
 	$(BIN)/python -m tests.e2e.crash_hosts --kills $(KILLS) --restarts $(RESTARTS) --away $(AWAY_S) $(ARGS)
 	HUBBUB_RESTARTS=$(RESTARTS) HUBBUB_RESULTS=2000 \
 	  $(BIN)/pytest tests/hosts/test_restarts.py tests/e2e/test_hosts_many_results.py
