@@ -93,6 +93,12 @@ def test_what_cannot_be_shown_whole_is_marked(boards: Boards) -> None:
     assert "its deadline is no time" in render_request(question(defect="its deadline is no time")).plain
 
 
+def test_a_call_of_a_page_says_so(boards: Boards) -> None:
+    by_page, by_model = (called(origin=call_pb2.CallOrigin(host="h", app=app)) for app in (True, False))
+    assert "a page of an app, not a model" in render_call(by_page, boards).plain
+    assert "made by" not in render_call(by_model, boards).plain
+
+
 async def test_a_server_that_was_given_up_says_what_brings_it_back(boards: Boards) -> None:
     server = conversion.read(Server, server_pb2.Server(name="ext", gave_up=True, defect="no such port"))
     boards._put_server(server)

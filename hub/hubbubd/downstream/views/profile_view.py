@@ -63,6 +63,8 @@ MAX_ROUNDS: Final = 5
 """How often a table is made while lists change meanwhile; then the last one will do until the next look."""
 
 
+MAX_NAMED: Final = 10
+"""Candidates that an error names."""
 MAX_INSTRUCTIONS: Final = 2000
 """Characters of the instructions of all servers: some hosts cut them a little beyond."""
 MAX_SERVER_INSTRUCTIONS: Final = 400
@@ -229,7 +231,7 @@ class ProfileView:
             )
         server = choose_server([each.server for each in candidates], pages_read)
         if server is None:
-            names = " or ".join(each.name for each in candidates)
+            names = " or ".join(each.name for each in candidates[:MAX_NAMED])
             raise InvalidArgument.field("params.name", f"several servers have {own_name!r} for pages: call {names}")
         return ServerTarget(server, own_name, app=True)
 
@@ -258,7 +260,7 @@ class ProfileView:
             raise NotFound("resource", uri)
         server = choose_server(owning_servers, pages_read)
         if server is None:
-            names = " and ".join(add_prefix(name, uri) for name in owning_servers)
+            names = " and ".join(add_prefix(name, uri) for name in owning_servers[:MAX_NAMED])
             raise InvalidArgument.field("params.uri", f"several servers have it: name one of them, {names}")
         return ServerTarget(server, uri)
 
