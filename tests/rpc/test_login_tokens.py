@@ -8,7 +8,11 @@ import pytest
 
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.audit import AuditFilter
+from hubbubd.errors import PermissionDenied
+from hubbubd.rpc.context import Peer
+from hubbubd.rpc.interceptors import Oversight
 
+from .conftest import TOKEN
 from .log_in import HELLO, Browser, Program, first_key, host_with, opened, status
 from .mcp_host import Stage, request
 
@@ -127,6 +131,26 @@ async def test_a_token_is_good_at_its_own_endpoint_only(made: Stage, program: Pr
     for path in ("/mcp", "/mcp/s/one", "/mcp/p/other"):
         refused = await host_with(made, token, path).post(HELLO)
         assert (refused.status_code, refused.json()["error"]["data"]["reason"]) == (401, "TOKEN_FOR_ENDPOINT")
+
+
+async def test_the_api_takes_a_token_of_a_log_in_for_nothing_but_who_it_is(
+    made: Stage, program: Program, browser: Browser
+) -> None:
+    given = await program.log_in(browser, resource=f"{made.base}/mcp/p/small")
+    shown, oversight = (
+        [("authorization", f"Bearer {given['access_token']}")],
+        Oversight(made.hub.audit, made.hub.quotas),
+    )
+    peer = Peer(local=True)
+    assert await made.gate.admit("/hubbub.v1.AdminService/GetSelf", shown, oversight, peer) is not None
+    for path in ("CallService/CallMethod", "CallService/StreamCalls", "InboxService/WatchPendingRequests"):
+        with pytest.raises(PermissionDenied) as refused:
+            await made.gate.admit(f"/hubbub.v1.{path}", shown, oversight, peer)
+        assert refused.value.reason == "TOKEN_FOR_ENDPOINT"
+    for name in ("login:ada/tester", "LOGIN:ada/tester"):
+        owner = [("authorization", f"Bearer {TOKEN}"), ("hubbub-as", name)]
+        with pytest.raises(PermissionDenied, match="may not call as"):
+            await made.gate.admit("/hubbub.v1.AdminService/GetSelf", owner, oversight, peer)
 
 
 async def test_when_its_token_is_revoked_a_host_hears_so_and_its_session_ends(

@@ -150,7 +150,7 @@ class Logins:
                 key=lambda each: each.created_at,
             )
             over = {each.id for each in self._codes if not 0 <= now - each.created_at < REMEMBERED_S}
-            over |= {each.id for each in waiting[: len(waiting) - CODES_PER_PERSON + 1]} if waiting else set()
+            over |= {each.id for each in waiting[: max(0, len(waiting) - CODES_PER_PERSON + 1)]}
             return None, [*(self._codes.change(id_, None) for id_ in over), self._codes.new(record.id, record)]
 
         await self._ledger.transact(plan)
