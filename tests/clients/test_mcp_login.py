@@ -35,7 +35,7 @@ def pages(hub: Any, tmp_path: Path) -> Pages:
         expires_at=Timestamp(seconds=1_767_225_600),
         endpoint="https://hub.example/mcp",
     )
-    hub.replies = {"CreateLoginCode": lambda _: made}
+    hub.replies = {"CreateLoginCode": lambda _: made}  # pyright: ignore[reportUnknownLambdaType]
     return Pages(tmp_path)
 
 

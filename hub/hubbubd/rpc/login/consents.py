@@ -98,16 +98,22 @@ class LoginConsents:
             await person.show_problem(request, pages.REQUEST_EXPIRED)
             return
         found = await self._persons.find(request, fields["request"])
-        if found is None or _digest(found[1]) != said["cookie"] or not self._gate.good(found[0].principal):
-            await person.show_problem(request, pages.REQUEST_EXPIRED, 403)
+        if found is None or _digest(found[1]) != said["cookie"]:
+            await person.show_problem(request, pages.NOT_ENTERED, 403)
             return
         visitor, cookie = found
+        if not self._gate.good(visitor.principal):
+            await person.show_problem(request, pages.RIGHTS_GONE, 403)
+            return
         members: dict[str, Any] = {**said["asked"], "endpoint": EndpointName(*said["asked"]["endpoint"])}
         asked = AuthorizationRequest(**members)
         if fields.get("decision") == "allow":
             days = fields.get("days", "")
             if days not in map(str, DAYS):
                 await person.show_problem(request, pages.WRONG_FORM)
+                return
+            if not await self._is_as_shown(asked):
+                await person.show_problem(request, pages.CHANGED)
                 return
             answer = await self._allow(asked, visitor, int(days))
         else:
@@ -146,6 +152,17 @@ class LoginConsents:
         )
         with self._hub.audit.change(self._oversight.attempt(ALLOW, visitor.principal, asked.client_name)):
             return {"code": await self._hub.logins.allow(consent)}
+
+    async def _is_as_shown(self, asked: AuthorizationRequest) -> bool:
+        """Return whether a program still is what the person was shown: its document may have changed. Raises
+        Unavailable."""
+        try:
+            client = await self._programs.find(asked.client_id)
+        except LoginRefusal:
+            return False
+        return client.name == asked.client_name and authorizations.matches_redirect(
+            client.redirect_uris, asked.redirect_uri
+        )
 
     def _servers(self, endpoint: EndpointName, visitor: Visitor) -> tuple[str, ...]:
         """Return the patterns of the servers at an endpoint that a person may call. Raises LoginRefusal."""

@@ -107,11 +107,6 @@ REQUEST_EXPIRED: Final = ProblemView(
     "The program's request has waited here for too long, so nobody was let in.",
     "Close this page and start the log-in again in the program.",
 )
-ALREADY_DECIDED: Final = ProblemView(
-    "This was decided already",
-    "You have answered this request before. Nothing was changed now.",
-    "Go back to the program. If it is not logged in, start the log-in there again.",
-)
 CHANGED: Final = ProblemView(
     "The request has changed",
     "What the program is, or where the answer goes, has changed since the question was shown, so nobody was let in.",
@@ -127,15 +122,15 @@ RIGHTS_GONE: Final = ProblemView(
     "What you may do at this hub has ended or changed since the question was shown, so nobody was let in.",
     "Ask the hub's administrator, then start the log-in again in the program.",
 )
-NO_SERVERS: Final = ProblemView(
-    "There is nothing to give",
-    "There is no server at this address that you may call, so a log-in would be of no use.",
-    "Add a server (hubbub servers add), or ask the hub's administrator for the role caller.",
-)
 LOGIN_OFF: Final = ProblemView(
     "Programs cannot log in here",
-    "The log-in of this hub is switched off.",
-    "Use hubbub mcp install, or a token: hubbub tokens create NAME --role caller.",
+    "This hub's own log-in is off.",
+    "Whoever runs the hub can set mcp_login, or give the program a token: hubbub tokens create NAME --role caller.",
+)
+BUSY: Final = ProblemView(
+    "The hub cannot do this now",
+    "Its store cannot be written, or it is about to stop. Nothing was done.",
+    "Wait a moment, then load this page again, or start the log-in again in the program.",
 )
 WRONG_FORM: Final = ProblemView(
     "The hub cannot read this",
@@ -168,12 +163,13 @@ def consent(view: ConsentView) -> bytes:
     hidden = "".join(
         f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">' for name, value in view.hidden.items()
     )
+    # Enter in a field presses the first button of a form. That one closes a dialog, and there is none: it does nothing.
     content = f"""<h1>Let this program in?</h1>
 <p>A program that calls itself <q><bdi>{_text(name)}</bdi></q> asks to use this hub.</p>
 <p class="note">Any program can take this name. Allow it only if you have just started this log-in yourself.</p>
 <dl>{table}</dl>
 <form method="post" action="/oauth/authorize">{hidden}
-<button type="submit" disabled hidden></button>
+<button type="submit" formmethod="dialog" class="unseen" aria-hidden="true" tabindex="-1"></button>
 <fieldset><legend>For how long?</legend><div class="choices">{_choose_days(view)}</div>
 <p class="quiet">{_when_it_ends(view)}</p></fieldset>
 <div class="buttons"><button type="submit" name="decision" value="deny">Refuse</button>

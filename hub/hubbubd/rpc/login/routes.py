@@ -21,7 +21,7 @@ from hubbubd.core.logins.refusals import LoginRefusal, invalid_request
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.login import metadata
+from hubbubd.rpc.login import metadata, pages, person
 from hubbubd.rpc.login.consents import LoginConsents
 from hubbubd.rpc.login.documents import ClientDocuments, Get
 from hubbubd.rpc.login.person import LoginPersons
@@ -64,6 +64,10 @@ class LoginRoutes:
 
     async def serve(self, request: HostHttpRequest, base: str) -> None:
         """Serve a request at an address of the log-in; `base` is the hub's own address, without a path."""
+        is_page = request.scope["path"] in metadata.PAGES
+        if is_page and not self._hub.configuration.settings.has_login:
+            await person.show_problem(request, pages.LOGIN_OFF, 404)
+            return
         try:
             await self._serve(request, base)
         except LoginRefusal as exc:
@@ -77,6 +81,9 @@ class LoginRoutes:
             wait_s = max(1, round(exc.retry_after_s or 1))
             await _refuse(request, 429, "temporarily_unavailable", exc.message, ((b"retry-after", b"%d" % wait_s),))
         except Unavailable as exc:
+            if is_page:
+                await person.show_problem(request, pages.BUSY, 503)
+                return
             await _refuse(request, 503, "temporarily_unavailable", exc.message)
 
     async def _serve(self, request: HostHttpRequest, base: str) -> None:

@@ -225,7 +225,7 @@ class McpApplication:
         if method == "GET" and f"{path}/".startswith(f"{login.RESOURCE}/"):
             await request.answer(200, self._admission.metadata(request))
             return True
-        if self._hub.configuration.settings.has_login and login.serves(path):
+        if login.serves(path) and (path in login.PAGES or self._hub.configuration.settings.has_login):
             note_peer(request)
             await self._login_routes().serve(request, self._admission.base(request))
             return True

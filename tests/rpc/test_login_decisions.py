@@ -1,0 +1,115 @@
+"""What may have happened between the question and the answer: whatever it is, a person reads it on a page."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubbubd.errors import Unavailable
+from hubbubd.rpc.login import consents
+from hubbubd.rpc.login.programs import Programs
+
+from .log_in import OWNER, Browser, Program, opened
+from .mcp_host import Stage, stage
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[Stage]:
+    """A hub at which hosts log in."""
+    async with opened(tmp_path) as made_:
+        yield made_
+
+
+@pytest.fixture
+async def browser(made: Stage) -> Browser:
+    """The browser of somebody who may do everything."""
+    return await Browser(made).enter()
+
+
+@pytest.fixture
+async def program(made: Stage) -> Program:
+    """A program that has registered."""
+    return await Program(made).register()
+
+
+@pytest.mark.parametrize("path", ["/oauth/enter", "/oauth/authorize?client_id=x"])
+async def test_where_the_log_in_is_off_a_person_is_told_so_on_a_page(tmp_path: Path, path: str) -> None:
+    async with stage(tmp_path, mcp_login=False) as made:
+        shown = await made.http.get(f"{made.base}{path}")
+        assert shown.status_code == 404
+        assert "This hub&#x27;s own log-in is off" in shown.text
+
+
+async def test_a_person_whose_rights_have_gone_meanwhile_lets_nobody_in(made: Stage, program: Program) -> None:
+    _, secret = await made.hub.tokens.create("eve", OWNER.grants, by="test", ttl_s=None, may_name_others=False)
+    eve = await made.hub.tokens.principal(secret)
+    assert eve is not None
+    browser = await Browser(made).enter(eve)
+    page = await browser.open(program.address())
+    made.gate.end(eve.credential)
+    refused = await browser.decide(page)
+    assert refused.status_code == 403
+    assert "You may not let programs in any more" in refused.text
+    await made.hub.tokens.revoke("eve")
+    ended = await browser.decide(page)
+    assert ended.status_code == 403
+    assert "does not know any more who you are" in ended.text
+    assert not [token for token in made.hub.tokens.all() if token.login]
+
+
+async def test_without_tls_a_browser_is_known_for_one_decision(made: Stage, program: Program, browser: Browser) -> None:
+    page = await browser.open(program.address())
+    first, again = await browser.decide(page), await browser.decide(page)  # a double click
+    assert (first.status_code, again.status_code) == (303, 303)
+    asked = await browser.open(program.address())
+    assert asked.headers["location"].startswith("/oauth/enter?next=")
+
+
+async def test_a_question_that_was_open_for_too_long_is_not_answered(
+    made: Stage, program: Program, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = await browser.open(program.address())
+    monkeypatch.setattr(consents, "CONSENT_S", -1.0)
+    late = await browser.decide(page)
+    assert late.status_code == 400
+    assert "This request has expired" in late.text
+
+
+async def test_where_the_store_is_away_a_person_reads_a_page(
+    made: Stage, program: Program, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> str:
+        raise Unavailable("nothing was changed", reason="STORE_UNAVAILABLE")
+
+    page = await browser.open(program.address())
+    monkeypatch.setattr(made.hub.logins, "allow", away)
+    busy = await browser.decide(page)
+    assert busy.status_code == 503
+    assert "The hub cannot do this now" in busy.text
+
+
+@pytest.mark.parametrize("changes", [{"redirect_uris": ("https://evil.example/",)}, {"name": "Other"}])
+async def test_a_program_that_has_changed_since_the_question_is_not_let_in(
+    program: Program, browser: Browser, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    page = await browser.open(program.address())
+    find = Programs.find
+
+    async def find_changed(self: Programs, client_id: str) -> Any:
+        return replace(await find(self, client_id), **changes)
+
+    monkeypatch.setattr(Programs, "find", find_changed)
+    refused = await browser.decide(page)
+    assert refused.status_code == 400
+    assert "The request has changed" in refused.text
+
+
+async def test_an_endpoint_that_was_removed_meanwhile_is_not_given(made: Stage, browser: Browser) -> None:
+    program = await Program(made).register()
+    page = await browser.open(program.address(resource=f"{made.base}/mcp/p/small"))
+    await made.reload(mcp_profiles={})
+    gone = await browser.decide(page)
+    assert gone.status_code == 400
+    assert "This address is not there any more" in gone.text
