@@ -40,9 +40,19 @@ _UNSAFE: Final = frozenset(
     {
         *("about", "blob", "chrome", "data", "file", "filesystem", "intent", "javascript", "jar", "resource"),
         *("vbscript", "view-source", "ftp", "ftps", "ldap", "mailto", "sms", "smb", "ssh", "tel", "ws", "wss"),
+        *("bitcoin", "ethereum", "geo", "im", "irc", "ircs", "magnet", "matrix", "mms", "news", "nntp", "openpgp4fpr"),
+        *("sftp", "sip", "smsto", "urn", "webcal", "wtai", "xmpp", "search", "search-ms"),
     }
 )
-"""Schemes that browsers or systems open themselves: no program of its own gets what is sent there."""
+"""Schemes that browsers or systems open themselves, or that a website may take (HTML, registerProtocolHandler).
+
+What is sent there reaches no program of its own on this machine. So it is with `web+...` and `ms-...`.
+"""
+
+_UNSAFE_BEGINNINGS: Final = ("web+", "ms-")
+
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9a-f:.]+")
+"""A host as it is: escaped characters would show people another one than browsers go to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +143,13 @@ def check_redirect_uri(uri: object) -> str:
     if parts is None or "#" in uri:
         raise _bad_redirect("must be an absolute URI without a fragment")
     match parts.scheme:
-        case "https" if parts.hostname and parts.username is None:
+        case "https" if _has_plain_host(parts):
             return uri
-        case "http" if parts.hostname and is_loopback(parts.hostname) and parts.username is None:
+        case "http" if _has_plain_host(parts) and is_loopback(parts.hostname or ""):
             return uri
         case "http" | "https":
             raise _bad_redirect("must be https, or http on loopback, with a host and without a user")
-        case scheme if scheme in _UNSAFE or not _SCHEME.fullmatch(scheme):
+        case scheme if scheme in _UNSAFE or scheme.startswith(_UNSAFE_BEGINNINGS) or not _SCHEME.fullmatch(scheme):
             raise _bad_redirect(f"must not have the scheme {scheme[:20]}")
         case _:
             return uri
@@ -200,6 +210,10 @@ def _require(known: Mapping[str, Any], member: str, wanted: str) -> None:
         raise LoginRefusal("invalid_client_metadata", f"{member} must contain {wanted}")
 
 
+def _has_plain_host(parts: SplitResult) -> bool:
+    return parts.username is None and _HOST.fullmatch(parts.hostname or "") is not None
+
+
 def _split(uri: str) -> SplitResult | None:
     """Return the parts of an absolute URI; None for what is none, or has characters that none has."""
     if _URI.fullmatch(uri) is None:
@@ -214,12 +228,14 @@ def _split(uri: str) -> SplitResult | None:
 
 def _without_port(uri: str) -> tuple[str, str, str] | None:
     """Return a loopback URI without its port, as (host, path, query); None for any other."""
-    try:
-        parts = urlsplit(uri)
-        _ = parts.port
-    except ValueError:
-        return None
-    if parts.scheme != "http" or not is_loopback(parts.hostname or "") or parts.username is not None or parts.fragment:
+    parts = _split(uri)  # which takes no line breaks; `urlsplit` alone drops them
+    if (
+        parts is None
+        or parts.scheme != "http"
+        or not is_loopback(parts.hostname or "")
+        or parts.username is not None
+        or parts.fragment
+    ):
         return None
     return parts.hostname or "", parts.path, parts.query
 

@@ -4,13 +4,16 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 from hubbubd.config.sections.network import CERT, OIDC, OIDC_ROLE, GrantSettings
-from hubbubd.core.access import Grant, Principal, Role, matches
+from hubbubd.core.access import ANY, Grant, Permission, Principal, Role, matches
 from hubbubd.errors import PermissionDenied, Unauthenticated
 
 MAX_NAME = 256
 """Characters of a name that an authority gives: X.509 allows 64 to a common name, OpenID Connect 255 to `sub`."""
 
 _NO_GROUPS: frozenset[str] = frozenset()
+
+LOGIN = "login"
+"""What begins the names of hosts that people have let in."""
 
 
 class Grants:
@@ -30,10 +33,22 @@ class Grants:
     def stands(self, principal: Principal) -> bool:
         """Return whether a principal still has all grants it was admitted with; True for those that need none."""
         source, _, name = principal.name.partition(":")
+        if source == LOGIN:
+            return self._stands_with_person(principal, name)
         if source not in (CERT, OIDC):
             return True
         now = self._cached_grants(source, name, principal.groups)
         return principal.grants is now or set(principal.grants) <= set(now)
+
+    def _stands_with_person(self, principal: Principal, name: str) -> bool:
+        """Return whether the person who has let a host in still may call all that the host may."""
+        person = name.rpartition("/")[0]  # the name of a token has no slash
+        source, _, called = person.partition(":")
+        if source != CERT:
+            return True
+        granted = self._cached_grants(source, called, _NO_GROUPS)
+        now = Principal(name=person, grants=granted, credential="").servers(Permission.CALL)
+        return all(_covers(now, pattern) for pattern in principal.servers(Permission.CALL))
 
     def of_certificate(self, certificate: bytes) -> Principal:
         """Return the principal of a client certificate (PEM or DER) that TLS has verified.
@@ -79,3 +94,9 @@ class Grants:
             if is_granted(*each.who.split(":", 1))
             for role in each.roles
         )
+
+
+def _covers(patterns: Collection[str], pattern: str) -> bool:
+    """Return whether patterns have all servers of another one, as far as that can be told."""
+    is_name = not set("*?[") & set(pattern)
+    return ANY in patterns or pattern in patterns or (is_name and matches(patterns, pattern))

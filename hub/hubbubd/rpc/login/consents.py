@@ -74,6 +74,10 @@ class LoginConsents:
             visitor, cookie = found
             servers = self._servers(asked.endpoint, visitor)
         except LoginRefusal as exc:
+            if found is None and not clients.leads_to_this_machine(redirect_uri):
+                # Anybody may register a program. One who has not entered is not sent to just any site (RFC 9700, 4.11).
+                await _show_problem(request, "This log-in cannot go on", exc.why, "Start it again in the program.")
+                return
             refused = {"error": exc.error, "error_description": exc.why}
             address = authorizations.answer_address(redirect_uri, base, params.get("state"), **refused)
             await person.redirect(request, address)

@@ -158,7 +158,9 @@ class LoginRoutes:
         form = await _read_form(request)
         client_id = await self._authenticate(request, form)
         ended = await self._hub.logins.revoke(_required(form, "token"), client_id)
-        if ended is not None:
+        if ended is None:  # each such question may be one to the store of a fleet
+            self._oversight.quotas.attempts.charge(self._oversight.peer_host())
+        else:
             by = Principal(name=ended.name, grants=(), credential=ended.credential)
             self._hub.audit.began(self._oversight.attempt(REVOKE, by, ended.name))
         await request.answer(200, headers=_NO_STORE)

@@ -42,6 +42,8 @@ CODES_PER_PERSON: Final = 20
 LOGINS_PER_PERSON: Final = 100
 """The most log-ins that one person has granted; one more ends the one that was not refreshed for the longest time."""
 
+_VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")
+
 _REFRESH_FORM: Final = re.compile(rf"{REFRESH}([0-9a-f]{{12}})_([0-9a-f]{{22}})_([A-Za-z0-9_-]{{43}})")
 
 
@@ -307,6 +309,8 @@ def _check_exchange(code: AuthorizationCode, client_id: str, redirect_uri: str |
         raise invalid_grant("this code is not of this program")
     if redirect_uri != code.redirect_uri if code.redirect_named else redirect_uri not in (None, code.redirect_uri):
         raise invalid_grant("redirect_uri must be the same as in the request to log in")
+    if not _VERIFIER.fullmatch(verifier):
+        raise invalid_grant("code_verifier must have 43 to 128 letters, digits or -._~ (RFC 7636)")
     digest = hashlib.sha256(verifier.encode()).digest()
     if not hmac.compare_digest(base64.urlsafe_b64encode(digest).decode().rstrip("="), code.challenge):
         raise invalid_grant("code_verifier does not fit the code_challenge of the request to log in")
