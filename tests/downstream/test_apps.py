@@ -278,6 +278,29 @@ async def test_a_name_of_several_servers_is_of_the_one_whose_page_was_read(hub: 
         await host.ask("tools/call", name="poll")
 
 
+async def test_a_page_calls_nothing_that_its_server_does_not_have(world: World) -> None:
+    has_app(world.peers["one"], tools=[tool("show", page=PAGE)])
+    has_app(world.peers["two"])
+    async with world.hub(server("one"), server("two")) as hub:
+        await listed(hub)
+        host = Host(hub)
+        await host.ask("resources/read", uri="ui://one+app/page.html")
+        for name, says in (("poll", "of which this session has read no page"), ("two__poll", "for the pages of two")):
+            with pytest.raises(Refused, match=says):
+                await host.ask("tools/call", name=name)
+        assert (await host.call("show")).server == "one"
+        await host.ask("resources/read", uri="ui://two+app/page.html")
+        assert [(await host.call(name)).server for name in ("poll", "two__poll")] == ["two", "two"]
+
+
+@pytest.mark.parametrize("read", [[], ["ui://one+app/page.html"]])
+async def test_what_is_known_of_one_connection_alone_refuses_no_page(hub: Hub, read: list[str]) -> None:
+    host = Host(hub, NEW)
+    for uri in read:
+        await host.ask("resources/read", uri=uri)
+    assert (await host.call("two__poll")).server == "two"
+
+
 @BOTH
 @pytest.mark.parametrize(
     ("name", "settings", "says"),

@@ -38,11 +38,18 @@ def audience_of(tool: Mapping[str, Any]) -> ToolAudience:
     return ToolAudience(page) if page is not None else EVERYBODY
 
 
-def choose_server(candidates: Sequence[str], pages_read: Collection[str]) -> str | None:
-    """Return the server that has what a page names; None if there are several, or none.
+@dataclass(frozen=True, slots=True)
+class PagesRead:
+    """The servers whose pages a host has read; whether that is all, or only what one of its connections has read."""
 
-    `pages_read` are the servers whose pages the host has read: with several candidates, the page is of one of these.
+    servers: Collection[str] = ()
+    whole: bool = False
+
+
+def select_servers(candidates: Sequence[str], read: PagesRead) -> Sequence[str]:
+    """Return of the servers that have what a page calls those that the page may be of.
+
+    A host that has read pages of others alone has cached none of theirs, as far as is known.
     """
-    if len(candidates) > 1:
-        candidates = [each for each in candidates if each in pages_read]
-    return candidates[0] if len(candidates) == 1 else None
+    among_read = [each for each in candidates if each in read.servers]
+    return among_read if among_read or (read.whole and read.servers) else candidates

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from hubbubd.core.access import Principal
 from hubbubd.core.calls.call_states import CallOrigin
+from hubbubd.core.hosts.app_tools import PagesRead
 from hubbubd.core.hosts.extensions import shows_apps
 from hubbubd.core.hosts.host_uris import is_page
 from hubbubd.core.inbox.request_states import RequestKind
@@ -186,9 +187,9 @@ class McpHost:
         return shows_apps(self.capabilities)
 
     @property
-    def pages_read(self) -> Collection[str] | None:
+    def pages_read(self) -> PagesRead | None:
         """The servers whose pages it has read; None if it shows no pages."""
-        return self.read_from if self.shows_apps else None
+        return PagesRead(self.read_from, whole=not self.stateless) if self.shows_apps else None
 
     def note_read(self, server: str, uri: str) -> bool:
         """Note that it has read a resource of a server; return whether it is its first page of this server.

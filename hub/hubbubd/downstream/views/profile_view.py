@@ -9,7 +9,8 @@ looks.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from hubbub_shared import __version__
 from hubbubd import payload
 from hubbubd.config.sections.mcp import PEOPLE, ProfileSettings
 from hubbubd.core.access import Permission, Principal
-from hubbubd.core.hosts.app_tools import choose_server
+from hubbubd.core.hosts.app_tools import PagesRead, select_servers
 from hubbubd.core.hosts.extensions import declared_by_profile, entries_of
 from hubbubd.core.hosts.headings import without_headings
 from hubbubd.core.hosts.host_names import NameRule
@@ -200,16 +201,17 @@ class ProfileView:
         return [entry.shown for name in found if (entry := table.find(name)) is not None]
 
     def target(
-        self, kind: CatalogKind, named: str, principal: Principal, pages_read: Collection[str] | None = None
+        self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
         """As `EndpointView.target`. InvalidArgument: several servers have it, or others may call it."""
         if kind in URI_MEMBERS:
-            return self._find_resource(named, principal, pages_read or ())
+            return self._find_resource(named, principal, pages_read or PagesRead())
         entry = self._usable_table(kind).find(named)
         if entry is not None and principal.may(Permission.CALL, entry.server):
-            if pages_read is None and not entry.audience.for_models:
+            by_page = not entry.audience.for_models
+            if by_page and (pages_read is None or not select_servers([entry.server], pages_read)):
                 raise InvalidArgument.field("params.name", f"{named!r} is for the pages of {entry.server} alone")
-            return ServerTarget(entry.server, entry.own, app=not entry.audience.for_models)
+            return ServerTarget(entry.server, entry.own, app=by_page)
         if pages_read is not None and kind is CatalogKind.TOOL:
             return self._find_app_tool(named, principal, pages_read)
         raise NotFound("tool", named) if kind is CatalogKind.TOOL else NotFound("prompt", named)
@@ -218,7 +220,7 @@ class ProfileView:
         """As `EndpointView.render_result`: URIs say which server they are of."""
         return payload.dumps(rewrite_uris(payload.loads(result), server, spelled)) if may_have_uris(result) else result
 
-    def _find_app_tool(self, own_name: str, principal: Principal, pages_read: Collection[str]) -> ServerTarget:
+    def _find_app_tool(self, own_name: str, principal: Principal, pages_read: PagesRead) -> ServerTarget:
         """Return the tool that a page calls by its server's own name for it. Raises NotFound and InvalidArgument."""
         servers = [server for server in self.servers(principal) if self._has_apps(server)]
         named = self._usable_table(CatalogKind.TOOL).find_own(own_name, servers)
@@ -229,18 +231,21 @@ class ProfileView:
             raise InvalidArgument.field(
                 "params.name", f"{own_name!r} of {named[0].server} is for models, not for pages"
             )
-        server = choose_server([each.server for each in candidates], pages_read)
-        if server is None:
-            names = " or ".join(each.name for each in candidates[:MAX_NAMED])
+        servers = select_servers([each.server for each in candidates], pages_read)
+        if not servers:
+            problem = f"{own_name!r} is of {candidates[0].server}, of which this session has read no page"
+            raise InvalidArgument.field("params.name", problem)
+        if len(servers) > 1:
+            names = " or ".join(each.name for each in candidates[:MAX_NAMED] if each.server in servers)
             raise InvalidArgument.field("params.name", f"several servers have {own_name!r} for pages: call {names}")
-        return ServerTarget(server, own_name, app=True)
+        return ServerTarget(servers[0], own_name, app=True)
 
     def _has_apps(self, server: str) -> bool:
         """Return whether the pages of a server's tools are served."""
         record = self._hub.servers.find(server)
         return record is not None and record.config.apps
 
-    def _find_resource(self, uri: str, principal: Principal, pages_read: Collection[str]) -> ServerTarget:
+    def _find_resource(self, uri: str, principal: Principal, pages_read: PagesRead) -> ServerTarget:
         """Return where a resource is. A prefix decides, so that no server gets what is another's by listing it."""
         visible_servers = self.servers(principal) if self._settings().resources else []
         if (shown_uri := split_prefix(uri)) is not None and shown_uri[0] in visible_servers:
@@ -258,11 +263,11 @@ class ProfileView:
         owning_servers = find_owners(uri, uris, templates_by_server)
         if not owning_servers:
             raise NotFound("resource", uri)
-        server = choose_server(owning_servers, pages_read)
-        if server is None:
-            names = " and ".join(add_prefix(name, uri) for name in owning_servers[:MAX_NAMED])
+        servers = select_servers(owning_servers, replace(pages_read, whole=False))
+        if len(servers) > 1:
+            names = " and ".join(add_prefix(name, uri) for name in servers[:MAX_NAMED])
             raise InvalidArgument.field("params.uri", f"several servers have it: name one of them, {names}")
-        return ServerTarget(server, uri)
+        return ServerTarget(servers[0], uri)
 
     def _lists_uri(self, server: str, own_uri: str) -> bool:
         """Return whether a server lists a resource, maybe as a skill, or names it as the page of a tool."""

@@ -3,14 +3,14 @@
 A server's own endpoint is transparent: its names, URIs, order and capabilities are the server's.
 """
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from hubbubd import payload
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings
 from hubbubd.core.access import Permission, Principal
-from hubbubd.core.hosts.app_tools import audience_of
+from hubbubd.core.hosts.app_tools import PagesRead, audience_of
 from hubbubd.core.hosts.extensions import declared_by_endpoint, entries_of
 from hubbubd.core.hosts.host_uris import USUAL_SPELLING, Spelling
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind, list_id
@@ -102,12 +102,12 @@ class EndpointView(Protocol):
         ...
 
     def target(
-        self, kind: CatalogKind, named: str, principal: Principal, pages_read: Collection[str] | None = None
+        self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
         """Return where a tool, prompt or resource is. Raises NotFound.
 
-        `pages_read` are the servers whose pages the host has read, as a page may have named it, the way its server
-        does; None for a host that shows no pages.
+        `pages_read` is what the host has read of pages, as a page may have named it, the way its server does; None for
+        a host that shows no pages.
         """
         ...
 
@@ -225,7 +225,7 @@ class ServerView:
         return self._for_models[1]
 
     def target(
-        self, kind: CatalogKind, named: str, principal: Principal, pages_read: Collection[str] | None = None
+        self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
     ) -> ServerTarget:
         """As `EndpointView.target`: whatever it names, the server knows best whether there is such a thing."""
         if not self.servers(principal):
