@@ -34,7 +34,12 @@ APPS = "io.modelcontextprotocol/ui"
 CACHED_METHODS = (HANDSHAKE, DISCOVER, TOOLS)
 """Methods whose results are kept for when the hub is away."""
 
-LIST_NAMES = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources"}
+LIST_NAMES = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "skills/list": "resources",
+}
 """Methods whose lists a host keeps, each with the name of its list in `notifications/NAME/list_changed`."""
 
 STATE_PARAMS = {"logging/setLevel": "", "resources/subscribe": "uri", "resources/unsubscribe": "uri"}

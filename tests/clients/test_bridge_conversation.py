@@ -335,13 +335,14 @@ def test_the_state_of_a_session_is_made_again_at_the_next_hub(sides: Sides) -> N
 
 def test_each_list_that_the_host_has_may_have_changed_with_the_hub(sides: Sides) -> None:
     shaken(sides)
-    sides.says(request(1, "tools/list"), request(2, "prompts/list"))
-    sides.answers(response(1, **TOOLS), response(2, prompts=[]))
+    sides.says(request(1, "tools/list"), request(2, "prompts/list"), request(3, "skills/list"))
+    sides.answers(response(1, **TOOLS), response(2, prompts=[]), response(3, skills=[]))
     sides.told()
     sides.lose()
     sides.connect()
     assert [message["method"] for message in sides.told()] == [
         "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
         "notifications/tools/list_changed",
     ]
 
