@@ -32,8 +32,8 @@ def audience_of(tool: Mapping[str, Any]) -> ToolAudience:
     meta = cast("Mapping[str, Any]", given)
     page, ui = page_of(meta), meta.get("ui")
     visibility: object = cast("Mapping[str, Any]", ui).get("visibility") if isinstance(ui, Mapping) else None
-    if isinstance(visibility, list):
-        named = cast("list[object]", visibility)
+    if isinstance(visibility, list | str):  # a text is no list, but it is plain what it means
+        named = [visibility] if isinstance(visibility, str) else cast("list[object]", visibility)
         return ToolAudience(page, "model" in named, "app" in named)
     return ToolAudience(page) if page is not None else EVERYBODY
 
