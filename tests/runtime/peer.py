@@ -65,7 +65,7 @@ class Sent:
     method: str
     params: dict[str, Any]
     call_id: str | None
-    on_progress: Callable[[ProgressUpdate], None] | None
+    on_progress: Callable[[ProgressUpdate | None], None] | None
     at: float
     cancelled: bool = False
 
@@ -73,6 +73,11 @@ class Sent:
         """The server reports progress."""
         assert self.on_progress is not None
         self.on_progress(ProgressUpdate(value, total, message))
+
+    def work(self) -> None:
+        """The server notifies of something else that names the call."""
+        assert self.on_progress is not None
+        self.on_progress(None)
 
     def ask(self, method: str, params: dict[str, Any], *, on_wire: bool = False) -> Question:
         """The server asks something in the course of the call; `on_wire` shows which call."""
@@ -132,7 +137,7 @@ class PeerLink:
         params: dict[str, Any] | None,
         *,
         call_id: str | None = None,
-        on_progress: Callable[[ProgressUpdate], None] | None = None,
+        on_progress: Callable[[ProgressUpdate | None], None] | None = None,
         span: Span | None = None,
     ) -> Outcome:
         sent = Sent(self.peer, self, method, params or {}, call_id, on_progress, anyio.current_time())

@@ -38,11 +38,14 @@ async def test_a_call_without_progress_times_out_and_the_server_is_told(world: W
         assert world.peer.sent[0].cancelled
 
 
-async def test_progress_gives_a_call_its_whole_time_again_up_to_the_absolute_maximum(world: World) -> None:
+@pytest.mark.parametrize("tell", [lambda sent: sent.progress(1), Sent.work], ids=["progress", "work"])
+async def test_progress_gives_a_call_its_whole_time_again_up_to_the_absolute_maximum(
+    world: World, tell: Callable[[Sent], None]
+) -> None:
     async def progressing(sent: Sent) -> Outcome:
-        for step in range(100):
+        for _ in range(100):
             await anyio.sleep(50)
-            sent.progress(step)
+            tell(sent)
         raise AssertionError
 
     world.peer.behaviour = progressing

@@ -71,7 +71,7 @@ async def test_concurrent_calls_over_http_are_each_the_cause_of_their_own_questi
 async def test_progress_comes_in_order_and_to_its_call_alone(
     asking: Options, connect: Connect, recorder: Recorder
 ) -> None:
-    updates: list[ProgressUpdate] = []
+    updates: list[ProgressUpdate | None] = []
     params = {"name": "count", "arguments": {"steps": 20}}
     async with connect(**asking) as link:
         await link.request("tools/call", params, call_id="c", on_progress=updates.append)

@@ -37,6 +37,7 @@ class Deviation(StrEnum):
     OLDER_TRANSPORT = "older_transport"
     NOTIFICATION_REFUSED = "notification_refused"
     NOTIFICATION_MENDED = "notification_mended"
+    NAMES_NO_REQUEST = "names_no_request"
     ASKED_BEFORE_ITS_TIME = "asked_before_its_time"
     RESPONSE_UNASKED = "response_unasked"
     ERROR_WITHOUT_ID = "error_without_id"
@@ -92,6 +93,11 @@ HANDLING: Mapping[Deviation, Handling] = MappingProxyType(
         Deviation.NOTIFICATION_REFUSED: Handling("it refuses a notification", "it goes without it", Cost.MESSAGE),
         Deviation.NOTIFICATION_MENDED: Handling(
             "a notification is not as MCP says", "a log message is shown under the nearest level", Cost.NOTHING
+        ),
+        Deviation.NAMES_NO_REQUEST: Handling(
+            "its notifications name another request, or none, in _meta.requestId",
+            "they count for no call",
+            Cost.NOTHING,
         ),
         Deviation.ASKED_BEFORE_ITS_TIME: Handling(
             "it asks what only later revisions have", "it is asked as there", Cost.NOTHING

@@ -178,7 +178,7 @@ class McpLink(Protocol):
         params: dict[str, Any] | None,
         *,
         call_id: str | None = None,
-        on_progress: Callable[[ProgressUpdate], None] | None = None,
+        on_progress: Callable[[ProgressUpdate | None], None] | None = None,
         span: Span | None = None,
     ) -> dict[str, Any]:
         """Send a request and return its result, validated against the negotiated revision.

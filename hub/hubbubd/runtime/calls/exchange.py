@@ -236,9 +236,9 @@ class CallExchange:
     async def _send(
         self, queue: ServerQueue, link: McpLink, active: ActiveCall, params: dict[str, Any]
     ) -> dict[str, Any]:
-        def on_progress(update: ProgressUpdate) -> None:
+        def on_progress(update: ProgressUpdate | None) -> None:
             queue.note_progress(active)
-            if self.live.wanted:
+            if update is not None and self.live.wanted:
                 message = None if update.message is None else REDACTION.text(update.message)
                 event = ProgressEvent(active.call.id, update.progress, update.total, message)
                 self.live.publish(active.call, event)

@@ -63,7 +63,7 @@ class PeopleLink:
         params: dict[str, Any] | None,
         *,
         call_id: str | None = None,
-        on_progress: Callable[[ProgressUpdate], None] | None = None,
+        on_progress: Callable[[ProgressUpdate | None], None] | None = None,
         span: Span | None = None,
     ) -> dict[str, Any]:
         """Return the result of a call. Raises PeerError for other methods."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, Self, cast
 
 import anyio
 from anyio.abc import TaskStatus
-from mcp.shared.dispatcher import DispatchContext, coerce_request_id
+from mcp.shared.dispatcher import DispatchContext, as_request_id, coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
@@ -44,7 +44,8 @@ CANCEL_LIMIT_S: Final = 5.0
 ENDED: Final = ReceivedError(code=CONNECTION_CLOSED, message="the server ended the subscription")
 """The error of a subscription that the server cancels."""
 
-OnProgress = Callable[[ProgressUpdate], None]
+OnProgress = Callable[[ProgressUpdate | None], None]
+"""Called with the progress of a request; with None for another notification that names it, also a sign of work."""
 
 OnAcknowledged = Callable[[dict[str, Any]], None]
 """Called once with the filter that the server acknowledged."""
@@ -267,8 +268,28 @@ class Dispatcher:
             return True
         if method == "notifications/cancelled":  # for a request of the server's own the dispatcher applies it
             self._end_subscription(received)
-        self._pass_on_notification(method, received, self._receive_stream.last_call)
+        self._pass_on_notification(method, received, self._call_of(received))
         return True
+
+    def _call_of(self, params: dict[str, Any]) -> str | None:
+        """Return the call of a notification, that of its stream or of the request that its `_meta` names.
+
+        Agents name it (codex: `requestId`), as they report what they do without MCP's progress; it counts as such.
+        """
+        stream_call = self._receive_stream.last_call
+        meta = params.get("_meta")
+        named = as_request_id(cast("Mapping[str, Any]", meta).get("requestId")) if isinstance(meta, Mapping) else None
+        if named is None:
+            return stream_call
+        request_id = coerce_request_id(named)
+        registered = self._progress_callbacks.get(f"hub-{request_id}")
+        call_id = registered[1] if registered is not None else None
+        if stream_call not in (None, call_id) or not self._was_sent(request_id):
+            self._note(Deviation.NAMES_NO_REQUEST, describe_deviation(Deviation.NAMES_NO_REQUEST, str(named)[:50]))
+        elif registered is not None:
+            registered[0](None)
+            return call_id
+        return stream_call
 
     def _acknowledge_subscription(self, params: dict[str, Any]) -> None:
         meta, notifications = params.get("_meta"), params.get("notifications")

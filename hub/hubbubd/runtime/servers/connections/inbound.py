@@ -123,7 +123,7 @@ class ServerInbound:
         Log messages of a known call also go to that call's watchers.
         """
         self._catalog.notice(method)
-        if method in _SPEAKING:
+        if method in _SPEAKING or not method.startswith("notifications/"):  # codex/event, and others of their own
             params = REDACTION.value(params)
         if method == "notifications/message":
             active, _ = self._queue.find_cause(call_id)
