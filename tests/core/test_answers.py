@@ -16,6 +16,7 @@ from hubbubd.core.inbox.forms import (
     Reject,
     Result,
     Text,
+    Unchecked,
     build_answer,
     default_answer,
     refusal_answer,
@@ -275,3 +276,63 @@ def test_an_elicitation_that_nobody_answered_is_cancelled_with_the_reason(kind: 
 @pytest.mark.parametrize("kind", [SAMPLING, ROOTS])
 def test_anything_else_that_nobody_answered_is_an_error(kind: RequestKind) -> None:
     assert default_answer(kind, "nobody came") == refusal_answer("nobody came")
+
+
+CODEX = {"codex_elicitation": "exec-approval", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (Accept(), {"action": "accept", "content": {}, "decision": "approved"}),
+        (Decline(), {"action": "decline", "decision": "denied"}),
+        (Dismiss(), {"action": "cancel", "decision": "abort"}),
+        (Accept({"decision": "approved_for_session"}), "approved_for_session"),
+        (Accept({"decision": "denied"}), {"action": "decline", "decision": "denied"}),
+        (Accept({"decision": "abort"}), {"action": "cancel", "decision": "abort"}),
+        (Result({"action": "accept", "decision": "approved_for_session"}), "approved_for_session"),
+        (
+            Result({"action": "accept", "decision": {"approved_execpolicy_amendment": {}}}),
+            {"approved_execpolicy_amendment": {}},
+        ),
+        (Result({"action": "decline"}), {"action": "decline", "decision": "denied"}),
+        (Unchecked({"action": "accept", "content": {}}), {"action": "accept", "content": {}, "decision": "approved"}),
+        (Unchecked({"action": "decline"}), {"action": "decline", "decision": "denied"}),
+        (Unchecked({"odd": 1}), {"odd": 1}),
+    ],
+)
+def test_an_agent_gets_the_decision_that_it_reads_beside_the_action(given: Given, sent: Any) -> None:
+    if not isinstance(sent, dict) or not {"action", "odd"} & sent.keys():
+        sent = {"action": "accept", "content": {}, "decision": sent}
+    assert answered(FORM, given, CODEX) == sent
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (Accept({"decision": "yes"}), {"content.decision": "is one of approved, approved_for_session, denied, abort"}),
+        (Accept({"decision": "approved", "x": 1}), {"content.x": "is not a field of this form"}),
+        (Accept({"decision": "denied", "x": 1}), {"content": "has nothing else with decision = denied"}),
+        (
+            Result({"action": "decline", "decision": "approved"}),
+            {"result.decision": "does not go with the action decline"},
+        ),
+        (Result({"action": "decline", "decision": "any"}), {"result.decision": "does not go with the action decline"}),
+        (Result({"action": "cancel", "decision": {}}), {"result.decision": "does not go with the action cancel"}),
+        (Result({"action": "accept", "decision": "denied"}), {"result.decision": "does not go with the action accept"}),
+        (
+            Result({"action": "decline", "content": {"decision": "denied"}}),
+            {"content.decision": "is given by accepting"},
+        ),
+    ],
+)
+def test_a_decision_that_an_agent_would_read_otherwise_is_refused(given: Given, problem: dict[str, str]) -> None:
+    assert violations(FORM, given, CODEX) == problem
+
+
+def test_a_form_with_a_decision_of_its_own_is_a_form_like_others() -> None:
+    own = {"type": "object", "properties": {"decision": {"type": "string"}}}
+    asked = {**CODEX, "requestedSchema": own}
+    given = Accept({"decision": "soup"})
+    assert answered(FORM, given, asked) == {"action": "accept", "content": {"decision": "soup"}, "decision": "approved"}
+    assert answered(FORM, given, {"requestedSchema": own}) == {"action": "accept", "content": {"decision": "soup"}}

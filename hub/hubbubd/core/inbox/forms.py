@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from hubbubd import payload
+from hubbubd.core.inbox.decisions import complete_decision, place_decision
 from hubbubd.core.inbox.request_states import Answer, RequestKind
 from hubbubd.errors import InvalidArgument
 
@@ -131,10 +132,10 @@ def build_answer(kind: RequestKind, request: Mapping[str, Any], given: Given) ->
             )
         case Decline():
             _require_kind(kind, _ELICITATIONS, "decline")
-            answer = {"action": "decline"}
+            answer = complete_decision(request, {"action": "decline"})
         case Dismiss():
             _require_kind(kind, _ELICITATIONS, "cancel")
-            answer = {"action": "cancel"}
+            answer = complete_decision(request, {"action": "cancel"})
         case Text(text):
             _require_kind(kind, {RequestKind.SAMPLING}, "text")
             answer = {"role": "assistant", "content": {"type": "text", "text": text}, "model": HUMAN_MODEL}
@@ -156,7 +157,7 @@ def build_answer(kind: RequestKind, request: Mapping[str, Any], given: Given) ->
             answer = _check_result(kind, request, result)
         case Unchecked(result):
             _require_kind(kind, MCP_KINDS, "result")
-            answer = result
+            answer = complete_decision(request, result)
     try:
         return _require_size(Answer(payload=payload.dumps(answer)))
     except (TypeError, ValueError, RecursionError) as exc:
@@ -201,6 +202,8 @@ def _check_result(kind: RequestKind, request: Mapping[str, Any], result: dict[st
 
 def _check_elicitation(result: dict[str, Any], kind: RequestKind, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the result of an elicitation, an accepted form with its defaults. Raises InvalidArgument."""
+    if kind is RequestKind.ELICITATION_FORM:
+        result = place_decision(request, result)
     action = result.get("action")
     if action not in ("accept", "decline", "cancel"):
         raise InvalidArgument.field("result.action", "must be accept, decline or cancel")

@@ -1,0 +1,56 @@
+"""The decisions that some agents want in the answer to a question, beside the action that MCP has.
+
+Codex (`codex mcp-server`) asks by an empty form, and reads `decision` beside `action`; without it, it takes a yes for a
+no.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Action = Literal["accept", "decline", "cancel"]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDecision:
+    """One of the decisions: as the agent reads it, the action that goes with it, and what a button says."""
+
+    value: str
+    action: Action
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDecisions:
+    """The decisions of questions that have a member `mark`, sent as `member` of the result."""
+
+    mark: str
+    member: str
+    choices: tuple[AgentDecision, ...]
+
+    def find(self, value: object) -> AgentDecision | None:
+        """Return the decision with this value."""
+        return next((each for each in self.choices if each.value == value), None)
+
+    def find_default(self, action: object) -> AgentDecision | None:
+        """Return what an answer decides that names an action alone: the narrowest."""
+        return next((each for each in self.choices if each.action == action), None)
+
+
+CODEX = AgentDecisions(
+    mark="codex_elicitation",
+    member="decision",
+    choices=(
+        AgentDecision("approved", "accept", "Approve"),
+        AgentDecision("approved_for_session", "accept", "Approve for this session"),
+        AgentDecision("denied", "decline", "Deny"),
+        AgentDecision("abort", "cancel", "Deny and stop the agent"),
+    ),
+)
+
+_AGENTS = (CODEX,)
+
+
+def find_decisions(params: Mapping[str, Any]) -> AgentDecisions | None:
+    """Return the decisions that the question with these MCP params wants; None if it is like others."""
+    return next((each for each in _AGENTS if isinstance(params.get(each.mark), str)), None)
