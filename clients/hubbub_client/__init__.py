@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hubbub_client.data.agent_questions import AgentQuestion, FileChange
     from hubbub_client.data.approvals import ApprovalRequest
     from hubbub_client.data.hosts import ConnectedHost, HostRequest
     from hubbub_client.data.params import FormParams, PageParams, SamplingParams
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Aborted",
+    "AgentQuestion",
     "AlreadyExists",
     "Approval",
     "ApprovalCheck",
@@ -109,6 +111,7 @@ __all__ = [
     "DeadlineExceeded",
     "FailedPrecondition",
     "Fault",
+    "FileChange",
     "Finding",
     "FleetMember",
     "FleetStatus",
@@ -192,6 +195,7 @@ _NAMES = {
     "data.hosts": ("ConnectedHost", "HostRequest"),
     "hub": ("Hub", "connect"),
     "options": ("CallCallbacks", "CallOptions"),
+    "data.agent_questions": ("AgentQuestion", "FileChange"),
     "data.approvals": ("ApprovalRequest",),
     "data.params": ("FormParams", "PageParams", "SamplingParams"),
     "data.records": (

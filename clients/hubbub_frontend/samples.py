@@ -7,6 +7,7 @@ from typing import Any
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object, as_objects
 from hubbub_frontend.forms import Field, example_value, fields, nested_fields, typed_text
+from hubbub_shared.agent_decisions import find_decisions
 
 
 def sample_argument(field: Field) -> str:
@@ -42,6 +43,8 @@ def sample_answer(request: PendingRequest) -> list[str]:
     """Return the words that follow `inbox answer ID` in an answer that the hub takes."""
     match request.kind:
         case "elicitation_form":
+            if decisions := find_decisions(as_object(request.request)):
+                return [f"{decisions.member}={decisions.choices[0].value}"]
             form = fields(as_object(request.request).get("requestedSchema"))
             return [sample_argument(each) for each in form if each.required] or ["--accept"]
         case "elicitation_url":

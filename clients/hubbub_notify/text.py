@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
 from hubbub_client.data.records import PendingRequest, RequestKind
+from hubbub_frontend.display.agents import agent_line
 from hubbub_frontend.display.approvals import approval_view, arguments_line
+from hubbub_frontend.display.code_spans import fold_code
 from hubbub_frontend.display.records import question_text
 from hubbub_shared.legible import clean
 
@@ -90,12 +92,17 @@ def _describe_single(request: PendingRequest) -> tuple[str, list[str]]:
 
 def _question_line(request: PendingRequest, *, with_server: bool, content: bool) -> str:
     """Return what is asked in one line; of a call to approve its arguments, if there is to be content."""
-    text, place = question_text(request), f"{_plain_text(request.server)}: " if with_server else ""
+    text, place = fold_code(question_text(request)), f"{_plain_text(request.server)}: " if with_server else ""
     if (view := approval_view(request)) is not None:
         with_ = f"with {arguments_line(view.arguments)}" if content else ""
         place, text = "", f"{view.headline} {with_}".strip() if with_server else with_
-    text = _plain_text(text)
-    return place + (f"{text[: MAX_QUESTION_CHARS - 1]}…" if len(text) > MAX_QUESTION_CHARS else text)
+    if content and not with_server and (agent := agent_line(request)).partition(" …")[0] not in text:
+        return f"{place}{_cut(_plain_text(text))}\n{_cut(_plain_text(agent))}"
+    return place + _cut(_plain_text(text))
+
+
+def _cut(text: str) -> str:
+    return f"{text[: MAX_QUESTION_CHARS - 1]}…" if len(text) > MAX_QUESTION_CHARS else text
 
 
 def _plain_text(text: str) -> str:

@@ -23,7 +23,7 @@ from hubbub_client.data.watch_events import Progressed, Removed, Reset, Synced, 
 from hubbub_client.errors import HubbubError, PermissionDenied
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_frontend.display.records import describe_config_change, question_text, short_call_title
+from hubbub_frontend.display.records import describe_config_change, question_line, short_call_title
 from hubbub_frontend.display.text import line
 
 MAX_ROWS = 1000
@@ -237,7 +237,7 @@ class Boards:
 
     def _put_request(self, request: PendingRequest) -> None:
         short = replace(request, request=None, changed_arguments=None, answer=_answer_without_content(request.answer))
-        row = BoardRow(request.id, short, _subject_line(question_text(request), request.defect))
+        row = BoardRow(request.id, short, _subject_line(question_line(request), request.defect))
         if request.state == "open":
             self.open.put(row, request.kind)
         else:

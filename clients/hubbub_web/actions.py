@@ -21,6 +21,7 @@ from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUS
 from hubbub_frontend.display.records import call_state, outcome
 from hubbub_frontend.display.timeline import build_timeline
 from hubbub_web.access.sessions import Session
+from hubbub_web.records.agent import agent_json
 from hubbub_web.records.approval import approval_json, call_approval_json, parse_arguments
 from hubbub_web.records.brief import brief, question_excerpt, whole_host
 from hubbub_web.records.search import search
@@ -402,6 +403,8 @@ def _request_json(record: PendingRequest) -> dict[str, Any]:
     fields: dict[str, Any] = record.to_json() | {"question": question_excerpt(record), "outcome": outcome(record)}
     if fields["claim"]:
         fields["claim"]["id"] = None
+    if record.kind != "approval":
+        fields["agent"] = agent_json(record)
     if record.kind == "approval":  # up to a mebibyte, which the page gets as it is shown
         fields |= {"request": None, "changed_arguments": None}
     return fields

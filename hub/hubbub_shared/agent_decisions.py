@@ -13,16 +13,21 @@ Action = Literal["accept", "decline", "cancel"]
 
 @dataclass(frozen=True, slots=True)
 class AgentDecision:
-    """One of the decisions: as the agent reads it, the action that goes with it, and what a button says."""
+    """One of the decisions, as the agent reads it in `member` of the result, and the action that goes with it.
+
+    `label` is what a button says, `done` what has been done by it.
+    """
 
     value: str
     action: Action
     label: str
+    done: str
+    member: str = "decision"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentDecisions:
-    """The decisions of questions that have a member `mark`, sent as `member` of the result."""
+    """The decisions of questions that have a member `mark`, the narrowest of each action first."""
 
     mark: str
     member: str
@@ -41,10 +46,10 @@ CODEX = AgentDecisions(
     mark="codex_elicitation",
     member="decision",
     choices=(
-        AgentDecision("approved", "accept", "Approve"),
-        AgentDecision("approved_for_session", "accept", "Approve for this session"),
-        AgentDecision("denied", "decline", "Deny"),
-        AgentDecision("abort", "cancel", "Deny and stop the agent"),
+        AgentDecision("approved", "accept", "Approve", "approved"),
+        AgentDecision("approved_for_session", "accept", "Approve for this session", "approved for this session"),
+        AgentDecision("denied", "decline", "Deny", "denied"),
+        AgentDecision("abort", "cancel", "Deny and stop the agent", "denied, and the agent stopped"),
     ),
 )
 

@@ -6,11 +6,13 @@ a text is cut at a bound before; not what a form proposes and a call is sent wit
 
 from collections.abc import Mapping
 from functools import lru_cache
+from posixpath import normpath
 from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
+from hubbub_client.data.agent_questions import AgentQuestion
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.numbers import is_finite
 from hubbub_client.payload import as_list, as_object, as_objects
@@ -151,6 +153,17 @@ def proposed_values(params: Mapping[str, Any]) -> Mapping[str, Any]:
         elif "const" in field or len(allowed) == 1:
             values[name] = field.get("const", allowed[0] if allowed else None)
     return values
+
+
+def agent_parts(asked: AgentQuestion) -> Mapping[str, list[str]]:
+    """Return what an agent asks to do, by its parts; paths without `..`, of a file that is moved both."""
+    files = [path for each in asked.changes for path in filter(None, (each.path or "?", each.moved_to))]
+    return {
+        "command": [asked.command_line] if asked.command else [],
+        "folder": [normpath(asked.folder)] if asked.folder else [],
+        "file": [normpath(path) for path in files],
+        "grant": [normpath(asked.grant)] if asked.grant else [],
+    }
 
 
 def has_json_type(value: object, name: str) -> bool:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from hubbub_agent.models.endpoint import Chat, Text
 from hubbub_agent.rules.conditions import (
     ValueCondition,
+    agent_parts,
     any_text_matches,
     compile_pattern,
     form_properties,
@@ -25,11 +26,15 @@ from hubbub_agent.rules.conditions import (
 )
 from hubbub_agent.rules.limits import UsageLimits
 from hubbub_agent.rules.problems import ConfigProblem, describe_error, rule_name
+from hubbub_client.data.agent_questions import AgentQuestion
 from hubbub_client.data.records import PendingRequest, RequestKind
 from hubbub_client.payload import as_object
 
 Answer = dict[str, Any]
 """An answer: one argument of `hub.inbox.answer`, by its name."""
+
+AgentPart = Literal["command", "folder", "file", "grant"]
+"""Parts of what an agent asks to do: the command as it would be typed, its folder, each file, a folder to write to."""
 
 FieldType = Literal["string", "number", "integer", "boolean", "array", "any"]
 
@@ -78,6 +83,7 @@ class Rule(_Strict):
     fields: Mapping[str, FieldType] | None = None
     other_fields: bool = True
     values: Mapping[str, ValueCondition] | None = None
+    agent: Mapping[AgentPart, ValueCondition] | None = None
 
     approve: Literal[True] | None = None
     accept: Literal[True] | dict[str, Any] | None = None
@@ -138,6 +144,8 @@ class Rule(_Strict):
             raise ValueError("a rule that approves calls names their tool")
         if (self.tool is not None or self.caller is not None) and "approval" not in self.kinds:
             raise ValueError('tool and caller are those of a call to approve: kind = "approval"')
+        if self.agent is not None and "elicitation_form" not in self.kinds:
+            raise ValueError('agent is what an agent asks to do: kind = "elicitation_form"')
         if self.on_error == "reject" and not self.kinds <= REFUSABLE:
             raise ValueError('on_error = "reject" needs a kind of sampling or roots, or both')
         return self
@@ -192,12 +200,13 @@ class Rule(_Strict):
             and (self.host is None or fnmatchcase(page_host(params), self.host))
             and (self.fields is None or self._fields_fit(form_properties(params)))
             and (self.values is None or self._values_fit(proposed_values(params)))
+            and (self.agent is None or self._agent_fits(request.agent))
         )
 
     def _call_fits(self, request: PendingRequest) -> bool:
         """Return whether every condition holds for a call to approve; its arguments are the fields and their values."""
         asked = request.approval
-        if asked is None or self.says is not None or self.title is not None or self.host is not None:
+        if asked is None or any(each is not None for each in (self.says, self.title, self.host, self.agent)):
             return False
         arguments = asked.current_arguments
         return (
@@ -205,6 +214,19 @@ class Rule(_Strict):
             and (self.caller is None or fnmatchcase(asked.caller.name, self.caller))
             and (self.fields is None or self._arguments_fit(arguments))
             and (self.values is None or self._values_fit(arguments))
+        )
+
+    def _agent_fits(self, asked: AgentQuestion | None) -> bool:
+        """Return whether all that an agent would do is named by a condition, and fits it; only a folder may be left."""
+        if asked is None:
+            return False
+        parts = agent_parts(asked)
+        conditions = self.agent or {}
+        if any(values and name not in conditions and name != "folder" for name, values in parts.items()):
+            return False
+        return all(
+            parts.get(name) and all(condition.accepts(value) for value in parts[name])
+            for name, condition in conditions.items()
         )
 
     def _values_fit(self, values: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from hubbub_frontend.display.records import (
     describe_fault,
     describe_queue,
     last_stderr_line,
-    question_text,
+    question_line,
     relative_time,
     request_state,
     short_call_title,
@@ -56,7 +56,7 @@ COLUMNS: dict[str, Columns] = {
         "state": request_state,
         "came": lambda it: relative_time(it.created_at),
         "expires": lambda it: relative_time(it.deadline) if it.state == "open" else "-",
-        "question": question_text,
+        "question": question_line,
     },
     "Call": {
         "id": lambda it: it.id,

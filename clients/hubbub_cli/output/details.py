@@ -28,7 +28,7 @@ from hubbub_frontend.display.records import (
     format_duration,
     local_datetime,
     local_time,
-    question_text,
+    question_line,
     relative_time,
     request_state,
 )
@@ -142,7 +142,7 @@ def print_claim(request: PendingRequest, settings: "Settings") -> None:
     if settings.json:
         print_json(request.to_json())
         return
-    one_line = " ".join(question_text(request).split())
+    one_line = question_line(request)
     claim = request.claim
     if request.state != "open" or claim is None or claim.id is None:
         state = "free for anybody" if request.state == "open" and claim is None else request_state(request)

@@ -16,6 +16,7 @@ from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object, as_objects
 from hubbub_frontend.display.content import content_text as describe_content
+from hubbub_frontend.display.decisions import decision_choices, find_wider_decision
 from hubbub_frontend.display.records import question_text
 from hubbub_frontend.forms import Field, fields, parse_value, typed_text
 
@@ -59,6 +60,9 @@ async def ask_for_answer(hub: Hub, request: PendingRequest, how: How) -> Pending
 async def _ask_for_form(request: PendingRequest, how: How) -> PendingRequest | None:
     """The form first. Then Enter sends it; the other ways out can be typed in any field, too."""
     note(_cut(question_text(request)))
+    _show_own_members(request)
+    if decision_choices(request):
+        return await _ask_for_decision(request, how)
     all_fields = fields(as_object(request.request).get("requestedSchema"))
     if all_fields:
         note("Enter takes what is in brackets; !d declines, !c cancels, !l leaves it for later")
@@ -89,6 +93,36 @@ async def _ask_for_form(request: PendingRequest, how: How) -> PendingRequest | N
                 return await request.cancel(**how)
             case _:
                 return None
+
+
+def _show_own_members(request: PendingRequest) -> None:
+    """Show what an agent would do, and what else its server has sent."""
+    if request.agent is None and not request.more:
+        return
+    from hubbub_frontend.display.agents import render_agent, render_more  # late, with what they import
+    from hubbub_frontend.display.text import DetailText
+
+    page = DetailText()
+    render_agent(page, request)
+    render_more(page, request)
+    print_text(page.text)
+
+
+async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest | None:
+    """Ask for the decision that an agent wants; Enter alone decides nothing."""
+    wider = find_wider_decision(request)
+    ways = {"a": "[a]pprove", **({"s": "approve for this [s]ession"} if wider is not None else {})}
+    match await choose_letter({**ways, "d": "[d]eny", "x": "deny and stop the agent [x]", "l": "[l]ater"}):
+        case "a":
+            return await request.accept(**how)
+        case "s" if wider is not None:
+            return await request.accept({wider.member: wider.value}, **how)
+        case "d":
+            return await request.decline(**how)
+        case "x":
+            return await request.cancel(**how)
+        case _:
+            return None
 
 
 class FormLeft(Exception):

@@ -16,7 +16,7 @@ from hubbub_client.data.watch_events import Removed, Upsert
 from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.numbers import whole_text
-from hubbub_frontend.display.records import describe_call, describe_request, outcome, question_text
+from hubbub_frontend.display.records import describe_call, describe_request, outcome, question_line, question_text
 
 MAX_OFFERED = 20
 CLAIM_TTL_S = 60.0
@@ -35,7 +35,7 @@ async def choose_request(hub: Hub) -> PendingRequest | None:
     if len(requests) == 1:
         return requests[0]
     for number, request in enumerate(requests[:MAX_OFFERED], 1):
-        question = " ".join(question_text(request).split())[:80]
+        question = question_line(request)[:80]
         note(f"{number:3}) {request.server}: {question}  ({request.kind}, {request.id})")
     if len(requests) > MAX_OFFERED:
         note(f"     and {len(requests) - MAX_OFFERED} more")

@@ -22,7 +22,7 @@ from hubbub_frontend.display.records import (
     describe_fault,
     describe_progress,
     outcome,
-    question_text,
+    question_line,
 )
 
 # Show progress only of calls that take longer than this, seconds.
@@ -140,7 +140,7 @@ class LiveCall:
             note(f"{description}; answer elsewhere with: {command}")
         else:
             # In one line, else a server could write lines that look like ours.
-            one_line = " ".join(question_text(request).split())
+            one_line = question_line(request)
             note(f"waiting for a person: {description}: {one_line}")
             note(f"  answer with: {command} {samples.answer_options(request)}")
         self._open_questions[id_] = description

@@ -6,7 +6,9 @@ The hub takes no request without the keys that MCP requires. A server may send o
 from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
 
+from hubbub_client.data.agent_questions import AgentQuestion, other_members, read_agent_question
 from hubbub_client.data.approvals import ApprovalRequest, read_approval
+from hubbub_client.payload import as_object
 
 RequestKind = Literal["elicitation_form", "elicitation_url", "sampling", "roots", "approval"]
 
@@ -72,6 +74,16 @@ class TypedParams:
         """Return `request` if it is a call to approve that can be read, else None."""
         asked = self._as(dict[str, Any], "approval")
         return None if asked is None else read_approval(asked, self.changed_arguments)
+
+    @property
+    def agent(self) -> AgentQuestion | None:
+        """Return what an agent asks to do, if `request` has the command or the changes of one that is known."""
+        return None if self.kind == "approval" else read_agent_question(as_object(self.request))
+
+    @property
+    def more(self) -> Mapping[str, Any]:
+        """Return what the server sends beside all that has a name here, with `_meta.NAME` for members of `_meta`."""
+        return {} if self.kind == "approval" else other_members(self.kind, as_object(self.request))
 
     def _as(self, _: type[P], kind: RequestKind) -> P | None:
         asked: object = self.request

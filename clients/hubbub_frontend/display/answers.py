@@ -8,6 +8,7 @@ from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_list, as_object, as_objects
 from hubbub_frontend.display import content
 from hubbub_frontend.display.approvals import describe_span, describe_taken
+from hubbub_frontend.display.decisions import describe_decision
 from hubbub_frontend.display.records import ACTIONS
 from hubbub_frontend.display.text import line
 from hubbub_frontend.forms import Field, fields, value_label
@@ -39,6 +40,8 @@ def answer_pairs(request: PendingRequest) -> Sequence[tuple[str, str]]:
         case _:
             pairs = _form_pairs(request, answer)
             action = str(answer.get("action"))
+            if decided := describe_decision(request):
+                return (("answer", decided), *pairs)
             if pairs and action == "accept":
                 return pairs
             return (("answer", line(ACTIONS.get(action, action))), *pairs)

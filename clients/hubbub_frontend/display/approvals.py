@@ -14,6 +14,7 @@ from hubbub_client.data.approvals import ApprovalRequest, ApprovalTerms
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_list, as_object
 from hubbub_frontend.display.argument_rows import MAX_DIFF_COST, ArgumentRow, argument_rows, change_lines
+from hubbub_frontend.display.code_spans import first_line
 from hubbub_frontend.display.records import describe_wanted_call, local_datetime
 from hubbub_frontend.display.text import LABEL_WIDTH, DetailText, line, safe_text
 from hubbub_shared.legible import clean
@@ -137,8 +138,14 @@ def approval_view(request: PendingRequest) -> ApprovalView | None:
 
 def arguments_line(rows: Sequence[ArgumentRow], limit: int = 300) -> str:
     """Return arguments in one line: `Repository: shop, Branch: release/1.4`."""
-    shown = (f"{row.title}: {(row.new or 'nothing') if row.kind == 'change' else row.text}" for row in rows)
+    shown = (f"{row.title}: {_value_line(row)}" for row in rows)
     return line(", ".join(each[:limit] for each in islice(shown, limit)), limit) or "no arguments"
+
+
+def _value_line(row: ArgumentRow) -> str:
+    """Return a value for a line of many: of code its first line."""
+    text = (row.new or "nothing") if row.kind == "change" else row.text
+    return first_line(text) if row.kind in ("code", "change", "patch") else text
 
 
 def describe_hints(annotations: Mapping[str, Any]) -> tuple[Hint, ...]:

@@ -9,8 +9,10 @@ from hubbub_client.data.hosts import ConnectedHost
 from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.payload import as_object, as_objects
 from hubbub_frontend.display import content, text
+from hubbub_frontend.display.agents import render_agent, render_more
 from hubbub_frontend.display.approvals import render_approval
 from hubbub_frontend.display.call_details import add_arguments
+from hubbub_frontend.display.decisions import decision_choices
 from hubbub_frontend.display.hosts import name_and_version
 from hubbub_frontend.display.records import (
     describe_asked_hosts,
@@ -23,6 +25,7 @@ from hubbub_frontend.display.records import (
 )
 from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.forms import Field, fields, typed_text
+from hubbub_shared.agent_decisions import AgentDecision
 
 # Limits on the fields and choices of a form that are listed.
 MAX_FIELDS = 60
@@ -64,6 +67,7 @@ def render_request(request: PendingRequest, call: Call | None = None) -> Text:
     page.text.append("\n")
     add_question(page, request)
     if request.kind != "approval":
+        render_more(page, request)
         add_arguments(page, call)
     page.heading("Why")
     add_cause(page, request)
@@ -135,7 +139,11 @@ def add_question(page: DetailText, request: PendingRequest) -> None:
     match request.kind:
         case "elicitation_form":
             page.paragraph(params.get("message"))
-            add_form(page, fields(params.get("requestedSchema")))
+            render_agent(page, request)
+            if choices := decision_choices(request):
+                add_decisions(page, choices)
+            else:
+                add_form(page, fields(params.get("requestedSchema")))
         case "elicitation_url":
             page.paragraph(params.get("message")).paragraph(text.render_url(str(params.get("url", ""))))
         case "sampling":
@@ -144,6 +152,13 @@ def add_question(page: DetailText, request: PendingRequest) -> None:
             render_approval(page, request)
         case _:
             page.paragraph("It asks for the directories that it may use.")
+
+
+def add_decisions(page: DetailText, choices: Sequence[AgentDecision]) -> None:
+    """Render the decisions that an agent wants one of, with their values."""
+    page.heading("Decision")
+    for each in choices:
+        page.paragraph(Text.assemble("• ", (each.value, "bold"), f"  {each.label}"))
 
 
 def add_form(page: DetailText, form: Sequence[Field]) -> None:

@@ -19,6 +19,7 @@ from hubbub_client.data.records import (
 )
 from hubbub_client.numbers import is_finite
 from hubbub_client.payload import as_list, as_object, as_objects
+from hubbub_frontend.display.code_spans import fold_code
 from hubbub_shared.legible import clean
 
 HUB = "the hub"
@@ -134,6 +135,11 @@ def question_text(request: PendingRequest) -> str:
             return str(params.get("message", ""))
 
 
+def question_line(request: PendingRequest) -> str:
+    """Return what is asked as one line of a list."""
+    return " ".join(fold_code(question_text(request)).split())
+
+
 def describe_wanted_call(asked: ApprovalRequest, server: str) -> str:
     """Return in one line who wants to run which tool where: `ada (claude-code 2.1) wants to run push on github`."""
     host = f" ({_quoted(asked.caller.host)})" if asked.caller.host else ""
@@ -184,7 +190,7 @@ def request_state(request: PendingRequest) -> str | None:
 
 def describe_request(request: PendingRequest) -> str:
     """Return in one line what is asked, and what has become of it."""
-    question = " ".join(question_text(request).split())
+    question = question_line(request)
     match request.state:
         case "open" if request.cause_ended:
             return f"{request.cause_ended}, an answer may come too late: {question}"

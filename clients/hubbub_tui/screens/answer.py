@@ -10,13 +10,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.screen import Screen
-from textual.widgets import Button, Footer, Static
+from textual.widgets import Button, Collapsible, Footer, Static
 
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, NotFound, PermissionDenied
 from hubbub_client.payload import as_object
+from hubbub_frontend.display.agents import MORE, agent_view
 from hubbub_frontend.display.answers import answer_line
+from hubbub_frontend.display.approvals import render_rows
 from hubbub_frontend.display.call_details import add_arguments, fetch_asking_call
+from hubbub_frontend.display.decisions import decision_choices, find_wider_decision
 from hubbub_frontend.display.questions import add_cause, call_over_warning, headline
 from hubbub_frontend.display.records import describe_claim
 from hubbub_frontend.display.text import DetailText, line, safe_text, time_left
@@ -43,6 +46,7 @@ class AnswerScreen(Part, Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+s", "send", "Send", show=False, priority=True),
+        Binding("f5", "approve_wider", "Approve for longer", show=False),
         Binding("f8", "decline", "No", show=False),
         Binding("f9", "dismiss_request", "Dismiss", show=False),
         Binding("f6", "take_over", "Answer it here", show=False),
@@ -83,6 +87,10 @@ class AnswerScreen(Part, Screen[None]):
         with VerticalScroll(id="sheet", can_focus=False):
             yield self._body
             yield self._arguments
+            more = DetailText()
+            render_rows(more, agent_view(self._request).more)
+            if self._request.more:
+                yield Collapsible(Static(more.text, markup=False), title=MORE, id="more")
             yield Static(why.text, classes="why", markup=False)
         with Horizontal(classes="buttons"):
             yield from self.compose_buttons()
@@ -91,10 +99,14 @@ class AnswerScreen(Part, Screen[None]):
     def compose_buttons(self) -> ComposeResult:
         """Yield what there is to decide; `#leave` is the harmless one."""
         elicitation = self._request.kind in ELICITATIONS
+        labels = {each.action: each.label for each in reversed(decision_choices(self._request))}
         yield Button(f"{self._body.verb} (ctrl+s)", id="send", variant="success", compact=True)
-        yield Button("Decline (f8)" if elicitation else "Refuse (f8)", id="decline", variant="error", compact=True)
+        if (wider := find_wider_decision(self._request)) is not None:
+            yield Button(f"{wider.label} (f5)", id="approve_wider", variant="success", compact=True)
+        no = labels.get("decline", "Decline" if elicitation else "Refuse")
+        yield Button(f"{no} (f8)", id="decline", variant="error", compact=True)
         if elicitation:
-            yield Button("Dismiss (f9)", id="dismiss", variant="warning", compact=True)
+            yield Button(f"{labels.get('cancel', 'Dismiss')} (f9)", id="dismiss", variant="warning", compact=True)
         yield Button("Leave open (esc)", id="leave", compact=True)
 
     def on_mount(self) -> None:
@@ -140,6 +152,11 @@ class AnswerScreen(Part, Screen[None]):
                 self._start_answering({"reject": reason or DEFAULT_REFUSAL})
 
         self.hub_app.push_screen(TextPrompt("Reason that the server gets", DEFAULT_REFUSAL), reject)
+
+    def action_approve_wider(self) -> None:
+        """Approve what an agent asks, and what is like it."""
+        if not self._over and (wider := find_wider_decision(self._request)) is not None:
+            self._start_answering({"accept": {wider.member: wider.value}})
 
     def action_dismiss_request(self) -> None:
         """Dismiss an elicitation without a choice."""

@@ -16,7 +16,9 @@ from textual.widgets import Button, Input, Static, TextArea
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import text
+from hubbub_frontend.display.agents import render_agent
 from hubbub_frontend.display.approvals import render_approval
+from hubbub_frontend.display.decisions import decision_choices
 from hubbub_frontend.display.questions import add_sampling
 from hubbub_frontend.display.text import DetailText
 from hubbub_frontend.forms import fields, parse_json
@@ -89,7 +91,16 @@ class FormBody(Body):
 
     def compose(self) -> ComposeResult:
         yield from self.compose_message()
+        page = DetailText()
+        render_agent(page, self.request)
+        if page.text:
+            yield Static(page.text, classes="message", markup=False)
         yield self._form
+
+    @property
+    def verb(self) -> str:
+        choices = decision_choices(self.request)
+        return choices[0].label if choices else "Send"
 
     def answer(self) -> dict[str, Any]:
         return {"accept": self._form.values()}

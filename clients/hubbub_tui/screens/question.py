@@ -6,10 +6,13 @@ from hubbub_client.data.hosts import ConnectedHost
 from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.payload import as_object
 from hubbub_frontend.display import records, text
+from hubbub_frontend.display.agents import render_agent, render_more
 from hubbub_frontend.display.answers import answer_pairs
 from hubbub_frontend.display.approvals import render_approval
 from hubbub_frontend.display.call_details import add_arguments
+from hubbub_frontend.display.code_spans import fold_code
 from hubbub_frontend.display.content import describe_result
+from hubbub_frontend.display.decisions import decision_choices
 from hubbub_frontend.display.questions import (
     MAX_CHOICES,
     MAX_FIELDS,
@@ -57,7 +60,7 @@ def question_words(request: PendingRequest) -> str:
 
 def headline_text(request: PendingRequest) -> Text:
     """Return what is asked, in one bold line."""
-    return Text(text.line(question_words(request), MAX_TITLE_CHARS), style="bold")
+    return Text(text.line(fold_code(question_words(request)), MAX_TITLE_CHARS), style="bold")
 
 
 def fits_title(request: PendingRequest) -> bool:
@@ -81,6 +84,7 @@ def render_request(request: PendingRequest, about: str, call: Call | None, host:
         _add_outcome(page, request, call)
     _add_question(page, request)
     if request.kind != "approval":
+        render_more(page, request)
         add_arguments(page, call)
     page.heading("Why")
     add_cause(page, request, host)
@@ -122,6 +126,9 @@ def _add_question(page: DetailText, request: PendingRequest) -> None:
     params = as_object(request.request)
     match request.kind:
         case "elicitation_form":
+            render_agent(page, request)
+            if decision_choices(request):
+                return
             page.heading("Form")
             form = fields(params.get("requestedSchema"))
             for field in form[:MAX_FIELDS]:

@@ -15,6 +15,7 @@ from hubbub_client.data.records import (
 )
 from hubbub_client.payload import as_list, as_object
 from hubbub_frontend.display import hosts
+from hubbub_frontend.display.code_spans import fold_code
 from hubbub_frontend.display.records import call_state, outcome, question_text
 
 MAX_TEXT_CHARS = 300
@@ -103,7 +104,7 @@ def question_excerpt(request: PendingRequest) -> str:
     if request.kind == "roots":
         return "Which directories may it use?"
     if request.kind != "sampling":
-        return clip(str(params.get("message") or ""))
+        return clip(fold_code(str(params.get("message") or "")))
     messages = as_list(params.get("messages"))
     return clip(_content_text(as_object(messages[-1]).get("content"))) if messages else ""
 
@@ -117,6 +118,8 @@ def boolean_field(request: PendingRequest) -> dict[str, str] | None:
     ((name, schema),) = fields.items()
     title = str(as_object(schema).get("title") or name)
     message = str(params.get("message") or "")
+    if fold_code(message) != message:
+        return None
     if as_object(schema).get("type") != "boolean" or max(len(name), len(title), len(message)) > MAX_TEXT_CHARS:
         return None
     return {"name": name, "title": title}

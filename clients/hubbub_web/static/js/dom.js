@@ -20,6 +20,7 @@ const HIDDEN = [
   "\\ufe00-\\ufe0d\\u{e0000}-\\u{e0fff}", // hidden text
   "\\ud800-\\udfff", // half
 ].join("");
+const SPAN = /`{1,9}([^`]+)`{1,9}/;
 // Joiners and selectors are hidden only where they are out of place.
 const JOINERS = "\\u200c\\u200d";
 const SELECTORS = "\\u180b-\\u180d\\u180f\\ufe0e\\ufe0f";
@@ -85,8 +86,13 @@ export function isPage(value) {
   }
 }
 
+/** Return a line of text with what is between backticks as code. */
+export function coded(value) {
+  return clean(value).split(SPAN).map((part, at) => (at % 2 ? h("code", { class: "name", text: part }) : part));
+}
+
 /** Render text of a server in its own reading direction; of a very long text the beginning, and a button for more, each time ten times as much. */
-export function words(value, props = {}) {
+export function words(value, props = {}, drawn = (part) => part) {
   const text = String(value ?? "");
   const box = h("div", { dir: "auto", ...props, class: `words ${props.class ?? ""}` });
   let shown = 0;
@@ -97,7 +103,7 @@ export function words(value, props = {}) {
     size *= 10;
     shown += part.length;
     more.remove();
-    put(box, part);
+    put(box, drawn(part));
     if (shown < text.length) {
       more.textContent = `Show more (${(text.length - shown).toLocaleString()} characters left)`;
       box.append(more);

@@ -311,16 +311,18 @@ function isObject(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** The form that answers an elicitation; `send(answer)` sends it. */
-export function elicitationForm(params, send) {
+/** The form that answers an elicitation; `send(answer)` sends it. An agent may want one of some `decisions`. */
+export function elicitationForm(params, send, decisions = []) {
+  const [yes, ...wider] = decisions.filter((each) => each.action === "accept");
   const form = schemaForm(params.requestedSchema, "content", { explicit: true });
-  const bar = h("div", { class: "row bar" }, h("button", { class: "primary", type: "submit", text: form.empty ? "Accept" : "Send answer" }));
+  const bar = h("div", { class: "row bar" }, h("button", { class: "primary", type: "submit", text: yes?.label ?? (form.empty ? "Accept" : "Send answer") }),
+    wider.map((each) => h("button", { type: "button", "data-sends": "wider", text: each.label, on: { click: () => send({ accept: { [each.member]: each.value } }) } })));
   const element = h("form", { on: { submit: (event) => {
     event.preventDefault();
     const values = form.values();
     if (values) send({ accept: values });
   } } },
-  form.empty ? h("p", { class: "help", text: "There is nothing to fill in: accept, or decline." }) : null, form.element, bar);
+  form.empty && !yes ? h("p", { class: "help", text: "There is nothing to fill in: accept, or decline." }) : null, form.element, bar);
   // The page checks fields itself, and shows problems at the field.
   element.noValidate = true;
   return { element, bar, show: form.show };

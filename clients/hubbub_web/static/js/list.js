@@ -1,6 +1,6 @@
 // Long lists. Rows are all of one height: only those in sight are drawn. Cards have any height, and grow by pages.
 
-import { h, refill, svg } from "./dom.js";
+import { coded, h, refill, svg } from "./dom.js";
 import { isKnown } from "./store.js";
 
 const PAGE = 200;
@@ -165,7 +165,7 @@ function drawSoon() {
 export function entry(href, { title, right = null, chips = [], more = [], unread = null }) {
   return h("a", { class: unread === null ? "card entry" : "card entry dotted", "data-role": "open", href },
     unread === null ? null : h("span", { class: unread ? "dot unread" : "dot" }, unread ? h("span", { class: "unseen", text: "New: " }) : null),
-    h("strong", { class: "what", dir: "auto", text: title }),
+    h("strong", { class: "what", dir: "auto" }, coded(title)),
     h("span", { class: "right" }, right),
     h("span", { class: "meta" }, chips.filter(Boolean).map((text) => h("span", { class: "chip", dir: "auto", text })), more));
 }

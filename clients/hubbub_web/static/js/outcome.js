@@ -18,6 +18,7 @@ export function answered(it) {
   if (it.kind === "approval") return facts(["Reason", answer.reason], ["Remembered for", answer.remember_s && `${lasting(answer.remember_s)}${answer.same_arguments ? ", the same arguments only" : ""}`], ["Allowed as well", it.approval?.suggestions.filter((each) => answer.suggestions?.includes(each.index)).map((each) => each.label).join("; ")], ["Comment", answer.comment]);
   if (it.kind === "sampling") return h("div", {}, content(answer.content), facts(["Model", answer.model], ["Why it ends", answer.stopReason]));
   if (it.kind === "roots") return json(answer, "The answer");
+  if (it.agent?.decided) return h("p", { text: `${it.agent.decided[0].toUpperCase()}${it.agent.decided.slice(1)}` });
   const properties = it.request?.requestedSchema?.properties ?? {};
   const given = Object.entries(answer.content ?? {}).slice(0, MOST);
   return h("div", {}, answer.action === "accept" && !given.length ? h("p", { text: "Accepted" }) : null,

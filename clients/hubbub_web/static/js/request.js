@@ -4,8 +4,9 @@ import { ask, Refused, tell } from "./api.js";
 import { callLink, candidates } from "./cause.js";
 import { Claiming, hinders } from "./claim.js";
 import { sent } from "./content.js";
-import { clean, defect, facts, fresh, h, json, pill, put, refill, scrolled, words } from "./dom.js";
+import { clean, coded, defect, facts, fresh, h, json, pill, put, refill, scrolled, words } from "./dom.js";
 import { elicitationForm, firstField, guardEnter } from "./form.js";
+import { argumentList } from "./given.js";
 import { hostsAsked, waitingHost } from "./hosts.js";
 import { answered, returned, story, unlessGiven } from "./outcome.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
@@ -55,7 +56,9 @@ export class RequestPage {
     this.outcome = h("section", { class: "panel outcome", "aria-label": "Outcome", hidden: true });
     this.returned = returned();
     const told = this.told();
-    this.title = titleOf(told || clean(whole.question).trim(), whole);
+    // The bridge has cut code of several lines to its first, and a long text.
+    const short = clean(whole.question).trim();
+    this.title = titleOf(short && !told.startsWith(short.slice(0, -1)) ? short : told || short, whole);
     this.isWhole = this.title === told || !told;
     this.heading = h("h1", { id: fresh("question"), class: this.isWhole ? "ask" : null, tabindex: "-1", dir: "auto" }, this.headline());
     refill(main, h("div", { class: "eyebrow" }, h("a", { class: "crumbs", href: "#/inbox", text: "Inbox" }),
@@ -88,7 +91,7 @@ export class RequestPage {
   }
 
   headline() {
-    return this.title;
+    return coded(this.title);
   }
 
   get open() {
@@ -185,7 +188,7 @@ export class RequestPage {
     const send = (answer) => this.answer(answer);
     const kind = this.whole.kind;
     if (kind === "elicitation_form") {
-      this.form = elicitationForm(params, send);
+      this.form = elicitationForm(params, send, this.whole.agent?.decisions ?? []);
     } else if (kind === "elicitation_url") {
       this.form = visitForm(params, send);
     } else {
@@ -193,8 +196,9 @@ export class RequestPage {
     }
     const { bar } = this.form;
     if (kind.startsWith("elicitation")) {
-      put(bar, h("button", { type: "button", class: "refuse", text: "Decline", on: { click: () => this.decline() } }),
-        h("button", { type: "button", class: "refuse plain", title: "Say neither yes nor no", text: "Dismiss", on: { click: () => send({ cancel: true }) } }));
+      const [no, none] = ["decline", "cancel"].map((action) => this.whole.agent?.decisions.find((each) => each.action === action)?.label);
+      put(bar, h("button", { type: "button", class: "refuse", text: no ?? "Decline", on: { click: () => this.decline() } }),
+        h("button", { type: "button", class: "refuse plain", title: none ? null : "Say neither yes nor no", text: none ?? "Dismiss", on: { click: () => send({ cancel: true }) } }));
     } else {
       put(bar, h("button", { type: "button", class: "refuse", text: "Refuse", on: { click: () => this.decline() } }));
     }
@@ -204,7 +208,7 @@ export class RequestPage {
     this.form.element.addEventListener("input", () => { this.touched = true; });
     guardEnter(this.form.element, (text) => { this.trouble.textContent = text; });
     // The bar with the buttons stays in sight over all of what it is about, as long as that is within the form.
-    this.form.element.prepend(...[this.question(), this.sentBy].filter(Boolean));
+    this.form.element.prepend(...[this.question(), agentCard(this.whole), this.sentBy].filter(Boolean));
     refill(this.body, this.form.element);
   }
 
@@ -225,7 +229,7 @@ export class RequestPage {
   drawQuestion() {
     const it = this.whole;
     const asked = [this.question(), it.kind === "elicitation_url" ? address(String(it.request?.url ?? "")) : null].filter(Boolean);
-    refill(this.body, asked.length ? h("h2", { text: "What was asked" }) : null, asked, this.sentBy,
+    refill(this.body, asked.length ? h("h2", { text: "What was asked" }) : null, asked, agentCard(it), this.sentBy,
       story(it), h("details", { class: "aside" }, h("summary", { text: "As JSON" }), json(it.request, "Request as JSON")));
   }
 
@@ -234,7 +238,7 @@ export class RequestPage {
     const params = this.whole.request ?? {};
     if (this.whole.kind === "sampling") return conversation(params);
     if (this.whole.kind === "roots" || this.isWhole) return null;
-    return words(params.message, { class: "ask", ...scrolled(params.message, "What is asked") });
+    return words(params.message, { class: "ask", ...scrolled(params.message, "What is asked") }, coded);
   }
 
   /** Claim the pending request, or renew the claim; return the claim. */
@@ -386,6 +390,15 @@ export class RequestPage {
     this.followCall();
     if (focused && !this.outcome.contains(document.activeElement)) this.outcome.querySelector("h2").focus({ preventScroll: true });
   }
+}
+
+/** Render what an agent would do, and folded what else its server has sent; nothing for others. */
+function agentCard({ agent: it }) {
+  if (!it) return null;
+  const folder = it.folder ? h("p", { class: "help" }, "In the folder ", h("code", { class: "name", dir: "ltr", text: it.folder })) : null;
+  return h("div", { class: "agent" },
+    it.rows.length || folder ? h("section", { class: "aside", "aria-label": "What it would do" }, h("h2", { class: "small", text: "What it would do" }), folder, argumentList(it.rows)) : null,
+    it.more.length ? h("details", { class: "aside foreign" }, h("summary", { text: it.more_title }), argumentList(it.more)) : null);
 }
 
 /** Return the heading of a question: all of a short one, else its beginning. */

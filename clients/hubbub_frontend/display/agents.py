@@ -1,0 +1,127 @@
+"""What an agent asks to do, and what else its server sends, as rows to read; frontends draw them as those of a call."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from hubbub_client.data.agent_questions import AgentQuestion, FileChange
+from hubbub_client.data.records import PendingRequest
+from hubbub_frontend.display.approvals import render_rows
+from hubbub_frontend.display.argument_rows import ArgumentRow, argument_rows
+from hubbub_frontend.display.code_spans import first_line
+from hubbub_frontend.display.decisions import decision_choices
+from hubbub_frontend.display.text import DetailText, line
+from hubbub_shared.agent_decisions import AgentDecision
+from hubbub_shared.legible import clean
+
+MORE = "More from the server"
+MAX_FILES = 500
+MAX_MORE = 100
+MAX_MORE_CHARS = 20_000
+"""How many other members are shown, and how many characters of each; a longer one is in the JSON."""
+
+MAX_NAMED = 3
+"""Files that one line names."""
+
+CHANGES = {"add": "New file", "delete": "Deleted", "update": "Changed", "unknown": "A change that is not known"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentView:
+    """What an agent asks to do, as plain data: `rows` to read, the `folder` of a command, and what else was sent."""
+
+    rows: tuple[ArgumentRow, ...]
+    folder: str
+    more: tuple[ArgumentRow, ...]
+    decisions: tuple[AgentDecision, ...]
+
+
+def agent_view(request: PendingRequest) -> AgentView:
+    """Return the members of a question that are not MCP's; empty parts where there are none."""
+    asked = request.agent
+    return AgentView(
+        rows=_question_rows(asked) if asked is not None else (),
+        folder=line(asked.folder) if asked is not None else "",
+        more=_more_rows(request.more),
+        decisions=decision_choices(request),
+    )
+
+
+def agent_line(request: PendingRequest) -> str:
+    """Return in one line what an agent would run or change; empty for other questions."""
+    asked = request.agent
+    if asked is None:
+        return ""
+    if asked.command:
+        folder = f" in {asked.folder}" if asked.folder else ""
+        return line(f"{first_line(asked.command_line)}{folder}")
+    named = ", ".join(_name_change(each) for each in asked.changes[:MAX_NAMED])
+    hidden = len(asked.changes) - MAX_NAMED
+    return line(f"{named} and {hidden} more" if hidden > 0 else named)
+
+
+def render_agent(page: DetailText, request: PendingRequest) -> None:
+    """Render what an agent asks to do, for a terminal."""
+    view = agent_view(request)
+    if view.rows:
+        page.heading("What it would do")
+        render_rows(page, view.rows)
+    page.fact("in the folder", view.folder)
+
+
+def render_more(page: DetailText, request: PendingRequest) -> None:
+    """Render what else the server has sent, for a terminal."""
+    if rows := agent_view(request).more:
+        page.heading(MORE)
+        render_rows(page, rows)
+
+
+def _question_rows(asked: AgentQuestion) -> tuple[ArgumentRow, ...]:
+    rows: list[ArgumentRow] = []
+    if asked.command:
+        title = f"Command, run by {line(asked.shell, 100)}" if asked.shell else "Command"
+        rows.append(ArgumentRow(path="command", title=title, kind="code", text=clean(asked.command_line)))
+    rows += [_change_row(each) for each in islice(asked.changes, MAX_FILES)]
+    if len(asked.changes) > MAX_FILES:
+        text = f"{len(asked.changes) - MAX_FILES} files more, which are in the JSON"
+        rows.append(ArgumentRow(path="changes", title="Too many to show", kind="text", text=text))
+    if asked.grant:
+        title = "Asks to write below this folder from now on"
+        rows.append(ArgumentRow(path="grant", title=title, kind="code", text=clean(asked.grant)))
+    return tuple(rows)
+
+
+def _change_row(change: FileChange) -> ArgumentRow:
+    path = line(change.path)
+    row = ArgumentRow(path=path, title=f"{CHANGES[change.kind]}: {_name_change(change)}", kind="code")
+    match change.kind:
+        case "update":
+            return replace(row, kind="patch", text=clean(change.diff).rstrip("\n"))
+        case "add":
+            return replace(row, kind="change", new=clean(change.content).removesuffix("\n"))
+        case "delete":
+            return replace(row, kind="change", old=clean(change.content).removesuffix("\n"))
+        case _:
+            return replace(row, text=clean(change.content))
+
+
+def _name_change(change: FileChange) -> str:
+    return line(f"{change.path} → {change.moved_to}" if change.moved_to else change.path)
+
+
+def _more_rows(members: Mapping[str, object]) -> tuple[ArgumentRow, ...]:
+    shown = dict(islice(members.items(), MAX_MORE))
+    rows = [_cut(each) for each in argument_rows(shown, {})]
+    if len(members) > MAX_MORE:
+        text = f"{len(members) - MAX_MORE} members more, which are in the JSON"
+        rows.append(ArgumentRow(path="more", title="Too many to show", kind="text", text=text))
+    return tuple(rows)
+
+
+def _cut(row: ArgumentRow) -> ArgumentRow:
+    return replace(row, text=_first_chars(row.text), old=_first_chars(row.old), new=_first_chars(row.new))
+
+
+def _first_chars(text: str) -> str:
+    omitted = len(text) - MAX_MORE_CHARS
+    return f"{text[:MAX_MORE_CHARS]}… ({omitted} characters more)" if omitted > 0 else text

@@ -1,0 +1,49 @@
+"""Code in the texts of servers, between backticks: folded to its first line where only one line is shown."""
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+
+FENCE = 3
+"""Backticks that may be followed by the name of a language, on their line."""
+
+LANGUAGE = re.compile(r"[\w+-]{0,30}[ \t]*\n")
+TICKS = re.compile(r"(`+)")
+
+
+def fold_code(text: str) -> str:
+    """Return a text in which code of several lines is its first line, and a sign that it goes on."""
+    parts = TICKS.split(text)
+    # Code ends at as many backticks as it begins with; the places of those are kept, so that this stays fast.
+    places: defaultdict[int, list[int]] = defaultdict(list)
+    for at in range(1, len(parts), 2):
+        places[len(parts[at])].append(at)
+    folded = [parts[0]]
+    at = 1
+    while at < len(parts):
+        same = places[len(parts[at])]
+        index = bisect_right(same, at)
+        if index == len(same):
+            folded += parts[at : at + 2]
+            at += 2
+            continue
+        end = same[index]
+        folded += [_fold_span(parts[at], "".join(parts[at + 1 : end])), parts[end + 1]]
+        at = end + 2
+    return "".join(folded)
+
+
+def first_line(code: str) -> str:
+    """Return the first line of code that is not blank; if it is not all, with a sign that it goes on."""
+    lines = [each.strip() for each in code.splitlines() if each.strip()]
+    if len(lines) < 2:
+        return "".join(lines)
+    shown = lines[0].removesuffix("\\").rstrip()
+    return f"{shown} …"
+
+
+def _fold_span(ticks: str, code: str) -> str:
+    if "\n" not in code:
+        return f"{ticks}{code}{ticks}"
+    language = LANGUAGE.match(code) if len(ticks) >= FENCE else None
+    return f"`{first_line(code[language.end() :] if language else code)}`"

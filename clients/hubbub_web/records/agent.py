@@ -1,0 +1,17 @@
+"""What an agent asks to do, and what else a server has sent, as the page shows it."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from hubbub_client.data.records import PendingRequest
+from hubbub_frontend.display.agents import MORE, agent_view
+from hubbub_frontend.display.decisions import describe_decision
+from hubbub_web.records.approval import numbered
+
+
+def agent_json(request: PendingRequest) -> dict[str, Any] | None:
+    """Return the members of a question that are not MCP's, and its decisions; None if there are none."""
+    view = agent_view(replace(request, request=numbered(request.request)))
+    if not (view.rows or view.folder or view.more or view.decisions):
+        return None
+    return asdict(view) | {"more_title": MORE, "decided": describe_decision(request)}
