@@ -65,6 +65,10 @@ def test_calls_to_approve_come_only_to_an_agent_whose_rules_name_them() -> None:
     [
         ({"rule": [{"approve": True, "kind": "approval"}]}, "rule 1: a rule that approves calls names their tool"),
         ({"rule": [{"approve": True, "tool": "x"}]}, "rule 1: tool and caller are those of a call to approve"),
+        (
+            {"rule": [{"deny": "no", "agent": {"command": "x"}}]},
+            "rule 1: agent is what an agent asks to do",
+        ),
         ({"rule": [{"accept": True, "caller": "x"}]}, 'kind = "approval"'),
         ({"rule": [{"command": ["x"], "kind": "approval"}]}, "rule 1: command is no answer to approval"),
         ({"rule": [{"chat": "c", "kind": "approval"}]}, "rule 1: chat is no answer to approval"),

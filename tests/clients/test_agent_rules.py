@@ -21,6 +21,15 @@ SPOKEN = request(
 PAGE = request("elicitation_url", message="Sign in", url="https://login.example.org/x")
 
 
+GIT = request(codex_command=["bash", "-lc", "git status"], codex_cwd="/w/shop/../shop")
+TWO = request(
+    codex_changes={"/w/a.py": {"type": "delete", "content": ""}, "/w/../etc/x": {"type": "add", "content": ""}}
+)
+MOVED = request(
+    codex_changes={"/w/a.py": {"type": "update", "unified_diff": "", "move_path": "/etc/b"}}, codex_grant_root="/w"
+)
+IN_W = {"matches": "^/w/"}
+
 AMOUNT = request(
     requestedSchema={
         "properties": {
@@ -64,6 +73,19 @@ AMOUNT = request(
         ({"accept": True, "fields": {"email": "string"}, "other_fields": False}, request(), False),
         ({"accept": True, "fields": {"email": "string", "keep": "boolean"}, "other_fields": False}, request(), True),
         ({"accept": True, "fields": {"email": "any"}}, request(requestedSchema={"properties": [1]}), False),
+        ({"accept": True, "agent": {"command": "git status"}}, GIT, True),
+        ({"approve": True, "agent": {"command": {"matches": "^git (status|diff)$"}, "folder": "/w/shop"}}, GIT, True),
+        ({"accept": True, "agent": {"command": "git status", "folder": "/w"}}, GIT, False),
+        ({"accept": True, "agent": {"command": "git"}}, GIT, False),
+        ({"accept": True, "agent": {"folder": "/w/shop"}}, GIT, False),
+        ({"accept": True, "agent": {"command": "git status", "file": IN_W}}, GIT, False),
+        ({"accept": True, "agent": {"command": {"matches": "^git"}}}, request(), False),
+        ({"accept": True, "agent": {}}, request(), False),
+        ({"decline": True, "agent": {"file": {"matches": "."}}}, TWO, True),
+        ({"accept": True, "agent": {"file": IN_W}}, TWO, False),
+        ({"accept": True, "agent": {"file": IN_W, "grant": "/w"}}, MOVED, False),
+        ({"accept": True, "agent": {"file": {"matches": "^/(w|etc)/"}}}, MOVED, False),
+        ({"accept": True, "agent": {"file": {"matches": "^/(w|etc)/"}, "grant": "/w"}}, MOVED, True),
         ({"accept": True, "values": {"amount": 3}}, AMOUNT, True),
         ({"accept": True, "values": {"amount": 4}}, AMOUNT, False),
         ({"accept": True, "values": {"amount": {"min": 3, "max": 3}}}, AMOUNT, True),

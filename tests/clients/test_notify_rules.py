@@ -206,7 +206,7 @@ def test_a_call_to_approve_says_which_tool_and_who_calls_and_its_arguments_only_
         "Answer: there",
     ]
     line = compose_notice("n", [request], "there", content=True).body.splitlines()[2]
-    assert line.startswith("with repo: shop, text: (at)everyone xxx")
+    assert line.startswith("with repo: shop, text: (at)everyone …")
     assert len(line) <= MAX_QUESTION_CHARS
 
 

@@ -95,5 +95,7 @@ for line in sys.stdin:
             call(message["id"], message["params"]["name"], message["params"].get("arguments", {}))
         case "ping":
             send({"id": message["id"], "result": {}})
+        case method if "id" in message:
+            send({"id": message["id"], "error": {"code": -32601, "message": f"no {method}"}})
         case _:
             pass

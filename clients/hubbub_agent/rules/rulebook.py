@@ -108,7 +108,7 @@ class Rule(_Strict):
             return tuple(cast("list[object]", value))
         return (value,) if isinstance(value, str) else value
 
-    @field_validator("values", mode="before")
+    @field_validator("values", "agent", mode="before")
     @classmethod
     def _read_bare_values(cls, value: object) -> object:
         """Read a bare value as `{equals = value}`."""

@@ -315,7 +315,7 @@ function isObject(value) {
 export function elicitationForm(params, send, decisions = []) {
   const [yes, ...wider] = decisions.filter((each) => each.action === "accept");
   const form = schemaForm(params.requestedSchema, "content", { explicit: true });
-  const bar = h("div", { class: "row bar" }, h("button", { class: "primary", type: "submit", text: yes?.label ?? (form.empty ? "Accept" : "Send answer") }),
+  const bar = h("div", { class: yes ? "row bar four" : "row bar" }, h("button", { class: "primary", type: "submit", text: yes?.label ?? (form.empty ? "Accept" : "Send answer") }),
     wider.map((each) => h("button", { type: "button", "data-sends": "wider", text: each.label, on: { click: () => send({ accept: { [each.member]: each.value } }) } })));
   const element = h("form", { on: { submit: (event) => {
     event.preventDefault();
