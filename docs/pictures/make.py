@@ -19,6 +19,8 @@ from playwright.sync_api import Page, sync_playwright
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 BIN = Path(sys.executable).parent
+AGENT = ROOT / "tests" / "peers" / "agent_server.py"
+"""Asks as codex does."""
 DESKTOP, PHONE = {"width": 1280, "height": 720}, {"width": 390, "height": 700}
 
 CALLS = {
@@ -50,6 +52,8 @@ def at_the_page() -> Iterator[Page]:
             client(data_dir, "servers", "list", "--wait", "connected", "--timeout", "60")
             for call_id, words in CALLS.items():
                 client(data_dir, "call", "demo", *words, "--detach", "--call-id", call_id)
+            client(data_dir, "servers", "add", "codex", "--", sys.executable, str(AGENT))
+            client(data_dir, "call", "codex", "codex", "prompt=patch", "--detach", "--call-id", "patch")
             bridge = [str(BIN / "hubbub"), "--json", "web", "--no-browser"]
             with running(bridge, data_dir) as said, sync_playwright() as playwright:
                 chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
@@ -57,7 +61,7 @@ def at_the_page() -> Iterator[Page]:
                 page.goto(json.loads(said.readline())["url"])
                 page.get_by_label("Your name").fill("Ada")
                 page.get_by_role("button", name="Start").click()
-                page.locator("a.card").nth(len(CALLS) - 1).wait_for()
+                page.locator("a.card").nth(len(CALLS)).wait_for()
                 yield page
                 chromium.close()
 
@@ -85,6 +89,10 @@ def take_all(page: Page) -> None:
     page.locator("a.card", has_text="Please sign up").click()
     page.get_by_label("I have looked").check()
     take(page, "web-phone")
+    go(page, "inbox")
+    page.locator("a.card", has_text="code changes").click()
+    page.get_by_text("You are answering this").wait_for()
+    take(page, "web-agent")
 
 
 def go(page: Page, route: str) -> None:

@@ -15,12 +15,13 @@ Action = Literal["accept", "decline", "cancel"]
 class AgentDecision:
     """One of the decisions, as the agent reads it in `member` of the result, and the action that goes with it.
 
-    `label` is what a button says, `done` what has been done by it.
+    `label` is what a button says, `short` one beside its key, `done` what has been done by it.
     """
 
     value: str
     action: Action
     label: str
+    short: str
     done: str
     member: str = "decision"
 
@@ -46,10 +47,12 @@ CODEX = AgentDecisions(
     mark="codex_elicitation",
     member="decision",
     choices=(
-        AgentDecision("approved", "accept", "Approve", "approved"),
-        AgentDecision("approved_for_session", "accept", "Approve for this session", "approved for this session"),
-        AgentDecision("denied", "decline", "Deny", "denied"),
-        AgentDecision("abort", "cancel", "Deny and stop the agent", "denied, and the agent stopped"),
+        AgentDecision("approved", "accept", "Approve", "Approve", "approved"),
+        AgentDecision(
+            "approved_for_session", "accept", "Approve for this session", "Session", "approved for this session"
+        ),
+        AgentDecision("denied", "decline", "Deny", "Deny", "denied"),
+        AgentDecision("abort", "cancel", "Deny and stop the agent", "Stop", "denied, and the agent stopped"),
     ),
 )
 

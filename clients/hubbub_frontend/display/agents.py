@@ -80,20 +80,19 @@ def _question_rows(asked: AgentQuestion) -> tuple[ArgumentRow, ...]:
     rows: list[ArgumentRow] = []
     if asked.command:
         title = f"Command, run by {line(asked.shell, 100)}" if asked.shell else "Command"
-        rows.append(ArgumentRow(path="command", title=title, kind="code", text=clean(asked.command_line)))
+        rows.append(ArgumentRow(path="", title=title, kind="code", text=clean(asked.command_line)))
     rows += [_change_row(each) for each in islice(asked.changes, MAX_FILES)]
     if len(asked.changes) > MAX_FILES:
         text = f"{len(asked.changes) - MAX_FILES} files more, which are in the JSON"
-        rows.append(ArgumentRow(path="changes", title="Too many to show", kind="text", text=text))
+        rows.append(ArgumentRow(path="", title="Too many to show", kind="text", text=text))
     if asked.grant:
         title = "Asks to write below this folder from now on"
-        rows.append(ArgumentRow(path="grant", title=title, kind="code", text=clean(asked.grant)))
+        rows.append(ArgumentRow(path="", title=title, kind="code", text=clean(asked.grant)))
     return tuple(rows)
 
 
 def _change_row(change: FileChange) -> ArgumentRow:
-    path = line(change.path)
-    row = ArgumentRow(path=path, title=f"{CHANGES[change.kind]}: {_name_change(change)}", kind="code")
+    row = ArgumentRow(path="", title=f"{CHANGES[change.kind]}: {_name_change(change)}", kind="code")
     match change.kind:
         case "update":
             return replace(row, kind="patch", text=clean(change.diff).rstrip("\n"))
@@ -114,7 +113,7 @@ def _more_rows(members: Mapping[str, object]) -> tuple[ArgumentRow, ...]:
     rows = [_cut(each) for each in argument_rows(shown, {})]
     if len(members) > MAX_MORE:
         text = f"{len(members) - MAX_MORE} members more, which are in the JSON"
-        rows.append(ArgumentRow(path="more", title="Too many to show", kind="text", text=text))
+        rows.append(ArgumentRow(path="", title="Too many to show", kind="text", text=text))
     return tuple(rows)
 
 

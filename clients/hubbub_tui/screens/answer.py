@@ -87,9 +87,9 @@ class AnswerScreen(Part, Screen[None]):
         with VerticalScroll(id="sheet", can_focus=False):
             yield self._body
             yield self._arguments
-            more = DetailText()
-            render_rows(more, agent_view(self._request).more)
             if self._request.more:
+                more = DetailText()
+                render_rows(more, agent_view(self._request).more)
                 yield Collapsible(Static(more.text, markup=False), title=MORE, id="more")
             yield Static(why.text, classes="why", markup=False)
         with Horizontal(classes="buttons"):
@@ -99,10 +99,10 @@ class AnswerScreen(Part, Screen[None]):
     def compose_buttons(self) -> ComposeResult:
         """Yield what there is to decide; `#leave` is the harmless one."""
         elicitation = self._request.kind in ELICITATIONS
-        labels = {each.action: each.label for each in reversed(decision_choices(self._request))}
+        labels = {each.action: each.short for each in reversed(decision_choices(self._request))}
         yield Button(f"{self._body.verb} (ctrl+s)", id="send", variant="success", compact=True)
         if (wider := find_wider_decision(self._request)) is not None:
-            yield Button(f"{wider.label} (f5)", id="approve_wider", variant="success", compact=True)
+            yield Button(f"{wider.short} (f5)", id="approve_wider", variant="success", compact=True)
         no = labels.get("decline", "Decline" if elicitation else "Refuse")
         yield Button(f"{no} (f8)", id="decline", variant="error", compact=True)
         if elicitation:
