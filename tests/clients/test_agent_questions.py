@@ -27,12 +27,12 @@ from hubbub_web.records.brief import boolean_field, question_excerpt
 FORM = {"type": "object", "properties": {}}
 SCRIPT = "cd shop && \\\n  npm test\nnpm run build"
 COMMAND: dict[str, Any] = {
-    "message": f'Allow Codex to run `/bin/bash -lc "{SCRIPT}"` in `/home/ada/shop`?',
+    "message": f'Allow Codex to run `/bin/bash -lc "{SCRIPT}"` in `/srv/shop`?',
     "requestedSchema": FORM,
     "threadId": "01a2",
     "codex_elicitation": "exec-approval",
     "codex_command": ["/bin/bash", "-lc", SCRIPT],
-    "codex_cwd": "/home/ada/shop",
+    "codex_cwd": "/srv/shop",
     "codex_parsed_cmd": [{"type": "unknown", "cmd": SCRIPT}],
     "_meta": {"example.org/why": "tests"},
 }
@@ -71,7 +71,7 @@ def test_a_command_is_the_script_of_its_shell_with_the_folder_and_the_rest_is_fo
     assert request.agent.command == ("/bin/bash", "-lc", SCRIPT)
     assert rows(COMMAND) == [("Command, run by /bin/bash -lc", "code", SCRIPT)]
     view = agent_view(request)
-    assert view.folder == "/home/ada/shop"
+    assert view.folder == "/srv/shop"
     assert [row.title for row in view.more] == [
         "threadId",
         "codex_elicitation",
@@ -182,7 +182,7 @@ def test_a_question_is_read_whole_at_a_terminal_and_its_decisions_with_it() -> N
         "Command, run by /bin/bash -lc",
         "    npm test",
         "  npm run build",
-        "in the folder /home/ada/shop",
+        "in the folder /srv/shop",
         "More from the server",
     ):
         assert line in text
@@ -219,9 +219,9 @@ def test_an_agent_s_decision_is_offered_and_named_in_words() -> None:
 
 
 def test_code_of_several_lines_is_its_first_one_where_one_line_is_shown() -> None:
-    shown = 'Allow Codex to run `/bin/bash -lc "cd shop && …` in `/home/ada/shop`?'
+    shown = 'Allow Codex to run `/bin/bash -lc "cd shop && …` in `/srv/shop`?'
     assert question_line(pending(COMMAND)) == question_excerpt(pending(COMMAND)) == shown
-    assert agent_line(pending(COMMAND)) == "cd shop && … in /home/ada/shop"
+    assert agent_line(pending(COMMAND)) == "cd shop && … in /srv/shop"
     assert agent_line(pending(PATCH)) == "/w/a.py, /w/b.py → /w/c.py, /w/new.py and 2 more"
     given = argument_rows({"command": "npm test\nrm -r build", "edit": {"old_string": "a", "new_string": "b\nc"}}, {})
     assert arguments_line(given) == "command: npm test …, edit: b …"
@@ -259,7 +259,7 @@ def test_a_row_with_folded_code_is_not_answered_at_once() -> None:
 
 def test_a_notification_has_the_first_line_of_a_command_or_the_files_if_it_may_have_content() -> None:
     body = compose_notice("n", [pending(COMMAND)], "", content=True).body
-    assert "Allow Codex to run '/bin/bash -lc \"cd shop && …' in '/home/ada/shop'?" in body
+    assert "Allow Codex to run '/bin/bash -lc \"cd shop && …' in '/srv/shop'?" in body
     assert "npm" not in body
     body = compose_notice("n", [pending(PATCH)], "", content=True).body
     assert "Allow Codex to apply proposed code changes?\n/w/a.py, /w/b.py → /w/c.py, /w/new.py and 2 more" in body

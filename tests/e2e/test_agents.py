@@ -50,7 +50,7 @@ async def test_an_agent_reads_the_decision_in_any_answer(hub: RunningHub, answer
 
 async def test_what_it_would_do_is_read_by_the_library(hub: RunningHub) -> None:
     call_id, request = await asked(hub, "patch")
-    paths = [change.path.removeprefix("/home/ada/shop/") for change in request.agent.changes]
+    paths = [change.path.removeprefix("/srv/shop/") for change in request.agent.changes]
     assert paths == ["prices.py", "old_prices.py", "test_prices.py"]
     await request.decline()
     assert await heard(hub, call_id) == "denied"

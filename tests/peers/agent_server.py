@@ -14,10 +14,10 @@ THREAD = "01a227dc-e3d4-7292-bb8c-456de4b14b31"
 SCRIPT = "cd shop && \\\n  npm test -- --silent\nnpm run build"
 FORM = {"type": "object", "properties": dict[str, Any]()}
 COMMAND = {
-    "message": f'Allow Codex to run `/bin/bash -lc "{SCRIPT}"` in `/home/ada/shop`?',
+    "message": f'Allow Codex to run `/bin/bash -lc "{SCRIPT}"` in `/srv/shop`?',
     "codex_elicitation": "exec-approval",
     "codex_command": ["/bin/bash", "-lc", SCRIPT],
-    "codex_cwd": "/home/ada/shop",
+    "codex_cwd": "/srv/shop",
     "codex_parsed_cmd": [{"type": "unknown", "cmd": SCRIPT}],
 }
 DIFF = "@@ -1,3 +1,3 @@\n def total(items):\n-    return sum(items)\n+    return round(sum(items), 2)\n \n"
@@ -25,9 +25,9 @@ PATCH = {
     "message": "Allow Codex to apply proposed code changes?",
     "codex_elicitation": "patch-approval",
     "codex_changes": {
-        "/home/ada/shop/prices.py": {"type": "update", "unified_diff": DIFF, "move_path": None},
-        "/home/ada/shop/old_prices.py": {"type": "delete", "content": "RATE = 7\n"},
-        "/home/ada/shop/test_prices.py": {"type": "add", "content": "def test_total():\n    assert total([]) == 0\n"},
+        "/srv/shop/prices.py": {"type": "update", "unified_diff": DIFF, "move_path": None},
+        "/srv/shop/old_prices.py": {"type": "delete", "content": "RATE = 7\n"},
+        "/srv/shop/test_prices.py": {"type": "add", "content": "def test_total():\n    assert total([]) == 0\n"},
     },
 }
 SCHEMA = {"type": "object", "properties": {"prompt": {"type": "string"}}}

@@ -14,10 +14,10 @@ async def test_what_an_agent_would_do_is_read_and_approved_for_its_session(start
     hub: RunningHub = await start_hub({"codex": {"command": sys.executable, "args": ["-I", "-S", str(AGENT)]}})
     await hub.connected("codex")
     call = await hub.client.start_tool("codex", "codex", {"prompt": "command"})
-    async with at_terminal(hub) as ann:
+    async with at_terminal(hub, size=(80, 44)) as ann:
         await ann.sees('Allow Codex to run `/bin/bash -lc "cd shop &', "1 form")
         await ann.press("enter")
-        await ann.sees("Command, run by /bin/bash -lc", "npm test -- --silent", "in the folder /home/ada/shop")
+        await ann.sees("Command, run by /bin/bash -lc", "npm test -- --silent", "in the folder /srv/shop")
         await ann.sees("More from the server")
         await ann.sees("Approve (ctrl+s)", "Session (f5)", "Deny (f8)", "Stop (f9)", "Leave open (esc)")
         await ann.press("f5")

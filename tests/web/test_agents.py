@@ -61,7 +61,7 @@ async def test_changes_of_files_are_read_as_lines_and_approved_for_the_session(
     agent = main.locator(".agent")
     await expect(agent.get_by_label("What it would do").locator("dt")).to_have_text(
         [
-            f"{what}: /home/ada/shop/{name}.py"
+            f"{what}: /srv/shop/{name}.py"
             for what, name in (("Changed", "prices"), ("Deleted", "old_prices"), ("New file", "test_prices"))
         ]
     )
@@ -93,13 +93,13 @@ async def test_a_command_is_code_in_the_list_the_heading_and_the_question(
     call_id = await asks(hub, "command")
     await ada.go("inbox")
     first = '/bin/bash -lc "cd shop && …'
-    await expect(ada.page.locator("a.card .what code")).to_have_text([first, "/home/ada/shop"])
+    await expect(ada.page.locator("a.card .what code")).to_have_text([first, "/srv/shop"])
     main = await ada.open("Allow Codex to run")
     await expect(main.locator("h1 code").first).to_have_text(first)
     await expect(main.get_by_label("Command, run by")).to_have_text(
         "cd shop && \\\n  npm test -- --silent\nnpm run build"
     )
-    await expect(main.locator(".agent")).to_contain_text("In the folder /home/ada/shop")
+    await expect(main.locator(".agent")).to_contain_text("In the folder /srv/shop")
     await is_code(ada.page, "h1 code, .agent .code, .ask code")
     await shown(ada.page, "command")
     await main.get_by_role("button", name="Deny", exact=True).click()

@@ -53,6 +53,8 @@ def headline(request: PendingRequest) -> Text:
     """Return one line: which server asks for what, or who wants to run what."""
     if request.kind == "approval":
         return Text(text.line(question_text(request)), style="bold")
+    if decision_choices(request):
+        return Text.assemble((text.line(request.server), "bold"), " asks you to decide")
     return Text.assemble((text.line(request.server), "bold"), f" {REQUESTS.get(request.kind, request.kind)}")
 
 

@@ -92,7 +92,7 @@ class AnswerScreen(Part, Screen[None]):
                 render_rows(more, agent_view(self._request).more)
                 yield Collapsible(Static(more.text, markup=False), title=MORE, id="more")
             yield Static(why.text, classes="why", markup=False)
-        with Horizontal(classes="buttons"):
+        with Horizontal(classes="buttons many" if decision_choices(self._request) else "buttons"):
             yield from self.compose_buttons()
         yield Footer()
 

@@ -1,12 +1,12 @@
 // One pending request: who asks, why, and the form to answer it; then its outcome.
 
+import { agentCard } from "./agent.js";
 import { ask, Refused, tell } from "./api.js";
 import { callLink, candidates } from "./cause.js";
 import { Claiming, hinders } from "./claim.js";
 import { sent } from "./content.js";
 import { clean, coded, defect, facts, fresh, h, json, pill, put, refill, scrolled, words } from "./dom.js";
 import { elicitationForm, firstField, guardEnter } from "./form.js";
-import { argumentList } from "./given.js";
 import { hostsAsked, waitingHost } from "./hosts.js";
 import { answered, returned, story, unlessGiven } from "./outcome.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
@@ -390,15 +390,6 @@ export class RequestPage {
     this.followCall();
     if (focused && !this.outcome.contains(document.activeElement)) this.outcome.querySelector("h2").focus({ preventScroll: true });
   }
-}
-
-/** Render what an agent would do, and folded what else its server has sent; nothing for others. */
-function agentCard({ agent: it }) {
-  if (!it) return null;
-  const folder = it.folder ? h("p", { class: "help" }, "In the folder ", h("code", { class: "name", dir: "ltr", text: it.folder })) : null;
-  return h("div", { class: "agent" },
-    it.rows.length || folder ? h("section", { class: "aside", "aria-label": "What it would do" }, h("h2", { class: "small", text: "What it would do" }), folder, argumentList(it.rows)) : null,
-    it.more.length ? h("details", { class: "aside foreign" }, h("summary", { text: it.more_title }), argumentList(it.more)) : null);
 }
 
 /** Return the heading of a question: all of a short one, else its beginning. */
