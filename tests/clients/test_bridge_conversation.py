@@ -340,11 +340,8 @@ def test_each_list_that_the_host_has_may_have_changed_with_the_hub(sides: Sides)
     sides.told()
     sides.lose()
     sides.connect()
-    assert [message["method"] for message in sides.told()] == [
-        "notifications/prompts/list_changed",
-        "notifications/resources/list_changed",
-        "notifications/tools/list_changed",
-    ]
+    names = ("prompts", "resources", "tools")
+    assert [message["method"] for message in sides.told()] == [f"notifications/{name}/list_changed" for name in names]
 
 
 def test_a_host_without_a_handshake_is_told_on_its_own_subscription(sides: Sides) -> None:
