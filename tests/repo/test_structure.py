@@ -100,6 +100,10 @@ LEFT_OUT = {
         f"{OPENING}; import hubbubd.upstream.http.transports",
         ["mcp.server", "mcp.client.client", "mcp.client.auth", "starlette", "uvicorn", "jwt", "cryptography"],
     ),
+    "an endpoint at which nobody has logged in": (
+        "import hubbubd.rpc.mcp.application",
+        ["hubbubd.rpc.login.routes", "hubbubd.rpc.login.pages", "hubbubd.rpc.login.person", "hubbubd.upstream.http"],
+    ),
     "a daemon outside of a fleet": ("import hubbubd.program.app", ["hubbubd.rpc.fleet", "hubbub.fleet", "asyncpg"]),
 }
 

@@ -110,6 +110,7 @@ async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Map
             *_check_certificates(hub),
             *_check_allowed_commands(hub, environ),
             *_check_variables(hub, servers, environ),
+            *_check_login(hub),
         ]
     )
     of_servers: dict[str, Finding] = {}
@@ -300,6 +301,16 @@ def _check_variables(
         names = ", ".join(f'"{name}"' for name in sorted(needed))
         problem = f"set for the hub, but not for the servers that it starts: {', '.join(sorted(needed))}"
         yield Finding("server_variables", Severity.WARN, problem, f"server_variables = [{names}] in [hub]")
+
+
+def _check_login(hub: HubSettings) -> Iterator[Finding]:
+    """Yield a warning if hosts behind a proxy are sent to an address without TLS to log in."""
+    if hub.mcp_listen is None or not hub.has_login or hub.mcp_public_url or hub.tls or not hub.mcp_hosts:
+        return
+    name = hub.mcp_hosts[0]
+    message = f"hosts that reach mcp_listen as {name} (mcp_hosts) are sent to http://{name} to log in"
+    advice = f'set mcp_public_url = "https://{name}", the address that the proxy shows, or mcp_login = false'
+    yield Finding("mcp_login", Severity.WARN, message, advice)
 
 
 async def _check_server(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
