@@ -41,7 +41,10 @@ async def press(app: FrameLocator, button: str) -> None:
     ("place", "revision"),
     [
         ("server", "2025-11-25"),
+        ("profile", "2025-11-25"),
+        ("profile", "2026-07-28"),
         ("one server", "2026-07-28"),
+        ("bridge", "2025-11-25"),
     ],
 )
 async def test_an_app_works(
@@ -71,6 +74,27 @@ async def test_an_app_works(
         assert {"width": 400, "height": 300} in await host.heard("size")
 
 
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_of_two_apps_with_the_same_uri_each_calls_its_own_server(
+    open_host: OpenHost, hub: RunningHub, revision: str
+) -> None:
+    called: list[str] = []
+    for name in ("clock", "watch"):
+        host = await open_host()
+        await host.connect(hub.ready["mcp"], token_of(hub), revision)
+        app = await host.open(f"{name}__get-time")
+        shown = app.locator("#server-time")
+        await expect(shown).not_to_have_text("Loading...")
+        before = {call.id for call in await hub.client.calls.list()}
+        first = await shown.inner_text()
+        await press(app, "Get Server Time")
+        await expect(shown).not_to_have_text(first)
+        await expect(shown).to_contain_text("Z")
+        [call] = [call for call in await hub.client.calls.list() if call.id not in before]
+        called.append(call.server)
+    assert called == ["clock", "watch"]
+
+
 async def test_an_app_reads_resources_by_its_own_and_by_the_shown_uri(open_host: OpenHost, hub: RunningHub) -> None:
     host = await open_host()
     await host.connect(hub.ready["mcp"], token_of(hub))
@@ -82,3 +106,14 @@ async def test_an_app_reads_resources_by_its_own_and_by_the_shown_uri(open_host:
         for uri in ("ui://debug-tool/mcp-app.html", "ui://debug+debug-tool/mcp-app.html")
     ]
     assert pages[0] == pages[1] != ""
+
+
+async def test_a_host_without_apps_does_not_see_tools_that_are_for_apps_alone(
+    open_host: OpenHost, hub: RunningHub
+) -> None:
+    host = await open_host()
+    about = await host.connect(hub.ready["mcp"], token_of(hub), apps=False)
+    assert {"debug__debug-tool", "clock__get-time"} <= {*about["tools"]}
+    assert not {"debug__debug-refresh", "debug__debug-log"} & {*about["tools"]}
+    refused = await host.request("tools/call", name="debug-refresh", arguments={})
+    assert "debug-refresh" in refused["error"]
