@@ -305,7 +305,7 @@ async def test_what_is_known_of_one_connection_alone_refuses_no_page(hub: Hub, r
 @pytest.mark.parametrize(
     ("name", "settings", "says"),
     [
-        ("only-model", {"servers": ["one"]}, "for models, not for pages"),
+        ("only-model", {"servers": ["one"]}, "does not let pages call"),
         ("nothing", {}, "no tool 'nothing'"),
         ("two__poll", {"servers": ["one"]}, "no tool"),
         ("poll", {"servers": ["three"]}, "no tool 'poll'"),

@@ -18,6 +18,9 @@ from hubbubd.downstream.hosts.host import McpHost
 MAX_KNOWN: Final = 1000
 """Processes of which anything is remembered: the latest."""
 
+ANY_PROCESS: Final = ""
+"""In place of a connection: all processes that look the same."""
+
 Identity = tuple[str, ...]
 """What all processes of one program have in common that were started the same way."""
 
@@ -28,12 +31,16 @@ class _KnownProcess:
 
     silent: dict[RequestKind, float] = field(default_factory=dict[RequestKind, float])
     read_from: set[str] = field(default_factory=set[str])
+    """A process without a stream may read a page over one connection and call over another: so it counts as having
+    read what all have read that look the same."""
 
 
 class HostProcesses:
     """The processes that send requests to the endpoints of one transport."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_bridges: bool = False) -> None:
+        """`has_bridges` says that each connection is one process's, and all that it has."""
+        self._has_bridges = has_bridges
         self._known: OrderedDict[Identity, _KnownProcess] = OrderedDict()
         self._listening: dict[Identity, list[str]] = {}
         """The streams that hosts have open to hear of changes: one for each process."""
@@ -65,12 +72,18 @@ class HostProcesses:
 
     def _set_process(self, host: McpHost, identity: Identity, process: str) -> None:
         host.process = process
-        key = (*identity, process)
+        known = self._remember((*identity, process))
+        host.silent = known.silent
+        if not self._has_bridges and len(self._listening.get(identity, ())) != 1:
+            known = self._remember((*identity, ANY_PROCESS))
+        host.read_from = known.read_from
+
+    def _remember(self, key: Identity) -> _KnownProcess:
         known = self._known.setdefault(key, _KnownProcess())
-        host.silent, host.read_from = known.silent, known.read_from
         self._known.move_to_end(key)
         if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
+        return known
 
 
 def _identify(host: McpHost, endpoint: str) -> Identity:

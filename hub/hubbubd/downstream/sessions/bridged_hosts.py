@@ -53,7 +53,7 @@ class BridgedHosts:
         self.clock = clock
         self.limits = limits
         self.charge = charge
-        self.processes = HostProcesses()
+        self.processes = HostProcesses(has_bridges=True)
         self._calls = calls
         self._hosts: dict[tuple[str, str], BridgedHost] = {}
         self._cancelling: set[asyncio.Task[None]] = set()

@@ -27,6 +27,7 @@ from hubbubd.core.hosts.host_uris import (
     Spelling,
     add_prefix,
     find_owners,
+    is_page,
     may_have_uris,
     rewrite_uris,
     split_prefix,
@@ -228,9 +229,7 @@ class ProfileView:
             raise NotFound("tool", own_name)
         candidates = [each for each in named if each.audience.for_pages]
         if not candidates:
-            raise InvalidArgument.field(
-                "params.name", f"{own_name!r} of {named[0].server} is for models, not for pages"
-            )
+            raise InvalidArgument.field("params.name", f"{named[0].server} does not let pages call {own_name!r}")
         servers = select_servers([each.server for each in candidates], pages_read)
         if not servers:
             problem = f"{own_name!r} is of {candidates[0].server}, of which this session has read no page"
@@ -252,6 +251,8 @@ class ProfileView:
             server, own = shown_uri
             only_looks_shown = self._lists_uri(server, uri) and not self._lists_uri(server, own)
             return ServerTarget(server, uri if only_looks_shown else own)
+        if shown_uri is not None and is_page(uri):  # of a server that is not there, for this principal at least
+            raise NotFound("resource", uri)
         templates = self._usable_table(CatalogKind.TEMPLATE).groups
         max_chars = MATCHED_CHARS // max(sum(bool(each.templates) for each in templates.values()), 1)
         templates_by_server = {

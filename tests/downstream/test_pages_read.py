@@ -1,0 +1,99 @@
+"""What a host has read of apps' pages decides which server a page calls: never the wrong one."""
+
+from typing import Any
+
+import pytest
+
+from hubbubd.downstream import EndpointSessions, HostProcesses, McpHost
+from hubbubd.downstream.protocol.messages import RequestMessage
+
+from ..runtime.conftest import World, server
+from .conftest import ADA, NEW, OLD, HostOutbox, Refused, outcome
+from .test_apps import APPS, OF_ONE, PAGE, Host, has_app, listed, tool
+
+ENDPOINT = "p/p"
+
+
+def process(processes: HostProcesses, connection: str) -> McpHost:
+    """A request of a host without sessions, over a connection."""
+    host = McpHost(principal=ADA, revision=NEW, capabilities=APPS)
+    processes.recognise(host, ENDPOINT, connection)
+    return host
+
+
+def test_a_page_that_was_read_over_one_connection_counts_for_calls_over_another() -> None:
+    processes = HostProcesses()
+    process(processes, "a").note_read("two", PAGE)
+    process(processes, "b").note_read("one", PAGE)
+    assert process(processes, "a").pages_read == process(processes, "b").pages_read == {"one", "two"}
+
+
+def test_a_process_that_is_known_by_its_stream_or_its_bridge_has_read_what_it_has_read_itself() -> None:
+    processes = HostProcesses()
+    process(processes, "a").note_read("two", PAGE)
+    listener = McpHost(principal=ADA, revision=NEW, capabilities=APPS)
+    with processes.listening(listener, ENDPOINT, "b"):
+        process(processes, "c").note_read("one", PAGE)
+        assert process(processes, "d").pages_read == {"one"}
+    bridges = HostProcesses(has_bridges=True)
+    process(bridges, "a").note_read("two", PAGE)
+    process(bridges, "b").note_read("one", PAGE)
+    assert process(bridges, "a").pages_read == {"two"}
+
+
+@pytest.fixture
+def world_of_two(world: World) -> World:
+    """Two servers with the same app."""
+    for name in ("one", "two"):
+        has_app(world.peers[name])
+    return world
+
+
+async def read(sessions: EndpointSessions, host: Host, id_: str, name: str) -> Any:
+    """Reads a server's page in a session that is found by its id, as each request finds it."""
+    session = await sessions.find(id_, ADA, host.endpoint)
+    assert session is not None
+    uri = f"ui://{name}+app/page.html"
+    return outcome(await session.begin(RequestMessage(name, "resources/read", {"uri": uri}), HostOutbox()))
+
+
+async def test_a_session_knows_after_a_restart_which_pages_it_has_read(world_of_two: World) -> None:
+    async with world_of_two.hub(server("one"), server("two")) as hub:
+        await listed(hub)
+        host, sessions = Host(hub), EndpointSessions(hub)
+        session = await sessions.begin(McpHost(principal=ADA, revision=OLD, capabilities=APPS), host.endpoint)
+        await read(sessions, host, session.id, "two")
+        sessions.close()
+    async with world_of_two.hub(server("one"), server("two")) as hub:
+        await listed(hub)
+        host, sessions = Host(hub), EndpointSessions(hub)
+        await read(sessions, host, session.id, "one")
+        again = await sessions.find(session.id, ADA, host.endpoint)
+        assert again is not None
+        with pytest.raises(Refused, match="call one__poll or two__poll"):
+            outcome(await again.begin(RequestMessage("poll", "tools/call", {"name": "poll"}), HostOutbox()))
+        sessions.close()
+
+
+async def test_a_server_cannot_take_the_page_of_one_that_is_out_of_reach_or_gone(world: World) -> None:
+    has_app(world.peers["one"], tools=[tool("show", page="ui://two+app/page.html"), tool("x", page="ui://gone+x")])
+    has_app(world.peers["two"])
+    async with world.hub(server("one"), server("two")) as hub:
+        await listed(hub)
+        host = Host(hub, principal=OF_ONE)
+        for uri in ("ui://two+app/page.html", "ui://gone+x", "UI://gone+x"):
+            with pytest.raises(Refused, match="no resource") as refused:
+                await host.ask("resources/read", uri=uri)
+            assert refused.value.code == -32002
+        assert list((await host.tools())["one__show"]["_meta"]["ui"].values()) == ["ui://one+two+app/page.html"]
+
+
+async def test_a_message_names_a_few_of_many_servers(world: World) -> None:
+    names = [f"s{number}" for number in range(12)]
+    for name in names:
+        has_app(world.peers[name])
+    async with world.hub(*map(server, names)) as hub:
+        await listed(hub)
+        with pytest.raises(Refused, match="call s0__poll or s1__poll or") as refused:
+            await Host(hub).ask("tools/call", name="poll")
+        assert str(refused.value).count("__poll") == 10
