@@ -92,6 +92,7 @@ async def test_of_two_apps_with_the_same_uri_each_calls_its_own_server(
         await expect(shown).to_contain_text("Z")
         [call] = [call for call in await hub.client.calls.list() if call.id not in before]
         called.append(call.server)
+        await host.page.close()
     assert called == ["clock", "watch"]
 
 

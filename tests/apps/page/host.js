@@ -38,7 +38,9 @@ async function connect({ url, token, revision, apps }) {
   const capabilities = apps ? { extensions: { [UI]: { mimeTypes: [RESOURCE_MIME_TYPE] } } } : {};
   // The client can only insist on revisions without a handshake; without options it makes one of 2025-11-25.
   const negotiation = revision > "2026" ? { versionNegotiation: { mode: { pin: revision } } } : {};
-  client = new Client(IMPLEMENTATION, { capabilities, ...negotiation });
+  // As hosts do; by the stream of these notifications a hub knows which process it is, where there are no sessions.
+  const listChanged = { tools: { autoRefresh: false, onChanged: () => {} } };
+  client = new Client(IMPLEMENTATION, { capabilities, listChanged, ...negotiation });
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   await client.connect(
     url ? new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } }) : new ProcessTransport(),
