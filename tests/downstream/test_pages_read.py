@@ -14,6 +14,11 @@ from .test_apps import APPS, OF_ONE, PAGE, Host, has_app, listed, tool
 ENDPOINT = "p/p"
 
 
+def servers_read(host: McpHost) -> set[str]:
+    """The servers whose pages a host has read, as the hub knows it."""
+    return set(host.pages_read.servers if host.pages_read is not None else ())
+
+
 def process(processes: HostProcesses, connection: str) -> McpHost:
     """A request of a host without sessions, over a connection."""
     host = McpHost(principal=ADA, revision=NEW, capabilities=APPS)
@@ -25,7 +30,8 @@ def test_a_page_that_was_read_over_one_connection_counts_for_calls_over_another(
     processes = HostProcesses()
     process(processes, "a").note_read("two", PAGE)
     process(processes, "b").note_read("one", PAGE)
-    assert process(processes, "a").pages_read == process(processes, "b").pages_read == {"one", "two"}
+    for connection in ("a", "b", "c"):
+        assert servers_read(process(processes, connection)) == {"one", "two"}
 
 
 def test_a_process_that_is_known_by_its_stream_or_its_bridge_has_read_what_it_has_read_itself() -> None:
@@ -34,11 +40,11 @@ def test_a_process_that_is_known_by_its_stream_or_its_bridge_has_read_what_it_ha
     listener = McpHost(principal=ADA, revision=NEW, capabilities=APPS)
     with processes.listening(listener, ENDPOINT, "b"):
         process(processes, "c").note_read("one", PAGE)
-        assert process(processes, "d").pages_read == {"one"}
+        assert servers_read(process(processes, "d")) == {"one"}
     bridges = HostProcesses(has_bridges=True)
     process(bridges, "a").note_read("two", PAGE)
     process(bridges, "b").note_read("one", PAGE)
-    assert process(bridges, "a").pages_read == {"two"}
+    assert servers_read(process(bridges, "a")) == {"two"}
 
 
 @pytest.fixture
