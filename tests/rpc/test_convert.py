@@ -153,7 +153,7 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             "task_id": "task",
             "trace_id": "trace",
             "defect": "defect",
-            "origin": {"host": "h", "profile": "p", "roles": ["caller"]},
+            "origin": {"host": "h", "profile": "p", "roles": ["caller"], "app": True},
             "approval": {
                 "rule": "r",
                 "pending_request_id": "q",
