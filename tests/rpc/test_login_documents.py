@@ -93,6 +93,18 @@ async def test_rules_for_hosts_are_those_of_servers(tmp_path: Path, published: P
         assert "deny_hosts" in shown.text
 
 
+async def test_a_hub_that_reads_no_documents_does_not_offer_it_and_says_so(made: Stage, published: Published) -> None:
+    await made.reload(mcp_login_documents=False)
+    metadata = (await made.http.get(f"{made.base}/.well-known/oauth-authorization-server")).json()
+    assert "client_id_metadata_document_supported" not in metadata
+    page = await (await Browser(made).enter()).open(Program(made, id=URL).address())
+    assert page.status_code == 400
+    assert "mcp_login_documents" in page.text
+    await made.reload(mcp_login_documents=True)
+    metadata = (await made.http.get(f"{made.base}/.well-known/oauth-authorization-server")).json()
+    assert metadata["client_id_metadata_document_supported"] is True
+
+
 async def test_a_change_of_the_document_counts_within_a_minute() -> None:
     published, now = Published(), [0.0]
     found = ClientDocuments(lambda: INTERNET, lambda: now[0], published.get)

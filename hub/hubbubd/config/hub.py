@@ -38,7 +38,8 @@ LIVE = frozenset(
         *CONFINING,
         APPROVALS,
         *("connect_hosts", "connect_origins", "grants", "help_base_url", "log_level", "trace_content", "watch_config"),
-        *("mcp_hosts", "mcp_login", "mcp_origins", "mcp_sessions_per_principal", "mcp_requests_per_session"),
+        *("mcp_hosts", "mcp_login", "mcp_login_documents", "mcp_origins"),
+        *("mcp_sessions_per_principal", "mcp_requests_per_session"),
         *("mcp_streams_per_principal", "mcp_events_per_session", "mcp_event_bytes_per_session", "mcp_session_idle_s"),
         *("max_servers", "max_tokens", "max_watchers", "open_requests_per_server", "receiver_tasks_per_server"),
         *("calls_per_principal", "claims_per_principal", "streams_per_principal"),
@@ -104,6 +105,9 @@ class HubSettings(BaseSettings):
 
     mcp_login: bool | None = None
     """Whether hosts get their token by a log-in at `mcp_listen`; by default they do, unless there is `oidc_issuer`."""
+
+    mcp_login_documents: bool = True
+    """Whether a program may be known by a document that it has on the web, and the hub fetches; else all register."""
 
     mcp_public_url: PublicUrl | None = None
     """The https address under which a proxy shows `mcp_listen`, without a path; the log-in is at this address."""

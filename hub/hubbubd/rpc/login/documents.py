@@ -55,7 +55,10 @@ class ClientDocuments:
         except HubError as exc:
             raise _unreadable(f"may not be fetched: {exc.message}") from None
         except (OSError, ValueError) as exc:
-            raise _unreadable(f"cannot be read: {str(exc)[:200] or type(exc).__name__}") from None
+            raise _unreadable(
+                f"cannot be read: {str(exc)[:200] or type(exc).__name__}. Where the hub cannot reach it, "
+                "`mcp_login_documents = false` has programs register instead"
+            ) from None
         self._kept[url] = self._now(), document
         self._kept.move_to_end(url)
         if len(self._kept) > MAX_KEPT:

@@ -44,8 +44,11 @@ def of_resource(resource: str, server: str, *, is_hub: bool) -> bytes:
     return payload.dumps(metadata | ({"scopes_supported": [SCOPE]} if is_hub else {}))
 
 
-def of_server(base: str) -> bytes:
-    """Return the metadata of the hub as an authorization server; `base` is its address without a path."""
+def of_server(base: str, *, has_documents: bool) -> bytes:
+    """Return the metadata of the hub as an authorization server; `base` is its address without a path.
+
+    `has_documents` says that a program may have a document instead of registering.
+    """
     metadata: dict[str, Any] = {
         "issuer": base,
         "authorization_endpoint": f"{base}{AUTHORIZE}",
@@ -60,6 +63,5 @@ def of_server(base: str) -> bytes:
         "revocation_endpoint_auth_methods_supported": METHODS,
         "code_challenge_methods_supported": ["S256"],
         "authorization_response_iss_parameter_supported": True,
-        "client_id_metadata_document_supported": True,
     }
-    return payload.dumps(metadata)
+    return payload.dumps(metadata | ({"client_id_metadata_document_supported": True} if has_documents else {}))

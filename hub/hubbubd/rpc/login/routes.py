@@ -56,8 +56,8 @@ class LoginRoutes:
         """`secure` says that browsers speak TLS, to the hub or to a proxy; `get` is for `ClientDocuments`."""
         self._hub = hub
         self._oversight = oversight
-        documents = ClientDocuments(self._host_rules, hub.clock.steady, get)
-        self._programs = Programs(hub.logins.statement_key, documents.fetch)
+        self._documents = ClientDocuments(self._host_rules, hub.clock.steady, get)
+        self._programs = Programs(hub.logins.statement_key, self._fetch_document)
         self._persons = LoginPersons(hub, secure=secure)
         self._consents = LoginConsents(hub, gate, oversight, self._programs, self._persons)
         self._registrations = Rate("registrations", REGISTRATIONS_PER_S, hub.clock.steady, reason="TOO_MANY_ATTEMPTS")
@@ -102,11 +102,22 @@ class LoginRoutes:
             case metadata.REVOKE, "POST":
                 await self._revoke(request)
             case _, "GET" if metadata.is_of_server(path):
-                await request.answer(200, metadata.of_server(base))
+                has_documents = self._hub.configuration.settings.mcp_login_documents
+                await request.answer(200, metadata.of_server(base, has_documents=has_documents))
             case metadata.AUTHORIZE | metadata.TOKEN | metadata.REGISTER | metadata.REVOKE, _:
                 raise LoginRefusal("invalid_request", f"{method} is not served here", status=405)
             case _:
                 raise LoginRefusal("invalid_request", "there is nothing here", status=404)
+
+    async def _fetch_document(self, url: str) -> object:
+        """Return the document of a program, if the hub reads such. Raises LoginRefusal."""
+        if not self._hub.configuration.settings.mcp_login_documents:
+            raise LoginRefusal(
+                "invalid_client",
+                "this hub reads no documents of programs (mcp_login_documents is false): log in once more, so that the "
+                "program registers; if it remembers this one, take the hub out of it and add it again",
+            )
+        return await self._documents.fetch(url)
 
     async def _register(self, request: HostHttpRequest) -> None:
         self._registrations.charge(self._oversight.peer_host())
