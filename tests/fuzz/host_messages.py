@@ -14,6 +14,10 @@ METHODS = (*PARAMS, *TASKS, *LISTS, "server/discover", "initialize", "subscripti
 NOTIFICATIONS = ("notifications/cancelled", "notifications/initialized", "notifications/roots/list_changed", "x")
 CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 WITH_TASKS: dict[str, Any] = {**CAPABILITIES, "extensions": {f"{ENVELOPE}tasks": {}}}
+WITH_APPS: dict[str, Any] = {
+    **CAPABILITIES,
+    "extensions": {f"{ENVELOPE}ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
+}
 INTERNAL = -32603
 """The code of an error that nobody foresaw."""
 
@@ -27,7 +31,8 @@ def request(chance: Chance, method: str, params: Any) -> dict[str, Any]:
 def handshake(chance: Chance, revision: str) -> dict[str, Any]:
     """What begins a session."""
     info = {"name": chance.text(), "version": chance.text()} if chance.one_in(2) else {"name": "x", "version": "1"}
-    params = {"protocolVersion": revision, "capabilities": CAPABILITIES, "clientInfo": info}
+    able = chance.of((CAPABILITIES, WITH_APPS))
+    params = {"protocolVersion": revision, "capabilities": able, "clientInfo": info}
     return request(chance, "initialize", chance.maybe_changed(params))
 
 
@@ -37,6 +42,8 @@ def asked(chance: Chance) -> dict[str, Any]:
     params = dict(PARAMS.get(method, {}))
     if method == "tools/call" and chance.one_in(3):
         params["name"] = chance.of(("toy__echo", "asker__echo"))
+    if method == "resources/read" and chance.one_in(2):
+        params["uri"] = chance.of(("ui://toy+x", "UI://asker+", "ui://x", "skill://toy/x", f"ui://{chance.text()}"))
     if method == "tools/call" and chance.one_in(2):
         params["ask"] = [chance.maybe_changed(chance.of((*QUESTIONS, {"method": "x", "params": PAGE})))]
     if method == "tools/call" and chance.one_in(4):
@@ -69,7 +76,7 @@ def enveloped(chance: Chance) -> tuple[dict[str, Any], str]:
     version = STATELESS if not chance.one_in(10) else chance.text()
     meta = {
         f"{ENVELOPE}protocolVersion": version,
-        f"{ENVELOPE}clientCapabilities": chance.of((CAPABILITIES, WITH_TASKS)),
+        f"{ENVELOPE}clientCapabilities": chance.of((CAPABILITIES, WITH_TASKS, WITH_APPS)),
         f"{ENVELOPE}clientInfo": {"name": "x", "version": "1"},
     }
     given = as_object(message["params"])
