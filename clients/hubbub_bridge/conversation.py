@@ -8,6 +8,7 @@ no response yet. The hub joins these to the calls that it has made for them.
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,6 +29,10 @@ HANDSHAKE = "initialize"
 DISCOVER = "server/discover"
 TOOLS = "tools/list"
 LISTEN = "subscriptions/listen"
+READ = "resources/read"
+PAGE_OF = re.compile(r"ui://[A-Za-z0-9._-]{1,64}\+", re.IGNORECASE | re.ASCII)
+"""What the URIs of pages of one server begin with."""
+
 APPS = "io.modelcontextprotocol/ui"
 """The extension of hosts that show pages of apps: they get tools that others do not."""
 
@@ -307,6 +312,11 @@ class Conversation:
             self._connection_state.pop(name, None)
             if request.method != "resources/unsubscribe" and len(self._connection_state) <= MAX_SUBSCRIPTIONS:
                 self._connection_state[name] = request
+        if request.method == READ and len(self._connection_state) <= MAX_SUBSCRIPTIONS:
+            # The next hub is to know which servers' pages the host has: one page of each is read again.
+            page = PAGE_OF.match(messages.text_member(request.message, "params", "uri"))
+            if page is not None:
+                self._connection_state[f"{READ} {page[0]}"] = request
 
     # While it is away
 

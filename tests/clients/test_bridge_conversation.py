@@ -175,27 +175,6 @@ def test_without_a_hub_the_tools_are_those_it_listed_last_and_the_host_is_told_w
     assert [message["method"] for message in later.heard()] == ["initialize"]
 
 
-@pytest.mark.parametrize("stateless", [False, True])
-def test_a_host_that_shows_no_pages_does_not_get_the_tools_of_one_that_does(tmp_path: Path, stateless: bool) -> None:
-    apps = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
-
-    def asks(capabilities: dict[str, Any]) -> Sides:
-        sides = Sides(tmp_path)
-        meta = {**STATELESS["_meta"], "io.modelcontextprotocol/clientCapabilities": capabilities}
-        if not stateless:
-            sides.says(request(1, "initialize", **{**HELLO, "capabilities": capabilities}))
-        sides.says(request(2, "tools/list", **({"_meta": meta} if stateless else {})))
-        return sides
-
-    first = asks(apps)
-    first.connect()
-    first.answers(*([] if stateless else [response(1, **ABOUT)]), response(2, **TOOLS))
-    for capabilities, known in (({}, False), (apps, True)):
-        later = asks(capabilities)
-        later.talk.answer_from_cache()
-        assert (response(2, **TOOLS) in later.told()) is known
-
-
 def test_nothing_is_made_up_for_a_list_of_tools_that_nobody_knows(sides: Sides) -> None:
     sides.says(request(2, "tools/list"))
     sides.talk.answer_from_cache()
