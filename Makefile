@@ -371,6 +371,7 @@ docs: $(VENV)/dev.stamp
 # Those of the documents, taken from the demo: of the page in a browser, and of the screen.
 pictures: $(VENV)/dev.stamp mcp1 chromium
 	$(BIN)/python docs/pictures/make.py
+	$(BIN)/python docs/pictures/login.py
 	$(BIN)/python docs/pictures/tui.py
 
 # Each view of the page in both themes and three sizes, to be looked at; nothing of it is kept in the repository.

@@ -67,7 +67,7 @@ async def _say_next(ready: Mapping[str, Any], log: Path) -> None:
     client = f"{BIN / 'hubbub'} --data-dir {ready['data_dir']}"  # absolute: it works in any folder
     _say(NEXT.format(address=ready["grpc"], client=client, log=log))
     if "mcp" in ready:
-        _say(f"Hosts that speak HTTP find it at {ready['mcp']}; they need a token.")
+        _say(f"Hosts that speak HTTP find it at {ready['mcp']}; they log in there.")
 
 
 def _say(text: str) -> None:

@@ -42,9 +42,7 @@ def main() -> None:
 @contextmanager
 def at_the_page() -> Iterator[Page]:
     """The page with the inbox of the demo, where questions wait; all of it ends afterwards."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser")
-    if not browser:
-        sys.exit("chromium is missing: run `make chromium`")
+    browser = chromium_path()
     with tempfile.TemporaryDirectory() as data_dir:
         hub = [sys.executable, "docs/demo/run.py", "--listen", "127.0.0.1:0", "--data-dir", data_dir]
         with running(hub, data_dir) as said:
@@ -64,6 +62,14 @@ def at_the_page() -> Iterator[Page]:
                 page.locator("a.card").nth(len(CALLS)).wait_for()
                 yield page
                 chromium.close()
+
+
+def chromium_path() -> str:
+    """The browser of this machine."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not browser:
+        sys.exit("chromium is missing: run `make chromium`")
+    return browser
 
 
 def take_all(page: Page) -> None:

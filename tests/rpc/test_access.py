@@ -19,6 +19,7 @@ from hubbub.v1 import (
     event_pb2,
     fleet_pb2,
     inbox_pb2,
+    login_pb2,
     mcp_pb2,
     server_pb2,
     task_pb2,
@@ -201,7 +202,7 @@ OF_MANY: dict[str, set[Role]] = {
 }
 OF_APPROVALS = {"GetApprovalRules", "ListRememberedApprovals", "ReplayApprovals", "RevokeRememberedApproval"}
 """Tested in test_approvals.py."""
-ELSEWHERE_TESTED = {"AddServer", "GetSelf", "Serve", "StreamCalls", "Work", *OF_APPROVALS}
+ELSEWHERE_TESTED = {"AddServer", "CreateLoginCode", "GetSelf", "Serve", "StreamCalls", "Work", *OF_APPROVALS}
 
 
 def test_every_rpc_is_in_one_of_the_tables() -> None:
@@ -283,6 +284,13 @@ async def test_what_is_of_a_server_needs_the_role_for_that_server(world: World, 
         assert (await outcome(everywhere, rpc, request), await outcome(there, rpc, request)) == (expected, expected), (
             rpc
         )
+
+
+@ROLES
+async def test_a_code_for_a_log_in_needs_the_right_to_call_any_server(world: World, role: Role) -> None:
+    expected = OK if role in {C, A} else DENIED
+    for caller in (await world.caller(role), await world.caller(role, ELSEWHERE)):
+        assert await outcome(caller, "CreateLoginCode", login_pb2.CreateLoginCodeRequest()) == expected
 
 
 @ROLES

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
-from playwright.async_api import Browser, Page, Route, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 from pydantic import AnyUrl
 
 from ..e2e.conftest import LIMIT_S, RunningHub
@@ -81,11 +81,11 @@ async def program(
 
 async def send(client: httpx2.AsyncClient, url: str, method: str, **params: Any) -> httpx2.Response:
     """The response to a request of the newest revision."""
-    own = {
+    own: dict[str, Any] = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
     }
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": own}}
+    body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": own}}
     headers = {**ACCEPT, "mcp-protocol-version": "2026-07-28", "mcp-method": method}
     named = {"mcp-name": params["name"]} if "name" in params else {}
     return await client.post(url, json=body, headers=headers | named)
@@ -137,7 +137,7 @@ async def test_the_page_of_the_hub_makes_a_code(
     ada = await visit(bridge.link, "Ada")
     await ada.page.locator("#person").click()
     await ada.page.get_by_role("button", name="Let a host log in").click()
-    dialog = ada.page.locator("dialog")
+    dialog: Locator = ada.page.locator("dialog")
     await expect(dialog).to_contain_text(hub.ready["mcp"])
     await expect(dialog.locator("time")).to_contain_text("left")
     code = await dialog.locator(".login-code").inner_text()
