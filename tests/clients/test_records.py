@@ -76,6 +76,7 @@ MESSAGES: dict[str, Any] = {
     "CreateLoginCodeResponse": login_pb2.CreateLoginCodeResponse,
     "CreateTokenResponse": admin_pb2.CreateTokenResponse,
     "Caller": admin_pb2.Caller,
+    "TokenLogin": admin_pb2.TokenLogin,
     **{
         name: getattr(fleet_pb2, name)
         for name in (

@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbubd.core.inbox.asked_hosts import AskedHost
 from hubbubd.core.inbox.request_states import CauseSource, RequestKind
+from hubbubd.core.logins.issued import TokenLogin
 from hubbubd.core.servers.server_record import QueueCounts
 from hubbubd.rpc.messages import api_records
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
@@ -31,6 +32,19 @@ ERROR = {
 }
 LOST = replace(FAULT, retryable=True)
 GRANTS = [{"role": "ACCESS_ROLE_VIEWER", "servers": ["*"]}]
+
+LOGIN = TokenLogin(
+    client_id="client",
+    client_name="Robot",
+    redirect_host="127.0.0.1",
+    granted_by="ada",
+    granted_with="local",
+    endpoint="/mcp/p/work",
+    family="f",
+    refresh="r",
+    access_until=3.0,
+    refreshed_at=2.0,
+)
 
 CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
     (
@@ -186,7 +200,7 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
     ),
     (
         api_records.token,
-        replace(TOKEN, may_name_others=True, last_used_at=3.0, hold_s=9.0),
+        replace(TOKEN, may_name_others=True, last_used_at=3.0, hold_s=9.0, login=LOGIN),
         {
             "id": "t",
             "name": "n",
@@ -197,6 +211,13 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             "expires_at": 2.0,
             "last_used_at": 3.0,
             "hold": 9.0,
+            "login": {
+                "client_name": "Robot",
+                "client_id": "client",
+                "redirect_host": "127.0.0.1",
+                "granted_by": "ada",
+                "endpoint": "/mcp/p/work",
+            },
         },
     ),
     (
