@@ -369,10 +369,11 @@ docs: $(VENV)/dev.stamp
 	@echo 'The site is in .site: open .site/index.html'
 
 # Those of the documents, taken from the demo: of the page in a browser, and of the screen.
-pictures: $(VENV)/dev.stamp mcp1 chromium
+pictures: $(VENV)/dev.stamp mcp1 chromium $(HUBBUB_PEERS)/apps/stamp
 	$(BIN)/python docs/pictures/make.py
 	$(BIN)/python docs/pictures/login.py
 	$(BIN)/python docs/pictures/tui.py
+	$(BIN)/python -m tests.apps.pictures docs/pictures
 
 # Each view of the page in both themes and three sizes, to be looked at; nothing of it is kept in the repository.
 VIEWS ?= $(CURDIR)/.peers/views

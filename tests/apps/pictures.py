@@ -31,7 +31,7 @@ async def take(folder: Path) -> None:
             hub = await start(servers, hub={"mcp_listen": "127.0.0.1:0"})
             await hub.connected("monitor")
             chromium = await playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-            page = await chromium.new_page(viewport={"width": 760, "height": 680})
+            page = await chromium.new_page(viewport={"width": 800, "height": 690})
             await page.goto(address)
             await page.wait_for_function("() => window.host")
             host = AppHost(page)
