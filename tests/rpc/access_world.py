@@ -1,5 +1,7 @@
 """A hub with people of every role, and with what servers and callers have: for tests of who may do what."""
 
+import base64
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -18,6 +20,7 @@ from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import AuthorizationCode
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.store.vault.file import TokenFile
 from hubbubd.upstream.connector import McpConnector
@@ -146,3 +149,26 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         address = await stack.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(address))
         yield World(hub, address, channel, count(1))
+
+
+async def let_in(hub: Hub, person: str) -> str:
+    """The name of the token of a host that a person has let in."""
+    verifier = "v" * 43
+    challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
+    consent = AuthorizationCode(
+        id="",
+        client_id="c",
+        client_name=f"host of {person}",
+        redirect_uri="x:",
+        redirect_named=False,
+        redirect_host="x:",
+        challenge=challenge,
+        endpoint="/mcp",
+        servers=("*",),
+        granted_by=person,
+        granted_with="local",
+        ends_at=None,
+        lasts_s=60.0,
+        created_at=0.0,
+    )
+    return (await hub.logins.exchange(await hub.logins.allow(consent), "c", None, verifier)).token.name

@@ -27,7 +27,7 @@ from hubbub.v1 import (
 from hubbubd.core.access import Role
 from hubbubd.core.inbox.request_states import CauseSource
 
-from .access_world import ANSWER, ELSEWHERE, SERVER, SOMEBODY, World, world
+from .access_world import ANSWER, ELSEWHERE, SERVER, SOMEBODY, World, let_in, world
 from .conftest import LIMIT_S, TOKEN, Caller, explain, spec_of
 from .test_bad_input import METHODS
 
@@ -55,10 +55,8 @@ OF_THE_HUB: list[tuple[str, Message, set[Role]]] = [
     ("ReloadConfig", admin_pb2.ReloadConfigRequest(), {A}),
     ("CheckHub", admin_pb2.CheckHubRequest(), {A}),
     ("CreateToken", admin_pb2.CreateTokenRequest(name="new", grants=[admin_pb2.AccessGrant(role=1)]), {A}),
-    ("ListTokens", admin_pb2.ListTokensRequest(), {A}),
     ("ListHosts", mcp_pb2.ListHostsRequest(), {V, R, AP, OP, A}),
     ("ListAuditEntries", admin_pb2.ListAuditEntriesRequest(), {A}),
-    ("RevokeToken", admin_pb2.RevokeTokenRequest(name="new"), {A}),
     ("GetFleet", fleet_pb2.GetFleetRequest(), {V, R, AP, OP, A}),
     ("MoveServer", fleet_pb2.MoveServerRequest(server=SERVER), {A}),
     ("DrainMember", fleet_pb2.DrainMemberRequest(), {A}),
@@ -202,7 +200,8 @@ OF_MANY: dict[str, set[Role]] = {
 }
 OF_APPROVALS = {"GetApprovalRules", "ListRememberedApprovals", "ReplayApprovals", "RevokeRememberedApproval"}
 """Tested in test_approvals.py."""
-ELSEWHERE_TESTED = {"AddServer", "CreateLoginCode", "GetSelf", "Serve", "StreamCalls", "Work", *OF_APPROVALS}
+OF_TOKENS = {"CreateLoginCode", "ListTokens", "RevokeToken"}
+ELSEWHERE_TESTED = {"AddServer", "GetSelf", "Serve", "StreamCalls", "Work", *OF_APPROVALS, *OF_TOKENS}
 
 
 def test_every_rpc_is_in_one_of_the_tables() -> None:
@@ -291,6 +290,16 @@ async def test_a_code_for_a_log_in_needs_the_right_to_call_any_server(world: Wor
     expected = OK if role in {C, A} else DENIED
     for caller in (await world.caller(role), await world.caller(role, ELSEWHERE)):
         assert await outcome(caller, "CreateLoginCode", login_pb2.CreateLoginCodeRequest()) == expected
+
+
+@ROLES
+async def test_a_person_sees_and_ends_the_log_ins_that_they_have_granted(world: World, role: Role) -> None:
+    me, mine, other = await world.caller(role, name="me"), await let_in(world.hub, "me"), await let_in(world.hub, "ada")
+    listed = {token.name for token in (await me(METHODS["ListTokens"], admin_pb2.ListTokensRequest())).tokens}
+    assert listed == ({token.name for token in world.hub.tokens.all()} if role is A else {mine})
+    expected = OK if role is A else HIDDEN
+    for name, ends in ((other, expected), ("me" if role is not A else "none", HIDDEN), (mine, OK), (mine, HIDDEN)):
+        assert await outcome(me, "RevokeToken", admin_pb2.RevokeTokenRequest(name=name)) == ends, name
 
 
 @ROLES

@@ -147,7 +147,8 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTokens(self, request, context):
-        """Returns the tokens, expired ones included, newest first. PERMISSION_DENIED.
+        """Returns the tokens, expired ones included, newest first; to those who do not administer the hub, the log-ins that
+        they have granted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,7 +156,7 @@ class AdminServiceServicer:
 
     def RevokeToken(self, request, context):
         """Revokes a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
-        UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+        also for what `ListTokens` does not return; UNAVAILABLE (STORE_UNAVAILABLE).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -59,10 +59,12 @@ class AdminServiceStub:
     may not).
     """
     ListTokens: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]
-    """Returns the tokens, expired ones included, newest first. PERMISSION_DENIED."""
+    """Returns the tokens, expired ones included, newest first; to those who do not administer the hub, the log-ins that
+    they have granted.
+    """
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]
     """Revokes a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
-    UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+    also for what `ListTokens` does not return; UNAVAILABLE (STORE_UNAVAILABLE).
     """
     ReloadConfig: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReloadConfigRequest, _admin_pb2.ReloadConfigResponse]
     """Reads the configuration again and applies it: changed servers of files reconnect if needed, all others are not
@@ -115,10 +117,12 @@ class AdminServiceAsyncStub(AdminServiceStub):
     may not).
     """
     ListTokens: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]  # type: ignore[assignment]
-    """Returns the tokens, expired ones included, newest first. PERMISSION_DENIED."""
+    """Returns the tokens, expired ones included, newest first; to those who do not administer the hub, the log-ins that
+    they have granted.
+    """
     RevokeToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]  # type: ignore[assignment]
     """Revokes a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
-    UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+    also for what `ListTokens` does not return; UNAVAILABLE (STORE_UNAVAILABLE).
     """
     ReloadConfig: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReloadConfigRequest, _admin_pb2.ReloadConfigResponse]  # type: ignore[assignment]
     """Reads the configuration again and applies it: changed servers of files reconnect if needed, all others are not
@@ -204,7 +208,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListTokensRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListTokensResponse, _abc.Awaitable[_admin_pb2.ListTokensResponse]]:
-        """Returns the tokens, expired ones included, newest first. PERMISSION_DENIED."""
+        """Returns the tokens, expired ones included, newest first; to those who do not administer the hub, the log-ins that
+        they have granted.
+        """
 
     @_abc_1.abstractmethod
     def RevokeToken(
@@ -213,7 +219,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.RevokeTokenResponse, _abc.Awaitable[_admin_pb2.RevokeTokenResponse]]:
         """Revokes a token. Calls and streams that are open with it end with UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND,
-        UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+        also for what `ListTokens` does not return; UNAVAILABLE (STORE_UNAVAILABLE).
         """
 
     @_abc_1.abstractmethod

@@ -19,6 +19,7 @@ class RpcReach(Enum):
 
     OPEN = "nothing, not even a credential"
     KNOWN = "any credential"
+    OWN_LOGINS = "`administer` for all servers; else one's own log-ins"
     HUB = "{} for all servers"
     SERVER = "{} for the server"
     ANY_SERVER = "{} for any server"
@@ -51,7 +52,7 @@ class RpcRule:
     def admits(self, principal: Principal) -> bool:
         """Return whether a principal may use the RPC for anything at all."""
         match self.reach:
-            case RpcReach.OPEN | RpcReach.KNOWN:
+            case RpcReach.OPEN | RpcReach.KNOWN | RpcReach.OWN_LOGINS:
                 return True
             case RpcReach.HUB:
                 return all(map(principal.may_everywhere, self.any_of))
@@ -66,7 +67,7 @@ class RpcRule:
     @property
     def roles(self) -> tuple[Role, ...]:
         """The roles that may use the RPC when granted on all servers; none where no role is needed."""
-        if self.reach in (RpcReach.OPEN, RpcReach.KNOWN):
+        if self.reach in (RpcReach.OPEN, RpcReach.KNOWN, RpcReach.OWN_LOGINS):
             return ()
         wanted = {*self.any_of, Permission.CALL} if self.reach in _OPEN_TO_CALLERS else {*self.any_of}
         return tuple(role for role, permissions in ROLES.items() if permissions & wanted)
@@ -99,8 +100,8 @@ _TABLE: Mapping[str, Mapping[str, RpcRule]] = {
         "CompactStore": _CHANGE_HUB,
         "BackupStore": _CHANGE_HUB,
         "CreateToken": _CHANGE_HUB,
-        "ListTokens": _INSPECT_HUB,
-        "RevokeToken": _CHANGE_HUB,
+        "ListTokens": RpcRule(RpcReach.OWN_LOGINS),
+        "RevokeToken": RpcRule(RpcReach.OWN_LOGINS, audit=AuditKind.CHANGE),
         "ReloadConfig": _CHANGE_HUB,
         "CheckHub": _INSPECT_HUB,
         "GetSelf": RpcRule(RpcReach.KNOWN),

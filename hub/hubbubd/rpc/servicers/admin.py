@@ -18,14 +18,15 @@ from hubbub.v1 import admin_pb2 as pb
 from hubbub.v1 import common_pb2
 from hubbub_shared import __version__
 from hubbubd.config.servers.server import REVISIONS
-from hubbubd.core.access import EVERYTHING
+from hubbubd.core.access import EVERYTHING, Permission, Principal, Scope
 from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox.request_states import RequestState
-from hubbubd.errors import PermissionDenied, ResourceExhausted
+from hubbubd.errors import NotFound, PermissionDenied, ResourceExhausted
 from hubbubd.rpc.context import principal
 from hubbubd.rpc.messages import api_records, pages, requests, values
 from hubbubd.runtime.diagnostics import checks
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import Token
 from hubbubd.runtime.servers import Configuration
 from hubbubd.store import NoRoom
 
@@ -140,22 +141,27 @@ class AdminService:
         return pb.CreateTokenResponse(token=api_records.token(record), secret=secret)
 
     async def list_tokens(self, request: pb.ListTokensRequest) -> pb.ListTokensResponse:
-        """Return a page of tokens, newest first."""
-        names = requests.token_names(request.filter)
-        records = [token for token in self._hub.tokens.all() if not names or token.name in names]
+        """Return a page of tokens, newest first: all to an administrator, to others the log-ins that they granted."""
+        names, caller = requests.token_names(request.filter), principal()
+        tokens = self._hub.tokens.all()
+        records = [each for each in tokens if (not names or each.name in names) and _may_end(caller, each)]
         found, token = pages.page(
             records,
             request,
             pages.newest,
             api_records.token,
             of=request.filter,
-            scope=EVERYTHING,
+            scope=EVERYTHING if caller.may_everywhere(Permission.ADMINISTER) else Scope(frozenset(), own=caller.name),
             backwards=pages.oldest_first(request),
         )
         return pb.ListTokensResponse(tokens=found, next_page_token=token)
 
     async def revoke_token(self, request: pb.RevokeTokenRequest) -> pb.RevokeTokenResponse:
-        record = await self._hub.tokens.revoke(requests.identifier(request.name, "name"))
+        """End a token, or a log-in that the caller has granted. Others' tokens do not exist for it. Raises NotFound."""
+        name, caller = requests.identifier(request.name, "name"), principal()
+        if not any(each.name == name and _may_end(caller, each) for each in self._hub.tokens.all()):
+            raise NotFound("token", name)
+        record = await self._hub.tokens.revoke(name)
         return pb.RevokeTokenResponse(token=api_records.token(record))
 
     async def reload_config(self, _request: pb.ReloadConfigRequest) -> pb.ReloadConfigResponse:
@@ -220,3 +226,10 @@ def _versions() -> pb.Versions:
 
 def _counted(states: Iterable[E]) -> list[tuple[E, int]]:
     return sorted(Counter(states).items())
+
+
+def _may_end(caller: Principal, token: Token) -> bool:
+    """Return whether a caller may know of a token and end it."""
+    return caller.may_everywhere(Permission.ADMINISTER) or (
+        token.login is not None and token.login.granted_by == caller.name
+    )
