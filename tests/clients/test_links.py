@@ -1,10 +1,8 @@
 """One-time links to the web page, below the data directory."""
 
 import fcntl
-import importlib
 import json
 import stat
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -123,20 +121,3 @@ def test_a_page_that_was_killed_is_not_linked_to(tmp_path: Path) -> None:
     (tmp_path / "web" / "page.json").write_text(left)
     assert json.loads(left) == {"url": "http://127.0.0.1:1"}
     assert find_page_url(tmp_path) is None
-
-
-def test_where_files_have_no_locks_links_work_and_no_page_is_announced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import hubbub_frontend
-
-    monkeypatch.setattr(hubbub_frontend, "links", None, raising=False)
-    monkeypatch.delitem(sys.modules, "hubbub_frontend.links")
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    links = importlib.import_module("hubbub_frontend.links")
-    made = links.Links(tmp_path)
-    secret = made.create("inbox", 60)
-    assert (made.find(secret).to, made.use(secret)) == ("inbox", True)
-    assert links.find_page_url(tmp_path) is None
-    with pytest.raises(OSError, match="no locks of files"), links.announce_page(tmp_path, "http://x"):
-        pass

@@ -31,20 +31,21 @@ MISSING = (
 class _Loader(Loader):
     """Runs a module of the room as on macOS."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, name: str = "darwin") -> None:
         self._loader = loader
+        self._name = name
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        real, sys.platform = sys.platform, "darwin"
+        real, sys.platform = sys.platform, self._name
         try:
             self._loader.exec_module(module)
         finally:
             sys.platform = real
         if hasattr(module, "sys"):
-            module.sys = SimpleNamespace(**{**vars(sys), "platform": "darwin"})  # type: ignore[attr-defined]
+            module.sys = SimpleNamespace(**{**vars(sys), "platform": self._name})  # type: ignore[attr-defined]
 
 
 class _Finder(MetaPathFinder):
@@ -57,14 +58,14 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def load(name: str) -> ModuleType:
-    """Return a module of the room as it is on macOS, beside the one that this process has."""
+def load(name: str, system: str = "darwin") -> ModuleType:
+    """Return a module of the room as it is on another system, beside the one that this process has."""
     spec = PathFinder.find_spec(f"{ROOM}.{name}", [str(path) for path in ROOM_PATH])
     assert spec is not None
     assert spec.loader is not None
     module = ModuleType(spec.name)
     module.__file__ = spec.origin
-    _Loader(spec.loader).exec_module(module)
+    _Loader(spec.loader, system).exec_module(module)
     return module
 
 

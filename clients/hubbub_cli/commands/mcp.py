@@ -137,7 +137,7 @@ def check(
     server: Server = None,
     limit_s: Annotated[
         float, typer.Option("--limit", metavar="S", min=1, max=600, help="With HOST: seconds for its own command.")
-    ] = 60,
+    ] = 60.0,
 ) -> None:
     """Connect as a host does, in both kinds of revisions: say what is there, what hosts would cut, and who is asked.
 
