@@ -60,7 +60,8 @@ KNOWN = [
     ("opencode", "http", UNTOLD, 54),
     ("qwen-cli-mcp-client-hubbub", "http", UNTOLD, 285),
     ("qwen-cli-mcp-client-hubbub", "stdio", CALL, 585),
-    ("copilot-cli", "http", CALL, 54),
+    ("copilot-cli", "http", CALL, 685),
+    ("copilot-cli", "stdio", UNTOLD, 165),
     ("continue-cli-client", "stdio", UNTOLD, 54),
 ]
 

@@ -40,13 +40,14 @@ _WAITS: Final[Mapping[str, Mapping[str, HostTimeouts]]] = MappingProxyType(
         "gemini-cli-mcp-client": dict.fromkeys((HTTP, STDIO), HostTimeouts(600, 600)),
         "opencode": dict.fromkeys((HTTP, STDIO), HostTimeouts(60, math.inf)),
         "qwen-cli-mcp-client": dict.fromkeys((HTTP, STDIO), HostTimeouts(300, 600)),
-        "copilot-cli": dict.fromkeys((HTTP, STDIO), HostTimeouts(60, 60)),
+        "copilot-cli": dict.fromkeys((HTTP, STDIO), HostTimeouts(180, 700)),
         "continue-cli-client": dict.fromkeys((HTTP, STDIO), HostTimeouts(60, 60)),
     }
 )
 """By the name that a host has in `clientInfo`, alone or with more after a `-`, and by its transport.
 
-What the last two wait is not known: they are taken to wait as long as the SDK that they are made with does by default.
+Copilot CLI still waited after 700 s with progress, and was not tried for longer. What the last one waits is not known:
+it is taken to wait as long as the SDK that it is made with does by default.
 """
 
 
