@@ -2,8 +2,10 @@
 
 import os
 import pty
+import termios
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
 
@@ -45,12 +47,13 @@ class Terminal:
         """The exit status. What is shown meanwhile is read, so that the command does not wait for its screen."""
         with anyio.fail_after(LIMIT_S):
             async with anyio.create_task_group() as group:
-                group.start_soon(self._read_on)
+                group.start_soon(self.reads_on)
                 status = await self.process.wait()
                 group.cancel_scope.cancel()
         return status
 
-    async def _read_on(self) -> None:
+    async def reads_on(self) -> None:
+        """Reads what is shown, until this is cancelled or the screen is gone."""
         while True:
             await anyio.wait_readable(self._screen)
             self.shown += os.read(self._screen, 4096).decode(errors="replace").replace("\r\n", "\n")
@@ -58,16 +61,24 @@ class Terminal:
 
 @asynccontextmanager
 async def on_a_terminal(
-    command: Sequence[str], env: Mapping[str, str], *, stdin: bool = True
+    command: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    stdin: bool = True,
+    cwd: Path | None = None,
+    size: tuple[int, int] | None = None,
 ) -> AsyncIterator[Terminal]:
-    """Runs a command on a terminal of its own."""
+    """Runs a command on a terminal of its own; `size` has its lines and columns."""
     screen, own = pty.openpty()
+    if size is not None:
+        termios.tcsetwinsize(own, size)
     try:
         async with await anyio.open_process(
             command,
             stdin=own if stdin else DEVNULL,
             stdout=own,
             stderr=own,
+            cwd=cwd,
             env={**env, "TERM": "xterm", "COLUMNS": "100"},
         ) as process:
             try:

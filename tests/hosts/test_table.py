@@ -9,7 +9,7 @@ from .real import results
 from .real.known import KNOWN
 from .real.programs import PROGRAMS
 from .real.results import Outcome
-from .real.tour import STOPS, WRONG_TOKEN
+from .real.tour import DIALOG, STOPS, WRONG_TOKEN
 
 PINNED = Path(__file__).parents[1] / "peers"
 MOST_WORDS = 350
@@ -28,7 +28,8 @@ def test_the_results_are_those_of_every_stop_with_the_versions_that_are_pinned()
         pinned = manifest["dependencies"] | manifest.get("optionalDependencies", {})
         assert seen[program.name]["version"] in pinned.values(), program.name
         for over in program.over:
-            assert set(seen[program.name][over]) == {*STOPS, WRONG_TOKEN}, program.name
+            dialog = [DIALOG] if program.dialog else []
+            assert set(seen[program.name][over]) == {*STOPS, WRONG_TOKEN, *dialog}, program.name
 
 
 def test_whatever_fails_is_known_and_whatever_is_known_fails() -> None:

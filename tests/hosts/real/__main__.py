@@ -20,11 +20,11 @@ from . import results
 from .programs import APPROVING, PROGRAMS, find_version
 from .results import Outcome
 from .stage import HEAD, Row, Stage
-from .tour import STOPS, WRONG_TOKEN
+from .tour import DIALOG, STOPS, WRONG_TOKEN
 from .tours import Tour
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-ALL_STOPS = (*STOPS, WRONG_TOKEN)
+ALL_STOPS = (*STOPS, DIALOG, WRONG_TOKEN)
 
 
 def _read_options() -> argparse.Namespace:

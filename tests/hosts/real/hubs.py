@@ -74,13 +74,13 @@ class Venue:
             await anyio.sleep(0.05)
 
 
-def _tables(directory: Path, port: int) -> Mapping[str, Any]:
+def _tables(directory: Path, port: int, hold_s: float) -> Mapping[str, Any]:
     env = {"JOURNAL": str(directory / "journal.jsonl"), "GO": str(directory / "go"), "TOOLS": str(IDLE_TOOLS)}
     tour = {"command": sys.executable, "args": [str(PEERS / "tour_server.py")], "env": env}
     return {
         "hub": {"mcp_listen": f"127.0.0.1:{port}", "shutdown_grace_s": 1},
         "servers": {"tour": tour, "plain": {"command": sys.executable, "args": [str(PEERS / "plain_server.py")]}},
-        "mcp": {"profiles": {"default": {"hold_s": HOLD_S}}},
+        "mcp": {"profiles": {"default": {"hold_s": hold_s}}},
     }
 
 
@@ -93,11 +93,11 @@ async def _start(directory: Path, port: int) -> AsyncGenerator[RunningHub]:
 
 
 @asynccontextmanager
-async def opened(directory: Path) -> AsyncGenerator[Venue]:
+async def opened(directory: Path, hold_s: float = HOLD_S) -> AsyncGenerator[Venue]:
     """Start a hub in a directory, with servers that have connected."""
     directory.mkdir(parents=True)
     with reserved() as port:
-        (directory / "hub.toml").write_text(toml(_tables(directory, port)))
+        (directory / "hub.toml").write_text(toml(_tables(directory, port, hold_s)))
         async with AsyncExitStack() as stack:
             hub = await stack.enter_async_context(_start(directory, port))
             await hub.connected("tour", "plain")

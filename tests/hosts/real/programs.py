@@ -16,6 +16,7 @@ from hubbub_local.hosts.permits import PROMPT_TOOL
 from ...e2e.conftest import BIN
 from .clients import inspecting, proxied
 from .dialects import MODEL
+from .dialogs import Dialog
 from .places import Place
 from .puppets import Puppet
 
@@ -51,6 +52,8 @@ class Program:
     """Its folder among what is installed for the tests."""
     is_installed: bool = True
     """Whether `hubbub mcp install` adds the hub to its settings; else its words say where the hub is."""
+    dialog: Dialog | None = None
+    """How it is started at a terminal, if it can show a form there."""
     lists: Sequence[str] = ("mcp", "list")
     """Its own command that lists servers, if it has one."""
     install: Sequence[str] = ()
@@ -117,6 +120,29 @@ def _qwen_settings(_place: Place) -> Mapping[str, Any]:
     }
 
 
+def _claude_settings(place: Place) -> Mapping[str, Any]:
+    """What it asks at its first start at a terminal."""
+    return {
+        "hasCompletedOnboarding": True,
+        "theme": "dark",
+        "customApiKeyResponses": {"approved": [KEY], "rejected": []},
+        "projects": {str(place.folder): {"hasTrustDialogAccepted": True}},
+    }
+
+
+PROMPT = "Call the tools."
+_CLAUDE_DIALOG = [
+    "--permission-mode",
+    "default",
+    "--model",
+    MODEL,
+    "--allowedTools",
+    "mcp__hubbub",
+    "Read",
+    "--",
+    PROMPT,
+]
+
 CLAUDE_CODE = Program(
     name="claude-code",
     title="Claude Code",
@@ -124,6 +150,9 @@ CLAUDE_CODE = Program(
     package="node_modules/@anthropic-ai/claude-code/package.json",
     words=_claude_words("--allowedTools", "mcp__hubbub"),
     env=_claude_env,
+    settings=_claude_settings,
+    settings_file=".claude.json",
+    dialog=Dialog(_CLAUDE_DIALOG, idle_tool="Read"),
 )
 
 CODEX = Program(
@@ -192,6 +221,7 @@ COPILOT_CLI = Program(
         "COPILOT_OFFLINE": "true",
         "COPILOT_AUTO_UPDATE": "false",
     },
+    dialog=Dialog(["--allow-all-tools", "--disable-builtin-mcps", "--interactive", PROMPT], asks_first="do you trust"),
 )
 
 INSPECTOR = Program(

@@ -164,7 +164,8 @@ STOPS: Mapping[str, Stop] = {
 """The stops in their order, by the names that they have in the table. The last one ends the program."""
 
 WRONG_TOKEN = "wrong token"
-"""The stop that needs a start of its own."""
+DIALOG = "dialog"
+"""Stops that need a start of their own, the second one at a terminal."""
 
 
 async def _wait_for_no_call(visit: Visit) -> Sequence[Any]:

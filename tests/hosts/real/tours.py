@@ -11,15 +11,15 @@ from subprocess import STDOUT
 import anyio
 
 from ...e2e.conftest import BIN
+from .dialogs import Dialog, answer_at_terminal
 from .hubs import Venue, opened
 from .model import Model
 from .places import Place
-from .programs import Program, command_of, environment_of, install, prepare
+from .programs import PROMPT, Program, command_of, environment_of, install, prepare
 from .puppets import Failed, Puppet, Puppeteer, Script, started
 from .results import Outcome
-from .tour import STOPS, WRONG_TOKEN, Visit
+from .tour import DIALOG, STOPS, WRONG_TOKEN, Visit
 
-PROMPT = "Call the tools."
 LIMIT_S = 150
 """For one stop, with the start of the host."""
 WRONG = "hbt_" + "0" * 43
@@ -52,6 +52,9 @@ class Tour:
                     await self._go(venue, self.directory / f"start-{start}", left, report)
                     if not left:
                         break
+        if DIALOG in stops and self.program.dialog is not None:
+            async with opened(self.directory / "dialog", hold_s=LIMIT_S) as venue:
+                report(await self._answer_in_dialog(venue, self.program.dialog))
         if WRONG_TOKEN in stops:
             async with opened(self.directory / "wrong") as venue:
                 report(await self._try_wrong_token(venue))
@@ -110,6 +113,23 @@ class Tour:
         command = [*command_of(self.program, self.peers), *self.program.words(place, PROMPT)]
         env = environment_of(self.program, place, self.peers)
         return started(command, script, cwd=place.folder, env=env, log=place.log)
+
+    async def _answer_in_dialog(self, venue: Venue, dialog: Dialog) -> Outcome:
+        """Let the host show a question at a terminal, and answer it there."""
+        script = Script()
+        place = self._make_place(venue, self.directory / "start-dialog", venue.token)
+        works = False
+        try:
+            async with Model(script.act).serving() as url:
+                place = replace(place, model=url)
+                await self._prepare(venue, place)
+                command, env = command_of(self.program, self.peers), environment_of(self.program, place, self.peers)
+                with anyio.fail_after(LIMIT_S):
+                    seen = await answer_at_terminal(dialog, command, env, place, venue, script)
+                    works = True
+        except* (Failed, TimeoutError) as errors:
+            seen = str(_find_cause(errors)) or f"it was not over within {LIMIT_S} s"
+        return self._outcome(DIALOG, works=works, seen=seen)
 
     async def _try_wrong_token(self, venue: Venue) -> Outcome:
         """Give the host a token that the hub does not know: what does a person see?"""
