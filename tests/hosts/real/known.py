@@ -30,6 +30,7 @@ NO_LINKS = "Its model does not get links to resources."
 
 KNOWN: Sequence[Known] = (
     Known(program="codex", stops=["new server"], sentence="It reads the list of tools once: start it again."),
+    Known(program="codex", stops=["wrong token"], over=["bridge"], sentence=f"Over the bridge {TOKEN_UNSAID}"),
     Known(program="gemini-cli", stops=["cancel"], sentence=CALL_GOES_ON),
     Known(program="gemini-cli", stops=["wrong token"], sentence=TOKEN_UNSAID.capitalize()),
     Known(program="opencode", stops=["link"], sentence=NO_LINKS),

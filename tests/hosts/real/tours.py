@@ -25,7 +25,7 @@ LIMIT_S = 150
 WRONG = "hbt_" + "0" * 43
 """A token that no hub has made."""
 REFUSAL = re.compile(
-    r"\b401\b|unauthori[sz]ed|authenticat|(needs|requires) auth|auth_required|OAuth requires|\btoken\b|HUBBUB_TOKEN",
+    r"\b401\b|unauthori[sz]ed|authenticat|auth_?required|(needs|requires) auth|OAuth requires|not accept the token",
     re.IGNORECASE,
 )
 """What tells a person that it is about who they are."""
