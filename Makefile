@@ -41,6 +41,7 @@ WORKERS ?= 4
 IN_PARALLEL = -n $(WORKERS) --dist worksteal
 # How many sessions `make faults` goes through.
 SESSIONS ?= 500
+FRAMEWORKS = fastmcp google-adk langchain-mcp-adapters openai-agents pydantic-ai strands-agents
 KILLS ?= 200
 RESTARTS ?= 100
 STOPS ?= 50
@@ -164,7 +165,7 @@ crash-hosts: $(VENV)/dev.stamp mcp1
 	  $(BIN)/pytest tests/hosts/test_restarts.py tests/e2e/test_hosts_many_results.py
 
 # Not one of the tests: programs of a gigabyte, each of which is another one with every release.
-hosts: $(VENV)/dev.stamp $(HUBBUB_PEERS)/agents/stamp $(HUBBUB_PEERS)/npm-hosts/stamp
+hosts: $(VENV)/dev.stamp $(HUBBUB_PEERS)/agents/stamp $(HUBBUB_PEERS)/npm-hosts/stamp $(FRAMEWORKS:%=$(HUBBUB_PEERS)/frameworks/%/stamp)
 	$(BIN)/python -m tests.hosts.real $(ARGS)
 
 soak: $(VENV)/dev.stamp mcp1
@@ -292,6 +293,12 @@ $(HUBBUB_PEERS)/mcp1/stamp: tests/peers/mcp1.txt $(BIN)/uv
 $(HUBBUB_PEERS)/hosts/stamp: tests/peers/hosts.txt $(BIN)/uv
 	@$(PYTHON) -m venv --without-pip $(@D)
 	@$(call install,MCP hosts of Python,$(@D),--requirement $<)
+	@touch $@
+
+# Frameworks of agents, each in an environment of its own: they want different generations of the SDK.
+$(HUBBUB_PEERS)/frameworks/%/stamp: tests/peers/frameworks/%.txt $(BIN)/uv
+	@$(PYTHON) -m venv --without-pip $(@D)
+	@$(call install,$*,$(@D),--requirement $<)
 	@touch $@
 
 # Apart, as the first generation of the SDK is: what searches for holes brings many packages that nothing else needs.

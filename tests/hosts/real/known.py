@@ -26,6 +26,10 @@ class Known:
 CALL_GOES_ON = "Ctrl-C leaves a call running: `hubbub calls cancel ID`."
 TOKEN_UNSAID = "it does not say that its token is wrong: `hubbub mcp check` does."
 TOOLS_LOST = "Over HTTP it loses all tools when the hub restarts in a call: start it again, or use the bridge."
+LISTS_ONCE = "It lists tools once."
+ENDS_IN_CALL = "Over HTTP a restart in a call ends it."
+ENDS_ANYWAY = "A restart in a call ends it."
+GOES_ON = "Ctrl-C leaves a call running."
 NO_LINKS = "Its model does not get links to resources."
 
 KNOWN: Sequence[Known] = (
@@ -66,4 +70,23 @@ KNOWN: Sequence[Known] = (
         over=["http"],
         sentence="A call that its client cancels goes on: `hubbub calls cancel ID`.",
     ),
+    Known(
+        program="openai-agents", stops=["SIGTERM in a call", "kill -9 in a call"], over=["http"], sentence=ENDS_IN_CALL
+    ),
+    Known(program="langchain-mcp-adapters", stops=["link"], sentence="A link ends it."),
+    Known(program="langchain-mcp-adapters", stops=["new server"], sentence=LISTS_ONCE),
+    Known(
+        program="langchain-mcp-adapters",
+        stops=["SIGTERM in a call", "kill -9 in a call"],
+        sentence=ENDS_ANYWAY,
+    ),
+    Known(program="google-adk", stops=["new server"], sentence=LISTS_ONCE),
+    Known(program="google-adk", stops=["cancel"], over=["http"], sentence=f"Over HTTP {GOES_ON}"),
+    Known(program="pydantic-ai", stops=["new server"], sentence=LISTS_ONCE),
+    Known(program="pydantic-ai", stops=["kill -9 in a call"], sentence=ENDS_ANYWAY),
+    Known(program="fastmcp", stops=["kill -9 in a call"], over=["http"], sentence=ENDS_IN_CALL),
+    Known(program="strands-agents", stops=["link"], sentence="Its model gets no links."),
+    Known(program="strands-agents", stops=["new server"], sentence=LISTS_ONCE),
+    Known(program="strands-agents", stops=["kill -9 in a call"], over=["http"], sentence=ENDS_IN_CALL),
+    Known(program="strands-agents", stops=["cancel"], sentence=GOES_ON),
 )

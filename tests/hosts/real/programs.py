@@ -245,7 +245,41 @@ MCP_REMOTE = Program(
     over=("http",),
 )
 
-PROGRAMS = (CLAUDE_CODE, CODEX, GEMINI_CLI, OPENCODE, QWEN_CODE, COPILOT_CLI, INSPECTOR, MCP_REMOTE)
+SCRIPTS = Path(__file__).parents[1] / "frameworks"
+"""A small program for each framework of Python, which its own environment runs."""
+
+
+def _framework(name: str, script: str, package: str) -> Program:
+    return Program(
+        name=name,
+        title=name,
+        file=str(SCRIPTS / f"{script}.py"),
+        package=f"lib/python3*/site-packages/{package}-*.dist-info/METADATA",
+        runner="bin/python",
+        peers=f"frameworks/{name}",
+        is_installed=False,
+        words=lambda place, prompt: [place.url or json.dumps(place.bridge), prompt],
+        env=lambda place: {
+            "TOKEN": place.token,
+            "MODEL": MODEL,
+            "OPENAI_BASE_URL": f"{place.model}/v1",
+            "OPENAI_API_KEY": KEY,
+            "GOOGLE_GEMINI_BASE_URL": place.model,
+            "GOOGLE_API_KEY": KEY,
+        },
+    )
+
+
+FRAMEWORKS = (
+    _framework("openai-agents", "openai_agents", "openai_agents"),
+    _framework("langchain-mcp-adapters", "langchain_adapters", "langchain_mcp_adapters"),
+    _framework("google-adk", "google_adk", "google_adk"),
+    _framework("pydantic-ai", "pydantic_agent", "pydantic_ai_slim"),
+    _framework("strands-agents", "strands_agent", "strands_agents"),
+    _framework("fastmcp", "fastmcp_client", "fastmcp"),
+)
+
+PROGRAMS = (CLAUDE_CODE, CODEX, GEMINI_CLI, OPENCODE, QWEN_CODE, COPILOT_CLI, INSPECTOR, MCP_REMOTE, *FRAMEWORKS)
 """Those that take the tour, in the order of the table."""
 
 ASKED_FIRST = ("both", "host")

@@ -41,7 +41,7 @@ class Outcome:
         """The outcome as a row for people."""
         judged = "WRONG" if self.wrong else "ok" if self.works else "known"
         unfit = f"{self.wrong}: " if self.wrong and self.works else ""
-        return f"{self.program:14}{self.over:8}{self.stop:20}{judged:6}{unfit}{self.seen}"
+        return f"{self.program:23}{self.over:8}{self.stop:20}{judged:6}{unfit}{self.seen}"
 
 
 def find_known(program: str, over: str, stop: str) -> Known | None:
