@@ -29,6 +29,7 @@ TOOLS_LOST = "Over HTTP it loses all tools when the hub restarts in a call: star
 LISTS_ONCE = "It lists tools once."
 ENDS_IN_CALL = "Over HTTP a restart in a call ends it."
 ENDS_ANYWAY = "A restart in a call ends it."
+ENDS_KILLED = "A hub that is killed in a call ends it."
 GOES_ON = "Ctrl-C leaves a call running."
 NO_LINKS = "Its model does not get links to resources."
 
@@ -83,10 +84,20 @@ KNOWN: Sequence[Known] = (
     Known(program="google-adk", stops=["new server"], sentence=LISTS_ONCE),
     Known(program="google-adk", stops=["cancel"], over=["http"], sentence=f"Over HTTP {GOES_ON}"),
     Known(program="pydantic-ai", stops=["new server"], sentence=LISTS_ONCE),
-    Known(program="pydantic-ai", stops=["kill -9 in a call"], sentence=ENDS_ANYWAY),
-    Known(program="fastmcp", stops=["kill -9 in a call"], over=["http"], sentence=ENDS_IN_CALL),
+    Known(program="pydantic-ai", stops=["kill -9 in a call"], sentence=ENDS_KILLED),
+    Known(
+        program="fastmcp",
+        stops=["kill -9 in a call"],
+        over=["http"],
+        sentence=f"Over HTTP {ENDS_KILLED[0].lower()}{ENDS_KILLED[1:]}",
+    ),
     Known(program="strands-agents", stops=["link"], sentence="Its model gets no links."),
     Known(program="strands-agents", stops=["new server"], sentence=LISTS_ONCE),
-    Known(program="strands-agents", stops=["kill -9 in a call"], over=["http"], sentence=ENDS_IN_CALL),
+    Known(
+        program="strands-agents",
+        stops=["kill -9 in a call"],
+        over=["http"],
+        sentence=f"Over HTTP {ENDS_KILLED[0].lower()}{ENDS_KILLED[1:]}",
+    ),
     Known(program="strands-agents", stops=["cancel"], sentence=GOES_ON),
 )
