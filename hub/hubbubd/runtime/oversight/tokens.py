@@ -217,9 +217,9 @@ class Tokens:
         if not token.startswith(PREFIX):
             return None
         form, digest, now = _FORM.fullmatch(token), digest_of(token), self._clock.now()
-        known = self._find(form[1], digest, now) if form is not None else None
+        known = self._find(form[1], digest) if form is not None else None
         if known is None and form is not None and await self._look_again():
-            known = self._find(form[1], digest, now)
+            known = self._find(form[1], digest)
         if known is None:
             raise Unauthenticated("this token is not known here, or was revoked", reason="TOKEN_INVALID")
         record, principal = known
@@ -237,17 +237,19 @@ class Tokens:
         await self._catch_up()
         return True
 
-    def _find(self, token_id: str, digest: str, now: float) -> tuple[Token, Principal] | None:
+    def _find(self, token_id: str, digest: str) -> tuple[Token, Principal] | None:
         """Return a token by its digest; None if there is none, or it has ended with that of another."""
         known = self._known.get(token_id)
         if known is None or token_id in self._revoked:
             return None
-        record, _ = known
-        former = record.login is not None and hmac.compare_digest(digest, record.login.former_access)
-        if not former and not hmac.compare_digest(digest, record.digest):
+        record, login = known[0], known[0].login
+        is_newest = hmac.compare_digest(digest, record.digest)
+        if login is None:
+            return known if is_newest else None
+        if not is_newest and not hmac.compare_digest(digest, login.former_access):
             return None
-        granted_with = _granted_with(record).removeprefix(CREDENTIAL)
-        return None if self.is_gone(_granted_with(record)) or granted_with in self._revoked else known
+        is_over = self.is_gone(login.granted_with) or login.granted_with.removeprefix(CREDENTIAL) in self._revoked
+        return None if is_over else known
 
     def _follow(self, before: Token | None, after: Token | None) -> None:
         if after is not None:
