@@ -22,10 +22,13 @@ from .tour import DIALOG, STOPS, WRONG_TOKEN, Visit
 
 LIMIT_S = 150
 """For one stop, with the start of the host."""
+REFUSED_S = 20
+"""Within which a client without a model says that it is refused, or waits for a person to log in."""
 WRONG = "hbt_" + "0" * 43
 """A token that no hub has made."""
 REFUSAL = re.compile(
-    r"\b401\b|unauthori[sz]ed|authenticat|auth_?required|(needs|requires) auth|OAuth requires|not accept the token",
+    r"\b401\b|unauthori[sz]ed|authenticat|auth_?required|(needs|requires) auth|OAuth requires|not accept the token"
+    r"|please authorize",
     re.IGNORECASE,
 )
 """What tells a person that it is about who they are."""
@@ -135,11 +138,17 @@ class Tour:
         """Give the host a token that the hub does not know: what does a person see?"""
         place = self._make_place(venue, self.directory / "start-wrong", WRONG)
         if self.program.client is not None:
+            said = f"it waits for more than {REFUSED_S} s"
             try:
-                async with self.program.client(place, self.peers) as host:
-                    return self._judge_refusal(place, f"it began, with {len(await host.list_tools())} tools")
+                with anyio.move_on_after(REFUSED_S):
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(_wait_for_refusal, place, tasks.cancel_scope)
+                        async with self.program.client(place, self.peers) as host:
+                            said = f"it began, with {len(await host.list_tools())} tools"
+                        tasks.cancel_scope.cancel()
             except Exception as error:
-                return self._judge_refusal(place, str(_find_cause(error)))
+                said = str(_find_cause(error))
+            return self._judge_refusal(place, said)
         place = replace(place, is_required=False)
         if self.program.is_installed:  # `mcp install` looks whether the hub takes the token
             place = replace(place, token=venue.token)
@@ -176,6 +185,13 @@ def _replace_token(home: Path, token: str) -> None:
         text = file.read_text(errors="replace")
         if token in text or _TOKEN.search(text):
             file.write_text(_TOKEN.sub(WRONG, text.replace(token, WRONG)))
+
+
+async def _wait_for_refusal(place: Place, scope: anyio.CancelScope) -> None:
+    """End a scope once the log says it: what waits for a person to log in does not end by itself."""
+    while not place.log.exists() or not REFUSAL.search(place.log.read_text(errors="replace")):
+        await anyio.sleep(0.1)
+    scope.cancel()
 
 
 def _find_cause(error: BaseException) -> BaseException:
