@@ -29,7 +29,7 @@ TOOLS_LOST = "Over HTTP it loses all tools when the hub restarts in a call: star
 LISTS_ONCE = "It lists tools once."
 ENDS_IN_CALL = "Over HTTP a restart in a call ends it."
 ENDS_ANYWAY = "A restart in a call ends it."
-ENDS_KILLED = "A hub that is killed in a call ends it."
+ENDS_KILLED = "Killing the hub in a call ends it."
 GOES_ON = "Ctrl-C leaves a call running."
 NO_LINKS = "Its model does not get links to resources."
 
