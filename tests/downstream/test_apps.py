@@ -302,6 +302,16 @@ async def test_what_is_known_of_one_connection_alone_refuses_no_page(hub: Hub, r
 
 
 @BOTH
+async def test_a_page_calls_its_own_server_though_another_has_the_name_without_a_prefix(
+    hub: Hub, revision: str
+) -> None:
+    host = Host(hub, revision, bare=["one"])
+    await host.ask("resources/read", uri="ui://two+app/page.html")
+    assert (await host.call("poll")).server == "two"
+    assert (await host.call("show")).server == "one"  # a model may have called it
+
+
+@BOTH
 @pytest.mark.parametrize(
     ("name", "settings", "says"),
     [
