@@ -31,7 +31,7 @@ ENDS_IN_CALL = "Over HTTP a restart in a call ends it."
 ENDS_ANYWAY = "A restart in a call ends it."
 ENDS_KILLED = "Killing the hub in a call ends it."
 GOES_ON = "Ctrl-C leaves a call running."
-NO_LINKS = "Its model does not get links to resources."
+NO_LINKS = "Its model gets no links."
 
 KNOWN: Sequence[Known] = (
     Known(program="codex", stops=["new server"], sentence="It reads the list of tools once: start it again."),
@@ -91,7 +91,7 @@ KNOWN: Sequence[Known] = (
         over=["http"],
         sentence=f"Over HTTP {ENDS_KILLED[0].lower()}{ENDS_KILLED[1:]}",
     ),
-    Known(program="strands-agents", stops=["link"], sentence="Its model gets no links."),
+    Known(program="strands-agents", stops=["link"], sentence=NO_LINKS),
     Known(program="strands-agents", stops=["new server"], sentence=LISTS_ONCE),
     Known(
         program="strands-agents",
