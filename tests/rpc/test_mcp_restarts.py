@@ -2,7 +2,6 @@
 
 import base64
 import json
-import shutil
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -36,13 +35,21 @@ def life(tmp_path: Path) -> Lives:
         directory = tmp_path / str(len(lives))
         directory.mkdir()
         if lives:
-            for file in lives[-1].glob("hub.db*"):
-                shutil.copy(file, directory)
+            for name, content in _read_at_one_moment(lives[-1]).items():
+                (directory / name).write_bytes(content)
         lives.append(directory)
         async with stage(directory, store_file=directory / "hub.db") as made:
             yield made
 
     return begin
+
+
+def _read_at_one_moment(directory: Path) -> dict[str, bytes]:
+    """The files of a store as they are when a hub is killed: all at one moment, though the hub goes on to write."""
+    earlier: dict[str, bytes] = {}
+    while (now := {file.name: file.read_bytes() for file in directory.glob("hub.db*")}) != earlier:
+        earlier = now
+    return now
 
 
 def again(at: Stage, host: Host) -> Host:
