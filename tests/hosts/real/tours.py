@@ -28,7 +28,7 @@ WRONG = "hbt_" + "0" * 43
 """A token that no hub has made."""
 REFUSAL = re.compile(
     r"\b401\b|unauthori[sz]ed|authenticat|auth_?required|(needs|requires) auth|OAuth requires|not accept the token"
-    r"|please authorize",
+    r"|please authorize|token is not known",
     re.IGNORECASE,
 )
 """What tells a person that it is about who they are."""
