@@ -24,7 +24,10 @@ VIEW = ConsentView(
     hidden={"request": "signed"},
 )
 PROBLEMS = [each for name, each in vars(pages).items() if name.isupper() and isinstance(each, ProblemView)]
-OTHERS = st.text(max_size=400)
+OTHERS = st.one_of(
+    st.text(max_size=400),
+    st.lists(st.sampled_from(["<b>", "</p>", "<script>", '"', "'", ">", "&lt;", "&#x3c;b>", " x=y"])).map("".join),
+)
 
 
 class Read(HTMLParser):
