@@ -61,7 +61,7 @@ def store(outcomes: Sequence[Outcome]) -> None:
     """
     results = read_results()
     for each in outcomes:
-        kept = results.get(each.program)
+        kept: dict[str, Any] | None = results.get(each.program)
         if kept is None or kept["version"] != each.version:
             kept = results[each.program] = {"version": each.version}
         known = find_known(each.program, each.over, each.stop)

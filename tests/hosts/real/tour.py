@@ -64,8 +64,9 @@ async def get_link(visit: Visit) -> str:
 
 async def answer_question(visit: Visit) -> str:
     """A person answers a server's question while the host waits."""
+    notes: list[str] = []
+    heard = ""
     async with anyio.create_task_group() as tasks:
-        notes: list[str] = []
         tasks.start_soon(_answer, visit, notes)
         heard = await _call(visit, "tour__ask", message="Who?")
         tasks.cancel_scope.cancel()
@@ -133,6 +134,8 @@ def end_in_call(way: str) -> Stop:
 
 async def cancel_call(visit: Visit) -> str:
     """SIGINT ends the call as well."""
+    running: Sequence[Any] = ()
+    before = 0.0
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_try_to_work, visit, "cancelled")
         await visit.venue.wait_for_work("cancelled")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from subprocess import STDOUT
+from typing import cast
 
 import anyio
 
@@ -196,5 +197,5 @@ async def _wait_for_refusal(place: Place, scope: anyio.CancelScope) -> None:
 
 def _find_cause(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
