@@ -12,7 +12,7 @@ from .real.results import Outcome
 from .real.tour import DIALOG, STOPS, WRONG_TOKEN
 
 PINNED = Path(__file__).parents[1] / "peers"
-MOST_WORDS = 480
+MOST_WORDS = 450
 """About 35 for each program."""
 TITLES = {program.name: program.title for program in PROGRAMS}
 

@@ -23,8 +23,8 @@ class Known:
     """False for what works now and then."""
 
 
-CALL_GOES_ON = "Ctrl-C leaves a call running: `hubbub calls cancel ID`."
-TOKEN_UNSAID = "it does not say that its token is wrong: `hubbub mcp check` does."
+CALL_GOES_ON = "Ctrl-C leaves a call running."
+TOKEN_UNSAID = "it does not say that its token is wrong."
 TOOLS_LOST = "Over HTTP it loses all tools when the hub restarts in a call: start it again, or use the bridge."
 LISTS_ONCE = "It lists tools once."
 ENDS_IN_CALL = "Over HTTP a restart in a call ends it."
@@ -69,7 +69,7 @@ KNOWN: Sequence[Known] = (
         program="mcp-remote",
         stops=["cancel"],
         over=["http"],
-        sentence="A call that its client cancels goes on: `hubbub calls cancel ID`.",
+        sentence="A call that its client cancels goes on.",
     ),
     Known(
         program="openai-agents", stops=["SIGTERM in a call", "kill -9 in a call"], over=["http"], sentence=ENDS_IN_CALL
