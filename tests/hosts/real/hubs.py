@@ -78,7 +78,7 @@ def _tables(directory: Path, port: int, hold_s: float) -> Mapping[str, Any]:
     env = {"JOURNAL": str(directory / "journal.jsonl"), "GO": str(directory / "go"), "TOOLS": str(IDLE_TOOLS)}
     tour = {"command": sys.executable, "args": [str(PEERS / "tour_server.py")], "env": env}
     return {
-        "hub": {"mcp_listen": f"127.0.0.1:{port}", "shutdown_grace_s": 1},
+        "hub": {"mcp_listen": f"127.0.0.1:{port}", "mcp_login_documents": False, "shutdown_grace_s": 1},
         "servers": {"tour": tour, "plain": {"command": sys.executable, "args": [str(PEERS / "plain_server.py")]}},
         "mcp": {"profiles": {"default": {"hold_s": hold_s}}},
     }
