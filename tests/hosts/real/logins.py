@@ -9,8 +9,10 @@ import argparse
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
+import termios
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ import anyio
 import pexpect
 from anyio import to_thread
 from mcp import Client, StdioServerParameters, stdio_client
+from pexpect import fdpexpect
 
 from ...e2e.conftest import BIN
 from .browser import BrowserPerson, browsing
@@ -48,6 +51,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[3]
 WAY: Final = "log-in"
 PROMPT: Final = "Call the tools."
 LIMIT_S: Final = 60
+END_S: Final = 5
 Errors = BaseExceptionGroup[BaseException]
 MAX_SEEN: Final = 240
 ROWS, COLUMNS = 40, 160
@@ -167,17 +171,19 @@ class Stay:
         """Run the program at a terminal, and type; return what it says when it has logged in."""
         command = [*command_of(self.log_in.program, self.peers), *self.log_in.words]
         environment = {**self._environment(place), "TERM": "xterm-256color"}
-        spawn: Any = pexpect.spawn
-        child = spawn(
-            command[0],
-            command[1:],
+        ours, theirs = os.openpty()
+        termios.tcsetwinsize(theirs, (ROWS, COLUMNS))
+        # Not by pexpect's own fork, which would take the threads of gRPC along.
+        process = subprocess.Popen(
+            ["/usr/bin/setsid", "--ctty", "--wait", *command],
+            **dict.fromkeys(("stdin", "stdout", "stderr"), theirs),
             env=environment,
-            cwd=str(place.folder),
-            dimensions=(ROWS, COLUMNS),
-            encoding="utf-8",
-            codec_errors="replace",
-            timeout=LIMIT_S,
+            cwd=place.folder,
+            start_new_session=True,
         )
+        os.close(theirs)
+        spawn: Any = fdpexpect.fdspawn
+        child = spawn(ours, encoding="utf-8", codec_errors="replace", timeout=LIMIT_S)
         with place.log.open("a") as log:
             child.logfile_read = log
             try:
@@ -192,10 +198,12 @@ class Stay:
                 shown = ESCAPES.sub("", str(child.before))
                 raise Failed(f"it does not say {self.log_in.done!r}: {shown[-300:]}") from None
             finally:
+                child.close()  # its terminal is gone: it ends
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(END_S)
                 with suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)  # it leads a session of its own
-                child.wait()
-                child.close()
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
     def _environment(self, place: Place) -> dict[str, str]:
         own = environment_of(self.log_in.program, place, self.peers)
