@@ -167,6 +167,7 @@ crash-hosts: $(VENV)/dev.stamp mcp1
 # Not one of the tests: programs of a gigabyte, each of which is another one with every release.
 hosts: $(VENV)/dev.stamp $(HUBBUB_PEERS)/agents/stamp $(HUBBUB_PEERS)/npm-hosts/stamp $(FRAMEWORKS:%=$(HUBBUB_PEERS)/frameworks/%/stamp)
 	$(BIN)/python -m tests.hosts.real $(ARGS)
+	$(BIN)/python -m tests.hosts.real.logins
 
 soak: $(VENV)/dev.stamp mcp1
 	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) $(ARGS)

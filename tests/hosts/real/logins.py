@@ -1,6 +1,6 @@
 """Has programs log in at a hub as people do it, with a browser; each then makes a call, and loses its log-in.
 
-    python -m tests.hosts.real.logins [--only codex] [--store]          (or `make hosts`)
+    python -m tests.hosts.real.logins [--only codex]          (or `make hosts`)
 
 Exits with 1 when something went otherwise than it should.
 """
@@ -45,7 +45,7 @@ from .programs import (
     prepare,
 )
 from .puppets import Failed, Puppet, Script, started
-from .results import Outcome, store
+from .results import Outcome
 
 REPOSITORY: Final = Path(__file__).resolve().parents[3]
 WAY: Final = "log-in"
@@ -59,9 +59,11 @@ HEARS_S: Final = 60
 """Within which a program says that its log-in has ended."""
 ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_=>])")
 ENDED: Final = re.compile(
-    r"\b401\b|unauthori[sz]ed|authenticat|needs auth|logged? ?in|log-?in|\btoken\b|re-?auth", re.IGNORECASE
+    r"\b401\b|unauthori[sz]ed|authenticat|needs auth|logged? ?in|log-?in|\btoken\b|re-?auth"
+    r"|grant_types must contain",  # Gemini CLI tries to register as a program without a person, and shows the refusal
+    re.IGNORECASE,
 )
-"""What tells a person that they have to log in once more."""
+"""What tells a person that they have to log in once more, or why the program could not do that by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +270,6 @@ async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=[each.program.name for each in LOG_INS])
     parser.add_argument("--keep", type=Path)
-    parser.add_argument("--store", action="store_true", help="keep what was seen for the table of the documents")
     options = parser.parse_args()
     peers = Path(os.environ.get("HUBBUB_PEERS") or REPOSITORY / ".peers")
     outcomes: list[Outcome] = []
@@ -288,8 +289,6 @@ async def main() -> int:
                     print(f"{log_in.program.name}: skipped, as it is not installed for this machine")
                     continue
                 await Stay(log_in, directory / log_in.program.name, peers, person, version).run(report)
-    if options.store:
-        store(outcomes)
     return 0 if all(each.works for each in outcomes) else 1
 
 
