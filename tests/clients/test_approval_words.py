@@ -71,6 +71,10 @@ def test_the_headline_says_who_wants_to_run_what_where() -> None:
     assert view().headline == "deploy-bot (claude-code 2.1) wants to run delete_branch on github"
     assert question_text(pending()) == view().headline
     assert view({"caller": {"name": "ada"}}).headline == "ada wants to run delete_branch on github"
+    app: dict[str, Any] = {"name": "ada", "host": "goose 1.9", "app": True}
+    assert view({"caller": app}).headline == "ada (a page of an app in goose 1.9) wants to run delete_branch on github"
+    assert view({"caller": app | {"host": ""}}).headline.startswith("ada (a page of an app) wants to run")
+    assert view({"caller": app | {"app": "yes"}}).headline.startswith("ada (goose 1.9) wants to run")
 
 
 @pytest.mark.parametrize(

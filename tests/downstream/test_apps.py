@@ -421,6 +421,7 @@ async def test_what_a_page_calls_is_approved_and_denied_like_any_other_call(worl
         calling = asyncio.create_task(host.call("poll"))
         request = await question(hub)
         assert request.kind is RequestKind.APPROVAL
+        assert json.loads(request.request)["caller"]["app"] is True
         await approve(hub, request)
         assert (await calling).origin.app
         with pytest.raises(Refused, match="no tool 'plain'"):

@@ -52,6 +52,7 @@ async def test_a_call_waits_without_a_slot_until_it_is_approved_and_is_sent_once
             "host": "claude-code 2.1",
             "profile": "default",
             "roles": ["caller"],
+            "app": False,
         }
         assert (await hub.calls.call(spec("u"), "bot")).state is CallState.COMPLETED
         await anyio.sleep(3600)  # far beyond the times of the call

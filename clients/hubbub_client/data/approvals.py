@@ -39,12 +39,16 @@ class ApprovalTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalCaller:
-    """Who calls: the principal and its roles, and the program and profile of its host, if it has one."""
+    """Who calls: the principal and its roles, and the program and profile of its host, if it has one.
+
+    `app` says that a page of an app makes the call, and no model.
+    """
 
     name: str
     host: str = ""
     profile: str = ""
     roles: tuple[str, ...] = ()
+    app: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,7 @@ def read_approval(document: Mapping[str, Any], changed: object = None) -> Approv
             host=_text(caller.get("host")),
             profile=_text(caller.get("profile")),
             roles=_texts(caller.get("roles")),
+            app=caller.get("app") is True,
         ),
         before=_texts(document.get("before")),
         cwd=_text(document.get("cwd")),

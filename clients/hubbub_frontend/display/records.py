@@ -141,8 +141,14 @@ def question_line(request: PendingRequest) -> str:
 
 
 def describe_wanted_call(asked: ApprovalRequest, server: str) -> str:
-    """Return in one line who wants to run which tool where: `ada (claude-code 2.1) wants to run push on github`."""
-    host = f" ({_quoted(asked.caller.host)})" if asked.caller.host else ""
+    """Return in one line who wants to run which tool where: `ada (claude-code 2.1) wants to run push on github`.
+
+    A page of an app is named with the host that shows it: `ada (a page of an app in claude-code 2.1) wants to ...`.
+    """
+    host = _quoted(asked.caller.host)
+    if asked.caller.app:
+        host = f"a page of an app in {host}" if host else "a page of an app"
+    host = f" ({host})" if host else ""
     caller, tool = _quoted(asked.caller.name) or "somebody", _quoted(asked.tool.name) or "a tool"
     return f"{caller}{host} wants to run {tool} on {_quoted(server)}"
 

@@ -161,6 +161,7 @@ def make_document(
             "host": call.origin.host,
             "profile": call.origin.profile,
             "roles": list(call.origin.roles),
+            "app": call.origin.app,
         },
         "before": list(before)[:MAX_CALLS_BEFORE],
     }
