@@ -412,6 +412,22 @@ async def test_bare_servers_have_names_as_their_pages_know_them(hub: Hub, revisi
 
 
 @BOTH
+async def test_a_bare_name_for_pages_alone_is_of_the_server_whose_page_was_read(hub: Hub, revision: str) -> None:
+    host = Host(hub, revision, bare=["one", "two"])
+    await host.ask("resources/read", uri="ui://two+app/page.html")
+    assert (await host.call("poll")).server == "two"
+    await host.ask("resources/read", uri="ui://one+app/page.html")
+    with pytest.raises(Refused, match="several servers have 'poll' for pages: call poll or two__poll"):
+        await host.ask("tools/call", name="poll")
+
+
+@BOTH
+async def test_at_a_servers_own_endpoint_a_call_of_a_tool_for_pages_is_that_of_a_page(hub: Hub, revision: str) -> None:
+    host = Host(hub, revision, at_server=True)
+    assert [(await host.call(name)).origin.app for name in ("poll", "show", "unknown")] == [True, False, False]
+
+
+@BOTH
 async def test_what_a_page_calls_is_approved_and_denied_like_any_other_call(world: World, revision: str) -> None:
     has_app(world.peers["one"])
     world.settings |= asks(tools=["poll"])

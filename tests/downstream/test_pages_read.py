@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from hubbubd.core.hosts.app_tools import PagesRead
+from hubbubd.core.hosts.host_sessions import MAX_READ_FROM
 from hubbubd.downstream import EndpointSessions, HostProcesses, McpHost
 from hubbubd.downstream.protocol.messages import RequestMessage
 
@@ -103,3 +105,17 @@ async def test_a_message_names_a_few_of_many_servers(world: World) -> None:
         with pytest.raises(Refused, match="call s0__poll or s1__poll or") as refused:
             await Host(hub).ask("tools/call", name="poll")
         assert str(refused.value).count("__poll") == 10
+        host = Host(hub)
+        for name in ("s8", "s9"):
+            await host.ask("resources/read", uri=f"ui://{name}+app/page.html")
+        with pytest.raises(Refused, match=r"for pages: call s8__poll or s9__poll$"):
+            await host.ask("tools/call", name="poll")
+
+
+def test_a_session_that_has_read_pages_of_more_servers_than_are_remembered_refuses_none() -> None:
+    host = McpHost(principal=ADA, revision=OLD, capabilities=APPS)
+    for number in range(MAX_READ_FROM):
+        assert host.pages_read == PagesRead({f"s{each}" for each in range(number)}, whole=True)
+        host.note_read(f"s{number}", PAGE)
+    assert host.pages_read is not None
+    assert not host.pages_read.whole

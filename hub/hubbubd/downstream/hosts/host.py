@@ -12,6 +12,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.calls.call_states import CallOrigin
 from hubbubd.core.hosts.app_tools import PagesRead
 from hubbubd.core.hosts.extensions import shows_apps
+from hubbubd.core.hosts.host_sessions import MAX_READ_FROM
 from hubbubd.core.hosts.host_uris import is_page
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
@@ -188,8 +189,12 @@ class McpHost:
 
     @property
     def pages_read(self) -> PagesRead | None:
-        """The servers whose pages it has read; None if it shows no pages."""
-        return PagesRead(self.read_from, whole=not self.stateless) if self.shows_apps else None
+        """The servers whose pages it has read; None if it shows no pages.
+
+        A session that has read more than are remembered may have forgotten some.
+        """
+        whole = not self.stateless and len(self.read_from) < MAX_READ_FROM
+        return PagesRead(self.read_from, whole=whole) if self.shows_apps else None
 
     def note_read(self, server: str, uri: str) -> bool:
         """Note that it has read a resource of a server; return whether it is its first page of this server.

@@ -210,9 +210,8 @@ class ProfileView:
         entry = self._usable_table(kind).find(named)
         if entry is not None and principal.may(Permission.CALL, entry.server):
             by_page = not entry.audience.for_models
-            if by_page and entry.own == named and _reads_others(pages_read, entry.server):
-                # Without prefix, one server has the name that is every server's own.
-                return self._find_app_tool(named, principal, pages_read or PagesRead())
+            if by_page and pages_read and pages_read.servers and named == entry.own:  # bare: others may have the name
+                return self._find_app_tool(named, principal, pages_read)
             if by_page and (pages_read is None or not select_servers([entry.server], pages_read)):
                 raise InvalidArgument.field("params.name", f"{named!r} is for the pages of {entry.server} alone")
             return ServerTarget(entry.server, entry.own, app=by_page)
@@ -238,7 +237,7 @@ class ProfileView:
             problem = f"{own_name!r} is of {candidates[0].server}, of which this session has read no page"
             raise InvalidArgument.field("params.name", problem)
         if len(servers) > 1:
-            names = " or ".join(each.name for each in candidates[:MAX_NAMED] if each.server in servers)
+            names = " or ".join([each.name for each in candidates if each.server in servers][:MAX_NAMED])
             raise InvalidArgument.field("params.name", f"several servers have {own_name!r} for pages: call {names}")
         return ServerTarget(servers[0], own_name, app=True)
 
@@ -381,11 +380,6 @@ def _is_listed(settings: ProfileSettings, entry: ListEntry, *, apps: bool) -> bo
     if not audience.for_models or (apps and audience.page is not None):
         return apps
     return settings.tools != "search" or settings.pins_tool(entry.name)
-
-
-def _reads_others(read: PagesRead | None, server: str) -> bool:
-    """Return whether a host has read pages, and none of a server."""
-    return read is not None and len(read.servers) > 0 and server not in read.servers
 
 
 def _has_tool_filter(settings: ProfileSettings) -> bool:

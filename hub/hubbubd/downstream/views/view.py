@@ -22,7 +22,7 @@ from hubbubd.timing.turns import at_once, in_turns
 PASSED_ON = ("tools", "prompts", "resources", "completions", "logging", "experimental")
 """Capabilities of a server that a host may use through the hub, as the server declares them."""
 
-SELECTED_AT_ONCE: Final = 1000
+EXAMINED_AT_ONCE: Final = 1000
 """Tools of a list that are looked at when they are needed; of more, in turns."""
 
 
@@ -154,8 +154,7 @@ class ServerView:
         self._policy = ConfiguredQuestionPolicy(named=False)
         self._indexes: dict[CatalogKind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
         """Of each kind the list, and where each name is in it."""
-        self._for_models: tuple[tuple[bytes, ...], tuple[bytes, ...]] = ((), ())
-        """The list of tools, and what of it is for models."""
+        self._tools = _ServerTools()
 
     @property
     def policy(self) -> QuestionPolicy:
@@ -197,13 +196,13 @@ class ServerView:
         source = self._list_entries(kind)
         if self._indexes.get(kind, ((), {}))[0] is not source:
             self._indexes[kind] = source, await in_turns(_index_names(source))
-        if kind is CatalogKind.TOOL and self._for_models[0] is not source:
-            self._for_models = source, await in_turns(_select_for_models(source))
+        if kind is CatalogKind.TOOL and self._tools.source is not source:
+            self._tools = await in_turns(_examine_tools(source))
 
     def is_settled(self, kind: CatalogKind) -> bool:
         """As `EndpointView.is_settled`: lists are passed on as they are, but for what is for pages alone."""
         source = self._list_entries(kind)
-        return kind is not CatalogKind.TOOL or self._for_models[0] is source or len(source) <= SELECTED_AT_ONCE
+        return kind is not CatalogKind.TOOL or self._tools.source is source or len(source) <= EXAMINED_AT_ONCE
 
     def entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
         """As `EndpointView.entry`, for what is settled."""
@@ -219,10 +218,7 @@ class ServerView:
             return ()
         if apps or kind is not CatalogKind.TOOL:
             return self._list_entries(kind)
-        source = self._list_entries(kind)
-        if self._for_models[0] is not source:
-            self._for_models = source, at_once(_select_for_models(source))
-        return self._for_models[1]
+        return self._examined_tools().for_models
 
     def target(
         self, kind: CatalogKind, named: str, principal: Principal, pages_read: PagesRead | None = None
@@ -230,7 +226,14 @@ class ServerView:
         """As `EndpointView.target`: whatever it names, the server knows best whether there is such a thing."""
         if not self.servers(principal):
             raise NotFound("server", self._server)
-        return ServerTarget(self._server, named)
+        by_page = kind is CatalogKind.TOOL and named in self._examined_tools().for_pages_alone
+        return ServerTarget(self._server, named, app=by_page)
+
+    def _examined_tools(self) -> "_ServerTools":
+        source = self._list_entries(CatalogKind.TOOL)
+        if self._tools.source is not source:
+            self._tools = at_once(_examine_tools(source))
+        return self._tools
 
     def render_result(self, server: str, result: bytes, spelled: Spelling = USUAL_SPELLING) -> bytes:
         """As `EndpointView.render_result`: unchanged."""
@@ -243,14 +246,28 @@ class ServerView:
         return []
 
 
-def _select_for_models(source: tuple[bytes, ...]) -> Generator[None, None, tuple[bytes, ...]]:
-    """Return a list of tools without those that are for pages of apps alone, in short steps."""
-    kept: list[bytes] = []
+@dataclass(frozen=True, slots=True)
+class _ServerTools:
+    """A server's list of tools, and whom they are for."""
+
+    source: tuple[bytes, ...] = ()
+    for_models: tuple[bytes, ...] = ()
+    for_pages_alone: frozenset[str] = frozenset()
+    """The names of those that only pages of apps may call."""
+
+
+def _examine_tools(source: tuple[bytes, ...]) -> Generator[None, None, _ServerTools]:
+    """Find out whom the tools of a list are for, in short steps."""
+    for_models: list[bytes] = []
+    for_pages_alone: set[str] = set()
     for entry in source:
         yield
-        if b'"visibility"' not in entry or audience_of(payload.loads(entry)).for_models:
-            kept.append(entry)
-    return source if len(kept) == len(source) else tuple(kept)
+        tool: dict[str, Any] = payload.loads(entry) if b'"visibility"' in entry else {}
+        if audience_of(tool).for_models:
+            for_models.append(entry)
+        else:
+            for_pages_alone.add(str(tool.get("name")))
+    return _ServerTools(source, tuple(for_models) if for_pages_alone else source, frozenset(for_pages_alone))
 
 
 def _index_names(source: tuple[bytes, ...]) -> Generator[None, None, dict[str, int]]:
