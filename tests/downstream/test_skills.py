@@ -222,6 +222,22 @@ async def test_skills_of_a_server_that_is_away_are_the_last_known_ones(hub: Hub,
     assert "skill://one/refunds/SKILL.md" in await Shown(hub).skills()
 
 
+@pytest.mark.parametrize("own", ["", "one"])
+async def test_skills_that_were_listed_are_there_after_a_restart_while_their_server_connects(
+    world: World, own: str
+) -> None:
+    serves(world.peer, skill("refunds"))
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.catalog.entries(list_id("one", CatalogKind.SKILL)) != ())
+    world.peer.plan.append(30.0)
+    async with world.hub(server(connect_timeout_s=60)) as hub:
+        shown, uri = Shown(hub, own), "skill://refunds/SKILL.md" if own else "skill://one/refunds/SKILL.md"
+        assert await shown.extensions(OLD) == {SKILLS: {}}
+        assert await shown.skills() == [uri]
+        await shown.ask("skills/get", uri=uri)
+        assert world.peer.sent[-1].params == {"uri": "skill://refunds/SKILL.md"}
+
+
 async def test_a_host_hears_of_changed_skills_as_of_changed_resources(hub: Hub, world: World) -> None:
     shown, said = Shown(hub), list[bytes]()
     host = McpHost(principal=ADA, revision=OLD)

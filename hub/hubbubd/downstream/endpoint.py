@@ -37,9 +37,9 @@ from hubbubd.downstream.subscriptions import listen
 from hubbubd.downstream.tasks.host_tasks import refuse_task, with_tasks
 from hubbubd.downstream.utilities import Utilities
 from hubbubd.downstream.views import own_tools
-from hubbubd.downstream.views.list_groups import URI_KINDS, URI_MEMBERS, ListGroups
+from hubbubd.downstream.views.list_groups import ListGroups
 from hubbubd.downstream.views.profile_view import ProfileView
-from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerView
+from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerView, settle_targets
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.calls import ASK, HOST
 from hubbubd.runtime.hub import Hub
@@ -272,7 +272,7 @@ class McpEndpoint:
             raise Refusal(INVALID_PARAMS, f"params.{member} must be a string")
         messages.check_length(named, f"params.{member}")
         if not self.view.transparent:  # a server's own endpoint leaves it to the server what is there
-            await self._settle(kind)
+            await settle_targets(self.view, kind)
         host, own = request.host, named
         try:
             target = self.view.target(kind, named, host.principal, None if by_search else host.pages_read)
@@ -296,9 +296,11 @@ class McpEndpoint:
             raise revisions.not_read(exc, named, own, host.revision) from None
 
     def _require_skills(self, server: str, method: str) -> None:
-        """Raise Refusal where a URI leads to a server that does not have a method of skills."""
+        """Raise Refusal where a URI leads to a server that does not have a method of skills, as far as is known."""
         record = self._hub.servers.find(server)
-        capabilities: dict[str, Any] = payload.loads((record and record.capabilities) or b"{}")
+        if record is None or record.capabilities is None:  # not connected yet: the call waits, and the server decides
+            return
+        capabilities: dict[str, Any] = payload.loads(record.capabilities)
         if not skills.serves_method(entries_of(capabilities), method):
             lacks = "reads no directories" if method == skills.DIRECTORY_READ else "has no skills"
             raise Refusal(INVALID_PARAMS, f"the server of params.uri, {server}, {lacks}")
@@ -323,11 +325,6 @@ class McpEndpoint:
         """Return a server's result as a host sees it: that of its request, or of another method."""
         shown, origin = self.view.render_result(server, result, spelled), self._hub.servers.protocol_version(server)
         return revisions.result(method or request.method, shown, request.host.revision, origin)
-
-    async def _settle(self, kind: CatalogKind) -> None:
-        """Make ready what a name or URI of this kind is looked for in."""
-        for each in URI_KINDS if kind in URI_MEMBERS else (kind,):
-            await self.view.settle(each)
 
 
 class McpEndpoints:

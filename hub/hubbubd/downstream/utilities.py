@@ -14,7 +14,7 @@ from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.notifications.session_notifications import LEVEL_S, SessionNotifications
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal, check_length, refuse_method
-from hubbubd.downstream.views.view import EndpointView, ServerTarget
+from hubbubd.downstream.views.view import EndpointView, ServerTarget, settle_targets
 from hubbubd.errors import FailedPrecondition, PeerError
 from hubbubd.runtime.hub import Hub
 
@@ -65,7 +65,7 @@ class Utilities:
                 INVALID_PARAMS, 'params.ref must be {"type": "ref/prompt", "name"} or {"ref/resource", "uri"}'
             )
         check_length(named, f"params.ref.{member}")
-        await self._view.settle(kind)
+        await settle_targets(self._view, kind)
         target = self._view.target(kind, named, request.host.principal)
         return target, {**ref, member: target.name}
 

@@ -12,8 +12,7 @@ from hubbubd.core.hosts.host_uris import respell
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.views.list_groups import URI_KINDS
-from hubbubd.downstream.views.view import EndpointView, ServerTarget
+from hubbubd.downstream.views.view import EndpointView, ServerTarget, settle_targets
 from hubbubd.runtime.hub import Hub
 
 QUIET_S: Final = 0.25
@@ -175,8 +174,7 @@ class WatchedResources:
                 self._tell(respell(target.server, target.name, uri, changed))
 
         try:
-            for kind in URI_KINDS:
-                await self._view.settle(kind)
+            await settle_targets(self._view, CatalogKind.RESOURCE)
             target = self._view.target(CatalogKind.RESOURCE, uri, self._get_principal())
             async with self._hub.subscriptions.following(target.server, target.name, tell) as failed:
                 begun.set_result(None)

@@ -17,7 +17,7 @@ RECHECK_S: Final = 0.1
 
 
 class FirstLists:
-    """The lists that an endpoint's hosts have waited for. None holds up its hosts for longer than LONGEST_S in all."""
+    """The lists that an endpoint's hosts have waited for. None holds up its hosts for longer than MAX_WAIT_S in all."""
 
     def __init__(self, hub: Hub, view: EndpointView) -> None:
         self._hub = hub
@@ -25,7 +25,7 @@ class FirstLists:
         self._since: dict[tuple[str, CatalogKind], float] = {}
 
     async def wait(self, kind: CatalogKind, principal: Principal) -> None:
-        """Wait until no server of the view is about to list this kind for the first time, LONGEST_S at most.
+        """Wait until no server of the view is about to list this kind for the first time, MAX_WAIT_S at most.
 
         Nobody is waited for whose list is known, even if it is out of date, nor a server that could not be reached.
         """

@@ -50,7 +50,12 @@ from hubbubd.downstream.views.list_groups import (
 )
 from hubbubd.downstream.views.own_tools import own_tool_entries
 from hubbubd.downstream.views.question_policy import QuestionPolicy
-from hubbubd.downstream.views.view import ConfiguredQuestionPolicy, EndpointIntroduction, ServerTarget
+from hubbubd.downstream.views.view import (
+    ConfiguredQuestionPolicy,
+    EndpointIntroduction,
+    ServerTarget,
+    expected_extensions,
+)
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.turns import at_once, in_turns
@@ -147,7 +152,10 @@ class ProfileView:
         if not self._settings().resources:
             return {}
         tools = self._tables.get(CatalogKind.TOOL)
-        entries = [(record, entries_of(capabilities)) for record, capabilities in zip(records, declared, strict=True)]
+        entries = [
+            (record, entries_of(capabilities) if record.capabilities else expected_extensions(self._hub, record.name))
+            for record, capabilities in zip(records, declared, strict=True)
+        ]
         with_apps = [(record.name, each) for record, each in entries if record.config.apps]
         has_pages = tools is not None and any(tools.pages(server) for server, _ in with_apps)
         apps = declared_by_profile((each for _, each in with_apps), has_pages=has_pages)

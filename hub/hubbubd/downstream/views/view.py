@@ -14,6 +14,7 @@ from hubbubd.core.hosts.app_tools import PagesRead, audience_of
 from hubbubd.core.hosts.extensions import declared_by_endpoint, entries_of
 from hubbubd.core.hosts.host_uris import USUAL_SPELLING, Spelling
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind, list_id
+from hubbubd.downstream.views.list_groups import URI_KINDS, URI_MEMBERS
 from hubbubd.downstream.views.question_policy import QuestionPolicy
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
@@ -187,9 +188,10 @@ class ServerView:
     def _probable_capabilities(self) -> dict[str, Any]:
         """Return what a server can probably do that has not been connected yet: what it listed last, or any list."""
         known = [kind for kind in CatalogKind if self._hub.catalog.record(self._server, kind) is not None]
-        sources = [SOURCES[kind] for kind in known or CatalogKind]
-        extensions: dict[str, Any] = {source.extension: {} for source in sources if source.extension and known}
-        return {**{source.capability: {"listChanged": True} for source in sources}, "extensions": extensions}
+        capabilities: dict[str, Any] = {
+            SOURCES[kind].capability: {"listChanged": True} for kind in known or CatalogKind
+        }
+        return {**capabilities, "extensions": expected_extensions(self._hub, self._server)}
 
     async def settle(self, kind: CatalogKind) -> None:
         """As `EndpointView.settle`: finds the entries by their names."""
@@ -244,6 +246,18 @@ class ServerView:
     async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
         """As `EndpointView.search`: never asked."""
         return []
+
+
+async def settle_targets(view: EndpointView, kind: CatalogKind) -> None:
+    """Make ready what a name or URI of this kind is looked for in."""
+    for each in URI_KINDS if kind in URI_MEMBERS else (kind,):
+        await view.settle(each)
+
+
+def expected_extensions(hub: Hub, server: str) -> dict[str, Any]:
+    """Return the extensions of a server that has not been connected yet: those of what it listed last."""
+    listed = [SOURCES[kind] for kind in CatalogKind if hub.catalog.record(server, kind) is not None]
+    return {source.extension: {} for source in listed if source.extension}
 
 
 @dataclass(frozen=True, slots=True)
