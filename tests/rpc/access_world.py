@@ -171,4 +171,5 @@ async def let_in(hub: Hub, person: str) -> str:
         lasts_s=60.0,
         created_at=0.0,
     )
-    return (await hub.logins.exchange(await hub.logins.allow(consent), "c", None, verifier)).token.name
+    code = await hub.logins.allow(consent, f"page of {person}", hub.clock.now())
+    return (await hub.logins.exchange(code, "c", None, verifier)).token.name

@@ -1,5 +1,7 @@
 """What may have happened between the question and the answer: whatever it is, a person reads it on a page."""
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from hubbubd.core.audit import AuditFilter
 from hubbubd.errors import Unavailable
 from hubbubd.rpc.login import consents
 from hubbubd.rpc.login.programs import Programs
+from hubbubd.runtime.oversight import logins
 
-from .log_in import OWNER, Browser, Program, opened
+from .log_in import OWNER, Browser, Program, opened, query_of
 from .mcp_host import Stage, stage
 
 
@@ -65,6 +69,44 @@ async def test_without_tls_a_browser_is_known_for_one_decision(made: Stage, prog
     assert (first.status_code, again.status_code) == (303, 303)
     asked = await browser.open(program.address())
     assert asked.headers["location"].startswith("/oauth/enter?next=")
+
+
+async def test_twenty_presses_of_one_button_give_one_code(made: Stage, program: Program, browser: Browser) -> None:
+    page = await browser.open(program.address())
+    answers = await asyncio.gather(*(browser.decide(page, days=days) for days in ("30", "90") * 10))
+    assert {answer.status_code for answer in answers} == {303}
+    (back,) = {answer.headers["location"] for answer in answers}
+    assert (await program.exchange(query_of(back)["code"])).status_code == 200
+    entries = made.hub.audit.select(AuditFilter(principal="ada", action="AllowLogin"))
+    assert Counter({entry.outcome: max(1, entry.count) for entry in entries}) == {"OK": 1, "LOGIN_DECIDED": 19}
+
+
+async def test_after_refuse_the_same_page_lets_nobody_in(made: Stage, program: Program, browser: Browser) -> None:
+    page = await browser.open(program.address())
+    first, again = await browser.decide(page, "deny"), await browser.decide(page, "deny")
+    assert first.headers["location"] == again.headers["location"]
+    late = await browser.decide(page)
+    assert (late.status_code, "location" in late.headers) == (400, False)
+    assert "You have refused already" in late.text
+    assert [entry.outcome for entry in made.hub.audit.select(AuditFilter(action="AllowLogin"))] == ["LOGIN_DECIDED"]
+
+
+async def test_after_allow_the_same_page_says_that_refuse_comes_too_late(program: Program, browser: Browser) -> None:
+    page = await browser.open(program.address())
+    code = query_of((await browser.decide(page)).headers["location"])["code"]
+    late = await browser.decide(page, "deny")
+    assert (late.status_code, "hubbub tokens revoke NAME" in late.text) == (400, True)
+    assert (await program.exchange(code)).status_code == 200
+
+
+async def test_who_decides_too_often_reads_it_on_a_page(
+    program: Program, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logins, "DECISIONS_PER_PERSON", 0)
+    page = await browser.open(program.address())
+    for decision in ("allow", "deny"):
+        refused = await browser.decide(page, decision)
+        assert (refused.status_code, "That was too often" in refused.text) == (429, True)
 
 
 async def test_a_question_that_was_open_for_too_long_is_not_answered(

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import secrets
 from contextlib import suppress
 from typing import Any
 
@@ -11,10 +12,10 @@ import pytest
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.logins.issued import ACCESS_S, CODE_S, GRACE_S, REMEMBERED_S
 from hubbubd.core.logins.refusals import LoginRefusal
-from hubbubd.errors import Unauthenticated, Unavailable
+from hubbubd.errors import ResourceExhausted, Unauthenticated, Unavailable
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.oversight import AuthorizationCode, IssuedTokens
-from hubbubd.runtime.oversight.logins import CODES_PER_PERSON, LOGINS_PER_PERSON
+from hubbubd.runtime.oversight import AuthorizationCode, DecidedBefore, IssuedTokens
+from hubbubd.runtime.oversight.logins import CODES_PER_PERSON, DECIDED_S, DECISIONS_PER_PERSON, LOGINS_PER_PERSON
 
 from .conftest import World, settle
 from .fleet import members
@@ -22,6 +23,7 @@ from .fleet import members
 VERIFIER = "v" * 43
 CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).decode().rstrip("=")
 DAY_S = 86_400.0
+CONSENT_S = 600.0
 
 
 def consent(**known: Any) -> AuthorizationCode:
@@ -45,6 +47,11 @@ def consent(**known: Any) -> AuthorizationCode:
     return AuthorizationCode(**(usual | known))
 
 
+async def allow(hub: Hub, consent: AuthorizationCode, page: str = "") -> str:
+    """The code that a consent gives, on a page of its own or on a given one."""
+    return await hub.logins.allow(consent, page or secrets.token_hex(8), hub.clock.now() + CONSENT_S)
+
+
 async def exchange(hub: Hub, code: str) -> IssuedTokens:
     """What a host gets for a code."""
     return await hub.logins.exchange(code, "client", "http://127.0.0.1/cb", VERIFIER)
@@ -52,7 +59,7 @@ async def exchange(hub: Hub, code: str) -> IssuedTokens:
 
 async def log_in(hub: Hub, **known: Any) -> IssuedTokens:
     """What a host gets after a consent."""
-    return await exchange(hub, await hub.logins.allow(consent(**known)))
+    return await exchange(hub, await allow(hub, consent(**known)))
 
 
 async def is_good(hub: Hub, access: str) -> bool:
@@ -65,7 +72,7 @@ async def is_good(hub: Hub, access: str) -> bool:
 
 async def test_a_code_is_good_for_a_minute(world: World) -> None:
     async with world.hub() as hub:
-        early, late = await hub.logins.allow(consent()), await hub.logins.allow(consent())
+        early, late = await allow(hub, consent()), await allow(hub, consent())
         await anyio.sleep(CODE_S - 1)
         assert await is_good(hub, (await exchange(hub, early)).access)
         await anyio.sleep(1)
@@ -75,25 +82,78 @@ async def test_a_code_is_good_for_a_minute(world: World) -> None:
 
 async def test_a_code_is_remembered_for_its_second_use_and_then_forgotten(world: World) -> None:
     async with world.hub() as hub:
-        code = await hub.logins.allow(consent())
+        code = await allow(hub, consent())
         given = await exchange(hub, code)
         await anyio.sleep(REMEMBERED_S - 1)
         with pytest.raises(LoginRefusal, match="used before"):
             await exchange(hub, code)
         assert not await is_good(hub, given.access)
         await anyio.sleep(1)
-        await hub.logins.allow(consent())
+        await allow(hub, consent())
         with pytest.raises(LoginRefusal, match="not known"):
             await exchange(hub, code)
 
 
 async def test_one_person_has_so_many_codes_that_wait(world: World) -> None:
     async with world.hub() as hub:
-        codes = [await hub.logins.allow(consent()) for _ in range(CODES_PER_PERSON + 1)]
-        await hub.logins.allow(consent(granted_by="bob"))
+        codes = [await allow(hub, consent()) for _ in range(CODES_PER_PERSON + 1)]
+        await allow(hub, consent(granted_by="bob"))
         with pytest.raises(LoginRefusal):
             await exchange(hub, codes[0])
         assert await exchange(hub, codes[1])
+
+
+async def decide(hub: Hub, decision: str) -> str:
+    """What comes of a decision on one and the same page."""
+    try:
+        if decision == "allow":
+            return await allow(hub, consent(), "page")
+        await hub.logins.refuse("ada", "page", hub.clock.now() + CONSENT_S)
+    except DecidedBefore as exc:
+        return f"before: {exc.is_allowed}"
+    return "refused"
+
+
+@pytest.mark.parametrize(("first", "is_allowed"), [("allow", True), ("refuse", False)])
+async def test_the_first_decision_on_a_page_counts_also_after_a_restart(
+    world: World, first: str, is_allowed: bool
+) -> None:
+    async with world.hub() as hub:
+        made = await decide(hub, first)
+    async with world.hub() as hub:
+        for again in ("allow", "refuse", "allow"):
+            assert await decide(hub, again) == f"before: {is_allowed}"
+        assert (made == await hub.logins.code_of("page")) == is_allowed
+        await anyio.sleep(CONSENT_S)  # as long as the page may be answered
+        await hub.logins.refuse("ada", "another page", hub.clock.now() + CONSENT_S)
+        assert await decide(hub, "allow") == f"before: {is_allowed}"
+
+
+async def test_of_decisions_at_two_members_at_once_one_counts() -> None:
+    async with members() as fleet:
+        a, b = await fleet.start("a"), await fleet.start("b")
+        outcomes: list[str] = []
+
+        async def try_it(hub: Hub, decision: str) -> None:
+            outcomes.append(await decide(hub, decision))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(try_it, a.hub, "allow")
+                tasks.start_soon(try_it, b.hub, "refuse")
+        (made,) = [each for each in outcomes if not each.startswith("before")]
+        assert outcomes.count(f"before: {made != 'refused'}") == 19
+
+
+async def test_one_person_decides_on_so_many_pages_within_an_hour(world: World) -> None:
+    async with world.hub() as hub:
+        for _ in range(DECISIONS_PER_PERSON):
+            await allow(hub, consent())
+        with pytest.raises(ResourceExhausted, match="ada has decided on 200"):
+            await allow(hub, consent())
+        assert await allow(hub, consent(granted_by="bob"))
+        await anyio.sleep(CONSENT_S + DECIDED_S + 1)
+        assert await allow(hub, consent())
 
 
 async def test_an_access_token_is_good_for_an_hour_and_what_it_began_for_the_whole_log_in(world: World) -> None:
@@ -164,7 +224,7 @@ async def test_no_log_in_is_made_beyond_the_most_tokens(world: World) -> None:
     world.settings |= {"max_tokens": 1}
     async with world.hub() as hub:
         await hub.tokens.create("t", [Grant(Role.VIEWER)], by="test", ttl_s=None, may_name_others=False)
-        code = await hub.logins.allow(consent())
+        code = await allow(hub, consent())
         with pytest.raises(LoginRefusal, match="max_tokens"):
             await exchange(hub, code)
         await hub.tokens.revoke("t")
@@ -174,7 +234,7 @@ async def test_no_log_in_is_made_beyond_the_most_tokens(world: World) -> None:
 async def test_every_step_survives_a_restart(world: World) -> None:
     async with world.hub() as hub:
         key = await hub.logins.statement_key()
-        code = await hub.logins.allow(consent())
+        code = await allow(hub, consent())
     async with world.hub() as hub:
         assert await hub.logins.statement_key() == key
         given = await exchange(hub, code)
@@ -190,9 +250,9 @@ async def test_every_step_survives_a_restart(world: World) -> None:
 
 async def test_nothing_is_given_that_is_not_durable(world: World) -> None:
     async with world.hub() as hub:
-        code = await hub.logins.allow(consent())
+        code = await allow(hub, consent())
         given = await log_in(hub)
-        for step in (exchange(hub, code), hub.logins.refresh(given.refresh, "client"), hub.logins.allow(consent())):
+        for step in (exchange(hub, code), hub.logins.refresh(given.refresh, "client"), allow(hub, consent())):
             world.store.failures = 1
             with pytest.raises(Unavailable):
                 await step
@@ -207,7 +267,7 @@ async def test_another_member_may_serve_each_step() -> None:
         for member in (a, b):
             member.store.held = True  # what others commit is heard of when it is asked for
         assert await a.hub.logins.statement_key() == await b.hub.logins.statement_key()
-        code = await a.hub.logins.allow(consent())
+        code = await allow(a.hub, consent())
         given = await exchange(b.hub, code)
         assert await is_good(a.hub, given.access)
         new = await a.hub.logins.refresh(given.refresh, "client")
@@ -221,7 +281,7 @@ async def test_another_member_may_serve_each_step() -> None:
 async def test_of_exchanges_at_two_members_one_is_given_tokens_which_end() -> None:
     async with members() as fleet:
         a, b = await fleet.start("a"), await fleet.start("b")
-        code = await a.hub.logins.allow(consent())
+        code = await allow(a.hub, consent())
         given: list[IssuedTokens] = []
 
         async def try_it(hub: Hub) -> None:

@@ -13,7 +13,7 @@ from hubbubd.core.logins.visits import LoginCode, Visit
 from hubbubd.core.servers.catalog import CatalogEntries, CatalogList
 from hubbubd.core.servers.server_record import Lease, ServerRecord
 from hubbubd.core.tasks import Task
-from hubbubd.runtime.oversight import AuthorizationCode, LoginKey, Minted, Token, Upkeep
+from hubbubd.runtime.oversight import AuthorizationCode, LoginDecision, LoginKey, Minted, Token, Upkeep
 from hubbubd.runtime.ownership import Ownership, SoleOwnership
 from hubbubd.runtime.records import RepairRule, Stored, Table
 
@@ -28,6 +28,9 @@ APPROVAL_VITAL = frozenset(RememberedApproval.__dataclass_fields__) - {"approved
 
 CODE_VITAL = frozenset(AuthorizationCode.__dataclass_fields__)
 """Fields of a code that are never guessed: what a person has allowed."""
+
+DECISION_VITAL = frozenset(LoginDecision.__dataclass_fields__)
+"""Fields of a decision on a log-in that are never guessed: all."""
 
 TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "expires_at", "login"})
 """Fields of a token that are never guessed; without one of them the token is not loaded."""
@@ -79,6 +82,7 @@ class Tables:
         self.upkeep = Table(stored, "upkeep", Upkeep)
         self.tokens = Table(stored, "token", Token, RepairRule(vital=TOKEN_VITAL))
         self.codes = Table(stored, "authorization_code", AuthorizationCode, RepairRule(vital=CODE_VITAL))
+        self.login_decisions = Table(stored, "login_decision", LoginDecision, RepairRule(vital=DECISION_VITAL))
         self.login_keys = Table(stored, "login_key", LoginKey, RepairRule(vital=frozenset({"secret"})))
         self.minted = Table(stored, "minted", Minted)
         self.host_sessions = Table(

@@ -126,7 +126,10 @@ def build_logins(env: HubEnvironment, tokens: Tokens) -> Logins:
         if env.ownership.me:
             await env.ledger.catch_up()
 
-    return Logins(env.ledger, env.tables.codes, env.tables.login_keys, tokens, env.clock, catch_up=catch_up)
+    tables = env.tables
+    return Logins(
+        env.ledger, tables.codes, tables.login_decisions, tables.login_keys, tokens, env.clock, catch_up=catch_up
+    )
 
 
 def build_visitors(env: HubEnvironment, tokens: Tokens) -> Visitors:

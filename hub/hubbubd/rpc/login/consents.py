@@ -1,6 +1,7 @@
 """`/oauth/authorize`: a host sends a person's browser here, and the person says yes or no."""
 
 import hashlib
+import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote
@@ -19,7 +20,7 @@ from hubbubd.rpc.login.person import LoginPersons
 from hubbubd.rpc.login.programs import Programs
 from hubbubd.rpc.mcp.transport import HostHttpRequest
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.oversight import AuthorizationCode
+from hubbubd.runtime.oversight import AuthorizationCode, DecidedBefore
 
 DAY_S: Final = 86_400.0
 DAYS: Final = (1, 30, 90)
@@ -119,25 +120,40 @@ class LoginConsents:
             if not await self._is_as_shown(asked):
                 await person.show_problem(request, pages.CHANGED)
                 return
-            answer = await self._allow(asked, visitor, int(days))
+            answer = await self._allow(asked, visitor, int(days), fields["request"], said["until"])
         else:
-            attempt = self._oversight.attempt(DENY, visitor.principal, asked.client_name)
-            self._hub.audit.began(attempt)
-            answer = {"error": "access_denied", "error_description": "the person has refused"}
+            answer = await self._refuse(asked, visitor, fields["request"], said["until"])
         await self._persons.note_decision(cookie, fields["request"])
-        if answer is None:
-            await person.show_problem(request, pages.ENDPOINT_GONE)
+        if isinstance(answer, ProblemView):
+            await person.show_problem(request, answer)
             return
         await person.redirect(request, authorizations.answer_address(asked.redirect_uri, base, asked.state, **answer))
 
-    async def _allow(self, asked: AuthorizationRequest, visitor: Visitor, days: int) -> dict[str, str] | None:
-        """Keep a consent, and return what the host gets; None if the endpoint has nothing for the person any more."""
+    async def _refuse(
+        self, asked: AuthorizationRequest, visitor: Visitor, statement: str, until: float
+    ) -> dict[str, str] | ProblemView:
+        """Keep a refusal, and return what the host gets, or what the person reads instead.
+
+        Raises Unavailable, ResourceExhausted.
+        """
+        try:
+            with self._hub.audit.change(self._oversight.attempt(DENY, visitor.principal, asked.client_name)):
+                await self._hub.logins.refuse(visitor.name, statement, until)
+        except DecidedBefore as exc:
+            if exc.is_allowed:
+                return pages.ALLOWED_BEFORE
+        return {"error": "access_denied", "error_description": "the person has refused"}
+
+    async def _allow(
+        self, asked: AuthorizationRequest, visitor: Visitor, days: int, statement: str, until: float
+    ) -> dict[str, str] | ProblemView:
+        """Keep a consent, and return what the host gets, or what the person reads instead. Raises as `_refuse`."""
         try:
             servers = self._servers(asked.endpoint, visitor)
         except LoginRefusal:
             servers = ()
         if not servers:
-            return None
+            return pages.ENDPOINT_GONE
         consent = AuthorizationCode(
             id="",
             client_id=asked.client_id,
@@ -154,8 +170,11 @@ class LoginConsents:
             lasts_s=days * DAY_S,
             created_at=0.0,
         )
-        with self._hub.audit.change(self._oversight.attempt(ALLOW, visitor.principal, asked.client_name)):
-            return {"code": await self._hub.logins.allow(consent)}
+        try:
+            with self._hub.audit.change(self._oversight.attempt(ALLOW, visitor.principal, asked.client_name)):
+                return {"code": await self._hub.logins.allow(consent, statement, until)}
+        except DecidedBefore as exc:  # the button was pressed twice, or after the other one
+            return {"code": await self._hub.logins.code_of(statement)} if exc.is_allowed else pages.REFUSED_BEFORE
 
     async def _is_as_shown(self, asked: AuthorizationRequest) -> bool:
         """Return whether a program still is what the person was shown: its document may have changed. Raises
@@ -196,6 +215,7 @@ class LoginConsents:
             "asked": {name: getattr(asked, name) for name in AuthorizationRequest.__dataclass_fields__},
             "cookie": _digest(cookie),
             "until": self._hub.clock.now() + CONSENT_S,
+            "page": secrets.token_urlsafe(9),  # each page is decided on by itself
         }
         hidden = statements.sign(await self._hub.logins.statement_key(), CONSENT, statement)
         origin = clients.redirect_origin(asked.redirect_uri)

@@ -122,6 +122,16 @@ RIGHTS_GONE: Final = ProblemView(
     "What you may do at this hub has ended or changed since the question was shown, so nobody was let in.",
     "Ask the hub's administrator, then start the log-in again in the program.",
 )
+REFUSED_BEFORE: Final = ProblemView(
+    "You have refused already",
+    "On this page you have pressed Refuse before. That counts, so nobody was let in.",
+    "Start the log-in again in the program if you want to let it in.",
+)
+ALLOWED_BEFORE: Final = ProblemView(
+    "You have let this program in already",
+    "On this page you have pressed Allow before. That counts, so Refuse has changed nothing.",
+    "To end the log-in: hubbub tokens list shows its name, hubbub tokens revoke NAME ends it.",
+)
 LOGIN_OFF: Final = ProblemView(
     "Programs cannot log in here",
     "This hub's own log-in is off.",
@@ -220,6 +230,15 @@ def entered(person: str) -> ProblemView:
         "The hub now knows who sits at this browser.",
         "Go back to the program and start its log-in, in this browser. The hub then asks whether to let it in.",
         is_good=True,
+    )
+
+
+def too_often(why: str) -> ProblemView:
+    """Return what is shown to a person who has done something so often that it is refused, and why."""
+    return ProblemView(
+        "That was too often",
+        f"{why[:1].upper()}{why[1:]}. Nothing was done.",
+        "If it was not you, ask the administrator of the hub to end your access.",
     )
 
 

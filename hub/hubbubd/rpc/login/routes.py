@@ -78,6 +78,9 @@ class LoginRoutes:
         except HttpRefusal as exc:
             await _refuse(request, exc.status, "invalid_request", exc.refusal.message, tuple(exc.headers))
         except ResourceExhausted as exc:
+            if is_page:
+                await person.show_problem(request, pages.too_often(exc.message), 429)
+                return
             wait_s = max(1, round(exc.retry_after_s or 1))
             await _refuse(request, 429, "temporarily_unavailable", exc.message, ((b"retry-after", b"%d" % wait_s),))
         except Unavailable as exc:

@@ -4,7 +4,14 @@ from hubbubd.runtime.oversight.ages import Ages, Upkeep
 from hubbubd.runtime.oversight.audit import Attempt, Audit
 from hubbubd.runtime.oversight.host_sessions import HostSessions
 from hubbubd.runtime.oversight.hosts import ConnectedHost, ConnectedHosts, HostFilter, HostIdentity, OpenRequest
-from hubbubd.runtime.oversight.logins import AuthorizationCode, IssuedTokens, LoginKey, Logins
+from hubbubd.runtime.oversight.logins import (
+    AuthorizationCode,
+    DecidedBefore,
+    IssuedTokens,
+    LoginDecision,
+    LoginKey,
+    Logins,
+)
 from hubbubd.runtime.oversight.quotas import Quota, Quotas, Rate
 from hubbubd.runtime.oversight.retention import Retention
 from hubbubd.runtime.oversight.tokens import Minted, Token, Tokens
@@ -18,10 +25,12 @@ __all__ = [
     "CodeRefused",
     "ConnectedHost",
     "ConnectedHosts",
+    "DecidedBefore",
     "HostFilter",
     "HostIdentity",
     "HostSessions",
     "IssuedTokens",
+    "LoginDecision",
     "LoginKey",
     "Logins",
     "Minted",

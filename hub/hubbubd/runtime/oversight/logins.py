@@ -1,6 +1,7 @@
 """Log-ins of hosts: codes that people's browsers carry, and the tokens that hosts exchange them for.
 
-    consent  ──> a code, durable: good for a minute, once
+    decision ──> durable, with the code if it is yes: the first one on a page of consent counts
+    code     ──> good for a minute, once
     exchange ──> code used and token made, in one commit; so of fifty exchanges one gets tokens
     again    ──> who can prove that the code was theirs ends what it was exchanged for (RFC 6749, 4.1.2)
     refresh  ──> both tokens anew, in one commit (`core/logins/issued.py`)
@@ -22,9 +23,10 @@ from typing import Any, Final
 
 from hubbubd.bounds import Moment, Span
 from hubbubd.core.access import Grant, Role
-from hubbubd.core.logins import issued
+from hubbubd.core.logins import issued, statements
 from hubbubd.core.logins.issued import ACCESS_S, CODE_S, REMEMBERED_S, Digests, RefreshVerdict, TokenLogin
 from hubbubd.core.logins.refusals import LoginRefusal, invalid_grant
+from hubbubd.errors import FailedPrecondition, ResourceExhausted
 from hubbubd.runtime.oversight.tokens import PREFIX, Token, Tokens, digest_of, expired
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.timing.clock import Clock
@@ -38,6 +40,12 @@ KEY_ID: Final = "statements"
 
 CODES_PER_PERSON: Final = 20
 """The most codes of one person that nobody has exchanged; one more voids the oldest."""
+
+DECISIONS_PER_PERSON: Final = 200
+"""The most decisions of one person that are remembered; one more has to wait."""
+
+DECIDED_S: Final = 3600.0
+"""Seconds for which a decision is remembered after its page has expired."""
 
 LOGINS_PER_PERSON: Final = 100
 """The most log-ins that one person has granted; one more ends the one that was not refreshed for the longest time."""
@@ -75,6 +83,25 @@ class AuthorizationCode:
     created_at: Moment
     token_id: str = ""
     """The token that it was exchanged for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginDecision:
+    """What a person has decided on a page of consent. `id` is the digest of the page's statement."""
+
+    id: str
+    decided_by: str
+    is_allowed: bool
+    page_until: Moment
+    """When the page expires: from then on nobody can decide on it."""
+
+
+class DecidedBefore(FailedPrecondition):
+    """Somebody has decided on this page already, as `is_allowed` says; that decision stands."""
+
+    def __init__(self, *, is_allowed: bool) -> None:
+        super().__init__("this question was answered before", reason="LOGIN_DECIDED")
+        self.is_allowed = is_allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +143,7 @@ class Logins:
         self,
         ledger: Ledger,
         codes: Table[AuthorizationCode],
+        decisions: Table[LoginDecision],
         keys: Table[LoginKey],
         tokens: Tokens,
         clock: Clock,
@@ -125,6 +153,7 @@ class Logins:
         """`catch_up` applies what other members of a fleet have committed until now."""
         self._ledger = ledger
         self._codes = codes
+        self._decisions = decisions
         self._keys = keys
         self._tokens = tokens
         self._clock = clock
@@ -140,12 +169,24 @@ class Logins:
         assert key is not None, "it is never deleted"
         return bytes.fromhex(key.secret)
 
-    async def allow(self, consent: AuthorizationCode) -> str:
-        """Keep a person's consent, and return its code; `id` and `created_at` are set here. Raises Unavailable."""
-        text = f"{CODE}{secrets.token_urlsafe(32)}"
+    async def code_of(self, statement: str) -> str:
+        """Return the code for a page that a person has allowed: always the same, so that it need not be kept.
+
+        Raises Unavailable.
+        """
+        proof = statements.mac(await self.statement_key(), "code", statement.encode())
+        return f"{CODE}{base64.urlsafe_b64encode(proof).decode().rstrip('=')}"
+
+    async def allow(self, consent: AuthorizationCode, statement: str, page_until: float) -> str:
+        """Keep a person's consent on the page with a statement, and return its code.
+
+        `id` and `created_at` are set here. Raises DecidedBefore, ResourceExhausted, Unavailable.
+        """
+        text = await self.code_of(statement)
 
         def plan() -> tuple[None, Sequence[Change[Any]]]:
             now = self._clock.now()
+            decided = self._plan_decision(statement, consent.granted_by, page_until, now, is_allowed=True)
             record = replace(consent, id=digest_of(text), created_at=now)
             waiting = sorted(
                 (each for each in self._codes if not each.token_id and each.granted_by == consent.granted_by),
@@ -153,10 +194,37 @@ class Logins:
             )
             over = {each.id for each in self._codes if not 0 <= now - each.created_at < REMEMBERED_S}
             over |= {each.id for each in waiting[: max(0, len(waiting) - CODES_PER_PERSON + 1)]}
-            return None, [*(self._codes.change(id_, None) for id_ in over), self._codes.new(record.id, record)]
+            voided = [self._codes.change(id_, None) for id_ in over]
+            return None, [*decided, *voided, self._codes.new(record.id, record)]
 
         await self._ledger.transact(plan)
         return text
+
+    async def refuse(self, by: str, statement: str, page_until: float) -> None:
+        """Keep that a person has refused on the page with a statement.
+
+        Raises DecidedBefore, ResourceExhausted, Unavailable.
+        """
+
+        def plan() -> tuple[None, Sequence[Change[Any]]]:
+            return None, self._plan_decision(statement, by, page_until, self._clock.now(), is_allowed=False)
+
+        await self._ledger.transact(plan)
+
+    def _plan_decision(
+        self, statement: str, by: str, page_until: float, now: float, *, is_allowed: bool
+    ) -> list[Change[Any]]:
+        """Return the changes that keep a decision, and forget old ones. Raises DecidedBefore, ResourceExhausted."""
+        new = LoginDecision(id=digest_of(statement), decided_by=by, is_allowed=is_allowed, page_until=page_until)
+        if (before := self._decisions.record(new.id)) is not None:
+            raise DecidedBefore(is_allowed=before.is_allowed)
+        over = {each.id for each in self._decisions if abs(now - each.page_until) > DECIDED_S}
+        if sum(each.decided_by == by and each.id not in over for each in self._decisions) >= DECISIONS_PER_PERSON:
+            raise ResourceExhausted(
+                f"{by} has decided on {DECISIONS_PER_PERSON} log-ins a short while ago; try again in an hour",
+                reason="TOO_MANY_LOGIN_DECISIONS",
+            )
+        return [*(self._decisions.change(id_, None) for id_ in over), self._decisions.new(new.id, new)]
 
     async def find_code(self, code: str) -> AuthorizationCode:
         """Return the record of a code, used or not. Raises LoginRefusal, Unavailable."""
