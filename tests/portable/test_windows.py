@@ -1,10 +1,12 @@
 """What clients need of Windows, by the calls that are made; and what a hub says there."""
 
+import errno
 import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import psutil
 import pytest
 
 from hubbub_shared import platform
@@ -21,13 +23,19 @@ class Locks(ModuleType):
     def __init__(self) -> None:
         super().__init__("msvcrt")
         self.held: set[tuple[int, int]] = set()
+        self.attempts = 0
 
     def locking(self, descriptor: int, mode: int, count: int) -> None:
         status = os.fstat(descriptor)
         key = (status.st_dev, status.st_ino)
+        assert count == 1
+        self.attempts += 1
         if key in self.held:
-            raise OSError("deadlock avoided")
-        assert (mode, count) == (self.LK_NBLCK, 1)
+            if mode == self.LK_NBLCK:
+                raise PermissionError(errno.EACCES, "Permission denied")
+            if self.attempts > 3:  # its holder has ended meanwhile
+                self.held.clear()
+            raise OSError(errno.EDEADLK, "deadlock avoided")  # as there, after ten seconds
         self.held.add(key)
 
 
@@ -37,6 +45,21 @@ def test_a_file_that_another_process_has_locked_is_not_locked(tmp_path: Path, mo
     with (tmp_path / "lock").open("w") as first, (tmp_path / "lock").open("w") as second:
         assert files.lock(first.fileno())
         assert not files.lock(second.fileno())
+
+
+def test_a_lock_is_waited_for_until_it_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "msvcrt", Locks())
+    files = macos.load("files", "win32")
+    with (tmp_path / "lock").open("w") as first, (tmp_path / "lock").open("w") as second:
+        assert files.lock(first.fileno())
+        assert files.lock(second.fileno(), wait=True)
+
+
+def test_looking_for_a_process_sends_it_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "pid_exists", lambda pid: pid == 7)
+    monkeypatch.setattr(os, "kill", None)  # whose 0 is Ctrl-C there
+    processes = macos.load("processes", "win32")
+    assert [processes.is_running(pid) for pid in (7, 8)] == [True, False]
 
 
 def test_nobody_owns_a_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,14 +34,19 @@ def sync(descriptor: int) -> None:
 def lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
     """Lock a file for this process, until the descriptor is closed or the process ends; return whether it could.
 
-    With `wait` it waits until it can. Raises OSError.
+    With `wait` it waits until it can. On Windows no lock is shared. Raises OSError.
     """
     if sys.platform == "win32":
         os.lseek(descriptor, 0, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
+        while True:
+            try:
+                msvcrt.locking(descriptor, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+                break
+            except OSError as exc:
+                if not wait:
+                    return False
+                if exc.errno != errno.EDEADLK:  # which comes after ten attempts, one a second
+                    raise
     else:
         operation = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         try:

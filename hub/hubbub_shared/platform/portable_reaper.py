@@ -137,7 +137,8 @@ class PortableReaper(reaper.Reaper):
 
     def _belongs(self, process: psutil.Process) -> bool:
         """Return whether a process is of the server's session, or has the connection's mark."""
-        if process.pid == self.server or os.getsid(process.pid) == self.server:
+        # Once it has been collected, its number may be another's.
+        if (process.pid == self.server and not self._has_ended) or os.getsid(process.pid) == self.server:
             return True
         try:
             return bool(self._mark) and process.environ().get(processes.MARK) == self._mark

@@ -102,6 +102,10 @@ def kill_group(pid: int) -> None:
 
 def is_running(pid: int) -> bool:
     """Return whether there is a process of this number, be it another user's, or one that nobody has waited for."""
+    if sys.platform == "win32":  # where signal 0 is Ctrl-C
+        import psutil
+
+        return psutil.pid_exists(pid)
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
