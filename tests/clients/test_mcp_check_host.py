@@ -1,5 +1,6 @@
 """`hubbub mcp check HOST`: the hub's entry there, tried, and what the host's own command says of it."""
 
+import asyncio
 import json
 import os
 import sys
@@ -157,6 +158,75 @@ async def test_without_the_program_its_file_is_checked_and_the_address_in_it_tri
     assert (found["program"], found["listed"]) == (None, None)
     assert [fault in each["what"] for each in found["faults"]] == ([True] if fault else [])
     assert endpoint.seen[0].get("authorization") == headers.get("Authorization")
+
+
+async def check_codex(hubbub: Any, home: Path, entry: str, **env: str) -> dict[str, Any]:
+    file = home / ".codex/config.toml"
+    file.parent.mkdir()
+    file.write_text(f"[mcp_servers.hubbub]\n{entry}\n")
+    file.chmod(0o600)
+    ran = await hubbub("mcp", "check", "codex", env={"PATH": "/nonexistent", **env})
+    return ran.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("http://127.0.0.1:PORT/mcp", "is no address: nonnumeric port: 'PORT'"),
+        ("file:///etc/passwd", "is no address that begins with http:// or https://"),
+    ],
+)
+async def test_an_address_that_is_none_is_named(url: str, fault: str, hub: Any, hubbub: Any, home: Path) -> None:
+    (found,) = (await check_codex(hubbub, home, f'url = "{url}"'))["faults"]
+    assert found["what"] == f"the entry does not work: {url} {fault}"
+
+
+async def test_an_address_of_something_else_than_http_is_named(hub: Any, hubbub: Any, home: Path) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(bytes(9))  # a frame of HTTP/2, as a gRPC address sends
+        writer.close()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        (found,) = (await check_codex(hubbub, home, f'url = "http://127.0.0.1:{port}/mcp"'))["faults"]
+    assert "does not speak HTTP: is this the hub's address for hosts?" in found["what"]
+
+
+async def test_a_token_is_neither_shown_nor_sent_to_where_a_redirect_leads(hub: Any, hubbub: Any, home: Path) -> None:
+    elsewhere = Endpoint(200, {})
+    with elsewhere as other, Endpoint(302, {"Location": other}) as url:
+        headers = 'http_headers = {Authorization = "Bearer hbt_x"}'
+        found = await check_codex(hubbub, home, f'url = "{url}"\n{headers}')
+    assert "HTTP 302" in found["faults"][0]["what"]
+    assert elsewhere.seen == []
+
+
+async def test_a_header_that_cannot_be_sent_is_not_repeated(hub: Any, hubbub: Any, home: Path) -> None:
+    headers = 'http_headers = {Authorization = "Bearer hbt_x\\nX: y"}'
+    found = await check_codex(hubbub, home, f'url = "http://127.0.0.1:1/mcp"\n{headers}')
+    assert "has characters that HTTP does not allow" in found["faults"][0]["what"]
+    assert "hbt_x" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    "variable", ['bearer_token_env_var = "TOKEN"', 'http_headers = {Authorization = "Bearer ${TOKEN}"}']
+)
+async def test_an_entry_with_variables_of_its_host_is_not_judged(
+    variable: str, hub: Any, hubbub: Any, home: Path
+) -> None:
+    endpoint = Endpoint(401, {})
+    with endpoint as url:
+        found = await check_codex(hubbub, home, f'url = "{url}"\n{variable}')
+    assert (found["faults"], endpoint.seen) == ([], [])
+    assert found["way"].endswith(", with a token")
+    assert "only Codex knows the variables in it" in found["warnings"][0]
+
+
+@pytest.mark.parametrize("entry", ['command = ""', "command = []", "command = 7", 'command = "hubbub"\nargs = "mcp"'])
+async def test_a_command_of_another_form_is_named(entry: str, hub: Any, hubbub: Any, home: Path) -> None:
+    (found,) = (await check_codex(hubbub, home, entry))["faults"]
+    assert found["what"].startswith("the entry does not work: ")
 
 
 def table(values: dict[str, str]) -> str:

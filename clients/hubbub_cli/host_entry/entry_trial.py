@@ -1,10 +1,11 @@
 """Tries the hub's entry of a host's file: starts the bridge as it says, or sends a request to its address."""
 
 import asyncio
+import http.client
 import json
 import os
+import re
 import shutil
-import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
+from hubbub_client.payload import as_list
 from hubbub_local.hosts.kinds import NAME
 
 LIMIT_S: Final = 15.0
@@ -25,6 +27,8 @@ LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 URL_KEYS: Final = ("url", "httpUrl", "serverUrl", "uri")
 ENV_KEYS: Final = ("env", "envs", "environment")
 HEADER_KEYS: Final = ("headers", "http_headers")
+VARIABLE_KEYS: Final = ("bearer_token_env_var", "env_http_headers")
+VARIABLE: Final = re.compile(r"\$\{?\w|\{(?:env|file):")
 UNAUTHORIZED: Final = 401
 
 
@@ -48,10 +52,20 @@ def find_headers(entry: Mapping[str, Any]) -> dict[str, str]:
     return _find_table(entry, HEADER_KEYS)
 
 
+def has_variables(entry: Mapping[str, Any]) -> bool:
+    """Return whether the address or a header of an entry names variables, which its host replaces."""
+    url = find_url(entry)
+    texts = [url, *find_headers(entry).values()] if url is not None else []
+    return any(entry.get(key) for key in VARIABLE_KEYS) or any(map(VARIABLE.search, texts))
+
+
 def find_command(entry: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """Return the command of an entry with its arguments, and the variables that it is given."""
-    command: Any = entry.get("command", entry.get("cmd"))
-    words: list[Any] = [*command] if isinstance(command, list) else [command, *(entry.get("args") or [])]
+    """Return the command of an entry with its arguments, and the variables that it is given. Raises ValueError."""
+    command: object = entry.get("command", entry.get("cmd"))
+    args: object = [] if isinstance(command, list) else entry.get("args") or []
+    words = [*as_list(command), *as_list(args)] if isinstance(command, list) else [command, *as_list(args)]
+    if not isinstance(args, list) or not words or not all(isinstance(word, str) for word in words):
+        raise ValueError("a command is a text, or a list of texts")
     return [str(word) for word in words], _find_table(entry, ENV_KEYS)
 
 
@@ -73,7 +87,7 @@ async def _try_bridge(entry: Mapping[str, Any]) -> str:
     """Start the bridge of an entry, and return what is wrong with it."""
     try:
         command, variables = find_command(entry)
-    except (TypeError, ValueError):
+    except ValueError:
         return "its command is written in a form that cannot be read"
     if shutil.which(command[0]) is None:
         return f"{command[0]} is not there, or cannot be started"
@@ -83,6 +97,13 @@ async def _try_bridge(entry: Mapping[str, Any]) -> str:
 
     (tried,) = await trial.try_revisions(command, os.environ | variables, (trial.HANDSHAKE,))
     return tried.failure
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the token of an entry is for its own address."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        """Make no other request."""
 
 
 def _try_url(url: str, headers: Mapping[str, str]) -> EntryTrial:
@@ -98,13 +119,19 @@ def _try_url(url: str, headers: Mapping[str, str]) -> EntryTrial:
             return EntryTrial(f"{url} is no address that begins with http:// or https://")
         request = urllib.request.Request(url, json.dumps(message).encode(), {**own, **headers})  # noqa: S310 - checked above
         proxies = [urllib.request.ProxyHandler({})] if urlsplit(url).hostname in LOOPBACK else []
-        with urllib.request.build_opener(*proxies).open(request, timeout=LIMIT_S) as response:
+        with urllib.request.build_opener(_NoRedirects, *proxies).open(request, timeout=LIMIT_S) as response:
             response.read(MAX_RESPONSE_BYTES)
     except urllib.error.HTTPError as error:
         return _describe_refusal(error, has_token=any(name.lower() == "authorization" for name in headers))
-    except (OSError, ValueError, ssl.SSLError) as error:
+    except http.client.InvalidURL as error:
+        return EntryTrial(f"{url} is no address: {error}")
+    except http.client.HTTPException:
+        return EntryTrial(f"what answers at {url} does not speak HTTP: is this the hub's address for hosts?")
+    except OSError as error:
         reason = getattr(error, "reason", error)
         return EntryTrial(f"{url} does not answer: {getattr(reason, 'strerror', None) or reason}")
+    except ValueError:  # its text has the header
+        return EntryTrial("its address or a header of it has characters that HTTP does not allow")
     return EntryTrial()
 
 

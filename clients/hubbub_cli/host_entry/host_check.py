@@ -5,14 +5,13 @@ import contextlib
 import os
 import shlex
 import shutil
-import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hubbub_cli.host_entry.direct_servers import list_direct_servers
-from hubbub_cli.host_entry.entry_trial import find_headers, find_url, try_entry
+from hubbub_cli.host_entry.entry_trial import find_headers, find_url, has_variables, try_entry
 from hubbub_local.hosts.files import is_readable_by_others
 from hubbub_local.hosts.imports import import_server, is_hub
 from hubbub_local.hosts.kinds import NAME, HostProgram, Listing
@@ -22,6 +21,7 @@ from hubbub_local.hosts.servers import FoundServer, ServerTable, Trouble, list_s
 from hubbub_local.hosts.switches import name_server
 from hubbub_local.hosts.texts import TextEnvironment
 from hubbub_local.platform_dirs import Machine
+from hubbub_shared.platform import processes
 
 if TYPE_CHECKING:
     from hubbub_cli.run.session import Settings
@@ -117,7 +117,7 @@ def _find_entries(findings: HostFindings, tables: list[ServerTable], install: st
         return None
     found = next((each for each in entries if each.name == NAME), entries[0])
     url = find_url(found.entry)
-    has_token = any(name.lower() == "authorization" for name in find_headers(found.entry))
+    has_token = has_variables(found.entry) or any(name.lower() == "authorization" for name in find_headers(found.entry))
     findings.way = f"{url}, {'with a token' if has_token else 'where it logs in'}" if url else "the bridge"
     if len({each.name for each in entries}) > 1:
         names = ", ".join(findings.entries)
@@ -210,7 +210,7 @@ async def _run(command: list[str], limit_s: float) -> tuple[int | None, str]:
         pass
     finally:
         with contextlib.suppress(ProcessLookupError):  # what it started and left behind, too
-            os.killpg(process.pid, signal.SIGKILL)
+            processes.kill_group(process.pid)
         await process.wait()
     return status, output.decode(errors="replace")
 
@@ -218,6 +218,9 @@ async def _run(command: list[str], limit_s: float) -> tuple[int | None, str]:
 async def _try_entry(findings: HostFindings, entry: Mapping[str, Any], install: str) -> None:
     """Say whether the entry itself works, and what the host needs."""
     host, state = findings.host, findings.said.state if findings.said else None
+    if has_variables(entry):
+        findings.warnings.append(f"the entry was not tried: only {host.title} knows the variables in it")
+        return
     trial = await try_entry(entry)
     if trial.is_log_in_off:
         step = f"set `mcp_login` in the hub's configuration, or give it a token: {install} --http"
