@@ -198,6 +198,23 @@ def test_a_question_is_read_whole_at_a_terminal_and_its_decisions_with_it() -> N
     assert "  +x\n  +y" in text
 
 
+@pytest.mark.parametrize("kind", ["ELICITATION_URL", "SAMPLING", "ROOTS"])
+def test_what_an_agent_says_in_another_question_is_among_the_rest(kind: str) -> None:
+    asked = {"codex_command": ["ls"], "codex_cwd": "/w"}
+    request = pending(asked, inbox_pb2.PendingRequestKind.Value(f"PENDING_REQUEST_KIND_{kind}"))
+    assert (request.agent, dict(request.more)) == (None, asked)
+    text = render_request(request).plain
+    assert "codex_command" in text
+    assert "codex_cwd" in text
+
+
+def test_a_form_with_fields_stays_a_form_whoever_asks() -> None:
+    form = {"type": "object", "properties": {"why": {"type": "string"}}, "required": ["why"]}
+    request = pending({**COMMAND, "requestedSchema": form})
+    assert decision_choices(request) == ()
+    assert "why" in render_request(request).plain.partition("Form")[2]
+
+
 def test_an_agent_s_decision_is_offered_and_named_in_words() -> None:
     request = pending(COMMAND)
     assert [each.label for each in decision_choices(request)] == [
@@ -255,6 +272,7 @@ def test_a_row_with_folded_code_is_not_answered_at_once() -> None:
     yes = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
     assert boolean_field(pending({"message": "Run `ls`?", "requestedSchema": yes})) is not None
     assert boolean_field(pending({"message": "Run `ls\nrm -r /`?", "requestedSchema": yes})) is None
+    assert boolean_field(pending({"message": "Run it?", "requestedSchema": yes, "codex_command": ["rm"]})) is None
 
 
 def test_a_notification_has_the_first_line_of_a_command_or_the_files_if_it_may_have_content() -> None:

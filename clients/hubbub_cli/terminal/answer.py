@@ -205,6 +205,7 @@ async def _ask_to_visit(hub: Hub, request: PendingRequest, how: How) -> PendingR
     note(_cut(str(as_object(request.request).get("message", ""))))
     url = str(as_object(request.request).get("url", ""))
     print_text(render_url(url))
+    _show_own_members(request)
     if str(as_object(request.request).get("elicitationId", "")).startswith(AUTHORIZATION_PREFIX):
         return await _ask_to_authorize(hub, request, url, how)
     choices = {"o": "[o]pen it in the browser here", "a": "[a]gree and open it elsewhere"}
@@ -265,6 +266,7 @@ async def _wait_for_browser(hub: Hub, request: PendingRequest) -> PendingRequest
 
 async def _ask_for_message(request: PendingRequest, how: How) -> PendingRequest | None:
     _show_sampling(as_object(request.request))
+    _show_own_members(request)
     reply = ""
     while True:
         choices = {"r": "[r]eply in a line", "e": "write in the [e]ditor", "x": "[x] refuse", "l": "[l]ater"}
@@ -298,6 +300,7 @@ def _show_sampling(params: Mapping[str, Any]) -> None:
 
 async def _ask_for_roots(request: PendingRequest, how: How) -> PendingRequest | None:
     note(question_text(request))
+    _show_own_members(request)
     text = await read_line("file:// addresses with spaces between, !MESSAGE to refuse, nothing for later: ")
     if not text:
         return None

@@ -111,7 +111,8 @@ def read_agent_question(params: Mapping[str, Any]) -> AgentQuestion | None:
 
 def other_members(kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a server sends beside the members of MCP and those of `AgentQuestion`; those of `_meta` by a path."""
-    members, meta = _find_members(params), as_object(params.get("_meta"))
+    members = _find_members(params) if kind == "elicitation_form" else None
+    meta = as_object(params.get("_meta"))
     read = {members.command, members.folder, members.changes, members.grant} if members is not None else set[str]()
     own = {name: value for name, value in params.items() if name not in KNOWN.get(kind, ()) and name not in read}
     unread = {f"_meta.{name}": value for name, value in meta.items() if name not in read or name in params}

@@ -78,7 +78,7 @@ class TypedParams:
     @property
     def agent(self) -> AgentQuestion | None:
         """Return what an agent asks to do, if `request` has the command or the changes of one that is known."""
-        return None if self.kind == "approval" else read_agent_question(as_object(self.request))
+        return read_agent_question(as_object(self.request)) if self.kind == "elicitation_form" else None
 
     @property
     def more(self) -> Mapping[str, Any]:

@@ -6,9 +6,11 @@ from hubbub_shared.agent_decisions import AgentDecision, find_decisions
 
 
 def decision_choices(request: PendingRequest) -> tuple[AgentDecision, ...]:
-    """Return the decisions that the agent of this question wants one of; none for others."""
-    found = find_decisions(as_object(request.request)) if request.kind == "elicitation_form" else None
-    return found.choices if found is not None else ()
+    """Return the decisions that the agent of this question wants one of; none for others, nor if it has a form."""
+    params = as_object(request.request)
+    found = find_decisions(params) if request.kind == "elicitation_form" else None
+    has_fields = bool(as_object(params.get("requestedSchema")).get("properties"))
+    return found.choices if found is not None and not has_fields else ()
 
 
 def find_wider_decision(request: PendingRequest) -> AgentDecision | None:

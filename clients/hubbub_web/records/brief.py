@@ -118,7 +118,7 @@ def boolean_field(request: PendingRequest) -> dict[str, str] | None:
     ((name, schema),) = fields.items()
     title = str(as_object(schema).get("title") or name)
     message = str(params.get("message") or "")
-    if fold_code(message) != message:
+    if fold_code(message) != message or request.agent is not None:
         return None
     if as_object(schema).get("type") != "boolean" or max(len(name), len(title), len(message)) > MAX_TEXT_CHARS:
         return None
