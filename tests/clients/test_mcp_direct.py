@@ -147,6 +147,22 @@ async def test_copilot_keeps_its_switch_in_another_file_of_which_a_copy_stays_to
     assert Path(ran.lines[0]["other_backups"][str(settings)]).read_text() == '{"beep": true}'
 
 
+async def test_the_way_back_leaves_files_alone_that_were_not_changed(hub: Any, hubbub: Any, home: Path) -> None:
+    file = has_directly(home, ".copilot/mcp-config.json", PLAIN)
+    await hubbub("mcp", "install", "copilot-cli")
+    ran = await hubbub("mcp", "install", "copilot-cli", "--replace", json=False)
+    back = [line.partition("hub: ")[2] for line in ran.err.splitlines() if line.startswith("to go back")]
+    assert back == [f"rm {home / '.copilot/settings.json'}"]
+    assert "files" in json.loads(file.read_text())["mcpServers"]
+
+
+async def test_the_command_that_switches_them_off_has_all_that_was_asked_for(hub: Any, hubbub: Any, home: Path) -> None:
+    has_directly(home, ".claude.json", PLAIN)
+    words = ("--login", "--url", "https://hub.example/mcp", "--permits")
+    ran = await hubbub("mcp", "install", "claude-code", *words, json=False)
+    assert f"mcp install claude-code {' '.join(words)} --replace`" in ran.err
+
+
 async def test_a_switch_that_cannot_be_set_leaves_every_file_as_it_is(hub: Any, hubbub: Any, home: Path) -> None:
     text = '[mcp_servers]\nfiles = {command = "npx", args = ["files"]}\n'
     file = has_directly(home, ".codex/config.toml", text)

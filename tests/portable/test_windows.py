@@ -56,7 +56,7 @@ def test_a_lock_is_waited_for_until_it_is_free(tmp_path: Path, monkeypatch: pyte
 
 
 def test_looking_for_a_process_sends_it_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psutil, "pid_exists", lambda pid: pid == 7)
+    monkeypatch.setattr(psutil, "pid_exists", {7}.__contains__)
     monkeypatch.setattr(os, "kill", None)  # whose 0 is Ctrl-C there
     processes = macos.load("processes", "win32")
     assert [processes.is_running(pid) for pid in (7, 8)] == [True, False]

@@ -119,6 +119,7 @@ def install(
         profile=profile,
         server=server,
         url=install.make_http_url(settings_of(context), url, profile, server) if http or login else None,
+        given_url=url,
         log_in=login,
         file=HOSTS[host].file(machine),
         permit_file=find_settings_file(machine) if permits else None,

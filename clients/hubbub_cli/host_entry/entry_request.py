@@ -20,6 +20,9 @@ class EntryRequest:
     url: str | None
     """Where hosts reach the hub over HTTP; None for the bridge."""
 
+    given_url: str | None = None
+    """What `--url` says of that."""
+
     log_in: bool = False
     """Whether the host logs in there, instead of having a token."""
 
@@ -43,8 +46,15 @@ class EntryRequest:
 
     @property
     def way(self) -> tuple[str, ...]:
-        """The option that says how the host reaches the hub."""
-        return () if self.url is None else ("--login",) if self.log_in else ("--http",)
+        """The options that say how the host reaches the hub, and whether it asks people for permission there."""
+        permits = ("--permits",) if self.permit_file is not None else ()
+        if self.url is None:
+            return permits
+        return (
+            "--login" if self.log_in else "--http",
+            *(("--url", self.given_url) if self.given_url else ()),
+            *permits,
+        )
 
     def changes(self, entry: dict[str, Any]) -> Mapping[Path, Changes]:
         """Return what is changed in which file, the host's file of settings first."""

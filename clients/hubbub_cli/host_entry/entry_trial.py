@@ -61,10 +61,12 @@ def has_variables(entry: Mapping[str, Any]) -> bool:
 
 def find_command(entry: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
     """Return the command of an entry with its arguments, and the variables that it is given. Raises ValueError."""
-    command: object = entry.get("command", entry.get("cmd"))
-    args: object = [] if isinstance(command, list) else entry.get("args") or []
-    words = [*as_list(command), *as_list(args)] if isinstance(command, list) else [command, *as_list(args)]
-    if not isinstance(args, list) or not words or not all(isinstance(word, str) for word in words):
+    command: Any = entry.get("command", entry.get("cmd"))
+    args: Any = entry.get("args") or []
+    if not isinstance(args, list):
+        raise ValueError("its arguments are no list")
+    words: list[object] = as_list(command) or [command, *args]
+    if not all(isinstance(word, str) for word in words):
         raise ValueError("a command is a text, or a list of texts")
     return [str(word) for word in words], _find_table(entry, ENV_KEYS)
 

@@ -147,15 +147,17 @@ def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any
     private = "HUBBUB_TOKEN" in str(entry) or (request.url is not None and not request.log_in)
     was_readable = private and files.is_readable_by_others(file)
     backups: dict[Path, Path] = {}
-    changed = False
+    ways_back: list[tuple[str, ...]] = []
     for each, changes in request.changes(entry).items():
         try:
             is_changed, backup = files.change_file(each, changes, private=private and each == file)
         except (UnchangeableHostFile, OSError) as error:
             raise _make_refusal(each, error) from None
-        changed = changed or is_changed
         if backup is not None:
             backups[each] = backup
+        if is_changed:
+            ways_back.append(("rm", str(each)) if backup is None else ("mv", str(backup), str(each)))
+    changed = bool(ways_back)
     hook = _install_hook(request.permit_file) if request.permit_file is not None else {}
     if settings.json:
         backup = str(backups[file]) if file in backups else None
@@ -169,7 +171,7 @@ def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any
         note(f"as it was{'' if each == file else f' ({each})'}: {copy}")
     if was_readable:
         note("others could read this file; now you alone can, since it has a token")
-    _say_of_direct_servers(settings, request, backups)
+    _say_of_direct_servers(settings, request, ways_back)
     if hook:
         _say_of_permits(hook)
     if changed or hook.get("hook_changed"):
@@ -180,7 +182,7 @@ def _write_entry(settings: Settings, request: EntryRequest, entry: dict[str, Any
         note(f"to see whether it works: {settings.command('mcp', 'check', host.name)}")
 
 
-def _say_of_direct_servers(settings: Settings, request: EntryRequest, backups: dict[Path, Path]) -> None:
+def _say_of_direct_servers(settings: Settings, request: EntryRequest, ways_back: list[tuple[str, ...]]) -> None:
     """Say which servers the host has directly, what became of them, and how to go back."""
     host, off = request.host, request.switch_off
     if off.taken_out:
@@ -188,8 +190,7 @@ def _say_of_direct_servers(settings: Settings, request: EntryRequest, backups: d
     if off.stay:
         note(f"switched off there, since the hub has them: {', '.join(off.stay)}")
     if off.changes:
-        for file in request.changes({}):
-            words = ("mv", str(backups[file]), str(file)) if file in backups else ("rm", str(file))
+        for words in ways_back:
             note(f"to go back, also without the hub: {shlex.join(words)}")
     elif request.direct:
         same_command = settings.command("mcp", "install", host.name, *request.options, *request.way)
