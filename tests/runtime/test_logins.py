@@ -156,6 +156,16 @@ async def test_one_person_decides_on_so_many_pages_within_an_hour(world: World) 
         assert await allow(hub, consent())
 
 
+async def test_a_log_in_takes_the_name_of_no_other_token_also_of_an_expired_one(world: World) -> None:
+    async with world.hub() as hub:
+        await hub.tokens.create("robot", (Grant(Role.VIEWER),), by="ada", ttl_s=1.0, may_name_others=False)
+        await anyio.sleep(2.0)
+        given = await log_in(hub)
+        assert given.token.name == "robot-2"
+        await hub.tokens.revoke(given.token.name)
+        assert not await is_good(hub, given.access)
+
+
 async def test_an_access_token_is_good_for_an_hour_and_what_it_began_for_the_whole_log_in(world: World) -> None:
     async with world.hub() as hub:
         given = await log_in(hub)

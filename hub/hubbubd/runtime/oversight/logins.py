@@ -255,9 +255,10 @@ class Logins:
                 raise invalid_grant(f"this code was good for {CODE_S:g} s: log in again")
             if self._tokens.is_gone(record.granted_with):
                 raise invalid_grant("the credential of the person who has allowed this was revoked: log in again")
-            token = self._make_token(token_id, record, new, now)
+            replaced = self._replaced(record, now)
+            token = self._make_token(token_id, record, new, now, replaced)
             used = self._codes.change(record.id, replace(record, token_id=token_id))
-            return new.issue(token, now), [used, *self._tokens.plan_new(token, self._replaced(record, now))]
+            return new.issue(token, now), [used, *self._tokens.plan_new(token, replaced)]
 
         tokens = await self._ledger.transact(plan)
         if tokens is None:
@@ -328,9 +329,12 @@ class Logins:
             await self._catch_up()
         return form[1], form[2]
 
-    def _make_token(self, token_id: str, code: AuthorizationCode, new: _NewTokens, now: float) -> Token:
-        ends_at = now + code.lasts_s
-        taken = {token.name for token in self._tokens.all() if not expired(token, now)}
+    def _make_token(
+        self, token_id: str, code: AuthorizationCode, new: _NewTokens, now: float, replaced: Sequence[Token]
+    ) -> Token:
+        """Return the token of a log-in, in place of others. All that stay, also expired ones, keep their names."""
+        ends_at, gone = now + code.lasts_s, {token.id for token in replaced}
+        taken = {token.name for token in self._tokens.all() if token.id not in gone}
         return Token(
             id=token_id,
             name=issued.free_name(issued.slug(code.client_name), taken),
@@ -357,9 +361,10 @@ class Logins:
     def _replaced(self, code: AuthorizationCode, now: float) -> list[Token]:
         """Return the tokens in place of which a new log-in is made. Raises LoginRefusal if there are too many."""
         every = self._tokens.all()
-        over = [token for token in every if token.login is not None and expired(token, now)]
-        own = [token for token in every if token.login is not None and token.login.granted_by == code.granted_by]
-        oldest = sorted((token for token in own if token not in over), key=_refreshed_at)
+        logins = [token for token in every if token.login is not None]
+        over = [token for token in logins if expired(token, now)]
+        own = [token for token in logins if token.created_by == code.granted_by and not expired(token, now)]
+        oldest = sorted(own, key=_refreshed_at)
         replaced = [*over, *oldest[: max(0, len(oldest) - LOGINS_PER_PERSON + 1)]]
         if len(every) - len(replaced) >= self._tokens.max_tokens:
             limit = f"the hub has {self._tokens.max_tokens} tokens already (max_tokens)"

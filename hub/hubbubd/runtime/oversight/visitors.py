@@ -141,8 +141,11 @@ class Visitors:
 
     def _ended(self, now: float) -> list[Visit]:
         """Return the visits that are over, and the oldest where there are too many."""
-        over = [visit for visit in self._table if visits.visitor(visit, now) is None]
-        kept = sorted((visit for visit in self._table if visit not in over), key=lambda visit: visit.created_at)
+        over: list[Visit] = []
+        kept: list[Visit] = []
+        for visit in self._table:
+            (over if visits.visitor(visit, now) is None else kept).append(visit)
+        kept.sort(key=lambda visit: visit.created_at)
         return over + kept[: max(0, len(kept) - MAX_VISITS + 1)]
 
     async def find(self, cookie: str, statement: str | None = None) -> Visitor | None:
