@@ -1,10 +1,11 @@
-"""What hosts read first: who gives credentials for the endpoint, and how (RFC 9728, RFC 8414)."""
+"""What hosts read first: who gives credentials for the endpoint, and how (RFC 9728, RFC 8414).
+
+Every hub with an endpoint for hosts imports this when it starts, so what only a log-in needs is imported in functions.
+"""
 
 from typing import Any, Final
 
 from hubbubd import payload
-from hubbubd.core.logins.authorizations import SCOPE
-from hubbubd.core.logins.clients import GRANTS, METHODS
 
 RESOURCE: Final = "/.well-known/oauth-protected-resource"
 """RFC 9728, section 3.1; the endpoint's path follows."""
@@ -41,7 +42,11 @@ def of_resource(resource: str, server: str, *, is_hub: bool) -> bytes:
         "bearer_methods_supported": ["header"],
         "authorization_servers": [server],
     }
-    return payload.dumps(metadata | ({"scopes_supported": [SCOPE]} if is_hub else {}))
+    if is_hub:
+        from hubbubd.core.logins.authorizations import SCOPE
+
+        metadata["scopes_supported"] = [SCOPE]
+    return payload.dumps(metadata)
 
 
 def of_server(base: str, *, has_documents: bool) -> bytes:
@@ -49,6 +54,9 @@ def of_server(base: str, *, has_documents: bool) -> bytes:
 
     `has_documents` says that a program may have a document instead of registering.
     """
+    from hubbubd.core.logins.authorizations import SCOPE
+    from hubbubd.core.logins.clients import GRANTS, METHODS
+
     metadata: dict[str, Any] = {
         "issuer": base,
         "authorization_endpoint": f"{base}{AUTHORIZE}",
