@@ -25,7 +25,7 @@ async def made(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 @pytest.fixture
-async def browser(made: Stage) -> Browser:
+async def entered(made: Stage) -> Browser:
     """The browser of somebody who may do everything."""
     return await Browser(made).enter()
 
@@ -80,9 +80,9 @@ async def test_a_page_reads_metadata_and_gets_tokens_as_it_uses_the_endpoint(mad
 
 
 async def test_a_reload_turns_the_log_in_off_and_what_was_given_stays_good(
-    made: Stage, program: Program, browser: Browser
+    made: Stage, program: Program, entered: Browser
 ) -> None:
-    given = await program.log_in(browser)
+    given = await program.log_in(entered)
     await made.reload(mcp_login=False)
     assert (await made.http.get(f"{made.base}/.well-known/oauth-authorization-server")).status_code == 404
     assert (await program.refresh(given["refresh_token"])).status_code == 404
@@ -149,10 +149,10 @@ async def test_many_registrations_take_no_room_and_lock_nobody_out(made: Stage, 
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-async def test_a_program_with_a_secret_has_to_show_it(made: Stage, browser: Browser, method: str) -> None:
+async def test_a_program_with_a_secret_has_to_show_it(made: Stage, entered: Browser, method: str) -> None:
     program = await Program(made).register(token_endpoint_auth_method=method)
     assert program.secret is not None
-    code = await program.code(browser)
+    code = await program.code(entered)
     for wrong in ("wrong", None):
         refused = await program.exchange(code, client_secret=wrong)
         assert (refused.status_code, refused.json()["error"]) == (401, "invalid_client")
@@ -181,9 +181,9 @@ async def test_a_program_with_a_secret_has_to_show_it(made: Stage, browser: Brow
     ids=first_key,
 )
 async def test_the_browser_is_sent_nowhere_unless_program_and_address_are_good(
-    program: Program, browser: Browser, params: dict[str, str | None]
+    program: Program, entered: Browser, params: dict[str, str | None]
 ) -> None:
-    shown = await browser.open(program.address(**params))
+    shown = await entered.open(program.address(**params))
     assert (shown.status_code, shown.headers["content-type"]) == (400, "text/html; charset=utf-8")
     assert "location" not in shown.headers
 
@@ -205,9 +205,9 @@ async def test_the_browser_is_sent_nowhere_unless_program_and_address_are_good(
     ids=first_key,
 )
 async def test_a_wrong_request_goes_back_to_its_program_with_who_says_so(
-    made: Stage, program: Program, browser: Browser, params: dict[str, str | None], error: str
+    made: Stage, program: Program, entered: Browser, params: dict[str, str | None], error: str
 ) -> None:
-    answer = await browser.open(program.address(**params))
+    answer = await entered.open(program.address(**params))
     assert answer.status_code == 303
     assert answer.headers["location"].startswith(f"{BACK}?")
     told = query_of(answer.headers["location"])
@@ -217,22 +217,22 @@ async def test_a_wrong_request_goes_back_to_its_program_with_who_says_so(
 
 @pytest.mark.parametrize("path", ["/mcp/p/none", "/mcp/s/none"])
 async def test_an_endpoint_that_is_not_there_is_told_only_to_who_has_entered(
-    made: Stage, program: Program, browser: Browser, path: str
+    made: Stage, program: Program, entered: Browser, path: str
 ) -> None:
     address = program.address(resource=f"{made.base}{path}")
     assert (await Browser(made).open(address)).headers["location"].startswith("/oauth/enter?next=")
-    assert query_of((await browser.open(address)).headers["location"])["error"] == "invalid_target"
+    assert query_of((await entered.open(address)).headers["location"])["error"] == "invalid_target"
 
 
-async def test_a_parameter_twice_is_refused(program: Program, browser: Browser) -> None:
-    shown = await browser.open(f"{program.address()}&redirect_uri={quote(BACK)}")
+async def test_a_parameter_twice_is_refused(program: Program, entered: Browser) -> None:
+    shown = await entered.open(f"{program.address()}&redirect_uri={quote(BACK)}")
     assert shown.status_code == 400
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
-async def test_the_port_of_a_program_on_the_same_machine_is_free(made: Stage, browser: Browser, name: str) -> None:
+async def test_the_port_of_a_program_on_the_same_machine_is_free(made: Stage, entered: Browser, name: str) -> None:
     program = await Program(made, redirect_uri=f"http://{name}/cb").register()
-    answer = await browser.decide(await browser.open(program.address(redirect_uri=f"http://{name}:40123/cb")))
+    answer = await entered.decide(await entered.open(program.address(redirect_uri=f"http://{name}:40123/cb")))
     assert answer.headers["location"].startswith(f"http://{name}:40123/cb?code=")
 
 
@@ -249,17 +249,17 @@ async def test_who_has_not_entered_does_so_first_and_comes_back(made: Stage, pro
 # The decision
 
 
-async def test_a_page_of_consent_names_who_asks_and_what_for(made: Stage, browser: Browser) -> None:
+async def test_a_page_of_consent_names_who_asks_and_what_for(made: Stage, entered: Browser) -> None:
     program = await Program(made).register(client_name="<b>Robot</b>\n2")
-    page = await browser.open(program.address(resource=f"{made.base}/mcp/p/small"))
+    page = await entered.open(program.address(resource=f"{made.base}/mcp/p/small"))
     assert "&lt;b&gt;Robot&lt;/b&gt; 2" in page.text
     assert "profile small" in re.sub("<[^>]*>", "", page.text)
     assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
     assert page.headers["cache-control"] == "no-store"
 
 
-async def test_no_is_told_to_the_program_and_to_the_audit_log(made: Stage, program: Program, browser: Browser) -> None:
-    answer = await browser.decide(await browser.open(program.address()), "deny")
+async def test_no_is_told_to_the_program_and_to_the_audit_log(made: Stage, program: Program, entered: Browser) -> None:
+    answer = await entered.decide(await entered.open(program.address()), "deny")
     told = query_of(answer.headers["location"])
     assert (told["error"], told["iss"], told["state"]) == ("access_denied", made.base, "s t&a=te")
     (entry,) = made.hub.audit.select(AuditFilter(action="DenyLogin"))
@@ -267,9 +267,9 @@ async def test_no_is_told_to_the_program_and_to_the_audit_log(made: Stage, progr
 
 
 async def test_a_decision_counts_only_from_the_page_and_the_browser_that_were_asked(
-    made: Stage, program: Program, browser: Browser
+    made: Stage, program: Program, entered: Browser
 ) -> None:
-    page = await browser.open(program.address())
+    page = await entered.open(program.address())
     other = await Browser(made).enter(Principal(name="eve", grants=OWNER.grants, credential="local"))
     assert (await other.decide(page)).status_code == 403
     assert (await Browser(made).decide(page)).status_code == 403
@@ -277,13 +277,13 @@ async def test_a_decision_counts_only_from_the_page_and_the_browser_that_were_as
     forged = await made.http.post(f"{made.base}/oauth/authorize", content=b"decision=allow", headers=foreign)
     assert forged.status_code == 403
     for changed in ("", "x", statement(page)[:-1], f"A{statement(page)}"):
-        sent = await browser.submit("/oauth/authorize", request=changed, decision="allow", days="30")
+        sent = await entered.submit("/oauth/authorize", request=changed, decision="allow", days="30")
         assert sent.status_code == 400
     assert made.hub.tokens.all() == []
 
 
-async def test_a_time_that_nobody_was_offered_is_refused(program: Program, browser: Browser) -> None:
-    assert (await browser.decide(await browser.open(program.address()), days="3000")).status_code == 400
+async def test_a_time_that_nobody_was_offered_is_refused(program: Program, entered: Browser) -> None:
+    assert (await entered.decide(await entered.open(program.address()), days="3000")).status_code == 400
 
 
 async def test_a_host_gets_no_more_than_the_person_may_call(made: Stage, program: Program) -> None:

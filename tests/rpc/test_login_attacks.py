@@ -21,31 +21,31 @@ async def made(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 @pytest.fixture
-async def browser(made: Stage) -> Browser:
+async def entered(made: Stage) -> Browser:
     """The browser of somebody who may do everything."""
     return await Browser(made).enter()
 
 
 @pytest.mark.parametrize("line", ["\r\n", "\n", "\t", "\x00", " "])
 async def test_no_line_break_in_a_redirect_is_taken_for_its_address_without_it(
-    made: Stage, browser: Browser, line: str
+    made: Stage, entered: Browser, line: str
 ) -> None:
     program = await Program(made, redirect_uri="http://127.0.0.1/Set-Cookie:a=b").register()
     for asked in (f"http://127.0.0.1:80/{line}Set-Cookie:a=b", f"{line}http://127.0.0.1:80/Set-Cookie:a=b"):
-        shown = await browser.open(program.address(redirect_uri=asked))
+        shown = await entered.open(program.address(redirect_uri=asked))
         assert (shown.status_code, shown.headers.get("location")) == (400, None)
-        wrong = await browser.open(program.address(redirect_uri=asked, response_type="token"))
+        wrong = await entered.open(program.address(redirect_uri=asked, response_type="token"))
         assert (wrong.status_code, wrong.headers.get("location")) == (400, None)
 
 
 async def test_the_hub_sends_a_stranger_to_no_site_of_a_program_that_anybody_may_have_registered(
-    made: Stage, browser: Browser
+    made: Stage, entered: Browser
 ) -> None:
     program = await Program(made, redirect_uri="https://evil.example/cb").register()
     for params in ({"response_type": "token"}, {"code_challenge": None}, {"resource": "https://evil.example/mcp"}):
         shown = await Browser(made).open(program.address(**params))
         assert (shown.status_code, shown.headers.get("location")) == (400, None)
-    told = await browser.open(program.address(response_type="token"))  # a person that the hub knows
+    told = await entered.open(program.address(response_type="token"))  # a person that the hub knows
     assert told.headers["location"].startswith("https://evil.example/cb?error=")
 
 
@@ -59,9 +59,9 @@ async def test_no_program_is_one_of_this_machine_that_a_website_or_the_system_ma
 
 
 @pytest.mark.parametrize("verifier", ["a", "a" * 42, "a" * 129, f"{'a' * 43}!"])
-async def test_a_verifier_that_could_be_guessed_is_refused(made: Stage, browser: Browser, verifier: str) -> None:
+async def test_a_verifier_that_could_be_guessed_is_refused(made: Stage, entered: Browser, verifier: str) -> None:
     program = await Program(made, verifier=verifier).register()
-    refused = await program.exchange(await program.code(browser))
+    refused = await program.exchange(await program.code(entered))
     assert (refused.status_code, refused.json()["error"]) == (400, "invalid_grant")
 
 
@@ -76,13 +76,13 @@ async def test_tokens_that_are_none_are_not_tried_to_be_ended_without_limit(made
         raise AssertionError("nobody had to wait")
 
 
-async def test_a_page_of_consent_of_one_browser_is_no_decision_of_another(made: Stage, browser: Browser) -> None:
+async def test_a_page_of_consent_of_one_browser_is_no_decision_of_another(made: Stage, entered: Browser) -> None:
     program = await Program(made).register()
-    page = await browser.open(program.address())
+    page = await entered.open(program.address())
     other = await Browser(made).enter()
     assert (await other.decide(page)).status_code == 403
     assert (await Browser(made).decide(page)).status_code == 403
-    assert "code" in query_of((await browser.decide(page)).headers["location"])
+    assert "code" in query_of((await entered.decide(page)).headers["location"])
 
 
 @pytest.mark.parametrize(

@@ -52,21 +52,21 @@ class Browser:
         return await self.http.post("/oauth/enter", content=body, headers={**OWN, "origin": self.base, **named})
 
     async def who(self) -> str:
-        """Who is at this browser, as the hub knows."""
+        """Who is at this window, as the hub knows."""
         return (await self.http.get("/oauth/authorize")).text
 
 
 @asynccontextmanager
 async def opened(hub: Hub, base: str = BASE, address: str = "127.0.0.1") -> AsyncGenerator[Browser]:
-    browser = Browser(hub, base, address)
-    async with browser.http:
-        yield browser
+    window = Browser(hub, base, address)
+    async with window.http:
+        yield window
 
 
 @pytest.fixture
-async def browser(hub: Hub) -> AsyncIterator[Browser]:
-    async with opened(hub) as browser:
-        yield browser
+async def window(hub: Hub) -> AsyncIterator[Browser]:
+    async with opened(hub) as window:
+        yield window
 
 
 def outcomes(hub: Hub) -> list[tuple[str, str]]:
@@ -74,28 +74,28 @@ def outcomes(hub: Hub) -> list[tuple[str, str]]:
     return [(entry.principal, entry.outcome) for entry in hub.audit.select(AuditFilter(action=person.ACTION))]
 
 
-async def test_who_types_a_code_is_known_and_goes_on_to_the_question(browser: Browser) -> None:
-    code = await browser.code()
-    shown = await browser.http.get("/oauth/enter", params={"next": NEXT})
+async def test_who_types_a_code_is_known_and_goes_on_to_the_question(window: Browser) -> None:
+    code = await window.code()
+    shown = await window.http.get("/oauth/enter", params={"next": NEXT})
     assert shown.status_code == 200
     assert 'name="next" value="/oauth/authorize?client_id=x&amp;state=%20y"' in shown.text
-    assert await browser.who() == "nobody"
-    entered = await browser.type(code.lower().replace("-", " "))
+    assert await window.who() == "nobody"
+    entered = await window.type(code.lower().replace("-", " "))
     assert (entered.status_code, entered.headers["location"]) == (303, NEXT)
-    assert await browser.who() == "ada"
-    assert outcomes(browser.hub) == [("ada", "OK")]
+    assert await window.who() == "ada"
+    assert outcomes(window.hub) == [("ada", "OK")]
 
 
-async def test_a_link_uses_nothing_up_until_its_button_is_pressed(browser: Browser) -> None:
-    code = await browser.code()
+async def test_a_link_uses_nothing_up_until_its_button_is_pressed(window: Browser) -> None:
+    code = await window.code()
     for _ in range(3):  # a preview of a chat, a scanner of mails
-        shown = await browser.http.get("/oauth/enter", params={"code": code})
+        shown = await window.http.get("/oauth/enter", params={"code": code})
         assert f'value="{code}"' in shown.text
-    assert await browser.who() == "nobody"
-    entered = await browser.type(code, then="")
+    assert await window.who() == "nobody"
+    entered = await window.type(code, then="")
     assert entered.status_code == 200
     assert "You are ada here" in entered.text
-    assert await browser.who() == "ada"
+    assert await window.who() == "ada"
 
 
 @pytest.mark.parametrize(
@@ -107,27 +107,27 @@ async def test_a_link_uses_nothing_up_until_its_button_is_pressed(browser: Brows
         ("<script>", "This is no code"),
     ],
 )
-async def test_a_wrong_code_is_asked_for_again(browser: Browser, typed: str, says: str) -> None:
-    refused = await browser.type(typed)
+async def test_a_wrong_code_is_asked_for_again(window: Browser, typed: str, says: str) -> None:
+    refused = await window.type(typed)
     assert refused.status_code == 400
     assert says in refused.text
     assert NEXT.replace("&", "&amp;") in refused.text
     assert "<script" not in refused.text
-    assert await browser.who() == "nobody"
+    assert await window.who() == "nobody"
 
 
-async def test_a_used_code_and_one_whose_credential_has_ended_say_so(browser: Browser) -> None:
-    code = await browser.code()
-    assert (await browser.type(code)).status_code == 303
-    assert "was used already" in (await browser.type(code)).text
-    _, secret = await browser.hub.tokens.create("eve", ADA.grants, by="test", ttl_s=None, may_name_others=False)
-    eve = await browser.hub.tokens.principal(secret)
+async def test_a_used_code_and_one_whose_credential_has_ended_say_so(window: Browser) -> None:
+    code = await window.code()
+    assert (await window.type(code)).status_code == 303
+    assert "was used already" in (await window.type(code)).text
+    _, secret = await window.hub.tokens.create("eve", ADA.grants, by="test", ttl_s=None, may_name_others=False)
+    eve = await window.hub.tokens.principal(secret)
     assert eve is not None
-    code = await browser.code(eve)
-    await browser.hub.tokens.revoke("eve")
-    assert "has ended" in (await browser.type(code)).text
-    assert outcomes(browser.hub).count(("ada", "LOGIN_CODE_USED")) == 1
-    assert outcomes(browser.hub).count(("eve", "LOGIN_CODE_ENDED")) == 1
+    code = await window.code(eve)
+    await window.hub.tokens.revoke("eve")
+    assert "has ended" in (await window.type(code)).text
+    assert outcomes(window.hub).count(("ada", "LOGIN_CODE_USED")) == 1
+    assert outcomes(window.hub).count(("eve", "LOGIN_CODE_ENDED")) == 1
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,10 @@ async def test_a_used_code_and_one_whose_credential_has_ended_say_so(browser: Br
         "/oauth/authorize?" + "x" * 7000,
     ],
 )
-async def test_nobody_is_sent_anywhere_else(browser: Browser, then: str) -> None:
-    code = await browser.code()
-    assert "evil" not in (await browser.http.get(f"/oauth/enter?next={quote(then)}")).text
-    entered = await browser.type(code, then=then)
+async def test_nobody_is_sent_anywhere_else(window: Browser, then: str) -> None:
+    code = await window.code()
+    assert "evil" not in (await window.http.get(f"/oauth/enter?next={quote(then)}")).text
+    entered = await window.type(code, then=then)
     assert "location" not in entered.headers
     assert "You are ada here" in entered.text
 
@@ -161,13 +161,13 @@ async def test_nobody_is_sent_anywhere_else(browser: Browser, then: str) -> None
         {"sec_fetch_site": "same-site"},
     ],
 )
-async def test_a_form_of_another_site_does_nothing(browser: Browser, headers: dict[str, str]) -> None:
-    code = await browser.code()
-    refused = await browser.type(code, **headers)
+async def test_a_form_of_another_site_does_nothing(window: Browser, headers: dict[str, str]) -> None:
+    code = await window.code()
+    refused = await window.type(code, **headers)
     assert refused.status_code == 403
     assert "does not come from the hub" in refused.text
     assert "set-cookie" not in refused.headers
-    assert (await browser.type(code)).status_code == 303
+    assert (await window.type(code)).status_code == 303
 
 
 @pytest.mark.parametrize(
@@ -179,25 +179,25 @@ async def test_a_form_of_another_site_does_nothing(browser: Browser, headers: di
         (b"code=" + b"x" * 40_000, "application/x-www-form-urlencoded", 413),
     ],
 )
-async def test_what_is_no_form_is_refused_with_a_page(browser: Browser, content: bytes, kind: str, status: int) -> None:
-    refused = await browser.http.post("/oauth/enter", content=content, headers={**OWN, "content-type": kind})
+async def test_what_is_no_form_is_refused_with_a_page(window: Browser, content: bytes, kind: str, status: int) -> None:
+    refused = await window.http.post("/oauth/enter", content=content, headers={**OWN, "content-type": kind})
     assert refused.status_code == status
     assert "<h1>" in refused.text
 
 
-async def test_other_methods_are_refused(browser: Browser) -> None:
-    refused = await browser.http.delete("/oauth/enter")
+async def test_other_methods_are_refused(window: Browser) -> None:
+    refused = await window.http.delete("/oauth/enter")
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
 
 
 async def test_guesses_are_limited_by_address_and_the_right_code_stays_good(hub: Hub) -> None:
-    async with opened(hub) as browser, opened(hub, address="10.0.0.9") as elsewhere:
-        elsewhere.persons = browser.persons
-        code = await browser.code()
-        answers = [(await browser.type("ABCD-EFGH")).status_code for _ in range(15)]
+    async with opened(hub) as window, opened(hub, address="10.0.0.9") as elsewhere:
+        elsewhere.persons = window.persons
+        code = await window.code()
+        answers = [(await window.type("ABCD-EFGH")).status_code for _ in range(15)]
         assert answers[:10] == [400] * 10
         assert 429 in answers
-        late = await browser.type(code)
+        late = await window.type(code)
         assert late.status_code == 429
         assert int(late.headers["retry-after"]) <= 2
         assert "your code is still good" in late.text
@@ -213,11 +213,11 @@ async def test_an_address_space_counts_as_one_guesser(hub: Hub) -> None:
 
 
 async def test_guesses_from_everywhere_are_limited_together(hub: Hub) -> None:
-    async with opened(hub) as browser:
+    async with opened(hub) as window:
         refused: list[int] = []
         for number in range(150):
             async with opened(hub, address=f"10.0.{number // 250}.{number % 250}") as guesser:
-                guesser.persons = browser.persons
+                guesser.persons = window.persons
                 refused.append((await guesser.type("ABCD-EFGH")).status_code)
         assert refused[:100] == [400] * 100
         assert 429 in refused[100:]
@@ -225,12 +225,12 @@ async def test_guesses_from_everywhere_are_limited_together(hub: Hub) -> None:
 
 async def test_fifty_browsers_with_one_code_are_one(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(person, "CODES_PER_S", 10.0)
-    async with opened(hub) as browser:
-        code = await browser.code()
+    async with opened(hub) as window:
+        code = await window.code()
         answers: list[int] = []
 
         async def type_it() -> None:
-            answers.append((await browser.type(code)).status_code)
+            answers.append((await window.type(code)).status_code)
 
         async with anyio.create_task_group() as tasks:
             for _ in range(50):
@@ -248,13 +248,13 @@ async def test_the_cookie_is_the_hubs_own(hub: Hub) -> None:
     assert set_secure.endswith("; HttpOnly; SameSite=Lax; Path=/; Secure")
 
 
-async def test_the_cookie_of_another_hub_is_nobodys(browser: Browser) -> None:
+async def test_the_cookie_of_another_hub_is_nobodys(window: Browser) -> None:
     made_up: dict[str, Any] = {"cookie": f"hubbub-login-8701={'x' * 43}; other=1"}
-    assert (await browser.http.get("/oauth/authorize", headers=made_up)).text == "nobody"
+    assert (await window.http.get("/oauth/authorize", headers=made_up)).text == "nobody"
 
 
-async def test_a_page_is_not_stored_framed_or_told_to_others(browser: Browser) -> None:
-    for response in (await browser.http.get("/oauth/enter"), await browser.type("x")):
+async def test_a_page_is_not_stored_framed_or_told_to_others(window: Browser) -> None:
+    for response in (await window.http.get("/oauth/enter"), await window.type("x")):
         assert response.headers["cache-control"] == "no-store"
         assert response.headers["x-frame-options"] == "DENY"
         assert response.headers["referrer-policy"] == "same-origin"
@@ -264,9 +264,9 @@ async def test_a_page_is_not_stored_framed_or_told_to_others(browser: Browser) -
 
 
 async def test_behind_a_proxy_the_public_name_and_the_own_one_are_the_hubs(hub: Hub) -> None:
-    async with opened(hub, "https://hub.example") as browser:
-        code = await browser.code()
+    async with opened(hub, "https://hub.example") as window:
+        code = await window.code()
         direct = {"host": "127.0.0.1:8701", "origin": "http://127.0.0.1:8701"}
-        browser.http.base_url = httpx2.URL("http://127.0.0.1:8701")
-        assert (await browser.type("ABCD-EFGH", **direct)).status_code == 400
-        assert (await browser.type(code, host="127.0.0.1:8701", origin="https://hub.example")).status_code == 303
+        window.http.base_url = httpx2.URL("http://127.0.0.1:8701")
+        assert (await window.type("ABCD-EFGH", **direct)).status_code == 400
+        assert (await window.type(code, host="127.0.0.1:8701", origin="https://hub.example")).status_code == 303

@@ -25,7 +25,7 @@ async def made(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 @pytest.fixture
-async def browser(made: Stage) -> Browser:
+async def entered(made: Stage) -> Browser:
     """The browser of somebody who may do everything."""
     return await Browser(made).enter()
 
@@ -57,17 +57,17 @@ async def program(made: Stage) -> Program:
     ids=first_key,
 )
 async def test_a_wrong_exchange_is_refused_and_leaves_the_code_good(
-    program: Program, browser: Browser, form: dict[str, str | None], error: str
+    program: Program, entered: Browser, form: dict[str, str | None], error: str
 ) -> None:
-    code = await program.code(browser)
+    code = await program.code(entered)
     refused = await program.exchange(code, **form)
     assert (refused.json()["error"], bool(refused.json()["error_description"])) == (error, True)
     assert refused.headers["cache-control"] == "no-store"
     assert (await program.exchange(code)).status_code == 200
 
 
-async def test_a_code_is_of_one_program_and_one_endpoint(made: Stage, program: Program, browser: Browser) -> None:
-    code = await program.code(browser)
+async def test_a_code_is_of_one_program_and_one_endpoint(made: Stage, program: Program, entered: Browser) -> None:
+    code = await program.code(entered)
     other = await Program(made, verifier=program.verifier).register()
     assert (await other.exchange(code)).json()["error"] == "invalid_grant"
     elsewhere = await program.exchange(code, resource=f"{made.base}/mcp/p/small")
@@ -75,9 +75,9 @@ async def test_a_code_is_of_one_program_and_one_endpoint(made: Stage, program: P
 
 
 async def test_a_code_used_twice_ends_what_it_was_exchanged_for(
-    made: Stage, program: Program, browser: Browser
+    made: Stage, program: Program, entered: Browser
 ) -> None:
-    code = await program.code(browser)
+    code = await program.code(entered)
     given = (await program.exchange(code)).json()
     assert (await program.exchange(code, code_verifier="seen only the address")).json()["error"] == "invalid_grant"
     assert await status(made, given["access_token"]) == 200
@@ -87,9 +87,9 @@ async def test_a_code_used_twice_ends_what_it_was_exchanged_for(
 
 
 async def test_of_fifty_exchanges_at_once_one_gets_tokens_and_they_end(
-    made: Stage, program: Program, browser: Browser
+    made: Stage, program: Program, entered: Browser
 ) -> None:
-    code = await program.code(browser)
+    code = await program.code(entered)
     responses = await asyncio.gather(*(program.exchange(code) for _ in range(50)))
     given = [response.json() for response in responses if response.status_code == 200]
     assert len(given) == 1
@@ -100,8 +100,8 @@ async def test_of_fifty_exchanges_at_once_one_gets_tokens_and_they_end(
 # Tokens
 
 
-async def test_what_a_host_gets_is_a_token_like_any_other(made: Stage, program: Program, browser: Browser) -> None:
-    given = await program.log_in(browser, days="90", resource=f"{made.base}/mcp/p/small")
+async def test_what_a_host_gets_is_a_token_like_any_other(made: Stage, program: Program, entered: Browser) -> None:
+    given = await program.log_in(entered, days="90", resource=f"{made.base}/mcp/p/small")
     assert (given["token_type"], given["expires_in"], given["scope"]) == ("Bearer", 3600, "mcp")
     (token,) = made.hub.tokens.all()
     assert (token.name, token.created_by, token.grants) == ("tester", "ada", (Grant(Role.CALLER, ("one",)),))
@@ -124,8 +124,8 @@ async def test_names_of_programs_are_told_apart_and_are_nobodys_else(made: Stage
     assert caller.name == "login:ada/tester-2"
 
 
-async def test_a_token_is_good_at_its_own_endpoint_only(made: Stage, program: Program, browser: Browser) -> None:
-    given = await program.log_in(browser, resource=f"{made.base}/mcp/p/small")
+async def test_a_token_is_good_at_its_own_endpoint_only(made: Stage, program: Program, entered: Browser) -> None:
+    given = await program.log_in(entered, resource=f"{made.base}/mcp/p/small")
     token = given["access_token"]
     assert [await status(made, token, path) for path in ("/mcp/p/small", "/mcp/p/small/")] == [200, 200]
     for path in ("/mcp", "/mcp/s/one", "/mcp/p/other"):
@@ -134,9 +134,9 @@ async def test_a_token_is_good_at_its_own_endpoint_only(made: Stage, program: Pr
 
 
 async def test_the_api_takes_a_token_of_a_log_in_for_nothing_but_who_it_is(
-    made: Stage, program: Program, browser: Browser
+    made: Stage, program: Program, entered: Browser
 ) -> None:
-    given = await program.log_in(browser, resource=f"{made.base}/mcp/p/small")
+    given = await program.log_in(entered, resource=f"{made.base}/mcp/p/small")
     shown, oversight = (
         [("authorization", f"Bearer {given['access_token']}")],
         Oversight(made.hub.audit, made.hub.quotas),
@@ -154,9 +154,9 @@ async def test_the_api_takes_a_token_of_a_log_in_for_nothing_but_who_it_is(
 
 
 async def test_when_its_token_is_revoked_a_host_hears_so_and_its_session_ends(
-    made: Stage, program: Program, browser: Browser
+    made: Stage, program: Program, entered: Browser
 ) -> None:
-    given = await program.log_in(browser)
+    given = await program.log_in(entered)
     host = await host_with(made, given["access_token"]).begin()
     async with host.stream("GET", accept="text/event-stream") as events:
         await made.hub.tokens.revoke("tester")
@@ -185,9 +185,9 @@ async def test_a_log_in_ends_with_the_credential_of_who_has_granted_it(made: Sta
 
 @pytest.mark.parametrize("which", ["access_token", "refresh_token"])
 async def test_a_host_ends_its_log_in_by_either_token(
-    made: Stage, program: Program, browser: Browser, which: str
+    made: Stage, program: Program, entered: Browser, which: str
 ) -> None:
-    given = await program.log_in(browser)
+    given = await program.log_in(entered)
     for token in ("hbt_000000000000_x", "unknown"):
         assert (await program.post("revoke", token=token)).status_code == 200
     assert await status(made, given["access_token"]) == 200
@@ -202,9 +202,9 @@ async def test_a_host_ends_its_log_in_by_either_token(
 
 
 async def test_a_refresh_gives_both_tokens_anew_and_the_session_goes_on(
-    made: Stage, program: Program, browser: Browser
+    made: Stage, program: Program, entered: Browser
 ) -> None:
-    first = await program.log_in(browser)
+    first = await program.log_in(entered)
     host = await host_with(made, first["access_token"]).begin()
     second = (await program.refresh(first["refresh_token"])).json()
     assert second["access_token"] != first["access_token"]
@@ -215,9 +215,9 @@ async def test_a_refresh_gives_both_tokens_anew_and_the_session_goes_on(
 
 
 async def test_a_refresh_token_that_comes_again_ends_the_log_in(
-    made: Stage, program: Program, browser: Browser
+    made: Stage, program: Program, entered: Browser
 ) -> None:
-    first = await program.log_in(browser)
+    first = await program.log_in(entered)
     second = (await program.refresh(first["refresh_token"])).json()
     assert await status(made, second["access_token"]) == 200
     assert (await program.refresh(first["refresh_token"])).json()["error"] == "invalid_grant"
@@ -225,9 +225,9 @@ async def test_a_refresh_token_that_comes_again_ends_the_log_in(
 
 
 async def test_a_refresh_whose_response_got_lost_may_be_repeated_once_its_tokens_are_void(
-    made: Stage, program: Program, browser: Browser
+    made: Stage, program: Program, entered: Browser
 ) -> None:
-    first = await program.log_in(browser)
+    first = await program.log_in(entered)
     lost = (await program.refresh(first["refresh_token"])).json()
     again = (await program.refresh(first["refresh_token"])).json()
     assert await status(made, lost["access_token"]) == 401
@@ -246,9 +246,9 @@ async def test_a_refresh_whose_response_got_lost_may_be_repeated_once_its_tokens
     ids=["token", "program", "endpoint"],
 )
 async def test_a_wrong_refresh_is_refused_and_leaves_the_log_in_as_it_is(
-    made: Stage, program: Program, browser: Browser, form: dict[str, str], error: str
+    made: Stage, program: Program, entered: Browser, form: dict[str, str], error: str
 ) -> None:
-    given = await program.log_in(browser)
+    given = await program.log_in(entered)
     wrong = form if "resource" not in form else {"resource": f"{made.base}{form['resource']}"}
     assert (await program.refresh(given["refresh_token"], **wrong)).json()["error"] == error
     made_up = f"{given['refresh_token'][:17]}{'0' * 22}_{'A' * 43}"
