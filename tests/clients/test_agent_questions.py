@@ -116,6 +116,26 @@ def test_changes_are_read_file_by_file_and_an_unknown_one_is_shown_as_it_came() 
     assert rows({"codex_changes": [1]}) == [("A change that is not known: ", "code", "[1]")]
 
 
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ({"codex_command": ["bash", "-c", "rm a\u202eb"]}, "rm a\ufffdb"),
+        ({"codex_changes": {"/w/a": {"type": "update", "unified_diff": "+a\u202eb\n"}}}, "+a\ufffdb"),
+        ({"codex_changes": {"/w/a": {"type": "add", "content": "a\u202eb"}}}, "-+a\ufffdb"),
+        ({"codex_changes": {"/w/a": {"type": "delete", "content": "a\u202eb"}}}, "-a\ufffdb+"),
+        ({"codex_changes": {"/w/a": {"type": "odd", "x": "a\u202eb"}}}, '{"type": "odd", "x": "a\ufffdb"}'),
+    ],
+)
+def test_what_an_agent_would_do_is_shown_with_its_invisible_characters(asked: dict[str, Any], shown: str) -> None:
+    assert [text for _, _, text in rows(asked)] == [shown]
+
+
+def test_a_change_that_moves_a_file_to_what_is_no_name_is_shown_as_it_came() -> None:
+    odd = {"type": "update", "unified_diff": DIFF, "move_path": ["/w/b"]}
+    (change,) = pending({"codex_changes": {"/w/a": odd}}).agent.changes
+    assert (change.kind, json.loads(change.content)) == ("unknown", odd)
+
+
 def test_members_may_stand_in_meta_and_those_of_params_come_first() -> None:
     asked = {"message": "?", "_meta": {"codex_command": ["ls"], "codex_cwd": "/w", "other": 1}}
     view = agent_view(pending(asked))
