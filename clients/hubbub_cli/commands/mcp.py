@@ -83,7 +83,9 @@ def install(
     ] = False,
     url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="With --http or --login: where the host reaches the hub; else mcp_listen."),
+        typer.Option(
+            metavar="URL", help="With --http or --login: where the host reaches the hub; else as the hub says."
+        ),
     ] = None,
     only_print: Annotated[
         bool, typer.Option("--print", help="Change nothing: print the file, what belongs into it, and links.")
@@ -118,7 +120,7 @@ def install(
         host=HOSTS[host],
         profile=profile,
         server=server,
-        url=install.make_http_url(settings_of(context), url, profile, server) if http or login else None,
+        url=install.make_http_url(settings_of(context), url, profile, server, log_in=login) if http or login else None,
         given_url=url,
         log_in=login,
         file=HOSTS[host].file(machine),

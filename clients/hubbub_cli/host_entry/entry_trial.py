@@ -20,6 +20,11 @@ from hubbub_local.hosts.kinds import NAME
 LIMIT_S: Final = 15.0
 """Seconds for a response of the hub's address."""
 
+LOGIN_LIMIT_S: Final = 5.0
+"""Seconds for what an endpoint says of its log-in."""
+
+MAX_URL_CHARS: Final = 2048
+
 MAX_RESPONSE_BYTES: Final = 1024 * 1024
 MAX_REASON_CHARS: Final = 300
 REVISION: Final = "2026-07-28"
@@ -29,7 +34,9 @@ ENV_KEYS: Final = ("env", "envs", "environment")
 HEADER_KEYS: Final = ("headers", "http_headers")
 VARIABLE_KEYS: Final = ("bearer_token_env_var", "env_http_headers")
 VARIABLE: Final = re.compile(r"\$\{?\w|\{(?:env|file):")
-UNAUTHORIZED: Final = 401
+UNAUTHORIZED, NOT_FOUND = 401, 404
+RESOURCE: Final = "/.well-known/oauth-protected-resource"
+"""Where an endpoint says who lets hosts log in (RFC 9728); its own path follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +142,40 @@ def _try_url(url: str, headers: Mapping[str, str]) -> EntryTrial:
     except ValueError:  # its text has the header
         return EntryTrial("its address or a header of it has characters that HTTP does not allow")
     return EntryTrial()
+
+
+def find_login_url(url: str) -> str | None:
+    """Return under which URL hosts log in at an endpoint: a proxy may show it under another one than `url`.
+
+    None where the endpoint lets no host log in; `url` itself where nothing answers that says so.
+    """
+    parts = urlsplit(url)
+    try:
+        said = _send(urllib.request.Request(f"{parts.scheme}://{parts.netloc}{RESOURCE}{parts.path}"), LOGIN_LIMIT_S)  # noqa: S310 - the hub's own
+        shown = json.loads(said)["resource"]
+    except urllib.error.HTTPError as error:
+        return None if error.code == NOT_FOUND else url
+    except (OSError, ValueError, KeyError, TypeError):
+        return url
+    return shown if _is_of_endpoint(shown, parts.path) else url
+
+
+def _is_of_endpoint(shown: object, path: str) -> bool:
+    """Return whether something is an address with an endpoint's path; an identity provider may want another one."""
+    if not isinstance(shown, str) or len(shown) > MAX_URL_CHARS or not shown.isascii() or not shown.isprintable():
+        return False
+    try:
+        parts = urlsplit(shown)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc) and parts.path == path
+
+
+def _send(request: urllib.request.Request, limit_s: float) -> bytes:
+    """Return what comes back, bounded. Raises HTTPError, OSError, ValueError."""
+    proxies = [urllib.request.ProxyHandler({})] if urlsplit(request.full_url).hostname in LOOPBACK else []
+    with urllib.request.build_opener(*proxies).open(request, timeout=limit_s) as response:
+        return response.read(MAX_RESPONSE_BYTES)
 
 
 def _describe_refusal(error: urllib.error.HTTPError, *, has_token: bool) -> EntryTrial:

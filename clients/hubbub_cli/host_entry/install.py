@@ -81,16 +81,35 @@ def print_entry(context: typer.Context, request: EntryRequest) -> None:
         say(f"# or open: {link}")
 
 
-def make_http_url(settings: Settings, given: str | None, profile: str | None, server: str | None) -> str:
-    """Return the URL of an endpoint. Raises Usage if the hub has none that is known."""
+def make_http_url(
+    settings: Settings, given: str | None, profile: str | None, server: str | None, *, log_in: bool = False
+) -> str:
+    """Return the URL of an endpoint, for hosts that have a token or that log in.
+
+    Raises Usage if the hub has none that is known, or lets no host log in.
+    """
     from hubbub_client.transport.discovery import mcp_url
 
-    base = given or mcp_url(settings.where)
+    own = mcp_url(settings.where)
+    base = given or (_find_login_url(own) if own and log_in else own)
     if base is None:
         raise Usage("this hub does not serve hosts over HTTP; set mcp_listen, or say where with --url")
     if server:
         return f"{base.rstrip('/')}/s/{quote(server, safe='')}"
     return f"{base.rstrip('/')}/p/{quote(profile, safe='')}" if profile else base
+
+
+def _find_login_url(own: str) -> str:
+    """Return where hosts log in. Raises Usage if none can."""
+    from hubbub_cli.host_entry.entry_trial import find_login_url
+
+    found = find_login_url(own)
+    if found is None:
+        raise Usage(
+            "--login: this hub lets no host log in; set `mcp_login = true` in its configuration, "
+            "or use --http, which makes a token"
+        )
+    return found
 
 
 def find_own_command() -> str:
