@@ -380,6 +380,22 @@ async def test_a_host_is_told_of_a_changed_page_by_the_uri_that_it_knows(hub: Hu
     assert [each["params"]["uri"] for each in told] == ["ui://one+app/page.html", f"hubbub://s/two/{PAGE}"]
 
 
+@pytest.mark.parametrize("settings", [{"prefix": "never"}, {"bare": ["*"]}])
+async def test_pages_stay_known_when_the_list_of_another_server_changes(world: World, settings: dict[str, Any]) -> None:
+    has_app(world.peers["one"])
+    has_app(world.peers["three"], tools=[{"name": "x"}])
+    async with world.hub(server("one"), server("three")) as hub:
+        await listed(hub)
+        host = Host(hub, **settings)
+        assert UI in await host.extensions()
+        has_app(world.peers["three"], tools=[{"name": "other"}])
+        world.peers["three"].link.tell("notifications/tools/list_changed")
+        await until(lambda: b'"other"' in b"".join(hub.catalog.entries("three/tool")))
+        assert {"other", "poll"} <= set(await host.tools())
+        assert UI in await host.extensions()
+        assert (await host.ask("resources/read", uri=PAGE))["contents"][0]["uri"] == PAGE
+
+
 async def test_an_operator_turns_the_apps_of_a_server_off(world: World) -> None:
     has_app(world.peers["one"])
     async with world.hub(server("one", apps=False)) as hub:

@@ -1,17 +1,18 @@
 """What a host has read of apps' pages decides which server a page calls: never the wrong one."""
 
+import json
 from typing import Any
 
 import pytest
 
 from hubbubd.core.hosts.app_tools import PagesRead
-from hubbubd.core.hosts.host_sessions import MAX_READ_FROM
+from hubbubd.core.hosts.host_sessions import MAX_READ_FROM, HostSession, with_page_of
 from hubbubd.downstream import EndpointSessions, HostProcesses, McpHost
 from hubbubd.downstream.protocol.messages import RequestMessage
 
-from ..runtime.conftest import World, server
+from ..runtime.conftest import World, server, settle
 from .conftest import ADA, NEW, OLD, HostOutbox, Refused, outcome
-from .test_apps import APPS, OF_ONE, PAGE, Host, has_app, listed, tool
+from .test_apps import APPS, OF_ONE, PAGE, TOOLS, Host, has_app, listed, tool
 
 ENDPOINT = "p/p"
 
@@ -49,6 +50,34 @@ def test_a_process_that_is_known_by_its_stream_or_its_bridge_has_read_what_it_ha
     assert servers_read(process(bridges, "a")) == {"two"}
 
 
+def test_several_processes_with_streams_count_as_one_that_has_read_what_all_have() -> None:
+    processes = HostProcesses()
+    first, second = (McpHost(principal=ADA, revision=NEW, capabilities=APPS) for _ in range(2))
+    with processes.listening(first, ENDPOINT, "a"), processes.listening(second, ENDPOINT, "b"):
+        process(processes, "c").note_read("two", PAGE)
+        assert servers_read(process(processes, "d")) == {"two"}
+
+
+def test_a_session_remembers_the_servers_whose_pages_it_has_read_last() -> None:
+    session = HostSession(
+        id="s",
+        principal="ada",
+        credential="",
+        endpoint="p/p",
+        revision=OLD,
+        info=b"{}",
+        capabilities=b"{}",
+        begun_at=0,
+        used_at=0,
+    )
+    kept: HostSession | None = session
+    for number in range(MAX_READ_FROM + 2):
+        kept = with_page_of(f"s{number}", kept)
+    assert kept is not None
+    assert kept.read_from == tuple(f"s{number}" for number in range(2, MAX_READ_FROM + 2))
+    assert with_page_of("s5", kept) is kept
+
+
 @pytest.fixture
 def world_of_two(world: World) -> World:
     """Two servers with the same app."""
@@ -81,6 +110,37 @@ async def test_a_session_knows_after_a_restart_which_pages_it_has_read(world_of_
         with pytest.raises(Refused, match="call one__poll or two__poll"):
             outcome(await again.begin(RequestMessage("poll", "tools/call", {"name": "poll"}), HostOutbox()))
         sessions.close()
+
+
+async def test_what_a_session_has_read_at_one_member_is_known_at_another(world_of_two: World) -> None:
+    async with world_of_two.hub(server("one"), server("two")) as hub:
+        await listed(hub)
+        host, here, there = Host(hub), EndpointSessions(hub), EndpointSessions(hub)
+        session = await here.begin(McpHost(principal=ADA, revision=OLD, capabilities=APPS), host.endpoint)
+        other = await there.find(session.id, ADA, host.endpoint)
+        assert other is not None
+        assert servers_read(other.host) == set()
+        await read(here, host, session.id, "two")
+        assert servers_read(other.host) == {"two"}
+        here.close()
+        there.close()
+
+
+@pytest.mark.parametrize(("capabilities", "told"), [(APPS, True), ({}, False)])
+async def test_hosts_that_show_pages_alone_hear_of_changed_tools_for_pages(
+    world: World, capabilities: dict[str, Any], told: bool
+) -> None:
+    has_app(world.peers["one"])
+    async with world.hub(server("one")) as hub:
+        await listed(hub)
+        host = Host(hub, capabilities=capabilities)
+        await settle(3)
+        host.session.outlet.take()
+        has_app(world.peers["one"], tools=[*TOOLS, tool("more", "app", page=PAGE)])
+        world.peers["one"].link.tell("notifications/tools/list_changed")
+        await settle(3)
+        said = [json.loads(each)["method"] for each in host.session.outlet.take()]
+        assert ("notifications/tools/list_changed" in said) is told
 
 
 async def test_a_server_cannot_take_the_page_of_one_that_is_out_of_reach_or_gone(world: World) -> None:

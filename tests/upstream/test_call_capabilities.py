@@ -54,7 +54,10 @@ OWN = {"mimeTypes": ["text/html;profile=mcp-app", "text/x"]}
     ("method", "caller", "entry"),
     [
         ("tools/list", None, APPS["extensions"][UI]),
+        *((f"{each}/list", None, APPS["extensions"][UI]) for each in ("prompts", "resources", "skills")),
+        ("resources/templates/list", None, APPS["extensions"][UI]),
         ("server/discover", None, APPS["extensions"][UI]),
+        ("subscriptions/listen", None, APPS["extensions"][UI]),
         ("tools/call", None, None),
         ("resources/read", None, None),
         ("tools/call", HUB, None),
