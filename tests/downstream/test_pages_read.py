@@ -136,11 +136,14 @@ async def test_hosts_that_show_pages_alone_hear_of_changed_tools_for_pages(
         host = Host(hub, capabilities=capabilities)
         await settle(3)
         host.session.outlet.take()
-        has_app(world.peers["one"], tools=[*TOOLS, tool("more", "app", page=PAGE)])
-        world.peers["one"].link.tell("notifications/tools/list_changed")
-        await settle(3)
-        said = [json.loads(each)["method"] for each in host.session.outlet.take()]
-        assert ("notifications/tools/list_changed" in said) is told
+        tools = TOOLS
+        for name in ("second", "third"):
+            tools = [*tools, tool(name, "app", page=PAGE)]
+            has_app(world.peers["one"], tools=tools)
+            world.peers["one"].link.tell("notifications/tools/list_changed")
+            await settle(3)
+            said = [json.loads(each)["method"] for each in host.session.outlet.take()]
+            assert ("notifications/tools/list_changed" in said) is told
 
 
 async def test_a_server_cannot_take_the_page_of_one_that_is_out_of_reach_or_gone(world: World) -> None:
