@@ -302,16 +302,6 @@ async def test_what_is_known_of_one_connection_alone_refuses_no_page(hub: Hub, r
 
 
 @BOTH
-async def test_a_page_calls_its_own_server_though_another_has_the_name_without_a_prefix(
-    hub: Hub, revision: str
-) -> None:
-    host = Host(hub, revision, bare=["one"])
-    await host.ask("resources/read", uri="ui://two+app/page.html")
-    assert (await host.call("poll")).server == "two"
-    assert (await host.call("show")).server == "one"  # a model may have called it
-
-
-@BOTH
 @pytest.mark.parametrize(
     ("name", "settings", "says"),
     [
@@ -380,22 +370,6 @@ async def test_a_host_is_told_of_a_changed_page_by_the_uri_that_it_knows(hub: Hu
     assert [each["params"]["uri"] for each in told] == ["ui://one+app/page.html", f"hubbub://s/two/{PAGE}"]
 
 
-@pytest.mark.parametrize("settings", [{"prefix": "never"}, {"bare": ["*"]}])
-async def test_pages_stay_known_when_the_list_of_another_server_changes(world: World, settings: dict[str, Any]) -> None:
-    has_app(world.peers["one"])
-    has_app(world.peers["three"], tools=[{"name": "x"}])
-    async with world.hub(server("one"), server("three")) as hub:
-        await listed(hub)
-        host = Host(hub, **settings)
-        assert UI in await host.extensions()
-        has_app(world.peers["three"], tools=[{"name": "other"}])
-        world.peers["three"].link.tell("notifications/tools/list_changed")
-        await until(lambda: b'"other"' in b"".join(hub.catalog.entries("three/tool")))
-        assert {"other", "poll"} <= set(await host.tools())
-        assert UI in await host.extensions()
-        assert (await host.ask("resources/read", uri=PAGE))["contents"][0]["uri"] == PAGE
-
-
 async def test_an_operator_turns_the_apps_of_a_server_off(world: World) -> None:
     has_app(world.peers["one"])
     async with world.hub(server("one", apps=False)) as hub:
@@ -425,22 +399,6 @@ async def test_bare_servers_have_names_as_their_pages_know_them(hub: Hub, revisi
     }
     assert (await host.call("poll")).server == "one"
     assert (await host.call("two__poll")).server == "two"
-
-
-@BOTH
-async def test_a_bare_name_for_pages_alone_is_of_the_server_whose_page_was_read(hub: Hub, revision: str) -> None:
-    host = Host(hub, revision, bare=["one", "two"])
-    await host.ask("resources/read", uri="ui://two+app/page.html")
-    assert (await host.call("poll")).server == "two"
-    await host.ask("resources/read", uri="ui://one+app/page.html")
-    with pytest.raises(Refused, match="several servers have 'poll' for pages: call poll or two__poll"):
-        await host.ask("tools/call", name="poll")
-
-
-@BOTH
-async def test_at_a_servers_own_endpoint_a_call_of_a_tool_for_pages_is_that_of_a_page(hub: Hub, revision: str) -> None:
-    host = Host(hub, revision, at_server=True)
-    assert [(await host.call(name)).origin.app for name in ("poll", "show", "unknown")] == [True, False, False]
 
 
 @BOTH

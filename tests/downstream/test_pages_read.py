@@ -9,10 +9,13 @@ from hubbubd.core.hosts.app_tools import PagesRead
 from hubbubd.core.hosts.host_sessions import MAX_READ_FROM, HostSession, with_page_of
 from hubbubd.downstream import EndpointSessions, HostProcesses, McpHost
 from hubbubd.downstream.protocol.messages import RequestMessage
+from hubbubd.runtime.hub import Hub
 
-from ..runtime.conftest import World, server, settle
+from ..runtime.conftest import World, server, settle, until
 from .conftest import ADA, NEW, OLD, HostOutbox, Refused, outcome
-from .test_apps import APPS, OF_ONE, PAGE, TOOLS, Host, has_app, listed, tool
+from .test_apps import APPS, OF_ONE, PAGE, TOOLS, UI, Host, has_app, hub, listed, tool
+
+__all__ = ["hub"]
 
 ENDPOINT = "p/p"
 
@@ -182,3 +185,45 @@ def test_a_session_that_has_read_pages_of_more_servers_than_are_remembered_refus
         host.note_read(f"s{number}", PAGE)
     assert host.pages_read is not None
     assert not host.pages_read.whole
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+async def test_a_bare_name_for_pages_alone_is_of_the_server_whose_page_was_read(hub: Hub, revision: str) -> None:
+    host = Host(hub, revision, bare=["one", "two"])
+    await host.ask("resources/read", uri="ui://two+app/page.html")
+    assert (await host.call("poll")).server == "two"
+    await host.ask("resources/read", uri="ui://one+app/page.html")
+    with pytest.raises(Refused, match="several servers have 'poll' for pages: call poll or two__poll"):
+        await host.ask("tools/call", name="poll")
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+async def test_at_a_servers_own_endpoint_a_call_of_a_tool_for_pages_is_that_of_a_page(hub: Hub, revision: str) -> None:
+    host = Host(hub, revision, at_server=True)
+    assert [(await host.call(name)).origin.app for name in ("poll", "show", "unknown")] == [True, False, False]
+
+
+@pytest.mark.parametrize("settings", [{"prefix": "never"}, {"bare": ["*"]}])
+async def test_pages_stay_known_when_the_list_of_another_server_changes(world: World, settings: dict[str, Any]) -> None:
+    has_app(world.peers["one"])
+    has_app(world.peers["three"], tools=[{"name": "x"}])
+    async with world.hub(server("one"), server("three")) as hub:
+        await listed(hub)
+        host = Host(hub, **settings)
+        assert UI in await host.extensions()
+        has_app(world.peers["three"], tools=[{"name": "other"}])
+        world.peers["three"].link.tell("notifications/tools/list_changed")
+        await until(lambda: b'"other"' in b"".join(hub.catalog.entries("three/tool")))
+        assert {"other", "poll"} <= set(await host.tools())
+        assert UI in await host.extensions()
+        assert (await host.ask("resources/read", uri=PAGE))["contents"][0]["uri"] == PAGE
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+async def test_a_page_calls_its_own_server_though_another_has_the_name_without_a_prefix(
+    hub: Hub, revision: str
+) -> None:
+    host = Host(hub, revision, bare=["one"])
+    await host.ask("resources/read", uri="ui://two+app/page.html")
+    assert (await host.call("poll")).server == "two"
+    assert (await host.call("show")).server == "one"  # a model may have called it

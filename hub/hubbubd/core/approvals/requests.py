@@ -156,13 +156,7 @@ def make_document(
         "arguments": arguments,
         "digest": digest_of(arguments),
         "definition": tool.digest,
-        "caller": {
-            "name": call.principal,
-            "host": call.origin.host,
-            "profile": call.origin.profile,
-            "roles": list(call.origin.roles),
-            "app": call.origin.app,
-        },
+        "caller": _describe_caller(call),
         "before": list(before)[:MAX_CALLS_BEFORE],
     }
     if call.server == PEOPLE:
@@ -172,6 +166,18 @@ def make_document(
     if shown["arguments"] != arguments:  # a person cannot change what is hidden without losing it
         shown["rule"]["edit"] = False
     return payload.dumps({**shown, "digest": document["digest"], "definition": document["definition"]})
+
+
+def _describe_caller(call: Call) -> dict[str, Any]:
+    """Return who makes a call, as those who approve see it; `app` says that a page of an app makes it."""
+    origin = call.origin
+    return {
+        "name": call.principal,
+        "host": origin.host,
+        "profile": origin.profile,
+        "roles": list(origin.roles),
+        "app": origin.app,
+    }
 
 
 def folder_of(server: str, params: Mapping[str, Any]) -> str:
