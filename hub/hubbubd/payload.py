@@ -9,7 +9,9 @@ import gc
 import json
 import math
 import re
+from array import array
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any, cast
 
 import orjson
@@ -18,6 +20,11 @@ from pydantic_core import from_json
 from hubbubd.errors import InvalidArgument
 
 Json = dict[str, Any]
+
+_BRACKETS = b"[{]}"
+_NO_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
+_STEPS = bytes.maketrans(_BRACKETS, b"\x01\x01\xff\xff")
+"""What follows an opening bracket is one deeper; 0xff is -1 in an array of signed bytes."""
 
 _SURROGATE = re.compile(rb"(\\u[dD][89a-fA-F])")
 
@@ -53,11 +60,28 @@ def values(document: bytes | bytearray, most: int) -> int:
     A comma or an opening bracket outside of strings starts at most one value. Nothing is parsed, and few objects are
     made: about 3 ns per byte.
     """
-    plain = document.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in document else document
+    plain = _without_escapes(document)
     if (strings := plain.count(b'"') // 2) > 2 * most + 1:
         return strings // 2  # each string is a value or a key
     outside = b"".join(plain.split(b'"')[::2])
     return 1 + sum(map(outside.count, (b",", b"[", b"{")))
+
+
+def is_deeper(document: bytes | bytearray, most: int) -> bool:
+    """Tell whether more than `most` arrays and objects of a JSON document are inside each other.
+
+    Nothing is parsed: about 40 ns per bracket, and next to nothing where there are no more than `most` of them.
+    """
+    if document.count(b"[") + document.count(b"{") <= most:
+        return False
+    outside = b"".join(_without_escapes(document).split(b'"')[::2])
+    steps = array("b", outside.translate(_STEPS, _NO_BRACKETS))
+    return max(accumulate(steps), default=0) > most
+
+
+def _without_escapes(document: bytes | bytearray) -> bytes | bytearray:
+    """Leave out escaped backslashes and quotes, so that each quote begins or ends a string."""
+    return document.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in document else document
 
 
 def overwritten(data: bytes | bytearray, pattern: re.Pattern[bytes], instead: bytes) -> bytearray | None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, JSONRPCNotification
 
-from hubbubd.payload import dumps, values
+from hubbubd.payload import dumps, is_deeper, values
 from hubbubd.upstream.messages import envelope
 from hubbubd.upstream.messages.codec import (
     MAX_ASKED_BYTES,
@@ -64,6 +64,16 @@ def values_of(value: Any) -> int:
             return 1
 
 
+def depth_of(value: Any) -> int:
+    match value:
+        case dict():
+            return 1 + max(map(depth_of, value.values()), default=0)
+        case list():
+            return 1 + max(map(depth_of, value), default=0)
+        case _:
+            return 0
+
+
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(alphabet='a,[{"\\\n\u2028', max_size=8),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=4), inner, max_size=5),
@@ -84,6 +94,12 @@ def test_a_document_that_has_too_many_values_is_counted_as_one(document: Any, mo
         assert values(json.dumps(document).encode(), most) > most
     elif 2 * exact <= most:
         assert values(json.dumps(document).encode(), most) <= most
+
+
+@given(DOCUMENTS, st.integers(0, 8), st.booleans())
+def test_how_deep_a_document_is_is_told_exactly(document: Any, most: int, ascii_only: bool) -> None:
+    written = json.dumps(document, ensure_ascii=ascii_only).encode()
+    assert is_deeper(written, most) == (depth_of(document) > most)
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,17 @@ from google.protobuf.message import Message
 
 from hubbub.v1 import options_pb2
 from hubbubd.errors import InvalidArgument, ResourceExhausted
-from hubbubd.payload import overwritten
+from hubbubd.payload import is_deeper, overwritten
 
 M = TypeVar("M", bound=Message)
 
 MAX_VALUES = 100_000
 """Values that a message in JSON may have, those inside documents not counted; no RPC needs many, and each takes many
 times its length in memory."""
+
+DEEPEST = 300
+"""Arrays and objects that may be inside each other: more than in any document that the hub parses, and the message
+around it. Where msgspec stops by itself depends on the version of Python: from below a thousand to ten thousand."""
 
 _STRING_MESSAGES: Mapping[str, str] = {
     "google.protobuf.Duration": 'a duration such as "1.5s"',
@@ -152,18 +156,22 @@ def _embed_document(document: bytes) -> orjson.Fragment:
 
 
 def check_json(data: bytes) -> msgspec.Raw:
-    """JSON that was looked at from end to end, and not parsed. Raises ValueError when it is none.
+    """JSON that was looked at from end to end, and not parsed. Raises ValueError when it is none, and RecursionError
+    when it nests too deeply.
 
     An escaped half of a surrogate pair is JSON, and JavaScript writes it when it cuts a string. msgspec refuses it,
     so meanwhile another byte is in place of its backslash, until `_unmask` puts it back.
     """
     try:
-        return _VALUE.decode(data)
+        raw = _VALUE.decode(data)
     except msgspec.DecodeError:
         masked = overwritten(data, _SURROGATE_ESCAPE, _MASK)
         if masked is None:
             raise
-    return _VALUE.decode(masked)
+        raw = _VALUE.decode(masked)
+    if is_deeper(data, DEEPEST):
+        raise RecursionError
+    return raw
 
 
 def _unmask(raw: msgspec.Raw) -> bytes:
