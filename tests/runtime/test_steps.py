@@ -5,9 +5,12 @@ Costs are counted, never timed: instructions of Python that ran, those of compre
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -23,26 +26,57 @@ FEW, MANY = 4, 256
 
 LOOP = str(Path(asyncio.__file__).parent)
 
+TOOL = 4
+"""One of the two numbers that Python keeps for nobody."""
+
 
 async def instructions(work: Callable[[], Awaitable[object]]) -> int:
     """How many a piece of work takes, with all that follows at once; not those of the loop and its heap of timers."""
-    count = 0
+    with _monitored() if sys.version_info >= (3, 12) else _traced() as count:
+        await work()
+    return count.total()
+
+
+@contextmanager
+def _traced() -> Iterator[Counter[str]]:
+    count = Counter[str]()
 
     def trace(frame: FrameType, event: str, _arg: object) -> Any:
-        nonlocal count
         if frame.f_code.co_filename.startswith(LOOP):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        count += event == "opcode"
+        count[event] += event == "opcode"
         return trace
 
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        await work()
+        yield count
     finally:
         sys.settrace(before)
-    return count
+
+
+@contextmanager
+def _monitored() -> Iterator[Counter[str]]:
+    """By what Python has for it from 3.12 on: there, `f_trace_opcodes` leaves out those of a function's first call."""
+    count = Counter[str]()
+    tests, monitoring = threading.get_ident(), sys.monitoring
+
+    def add(code: CodeType, _offset: int) -> object:
+        if code.co_filename.startswith(LOOP):
+            return monitoring.DISABLE
+        count["opcode"] += threading.get_ident() == tests
+        return None
+
+    monitoring.use_tool_id(TOOL, "steps")
+    monitoring.register_callback(TOOL, monitoring.events.INSTRUCTION, add)
+    monitoring.set_events(TOOL, monitoring.events.INSTRUCTION)
+    try:
+        yield count
+    finally:
+        monitoring.set_events(TOOL, monitoring.events.NO_EVENTS)
+        monitoring.register_callback(TOOL, monitoring.events.INSTRUCTION, None)
+        monitoring.free_tool_id(TOOL)
 
 
 async def _of_question(
