@@ -102,6 +102,19 @@ async def test_a_command_that_fails_is_quoted(hub: Any, hubbub: Any, home: Path,
     assert ran.lines[0]["faults"][0]["what"] == "`claude mcp list` ended with status 3: boom: no home"
 
 
+async def test_a_file_without_a_token_may_be_read_by_others(hub: Any, hubbub: Any, home: Path, installed: Any) -> None:
+    has_entry(home, {"command": sys.executable, "args": ["hubbub", "mcp"]}).chmod(0o644)
+    installed("claude", f"{FIRST_LISTED}✔ Connected\n")
+    assert (await hubbub("mcp", "check", "claude-code")).lines[0]["faults"] == []
+
+
+async def test_of_endless_output_only_the_beginning_is_read(hub: Any, hubbub: Any, home: Path, installed: Any) -> None:
+    has_entry(home, WITH_TOKEN)
+    installed("claude", f"{'x' * 300_000}\n{FIRST_LISTED}✔ Connected\n")
+    ran = await hubbub("mcp", "check", "claude-code")
+    assert ran.lines[0]["faults"][0]["what"] == "`claude mcp list` does not list the hub"
+
+
 class Endpoint:
     """Answers every POST in one way, and keeps its headers."""
 
