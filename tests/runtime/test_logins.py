@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from hubbubd.core.access import Grant, Role
@@ -164,6 +165,26 @@ async def test_a_log_in_takes_the_name_of_no_other_token_also_of_an_expired_one(
         assert given.token.name == "robot-2"
         await hub.tokens.revoke(given.token.name)
         assert not await is_good(hub, given.access)
+
+
+async def test_a_refresh_token_is_good_for_its_own_program_alone(world: World) -> None:
+    async with world.hub() as hub:
+        given = await log_in(hub)
+        with pytest.raises(LoginRefusal, match="not known here"):
+            await hub.logins.refresh(given.refresh, "another")
+        assert await hub.logins.refresh(given.refresh, "client")  # which it has not ended
+
+
+async def test_a_host_is_out_already_while_the_revocation_of_its_persons_token_is_written(world: World) -> None:
+    async with world.hub() as hub:
+        person, _ = await hub.tokens.create("eve", (Grant(Role.ADMIN),), by="x", ttl_s=None, may_name_others=False)
+        given = await log_in(hub, granted_by="eve", granted_with=person.credential)
+        assert await is_good(hub, given.access)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hub.tokens.revoke, "eve")
+            await anyio.lowlevel.checkpoint()
+            assert hub.tokens.has("eve")  # the commit is under way
+            assert not await is_good(hub, given.access)
 
 
 async def test_an_access_token_is_good_for_an_hour_and_what_it_began_for_the_whole_log_in(world: World) -> None:
