@@ -5,15 +5,18 @@ from typing import Any
 
 import pytest
 
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.hosts.app_tools import PagesRead
 from hubbubd.core.hosts.host_sessions import MAX_READ_FROM, HostSession, with_page_of
+from hubbubd.core.tasks import EXTENSION as TASKS
 from hubbubd.downstream import EndpointSessions, HostProcesses, McpHost
 from hubbubd.downstream.protocol.messages import RequestMessage
+from hubbubd.downstream.views.question_policy import QuestionPolicy
 from hubbubd.runtime.hub import Hub
 
 from ..runtime.conftest import World, server, settle, until
 from .conftest import ADA, NEW, OLD, HostOutbox, Refused, outcome
-from .test_apps import APPS, OF_ONE, PAGE, TOOLS, UI, Host, has_app, hub, listed, tool
+from .test_apps import APPS, ENTRY, OF_ONE, PAGE, TOOLS, UI, Host, has_app, hub, listed, tool
 
 __all__ = ["hub"]
 
@@ -227,3 +230,9 @@ async def test_a_page_calls_its_own_server_though_another_has_the_name_without_a
     await host.ask("resources/read", uri="ui://two+app/page.html")
     assert (await host.call("poll")).server == "two"
     assert (await host.call("show")).server == "one"  # a model may have called it
+
+
+def test_a_call_of_a_host_that_shows_pages_may_become_a_task_of_the_hub_as_well() -> None:
+    declared = QuestionPolicy.from_settings(ProfileSettings(), named=True).call_capabilities(APPS)
+    assert declared is not None
+    assert declared["extensions"] == {TASKS: {}, UI: ENTRY}
