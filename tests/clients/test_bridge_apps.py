@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from hubbub_bridge import conversation
+
 from .test_bridge_conversation import ABOUT, HELLO, STATELESS, TOOLS, Sides, request, response, shaken, sides
 
 __all__ = ["sides"]
@@ -51,3 +53,15 @@ def test_the_next_hub_hears_of_which_servers_the_host_has_pages(sides: Sides) ->
     sides.heard()
     sides.connect()
     assert not [each for each in sides.heard() if each.get("method") == "resources/read"]
+
+
+def test_a_bridge_remembers_no_more_pages_than_subscriptions(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "MAX_SUBSCRIPTIONS", 3)
+    shaken(sides)
+    for id_ in range(10, 20):
+        sides.says(request(id_, "resources/read", uri=f"ui://s{id_}+a"))
+        sides.answers(response(id_, contents=[]))
+    sides.lose()
+    sides.heard()
+    sides.connect()
+    assert 0 < sum(each.get("method") == "resources/read" for each in sides.heard()) <= 4
