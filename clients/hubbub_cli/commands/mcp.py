@@ -69,10 +69,7 @@ def bridge(
 @app.command("install", example="mcp install claude-code")
 def install(
     context: typer.Context,
-    host: Annotated[
-        str,
-        typer.Argument(metavar="HOST", help=f"One of {', '.join(HOSTS)}."),
-    ],
+    host: Annotated[str, typer.Argument(metavar="HOST", help=f"One of {', '.join(HOSTS)}.")],
     profile: Profile = None,
     server: Server = None,
     http: Annotated[
@@ -83,9 +80,7 @@ def install(
     ] = False,
     url: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", help="With --http or --login: where the host reaches the hub; else as the hub says."
-        ),
+        typer.Option(metavar="URL", help="With --http or --login: where hosts reach the hub; else as the hub says."),
     ] = None,
     only_print: Annotated[
         bool, typer.Option("--print", help="Change nothing: print the file, what belongs into it, and links.")
