@@ -77,7 +77,7 @@ async def test_a_search_over_all_servers_leads_to_the_form_of_a_tool(ada: Person
     await expect(main.locator("a.card:visible")).to_have_count(2)
     await expect(main.get_by_text("2 found.")).to_be_visible()
     await main.get_by_role("searchbox").fill("nothing like it")
-    await expect(main.get_by_text("No tool, resource or prompt has these words.")).to_be_visible()
+    await expect(main.get_by_text("No tool, resource, prompt or skill has these words.")).to_be_visible()
     await main.get_by_role("searchbox").fill("wave")
     await main.get_by_role("link", name="Wave").click()
     await expect(main.get_by_role("heading", name="Wave")).to_be_visible()

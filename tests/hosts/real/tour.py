@@ -18,7 +18,7 @@ from .puppets import Failed, Puppet
 CALL = re.compile(r"call_id (\w+)")
 ANSWERS_ITSELF_S = 1.5
 """For so long a question is left to the host, which may answer by itself without a person."""
-NOTICES_S = 15
+NOTICES_S = 60
 """Within which a host must have noticed what happened."""
 
 
