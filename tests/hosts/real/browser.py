@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 from anyio import to_thread
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
 from ...e2e.conftest import BIN, RunningHub
 
@@ -39,18 +39,28 @@ class BrowserPerson:
     async def let_in(self, hub: RunningHub) -> str:
         """Wait for a program that opens the browser, type a code, and allow it; return what the page says then."""
         address = await self.wait_for_address()
+        async with self.opened() as page:
+            await page.goto(address)
+            return await self.allow(page, hub)
+
+    async def allow(self, page: Page, hub: RunningHub) -> str:
+        """Type a code into the hub's page, and allow what it asks; return what the page says after that."""
         command = [str(BIN / "hubbub"), "--data-dir", str(hub.data_dir), "--json", "mcp", "login"]
         code = json.loads((await anyio.run_process(command)).stdout)["code"]
+        await page.get_by_role("textbox", name="Code").fill(code)
+        await page.get_by_role("textbox", name="Code").press("Enter")
+        await page.get_by_role("button", name="Allow").click()
+        await page.wait_for_url(lambda url: "/oauth/" not in url or "callback" in url)
+        return " ".join((await page.inner_text("body")).split())
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncGenerator[Page]:
+        """Open an empty page in a browser that remembers nothing."""
         context = await self.browser.new_context()
         try:
             page = await context.new_page()
             page.set_default_timeout(LIMIT_MS)
-            await page.goto(address)
-            await page.get_by_role("textbox").fill(code)
-            await page.get_by_role("textbox").press("Enter")
-            await page.get_by_role("button", name="Allow").click()
-            await page.wait_for_url(lambda url: "/oauth/" not in url or "callback" in url)
-            return " ".join((await page.inner_text("body")).split())
+            yield page
         finally:
             await context.close()
 

@@ -1,8 +1,9 @@
 """Has programs log in at a hub as people do it, with a browser; each then makes a call, and loses its log-in.
 
-    python -m tests.hosts.real.logins [--only codex]          (or `make hosts`)
+    python -m tests.hosts.real.logins [--only codex] [--store]          (or `make hosts`)
 
-Exits with 1 when something went otherwise than it should.
+Exits with 1 when something went otherwise than it should. `--keep DIRECTORY` keeps what they wrote, and pictures of the
+Inspector. `--store` keeps what was seen in results.json.
 """
 
 import argparse
@@ -13,11 +14,11 @@ import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import anyio
 import pexpect
@@ -26,15 +27,19 @@ from mcp import Client, StdioServerParameters, stdio_client
 from pexpect import fdpexpect
 
 from ...e2e.conftest import BIN
+from . import results
 from .browser import BrowserPerson, browsing
 from .clients import Proxied
 from .hubs import Venue, opened
+from .login_clients import SdkScript, opening_page, starting_script
 from .model import Model
 from .places import Place
 from .programs import (
     CLAUDE_CODE,
     CODEX,
     GEMINI_CLI,
+    INSPECTOR,
+    LOGGING_IN,
     MCP_REMOTE,
     OPENCODE,
     Program,
@@ -45,10 +50,9 @@ from .programs import (
     prepare,
 )
 from .puppets import Failed, Puppet, Script, started
-from .results import Outcome
+from .results import LOG_IN, Outcome
 
 REPOSITORY: Final = Path(__file__).resolve().parents[3]
-WAY: Final = "log-in"
 PROMPT: Final = "Call the tools."
 LIMIT_S: Final = 60
 END_S: Final = 5
@@ -71,12 +75,12 @@ class LogIn:
     """How a program logs in: what is typed at what it shows, and what it says in the end."""
 
     program: Program
-    words: Sequence[str]
-    done: str
+    words: Sequence[str] = ()
+    done: str = ""
     keys: Sequence[tuple[str, str]] = ()
 
 
-LOG_INS: Final = (
+AT_TERMINAL: Final = (
     LogIn(program=CLAUDE_CODE, words=("mcp", "login", "hubbub"), done="Authenticated with"),
     LogIn(program=CODEX, words=("mcp", "login", "hubbub"), done="Successfully logged in"),
     LogIn(program=OPENCODE, words=("mcp", "auth", "hubbub"), done="Authentication successful"),
@@ -86,8 +90,19 @@ LOG_INS: Final = (
         keys=(("1 MCP server", "/mcp auth hubbub\r"), ("want to continue", "\r")),
         done="Successfully authenticated",
     ),
-    LogIn(program=MCP_REMOTE, words=(), done=""),
 )
+LOG_INS: Final = (
+    *AT_TERMINAL,
+    *(LogIn(program=each) for each in LOGGING_IN if each not in [log_in.program for log_in in AT_TERMINAL]),
+)
+
+
+class Caller(Protocol):
+    """What makes a call."""
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """Call a tool of the hub, and return all that came back, as text. Raises Failed."""
+        ...
 
 
 @dataclass
@@ -110,38 +125,69 @@ class Stay:
             place = Place(self.directory / "home", self.directory / "work", model, venue.url)
             place.home.mkdir()
             place.folder.mkdir()
-            if program is MCP_REMOTE:
-                await self._run_proxy(venue, place, report)
+            if program is INSPECTOR:
+                await self._run_page(venue, place, report)
+                return
+            if self.log_in not in AT_TERMINAL:
+                await self._run_client(venue, place, report)
                 return
             prepare(program, place)
             hubbub = [str(BIN / "hubbub"), "--data-dir", str(venue.hub.data_dir)]
-            await install(program, place, self.peers, hubbub, ("--login",), over=WAY)
+            await install(program, place, self.peers, hubbub, ("--login",), over=LOG_IN)
             if not await self._stop("log-in", lambda: self._log_in(venue, place), report):
                 return
             host = await stack.enter_async_context(self._start(place, script))
             if await self._stop("call", lambda: _call(host, "hello"), report):
                 await self._stop("revoked", lambda: _revoke(venue, host), report)
 
-    async def _run_proxy(self, venue: Venue, place: Place, report: Callable[[Outcome], None]) -> None:
+    async def _run_page(self, venue: Venue, place: Place, report: Callable[[Outcome], None]) -> None:
+        """Do the same on a page of the program's."""
+        command = command_of(self.log_in.program, self.peers)
+        async with opening_page(command, place.url, self._environment(place), self.person, place.folder) as host:
+
+            async def log_in() -> str:
+                return await _find_token(venue, await host.log_in(self.person, venue.hub))
+
+            async def revoke() -> str:
+                await _end_log_in(venue)
+                return f"it goes to the hub's page by itself: {await host.wait_for_log_in()}"
+
+            if await self._stop("log-in", log_in, report) and (
+                await self._stop("call", lambda: _call(host, "hello"), report)
+            ):
+                await self._stop("revoked", revoke, report)
+
+    async def _run_client(self, venue: Venue, place: Place, report: Callable[[Outcome], None]) -> None:
         """Do the same with a program that logs in when it is started."""
-        command, *words = command_of(self.log_in.program, self.peers)
-        words += [place.url, "--allow-http", "--transport", "http-only"]
-        parameters = StdioServerParameters(command=command, args=words, env=self._environment(place))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.person.let_in, venue.hub)
-            with place.log.open("a") as log:
-                async with Client(stdio_client(parameters, errlog=log)) as client:
-                    host = Proxied(client)
-                    if await self._stop("log-in", lambda: _find_token(venue, "it has started"), report) and (
-                        await self._stop("call", lambda: _call(host, "hello"), report)
-                    ):
-                        await self._stop("revoked", lambda: self._see_new_log_in(venue, host), report)
+            async with self._open_client(place) as host:
+                if await self._stop("log-in", lambda: _find_token(venue, "it has started"), report) and (
+                    await self._stop("call", lambda: _call(host, "hello"), report)
+                ):
+                    if isinstance(host, SdkScript):
+                        await self._stop("refresh", lambda: _refresh(host), report)
+                    await self._stop("revoked", lambda: self._see_new_log_in(venue, host), report)
             tasks.cancel_scope.cancel()
 
-    async def _see_new_log_in(self, venue: Venue, host: Puppet) -> str:
+    @asynccontextmanager
+    async def _open_client(self, place: Place) -> AsyncGenerator[Caller]:
+        command, *words = command_of(self.log_in.program, self.peers)
+        environment = self._environment(place)
+        if self.log_in.program is not MCP_REMOTE:
+            environment["NODE_PATH"] = str(self.peers / self.log_in.program.peers / "node_modules")
+            async with starting_script([command, *words], place.url, environment, place.folder) as script:
+                yield script
+            return
+        words += [place.url, "--allow-http", "--transport", "http-only"]
+        parameters = StdioServerParameters(command=command, args=words, env=environment)
+        with place.log.open("a") as log:
+            async with Client(stdio_client(parameters, errlog=log)) as client:
+                yield Proxied(client)
+
+    async def _see_new_log_in(self, venue: Venue, host: Caller) -> str:
         """Revoke the log-in; the next call must open the browser once more."""
-        (token,) = await venue.hub.client.tokens.list()
-        await venue.hub.client.tokens.revoke(token.name)
+        await _end_log_in(venue)
         with anyio.fail_after(HEARS_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(host.call, "tour__text", {"text": "after the end"})
@@ -157,7 +203,7 @@ class Stay:
         except* (Failed, TimeoutError) as errors:
             seen, works = "; ".join(str(each) for each in _find_causes(errors)), False
         seen = " ".join(seen.split())[:MAX_SEEN]
-        report(Outcome(self.log_in.program.name, self.version, WAY, name, works, seen))
+        report(Outcome(self.log_in.program.name, self.version, LOG_IN, name, works, seen))
         return works
 
     async def _log_in(self, venue: Venue, place: Place) -> str:
@@ -227,10 +273,22 @@ async def _find_token(venue: Venue, said: str) -> str:
     return f"{said}; token {tokens[0]}"
 
 
-async def _revoke(venue: Venue, host: Puppet) -> str:
-    """Revoke the log-in; the next call of the running program must say so."""
+async def _end_log_in(venue: Venue) -> None:
     (token,) = await venue.hub.client.tokens.list()
     await venue.hub.client.tokens.revoke(token.name)
+
+
+async def _refresh(host: SdkScript) -> str:
+    """Have the access token refused; the refresh token must get another one within the call."""
+    heard = await host.call("tour__text", {"text": "with another token"}, renew=True)
+    if "with another token" not in heard or '"renewals":1' not in heard:
+        raise Failed(heard)
+    return heard
+
+
+async def _revoke(venue: Venue, host: Puppet) -> str:
+    """Revoke the log-in; the next call of the running program must say so."""
+    await _end_log_in(venue)
     begun = anyio.current_time()
     with anyio.move_on_after(HEARS_S):
         try:
@@ -258,7 +316,7 @@ def _spaced(text: str) -> str:
     return gap.join(re.escape(word) for word in text.split())
 
 
-async def _call(host: Puppet, text: str) -> str:
+async def _call(host: Caller, text: str) -> str:
     heard = await host.call("tour__text", {"text": text})
     if text not in heard:
         raise Failed(f"the model heard {heard[:200]}")
@@ -270,6 +328,7 @@ async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=[each.program.name for each in LOG_INS])
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--store", action="store_true")
     options = parser.parse_args()
     peers = Path(os.environ.get("HUBBUB_PEERS") or REPOSITORY / ".peers")
     outcomes: list[Outcome] = []
@@ -289,6 +348,8 @@ async def main() -> int:
                     print(f"{log_in.program.name}: skipped, as it is not installed for this machine")
                     continue
                 await Stay(log_in, directory / log_in.program.name, peers, person, version).run(report)
+    if options.store:
+        results.store(outcomes)
     return 0 if all(each.works for each in outcomes) else 1
 
 

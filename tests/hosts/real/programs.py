@@ -245,6 +245,16 @@ MCP_REMOTE = Program(
     over=("http",),
 )
 
+TYPESCRIPT_SDK = Program(
+    name="typescript-sdk",
+    title="SDK for TypeScript",
+    file=str(Path(__file__).parents[1] / "npm_login.cjs"),
+    package="node_modules/@modelcontextprotocol/client/package.json",
+    runner="node",
+    peers="npm-hosts",
+)
+"""A script of ours with its client, which only logs in."""
+
 SCRIPTS = Path(__file__).parents[1] / "frameworks"
 """A small program for each framework of Python, which its own environment runs."""
 
@@ -281,6 +291,9 @@ FRAMEWORKS = (
 
 PROGRAMS = (CLAUDE_CODE, CODEX, GEMINI_CLI, OPENCODE, QWEN_CODE, COPILOT_CLI, INSPECTOR, MCP_REMOTE, *FRAMEWORKS)
 """Those that take the tour, in the order of the table."""
+
+LOGGING_IN = (CLAUDE_CODE, CODEX, OPENCODE, GEMINI_CLI, MCP_REMOTE, INSPECTOR, TYPESCRIPT_SDK)
+"""Those that log in with a browser."""
 
 ASKED_FIRST = ("both", "host")
 """Profiles in which the person before a program is asked. There is none: what it answers by itself must not count.

@@ -12,6 +12,8 @@ FILE = Path(__file__).with_name("results.json")
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs/hosts/README.md"
 BEGIN, END = "<!-- Made by `python -m tests.hosts.real --table`: -->", "<!-- End of what is made. -->"
 WAYS = ("http", "bridge")
+LOG_IN = "log-in"
+"""The way of programs that log in with a browser; logins.py tries it."""
 OWNERS = {"host": "", "hub": "The hub's fault: ", "by design": "By design: "}
 
 Seen = Mapping[str, Mapping[str, str]]
