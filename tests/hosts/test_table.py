@@ -7,7 +7,7 @@ import pytest
 
 from .real import results
 from .real.known import KNOWN
-from .real.programs import PROGRAMS
+from .real.programs import LOGGING_IN, PROGRAMS
 from .real.results import Outcome
 from .real.tour import DIALOG, STOPS, WRONG_TOKEN
 
@@ -40,6 +40,16 @@ def test_the_results_are_those_of_every_stop_with_the_versions_that_are_pinned()
             assert set(seen[program.name][over]) == {*STOPS, WRONG_TOKEN, *dialog}, program.name
 
 
+def test_all_that_log_in_were_seen_to_call_and_to_lose_the_log_in_with_the_versions_that_are_pinned() -> None:
+    seen = results.read_results()
+    assert {name for name, each in seen.items() if results.LOG_IN in each} == {each.name for each in LOGGING_IN}
+    for program in LOGGING_IN:
+        assert seen[program.name]["version"] in pinned_versions(program.peers), program.name
+        stops = seen[program.name][results.LOG_IN]
+        assert stops.keys() >= {"log-in", "call", "revoked"}, program.name
+        assert set(stops.values()) == {"works"}, program.name
+
+
 def test_whatever_fails_is_known_and_whatever_is_known_fails() -> None:
     fails = {
         (program, over, stop)
@@ -64,14 +74,17 @@ def test_an_outcome_is_wrong_if_it_is_not_as_it_is_known(program: str, stop: str
     assert Outcome(program, "1", "http", stop, works, "it heard nothing").wrong == wrong
 
 
-def test_the_table_names_what_does_not_work_once_and_counts_the_rest() -> None:
+def test_the_table_names_what_does_not_work_once_counts_the_rest_and_marks_who_logs_in() -> None:
     stops = {"text": "works", "new server": "fails"}
     seen = {
         "codex": {"version": "1.2", "http": stops, "bridge": stops},
-        "inspector": {"version": "3", "http": {"text": "works"}},
+        "inspector": {"version": "3", "http": {"text": "works"}, "log-in": {"log-in": "works"}},
+        "mcp-remote": {"version": "4", "http": {"text": "works"}, "log-in": {"log-in": "works", "call": "fails"}},
     }
-    _, _, codex, inspector = results.make_table(seen, {"codex": "Codex", "inspector": "Inspector"}).splitlines()
+    titles = {"codex": "Codex", "inspector": "Inspector", "mcp-remote": "mcp-remote"}
+    _, _, codex, inspector, remote = results.make_table(seen, titles).splitlines()
     known = results.find_known("codex", "http", "new server")
     assert known is not None
     assert codex == f"| Codex | 1.2 | 1 of 2 | 1 of 2 | {known.sentence} |"
-    assert inspector == "| Inspector | 3 | all | - |  |"
+    assert inspector == r"| Inspector\* | 3 | all | - |  |"
+    assert remote == "| mcp-remote | 4 | all | - |  |"

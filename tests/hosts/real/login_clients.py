@@ -56,6 +56,7 @@ class InspectorPage:
     async def log_in(self, person: BrowserPerson, hub: RunningHub) -> str:
         """Connect to the hub, and allow it; return what the page says."""
         await self._page.get_by_role("switch", name="Connect or disconnect").click(force=True)
+        await self._page.wait_for_url("**/oauth/enter?**")
         await self._picture("enter")
         await person.allow(self._page, hub)
         await self._page.get_by_text("Connected", exact=True).wait_for()
@@ -85,7 +86,7 @@ class InspectorPage:
         return await self._page.inner_text("h1")
 
     async def _picture(self, name: str) -> None:
-        await self._page.screenshot(path=self._directory / f"{name}.png")
+        await self._page.screenshot(path=self._directory / f"{name}.png", animations="disabled")
 
 
 class SdkScript:

@@ -226,7 +226,7 @@ COPILOT_CLI = Program(
 
 INSPECTOR = Program(
     name="inspector",
-    title="Inspector CLI",
+    title="Inspector",
     file="node_modules/.bin/inspector",
     package="node_modules/@modelcontextprotocol/inspector/package.json",
     runner="node",

@@ -16,6 +16,9 @@ LOG_IN = "log-in"
 """The way of programs that log in with a browser; logins.py tries it."""
 OWNERS = {"host": "", "hub": "The hub's fault: ", "by design": "By design: "}
 
+MARK = r"\*"
+"""After the names of programs that log in."""
+
 Seen = Mapping[str, Mapping[str, str]]
 """By way and stop what did not work; nothing for a stop that works."""
 
@@ -80,8 +83,14 @@ def make_table(results: Mapping[str, Any], titles: Mapping[str, str]) -> str:
             counts = [_count(seen.get(way)) for way in WAYS]
             page = DOCUMENT.with_name(f"{name}.md")
             title = f"[{title}]({page.name})" if page.exists() else title
-            lines.append(f"| {title} | {seen['version']} | {counts[0]} | {counts[1]} | {_explain(name, seen)} |")
+            mark = MARK if _has_logged_in(seen) else ""
+            lines.append(f"| {title}{mark} | {seen['version']} | {counts[0]} | {counts[1]} | {_explain(name, seen)} |")
     return "\n".join(lines) + "\n"
+
+
+def _has_logged_in(seen: Mapping[str, Any]) -> bool:
+    stops = seen.get(LOG_IN, {})
+    return bool(stops) and all(each == "works" for each in stops.values())
 
 
 def _count(stops: Mapping[str, str] | None) -> str:
