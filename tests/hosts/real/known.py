@@ -25,6 +25,7 @@ class Known:
 
 CALL_GOES_ON = "Ctrl-C leaves a call running."
 TOKEN_UNSAID = "it does not say that its token is wrong."
+REFUSAL_UNSAID = "It does not say that its token or log-in is refused."
 TOOLS_LOST = "Over HTTP it loses all tools when the hub restarts in a call: start it again, or use the bridge."
 LISTS_ONCE = "It lists tools once."
 ENDS_IN_CALL = "Over HTTP a restart in a call ends it."
@@ -50,7 +51,8 @@ KNOWN: Sequence[Known] = (
         over=["http"],
         sentence=TOOLS_LOST,
     ),
-    Known(program="qwen-code", stops=["wrong token"], sentence=TOKEN_UNSAID.capitalize()),
+    Known(program="qwen-code", stops=["wrong token"], sentence=REFUSAL_UNSAID),
+    Known(program="qwen-code", stops=["revoked"], over=["log-in"], sentence=REFUSAL_UNSAID),
     Known(
         program="copilot-cli",
         stops=["image", "link"],

@@ -2,8 +2,8 @@
 
     python -m tests.hosts.real.logins [--only codex] [--store]          (or `make hosts`)
 
-Exits with 1 when something went otherwise than it should. `--keep DIRECTORY` keeps what they wrote, and pictures of the
-Inspector. `--store` keeps what was seen in results.json.
+Exits with 1 when something went otherwise than it should, or than is known (known.py). `--keep DIRECTORY` keeps what
+they wrote, and pictures of the Inspector. `--store` keeps what was seen in results.json.
 """
 
 import argparse
@@ -37,11 +37,13 @@ from .places import Place
 from .programs import (
     CLAUDE_CODE,
     CODEX,
+    COPILOT_CLI,
     GEMINI_CLI,
     INSPECTOR,
     LOGGING_IN,
     MCP_REMOTE,
     OPENCODE,
+    QWEN_CODE,
     Program,
     command_of,
     environment_of,
@@ -61,6 +63,8 @@ MAX_SEEN: Final = 240
 ROWS, COLUMNS = 40, 160
 HEARS_S: Final = 60
 """Within which a program says that its log-in has ended."""
+CHOSEN: Final = "\u203a"
+"""Before what is chosen in a list of Qwen Code's."""
 ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_=>])")
 ENDED: Final = re.compile(
     r"\b401\b|unauthori[sz]ed|authenticat|needs auth|logged? ?in|log-?in|\btoken\b|re-?auth"
@@ -89,6 +93,24 @@ AT_TERMINAL: Final = (
         words=("--skip-trust",),
         keys=(("1 MCP server", "/mcp auth hubbub\r"), ("want to continue", "\r")),
         done="Successfully authenticated",
+    ),
+    LogIn(
+        program=QWEN_CODE,
+        keys=(
+            ("Type your message", "/mcp\r"),
+            ("needs authentication", "\r"),
+            (f"{CHOSEN} Reconnect", "j"),
+            (f"{CHOSEN} Disable", "j"),
+            (f"{CHOSEN} Authenticate", "\r"),
+        ),
+        done="✓ connected",
+    ),
+    # It opens the browser by itself.
+    LogIn(
+        program=COPILOT_CLI,
+        words=("--disable-builtin-mcps",),
+        keys=(("Do you trust", "\r"),),
+        done="1 server connected",
     ),
 )
 LOG_INS: Final = (
@@ -335,9 +357,7 @@ async def main() -> int:
 
     def report(outcome: Outcome) -> None:
         outcomes.append(outcome)
-        print(
-            f"{outcome.program:16}{outcome.stop:10}{'works' if outcome.works else 'FAILS':6}{outcome.seen}", flush=True
-        )
+        print(outcome.line(), flush=True)
 
     with tempfile.TemporaryDirectory(prefix="hubbub-log-ins-") as folder:
         directory = options.keep or Path(folder)
@@ -350,7 +370,7 @@ async def main() -> int:
                 await Stay(log_in, directory / log_in.program.name, peers, person, version).run(report)
     if options.store:
         results.store(outcomes)
-    return 0 if all(each.works for each in outcomes) else 1
+    return 1 if any(each.wrong for each in outcomes) else 0
 
 
 if __name__ == "__main__":

@@ -89,8 +89,7 @@ def make_table(results: Mapping[str, Any], titles: Mapping[str, str]) -> str:
 
 
 def _has_logged_in(seen: Mapping[str, Any]) -> bool:
-    stops = seen.get(LOG_IN, {})
-    return bool(stops) and all(each == "works" for each in stops.values())
+    return all(seen.get(LOG_IN, {}).get(stop) == "works" for stop in ("log-in", "call"))
 
 
 def _count(stops: Mapping[str, str] | None) -> str:
@@ -103,7 +102,7 @@ def _count(stops: Mapping[str, str] | None) -> str:
 def _explain(name: str, seen: Mapping[str, Any]) -> str:
     """Return a sentence for each thing that does not work, and where it does not if it does elsewhere."""
     sentences: dict[str, None] = {}
-    for way in WAYS:
+    for way in (*WAYS, LOG_IN):
         for stop, outcome in seen.get(way, {}).items():
             known = find_known(name, way, stop)
             if outcome == "fails":
