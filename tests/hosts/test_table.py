@@ -76,10 +76,11 @@ def test_an_outcome_is_wrong_if_it_is_not_as_it_is_known(program: str, stop: str
 
 def test_the_table_names_what_does_not_work_once_counts_the_rest_and_marks_who_logs_in() -> None:
     stops = {"text": "works", "new server": "fails"}
+    log_in = {"log-in": "works", "call": "works"}
     seen = {
         "codex": {"version": "1.2", "http": stops, "bridge": stops},
-        "inspector": {"version": "3", "http": {"text": "works"}, "log-in": {"log-in": "works"}},
-        "mcp-remote": {"version": "4", "http": {"text": "works"}, "log-in": {"log-in": "works", "call": "fails"}},
+        "inspector": {"version": "3", "http": {"text": "works"}, "log-in": log_in},
+        "mcp-remote": {"version": "4", "http": {"text": "works"}, "log-in": {**log_in, "call": "fails"}},
     }
     titles = {"codex": "Codex", "inspector": "Inspector", "mcp-remote": "mcp-remote"}
     _, _, codex, inspector, remote = results.make_table(seen, titles).splitlines()
