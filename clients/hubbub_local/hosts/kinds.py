@@ -258,7 +258,7 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             title="Qwen Code",
             file=_qwen_file,
             http=lambda url: {"httpUrl": url.url, **url.headers()},
-            log_in="`/mcp` in a session",
+            log_in="`/mcp` in a session, then *Authenticate*",
             list_off=lambda at: OffList(file=_qwen_file(at), path=("mcp", "excluded")),
             listing=Listing(command=("qwen", "mcp", "list")),
         ),
@@ -280,7 +280,7 @@ HOSTS: Final[Mapping[str, HostProgram]] = {
             file=_copilot_file,
             stdio=lambda bridge: {"type": "local", **bridge.plain, "tools": ["*"]},
             http=lambda url: {"type": "http", "url": url.url, **url.headers(), "tools": ["*"]},
-            log_in="`/mcp` in a session",
+            log_in="start it: it opens the browser",
             list_off=lambda at: OffList(
                 file=_copilot_file(at).with_name("settings.json"), path=("disabledMcpServers",)
             ),
