@@ -222,6 +222,8 @@ async def main(options: argparse.Namespace) -> int:
     began = monotonic()
     with tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder:
         for number, part in enumerate(parts):
+            if interrupted:  # what awaited the end of its work within a part may have swallowed the cancellation
+                raise KeyboardInterrupt
             directory = Path(folder) / part
             directory.mkdir()
             try:
@@ -356,12 +358,18 @@ def run_command() -> int:
     """Does what the command line says. SIGTERM ends it as Ctrl-C does, and with it all processes."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return anyio.run(main, _parse_options())
+        status = anyio.run(main, _parse_options())
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    return 128 + signal.SIGINT if interrupted else status
 
 
-def _interrupt(_signal: int, _frame: object) -> None:
+interrupted: list[int] = []
+"""The signals that are to end the benchmarks."""
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    interrupted.append(number)
     signal.raise_signal(signal.SIGINT)
 
 

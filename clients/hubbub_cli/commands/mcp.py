@@ -130,7 +130,7 @@ def install(
 @app.command("check", example="mcp check claude-code")
 def check(
     context: typer.Context,
-    host: Annotated[str | None, typer.Argument(metavar="[HOST]", help=f"One of {', '.join(HOSTS)}.")] = None,
+    host: Annotated[str | None, typer.Argument(metavar="HOST", help=f"One of {', '.join(HOSTS)}.")] = None,
     profile: Profile = None,
     server: Server = None,
     limit_s: Annotated[

@@ -12,7 +12,7 @@ from hubbub_http import CERTIFICATE, LET_IN
 from hubbubd.config.sections.network import is_loopback
 from hubbubd.core.access import Principal
 from hubbubd.core.hosts import endpoint_paths
-from hubbubd.core.hosts.endpoint_paths import PATH, EndpointName
+from hubbubd.core.hosts.endpoint_paths import PATH
 from hubbubd.core.jsonrpc import INVALID_REQUEST
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.errors import (
@@ -167,16 +167,6 @@ def note_peer(request: HostHttpRequest) -> Peer:
     let_in: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
     amend(peer=peer, let_in=let_in, address=f"{host}:{port}")
     return peer
-
-
-def check_endpoint(caller: Principal, endpoint: EndpointName) -> None:
-    """Raise Unauthenticated for a token that a log-in gave for another endpoint (RFC 8707): one logs in for each."""
-    if caller.endpoint and endpoint.path != caller.endpoint:
-        raise Unauthenticated(
-            f"this token was given for {caller.endpoint}: log in for {endpoint.path}, too",
-            reason="TOKEN_FOR_ENDPOINT",
-            metadata={"endpoint": caller.endpoint},
-        )
 
 
 def preflight(request: HostHttpRequest) -> Headers:

@@ -62,12 +62,13 @@ from hubbubd.downstream.protocol.messages import (
 )
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.rpc.auth import gate as auth
+from hubbubd.rpc.auth.access import check_endpoint
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.grpc_server import LAST_WORDS_S, MAX_RPCS
 from hubbubd.rpc.listeners.http_server import serving
 from hubbubd.rpc.listeners.tls import ssl_context
 from hubbubd.rpc.login import metadata as login
-from hubbubd.rpc.mcp.admission import RPC, Admission, check_endpoint, note_peer, preflight, status_of
+from hubbubd.rpc.mcp.admission import RPC, Admission, note_peer, preflight, status_of
 from hubbubd.rpc.mcp.headers import check_arguments, check_repeated
 from hubbubd.rpc.mcp.transport import (
     SESSION,

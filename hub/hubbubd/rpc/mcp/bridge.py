@@ -15,9 +15,9 @@ from hubbubd.core.access import Principal
 from hubbubd.core.hosts.endpoint_paths import PROFILE, SERVER, EndpointName
 from hubbubd.downstream import BridgedHost, BridgedHosts, HostLimits, HostOutbox, McpEndpoint, McpEndpoints, StateTokens
 from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable
+from hubbubd.rpc.auth.access import check_endpoint
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.mcp import connected_hosts
-from hubbubd.rpc.mcp.admission import check_endpoint
 from hubbubd.rpc.messages import requests
 from hubbubd.rpc.methods import Write
 from hubbubd.runtime.hub import Hub
