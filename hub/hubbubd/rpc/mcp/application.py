@@ -27,11 +27,7 @@ from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Principal
 from hubbubd.core.hosts import endpoint_paths
 from hubbubd.core.hosts.endpoint_paths import PATH, PROFILE
-from hubbubd.core.jsonrpc import (
-    HEADER_MISMATCH,
-    HUB_FAILED,
-    INVALID_REQUEST,
-)
+from hubbubd.core.jsonrpc import HEADER_MISMATCH, HUB_FAILED, INVALID_REQUEST
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream import (
     HANDSHAKE_REVISIONS,
