@@ -4,32 +4,13 @@ from pathlib import Path
 
 import httpx2
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
-from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp.shared.auth import OAuthClientMetadata
 from pydantic import AnyUrl
 
+from ..oauth_storage import Storage
 from .conftest import LIMIT_S
 from .log_in import BACK, Browser, query_of
 from .mcp_host import ACCEPT, OLD, request, stage
-
-
-class Storage:
-    """What the client keeps."""
-
-    def __init__(self) -> None:
-        self.tokens: OAuthToken | None = None
-        self.client: OAuthClientInformationFull | None = None
-
-    async def get_tokens(self) -> OAuthToken | None:
-        return self.tokens
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        self.tokens = tokens
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return self.client
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self.client = client_info
 
 
 async def test_the_client_of_the_sdk_logs_in_and_uses_the_endpoint(tmp_path: Path) -> None:

@@ -9,37 +9,18 @@ import anyio
 import httpx2
 import pytest
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
-from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp.shared.auth import OAuthClientMetadata
 from playwright.async_api import Browser, Locator, Page, Route, expect
 from pydantic import AnyUrl
 
 from ..e2e.conftest import LIMIT_S, RunningHub
+from ..oauth_storage import Storage
 from .conftest import LIMIT_MS, Bridge, asking
 
 BACK = "http://127.0.0.1:9/callback"
 """Where the answer is sent: nobody listens there, the test takes it from the browser."""
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
-
-
-class Kept:
-    """What the SDK's client keeps."""
-
-    def __init__(self) -> None:
-        self.tokens: OAuthToken | None = None
-        self.client: OAuthClientInformationFull | None = None
-
-    async def get_tokens(self) -> OAuthToken | None:
-        return self.tokens
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        self.tokens = tokens
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return self.client
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self.client = client_info
 
 
 @pytest.fixture
@@ -53,7 +34,7 @@ async def page(browser: Browser) -> AsyncGenerator[Page]:
 
 @asynccontextmanager
 async def program(
-    page: Page, hub: RunningHub, kept: Kept, decide: Callable[[], Any]
+    page: Page, hub: RunningHub, kept: Storage, decide: Callable[[], Any]
 ) -> AsyncGenerator[httpx2.AsyncClient]:
     """The SDK's client; when it sends the person to the page, `decide` does what the person does there."""
     answers: list[str] = []
@@ -113,7 +94,7 @@ async def test_a_person_lets_a_host_in_by_a_code_and_ends_it_again(start_hub: An
         await expect(page.get_by_label("1 day")).to_be_checked()
         await page.get_by_role("button", name="Allow").click()
 
-    kept = Kept()
+    kept = Storage()
     async with program(page, hub, kept, decide) as client:
         tools = (await send(client, url, "tools/list")).json()["result"]["tools"]
         assert tools
