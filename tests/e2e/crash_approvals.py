@@ -21,7 +21,7 @@ from typing import Any
 
 import anyio
 
-from hubbub_client import HubbubError
+from hubbub_client import HubbubError, NotFound
 
 from .conftest import RunningHub, running, toml
 
@@ -45,7 +45,6 @@ class ApprovalStorm:
     """By call, the arguments whose approval somebody has tried to give."""
     promised: set[str] = field(default_factory=set[str])
     """The calls whose approval was acknowledged."""
-    denied: set[str] = field(default_factory=set[str])
     counts: Counter[str] = field(default_factory=Counter[str])
     violations: list[str] = field(default_factory=list[str])
 
@@ -68,29 +67,36 @@ class ApprovalStorm:
                 await hub.kill()
                 people.cancel_scope.cancel()
             self.counts["kills"] += 1
-        async with self._hub() as hub:
-            await hub.connected("plain")
+        async with self._hub() as hub, anyio.create_task_group() as people:
+            people.start_soon(self._answer_all, hub)
             await self._judge(hub)
+            people.cancel_scope.cancel()
 
     async def _act(self, hub: RunningHub, number: int) -> None:
-        """Make two calls, and answer all that waits: most are approved, some with other arguments, some denied."""
+        """Make two calls, and answer all that waits."""
         with suppress(HubbubError, OSError):
             for part in ("a", "b"):
                 call_id = f"call-{number}-{part}"
                 self.started.append(call_id)
                 await hub.client.calls.start("plain", "tools/call", _params(call_id), call_id=call_id)
-            async for event in hub.client.inbox.watch(states=["open"]):
-                request = getattr(event, "record", None)
-                if request is not None and request.call_id:
-                    await self._answer(hub, request)
+            await self._answer_all(hub)
+
+    async def _answer_all(self, hub: RunningHub) -> None:
+        """Answer all that waits: most is approved, some with other arguments, some denied."""
+        async for event in hub.client.inbox.watch(states=["open"]):
+            request = getattr(event, "record", None)
+            if request is not None and request.call_id:
+                await self._answer(hub, request)
 
     async def _answer(self, hub: RunningHub, request: Any) -> None:
         self._asked.set()
+        if request.call_id in self.promised:
+            self._check_second_question(request)
         decision = self.chance.random()
         with suppress(HubbubError):
             if decision < 0.2:
-                self.denied.add(request.call_id)
                 await hub.client.inbox.deny(request.id, "no")
+                self.approved.pop(request.call_id, None)
                 self.counts["denied"] += 1
                 return
             arguments = {"text": request.call_id, **({"changed": True} if decision > 0.7 else {})}
@@ -99,16 +105,19 @@ class ApprovalStorm:
             self.promised.add(request.call_id)
             self.counts["approved"] += 1
 
+    def _check_second_question(self, request: Any) -> None:
+        """People are asked again where the server connects only after its tool was approved unseen; it says so."""
+        self.promised.discard(request.call_id)
+        self.counts["asked again"] += 1
+        if "not known when" not in request.request["reason"]:
+            self.violations.append(f"{request.call_id} was approved, and asked again: {request.request['reason']!r}")
+
     async def _judge(self, hub: RunningHub) -> None:
-        lines = self.journal.read_text().splitlines() if self.journal.exists() else []
         for call_id in self.started:
-            with suppress(HubbubError):
-                call = await hub.client.calls.get(call_id)
+            with suppress(NotFound):
+                call = await hub.call(call_id)
                 if call_id in self.promised:
-                    call = await hub.call(call_id)
                     self._check_end(call)
-                elif not call.ended and call.state != "waiting_input":
-                    await hub.call(call_id)
         lines = self.journal.read_text().splitlines() if self.journal.exists() else []
         received = [json.loads(line)["answer"] for line in lines]
         times = Counter(arguments["text"] for arguments in received)

@@ -397,11 +397,14 @@ async def test_a_call_is_not_asked_about_before_its_server_has_said_that_the_too
         assert (await ended(hub)).state is CallState.COMPLETED
 
 
-async def test_a_call_that_no_hint_could_allow_is_asked_about_without_its_server(asking: World) -> None:
-    asking.peer.plan.append(3600.0)
+async def test_a_call_that_was_approved_before_its_server_was_there_is_asked_about_again(asking: World) -> None:
+    asking.peer.plan.append(5.0)
     async with asking.hub(server()) as hub:
         await hub.calls.start(deletion(), "bot")
-        assert (await question(hub)).call_id == "c"
+        unseen = await question(hub)
+        await approve(hub, unseen)
+        await until(lambda: open_requests(hub) and open_requests(hub)[0].id != unseen.id)
+        assert "not known when" in payload.loads((await question(hub)).request)["reason"]
 
 
 async def test_the_owner_removes_a_server_with_held_calls(asking: World) -> None:

@@ -374,6 +374,8 @@ def _changed(call: Call) -> bytes | None:
 
 def _changed_since(call: Call, tool: ToolDefinition) -> str:
     """Return why people are asked about a call that was about to be sent."""
+    if call.approval is not None and call.approval.definition == UNKNOWN_TOOL.digest != tool.digest:
+        return "this tool was not known when its call was approved, as its server had not been connected"
     if call.approval is not None and call.approval.definition != tool.digest:
         return "the server has changed the definition of this tool since it was approved"
     if call.approval is not None:
