@@ -55,9 +55,9 @@ def result_of(ended: Call) -> bytes:
 
 def tool_result_of(ended: Call, revision: str) -> bytes:
     """Return the result of a call of a tool as `result_of`; one that nobody approved has one as the revision has it."""
-    if not is_denial(ended):
-        return result_of(ended)
-    return revisions.result("tools/call", render_denied(ended), revision, None)
+    if ended.fault is not None and is_denial(ended.fault):
+        return revisions.result("tools/call", render_denied(ended.fault), revision, None)
+    return result_of(ended)
 
 
 def refusal_of_fault(fault: Fault) -> Refusal:

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from hubbubd import bounds, payload
-from hubbubd.core.calls.call_states import Call
-from hubbubd.errors import Category, HubError, UpstreamError
+from hubbubd.errors import Category, Fault, HubError, UpstreamError
 
 REASON: Final = "hubbub/reason"
 """The member of `_meta` that has the code."""
@@ -20,15 +19,14 @@ class _Words(Protocol):
     def __call__(self, message: str, details: Mapping[str, Any]) -> str: ...
 
 
-def is_denial(call: Call) -> bool:
-    """Return whether a call has ended without having been made, as people or a rule did not allow it."""
-    return call.fault is not None and call.fault.code in _WORDS
+def is_denial(fault: Fault) -> bool:
+    """Return whether a call with this fault was not made, as people or a rule did not allow it."""
+    return fault.code in _WORDS
 
 
-def render_denied(call: Call) -> bytes:
-    """Return the result of such a call."""
-    assert call.fault is not None
-    return _render(call.fault.code, call.fault.message, call.fault.details)
+def render_denied(fault: Fault) -> bytes:
+    """Return the result of a call that was not made, by its fault."""
+    return _render(fault.code, fault.message, fault.details)
 
 
 def render_refused(error: HubError) -> bytes | None:

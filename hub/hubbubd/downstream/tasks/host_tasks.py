@@ -323,7 +323,8 @@ def _status(host: McpHost, call: Call, asked: list[PendingRequest]) -> TaskStatu
             # Up to 2025-11-25 a tool's error is one of its task; from 2026-07-28 on only one of the protocol is.
             return TaskStatus.FAILED if not host.stateless and _is_error(call) else TaskStatus.COMPLETED
         case CallState.FAILED:
-            return TaskStatus.COMPLETED if host.stateless and is_denial(call) else TaskStatus.FAILED
+            is_denied = call.fault is not None and is_denial(call.fault)
+            return TaskStatus.COMPLETED if host.stateless and is_denied else TaskStatus.FAILED
         case CallState.CANCELLED:
             return TaskStatus.CANCELLED
         case _:
