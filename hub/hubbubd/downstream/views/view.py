@@ -156,6 +156,7 @@ class ServerView:
         self._indexes: dict[CatalogKind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
         """Of each kind the list, and where each name is in it."""
         self._tools = _ServerTools()
+        self._list_ids = {kind: list_id(server, kind) for kind in CatalogKind}
 
     @property
     def policy(self) -> QuestionPolicy:
@@ -212,7 +213,7 @@ class ServerView:
         return source[places[named]] if named in places and self.servers(principal) else None
 
     def _list_entries(self, kind: CatalogKind) -> tuple[bytes, ...]:
-        return self._hub.catalog.entries(list_id(self._server, kind))
+        return self._hub.catalog.entries(self._list_ids[kind])
 
     def entries(self, kind: CatalogKind, principal: Principal, *, apps: bool = False) -> Sequence[bytes]:
         """As `EndpointView.entries`."""
