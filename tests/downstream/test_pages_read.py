@@ -234,5 +234,4 @@ async def test_a_page_calls_its_own_server_though_another_has_the_name_without_a
 
 def test_a_call_of_a_host_that_shows_pages_may_become_a_task_of_the_hub_as_well() -> None:
     declared = QuestionPolicy.from_settings(ProfileSettings(), named=True).call_capabilities(APPS)
-    assert declared is not None
     assert declared["extensions"] == {TASKS: {}, UI: ENTRY}

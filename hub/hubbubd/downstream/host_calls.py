@@ -225,8 +225,8 @@ class HostCalls:
     ) -> CallSpec:
         message = without_own_meta(params)
         message.pop("task", None)  # between the host and the hub
-        capabilities = policy.call_capabilities(request.host.capabilities)
-        if capabilities is not None:
+        if policy.asks_host_alone or request.host.shows_apps:  # else those of the hub are good for it
+            capabilities = policy.call_capabilities(request.host.capabilities)
             message["_meta"] = {**(message.get("_meta") or {}), CAPABILITIES: capabilities}
         origin = request.host.origins.get(server) or self._find_origin(request.host, server)
         if mode is TaskMode.NONE:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from hubbubd.core.access import Principal
 from hubbubd.core.calls.call_states import CallOrigin
 from hubbubd.core.hosts.app_tools import PagesRead
-from hubbubd.core.hosts.extensions import shows_apps
+from hubbubd.core.hosts.extensions import app_entry
 from hubbubd.core.hosts.host_sessions import MAX_READ_FROM
 from hubbubd.core.hosts.host_uris import is_page
 from hubbubd.core.inbox.request_states import RequestKind
@@ -166,9 +166,12 @@ class McpHost:
     """Where its calls come from, by server, as far as it has called."""
     stateless: bool = field(init=False)
     """Whether its revision has no handshake, and so no requests of the hub."""
+    app_entry: dict[str, Any] | None = field(init=False)
+    """What it has declared of MCP Apps, as far as the hub reads it; None if it shows no pages of apps."""
 
     def __post_init__(self) -> None:
         self.stateless = self.revision in STATELESS_REVISIONS
+        self.app_entry = app_entry(self.capabilities)
 
     @property
     def name(self) -> str:
@@ -185,7 +188,7 @@ class McpHost:
     @property
     def shows_apps(self) -> bool:
         """Whether it shows pages of apps."""
-        return shows_apps(self.capabilities)
+        return self.app_entry is not None
 
     @property
     def pages_read(self) -> PagesRead | None:

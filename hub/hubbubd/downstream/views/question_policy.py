@@ -109,14 +109,9 @@ class QuestionPolicy:
         """Return whether the host is asked before all others."""
         return self.who_answers(kind) in ("host", "host-first")
 
-    def call_capabilities(self, host_capabilities: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the capabilities of a call: the host's own where only it is asked, or where it shows pages of apps.
-
-        None for the hub's, which are without pages.
-        """
+    def call_capabilities(self, host_capabilities: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the capabilities of a call: the host's own where only it is asked, else the hub's; and its pages."""
         ui = app_entry(host_capabilities)
-        if not self.asks_host_alone and ui is None:
-            return None
         capabilities: dict[str, Any] = {}
         modes: dict[str, Any] = {
             mode: {}
