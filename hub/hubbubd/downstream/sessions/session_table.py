@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 from hubbubd import payload
 from hubbubd.core.access import Principal
@@ -77,6 +78,8 @@ class EndpointSessions:
         self._limits = limits
         self._entries = OrderedDict[str, _SessionEntry]()
         """By the id of the record; the one that was idle for the longest time is first."""
+        self._taken_up = WeakValueDictionary[str, EndpointSession]()
+        """Those that this process has, by the ids that their hosts know: the digest of each is made once."""
         self._by_principal: dict[str, OrderedDict[str, _SessionEntry]] = {}
         """The same by principal."""
         self._timer: asyncio.TimerHandle | None = None
@@ -119,7 +122,8 @@ class EndpointSessions:
 
     async def find(self, id_: str, principal: Principal, endpoint: McpEndpoint) -> EndpointSession | None:
         """Return a session, if it is of this principal and endpoint. Raises Unavailable."""
-        key = record_id(id_)
+        taken_up = self._taken_up.get(id_)
+        key = record_id(id_) if taken_up is None else taken_up.key
         if key not in self._entries and await self._hub.find_host_session(key) is None:
             return None
         entry = self._entries.get(key)
@@ -174,7 +178,9 @@ class EndpointSessions:
         return bool(self._hub.ownership.me)
 
     def _make_session(self, id_: str, host: McpHost, endpoint: McpEndpoint) -> EndpointSession:
-        session = EndpointSession(host, endpoint, self._clock.steady, self._limits(), on_use=self._on_touch, id_=id_)
+        session = self._taken_up[id_] = EndpointSession(
+            host, endpoint, self._clock.steady, self._limits(), on_use=self._on_touch, id_=id_
+        )
         session.notifications.keep = partial(self._records.change, session.key)
         return session
 
