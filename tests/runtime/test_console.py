@@ -64,3 +64,27 @@ def test_nothing_that_is_logged_steers_the_terminal(said: str) -> None:
 
 def test_no_text_passes_for_a_line_of_the_log(said: str) -> None:
     assert not [line for line in said.splitlines() if line.startswith("spoofed")]
+
+
+LEVELS = r"""
+import structlog
+from hubbubd.program import console
+from hubbubd.telemetry.logs import LogSink
+
+console.log_to(None, LogSink())
+log = structlog.get_logger()
+for level in ("info", "debug", "error", "info"):
+    console.set_log_level(level)
+    for method in ("debug", "info", "error"):
+        getattr(log, method)(f"{method} at {level}")
+"""
+
+
+def test_a_changed_level_of_the_log_holds_for_loggers_that_are_in_use(processes: None) -> None:
+    ran = subprocess.run([sys.executable, "-c", LEVELS], capture_output=True, text=True, check=True, timeout=60)
+    assert re.findall(r'"event": ?"([^"]+)"', ran.stderr) == [
+        *("info at info", "error at info"),
+        *("debug at debug", "info at debug", "error at debug"),
+        "error at error",
+        *("info at info", "error at info"),
+    ]

@@ -399,7 +399,7 @@ def _local_socket(settings: HubSettings) -> Path | None:
 
 def _apply_process_settings(settings: HubSettings) -> None:
     """Apply the settings that are global to the process."""
-    console.Level.set(settings.log_level)
+    console.set_log_level(settings.log_level)
     HelpLinks.serve_at(settings.help_base_url)
 
 

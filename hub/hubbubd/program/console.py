@@ -95,22 +95,16 @@ LEVELS = {name.lower(): level for name, level in logging.getLevelNamesMapping().
 """Levels by the names of the methods that log at them."""
 
 
-class Level:
-    """The setting `log_level`, which can change after loggers were created."""
+_HubLogger: Any = type("_HubLogger", (structlog.make_filtering_bound_logger(logging.INFO),), {})
+"""The class of all loggers; its methods for levels below `log_level` do nothing."""
 
-    lowest = logging.INFO
 
-    @classmethod
-    def set(cls, name: str) -> None:
-        """Set the level, for existing loggers too."""
-        cls.lowest = logging.getLevelNamesMapping()[name.upper()]
-
-    @classmethod
-    def pass_on(cls, _: object, method: str, event: EventDict) -> EventDict:
-        """Structlog processor: drop events below the level."""
-        if LEVELS[method] < cls.lowest:
-            raise structlog.DropEvent
-        return event
+def set_log_level(name: str) -> None:
+    """Apply the setting `log_level`, to existing loggers too."""
+    filtering = structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[name.upper()])
+    for method, function in vars(filtering).items():
+        if not method.startswith("__"):
+            setattr(_HubLogger, method, function)
 
 
 class LineWriter(Protocol):
@@ -175,8 +169,8 @@ def _configure_logging(writer: LineWriter, renderers: list[structlog.typing.Proc
         add_trace_ids,
     ]
     structlog.configure(
-        processors=[Level.pass_on, structlog.contextvars.merge_contextvars, *steps, _redact, sink, *renderers],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        processors=[structlog.contextvars.merge_contextvars, *steps, _redact, sink, *renderers],
+        wrapper_class=_HubLogger,
         # WriteLogger writes line and newline in one call: other threads write through the bridge below.
         logger_factory=structlog.WriteLoggerFactory(cast("TextIO", writer)),
         cache_logger_on_first_use=True,
