@@ -18,6 +18,7 @@ from hubbubd.config import HubSettings
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.hosts import skills
+from hubbubd.core.hosts.endpoint_paths import PROFILE, EndpointName
 from hubbubd.core.hosts.extensions import entries_of
 from hubbubd.core.hosts.host_sessions import with_page_of
 from hubbubd.core.hosts.host_uris import USUAL_SPELLING, Spelling
@@ -40,7 +41,7 @@ from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.list_groups import ListGroups
 from hubbubd.downstream.views.profile_view import ProfileView
 from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, ServerView, settle_targets
-from hubbubd.errors import HubError, NotFound
+from hubbubd.errors import HubError, NotFound, Unauthenticated
 from hubbubd.runtime.calls import ASK, HOST
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost
@@ -336,6 +337,16 @@ class McpEndpoints:
         self._lists = ListGroups()
         self._made: dict[str, McpEndpoint] = {}
         hub.configuration.on_adopted(self._adopt)
+
+    def find(self, endpoint: EndpointName, caller: Principal) -> McpEndpoint:
+        """Return an endpoint. Raises NotFound, and Unauthenticated for a token that is for another one (RFC 8707)."""
+        if caller.endpoint and endpoint.path != caller.endpoint:
+            raise Unauthenticated(
+                f"this token was given for {caller.endpoint}: log in for {endpoint.path}, too",
+                reason="TOKEN_FOR_ENDPOINT",
+                metadata={"endpoint": caller.endpoint},
+            )
+        return self.profile(endpoint.name) if endpoint.kind == PROFILE else self.server(endpoint.name, caller)
 
     def profile(self, name: str) -> McpEndpoint:
         """Return the endpoint of a profile. Raises NotFound."""

@@ -4,12 +4,11 @@ What the caller may not see is NOT_FOUND, exactly as if it did not exist; what i
 PERMISSION_DENIED. Servers and principals of records never change, so one check is enough.
 """
 
-from hubbubd.core.access import Permission, Principal, Scope, scope, servers_scope
+from hubbubd.core.access import Permission, Scope, scope, servers_scope
 from hubbubd.core.calls.call_states import Call
-from hubbubd.core.hosts.endpoint_paths import EndpointName
 from hubbubd.core.inbox.request_states import PendingRequest, RequestKind
 from hubbubd.core.tasks import Task
-from hubbubd.errors import NotFound, PermissionDenied, Unauthenticated
+from hubbubd.errors import NotFound, PermissionDenied
 from hubbubd.rpc.auth.permissions import denied
 from hubbubd.rpc.context import LOCAL, current, principal
 
@@ -112,14 +111,4 @@ def check_claim(record: PendingRequest, claim_id: str) -> None:
     if claim is not None and claim.id == claim_id and caller.name != claim.by and not trusted:
         raise PermissionDenied(
             f"this claim is of {claim.by}", reason="CLAIM_NOT_YOURS", metadata={"claimed_by": claim.by}
-        )
-
-
-def check_endpoint(caller: Principal, endpoint: EndpointName) -> None:
-    """Raise Unauthenticated for a token that a log-in gave for another endpoint (RFC 8707): one logs in for each."""
-    if caller.endpoint and endpoint.path != caller.endpoint:
-        raise Unauthenticated(
-            f"this token was given for {caller.endpoint}: log in for {endpoint.path}, too",
-            reason="TOKEN_FOR_ENDPOINT",
-            metadata={"endpoint": caller.endpoint},
         )

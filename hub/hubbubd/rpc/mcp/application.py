@@ -26,7 +26,7 @@ from hubbubd.config import HubSettings
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Principal
 from hubbubd.core.hosts import endpoint_paths
-from hubbubd.core.hosts.endpoint_paths import PATH, PROFILE
+from hubbubd.core.hosts.endpoint_paths import PATH
 from hubbubd.core.jsonrpc import HEADER_MISMATCH, HUB_FAILED, INVALID_REQUEST
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream import (
@@ -58,7 +58,6 @@ from hubbubd.downstream.protocol.messages import (
 )
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.rpc.auth import gate as auth
-from hubbubd.rpc.auth.access import check_endpoint
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners.grpc_server import LAST_WORDS_S, MAX_RPCS
 from hubbubd.rpc.listeners.http_server import serving
@@ -219,6 +218,8 @@ class McpApplication:
         if method == "OPTIONS" and request.headers.get("origin") is not None:
             await request.answer(204, headers=preflight(request))
             return True
+        if f"{path}/".startswith(f"{PATH}/"):
+            return False
         if method == "GET" and f"{path}/".startswith(f"{login.RESOURCE}/"):
             await request.answer(200, self._admission.metadata(request))
             return True
@@ -226,10 +227,8 @@ class McpApplication:
             note_peer(request)
             await self._login_routes().serve(request, self._admission.base(request))
             return True
-        if not f"{path}/".startswith(f"{PATH}/"):
-            # Hosts look here for where to log in (`/register`). A 401 would tell them that they may after a log-in.
-            raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is nothing here; hosts use {PATH}"))
-        return False
+        # Hosts look here for where to log in (`/register`). A 401 would tell them that they may after a log-in.
+        raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is nothing here; hosts use {PATH}"))
 
     def _login_routes(self) -> "LoginRoutes":
         """Return what serves the log-in, made when it is first needed."""
@@ -245,10 +244,7 @@ class McpApplication:
         found = endpoint_paths.parse(unquote(path))
         if found is None:
             raise HttpRefusal(404, Refusal(INVALID_REQUEST, endpoint_paths.NONE_HERE))
-        check_endpoint(caller, found)
-        return (
-            self._endpoints.profile(found.name) if found.kind == PROFILE else self._endpoints.server(found.name, caller)
-        )
+        return self._endpoints.find(found, caller)
 
     async def _serve(self, request: HostHttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
         stateless = request.headers.get(VERSION) in STATELESS_REVISIONS

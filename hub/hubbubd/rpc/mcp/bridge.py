@@ -15,7 +15,6 @@ from hubbubd.core.access import Principal
 from hubbubd.core.hosts.endpoint_paths import PROFILE, SERVER, EndpointName
 from hubbubd.downstream import BridgedHost, BridgedHosts, HostLimits, HostOutbox, McpEndpoint, McpEndpoints, StateTokens
 from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable
-from hubbubd.rpc.auth.access import check_endpoint
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.mcp import connected_hosts
 from hubbubd.rpc.messages import requests
@@ -97,11 +96,10 @@ class McpService:
 
     def _endpoint(self, opening: pb.ServeRequest.Open, caller: Principal) -> McpEndpoint:
         if opening.WhichOneof("endpoint") == "server":
-            check_endpoint(caller, EndpointName(SERVER, opening.server))
-            return self._endpoints.server(requests.identifier(opening.server, "open.server"), caller)
-        profile = requests.optional_identifier(opening.profile, "open.profile") or DEFAULT
-        check_endpoint(caller, EndpointName(PROFILE, profile))
-        return self._endpoints.profile(profile)
+            name = EndpointName(SERVER, requests.identifier(opening.server, "open.server"))
+        else:
+            name = EndpointName(PROFILE, requests.optional_identifier(opening.profile, "open.profile") or DEFAULT)
+        return self._endpoints.find(name, caller)
 
 
 class _BridgeStream:
