@@ -224,3 +224,5 @@ async def test_the_health_of_a_member_says_why_it_takes_no_work(
     ran = await typed("--data-dir", str(hub.data_dir), "health")
     assert (ran.status, ran.out.startswith("not serving: ")) == (1, True)
     assert words in ran.out
+    ran = await typed("--data-dir", str(hub.data_dir), "health", "--live")
+    assert (ran.status, ran.out) == (0, "not serving, but it answers\n")

@@ -1,6 +1,8 @@
 """`hubbub health`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from hubbub_cli.output.printer import print_json, say
 from hubbub_cli.run.session import Settings, hub_command
@@ -14,14 +16,22 @@ REASON_LIMIT_S = 5.0
 
 
 @hub_command()
-async def health(hub: "Hub", settings: Settings) -> bool:
+async def health(
+    hub: "Hub",
+    settings: Settings,
+    live: Annotated[
+        bool, typer.Option("--live", help="Exit 0 also if it answers that it takes none: a restart does not help it.")
+    ] = False,
+) -> bool:
     """Check whether the hub takes new work, for supervisors: exit 0 if it does, else 1."""
     is_serving = await hub.admin.well()
     if settings.json:
         print_json({"serving": is_serving})
+    elif is_serving or live:  # the reason may take longer than a probe waits
+        say("serving" if is_serving else "not serving, but it answers")
     else:
-        say("serving" if is_serving else f"not serving: {await _find_reason(hub)}")
-    return is_serving
+        say(f"not serving: {await _find_reason(hub)}")
+    return is_serving or live
 
 
 async def _find_reason(hub: "Hub") -> str:
