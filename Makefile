@@ -408,13 +408,21 @@ $(HUBBUB_PEERS)/typescript/stamp: $(TYPESCRIPT) $(PROTOS) $(VENV)/node22.stamp
 	ln -sf "$$(node -p process.execPath)" $(@D)/node
 	@touch $@
 
-# Images, Compose, Prometheus, Grafana and systemd: each file by the tool it is written for, and all of it as processes.
+# Images, Compose, Kubernetes, Prometheus, Grafana and systemd: each file by the tool it is written for, and all of it as
+# processes.
 check-deploy: $(VENV)/dev.stamp mcp1 deploy-tools
 	$(BIN)/pytest tests/deploy $(ARGS)
 
+# What manifests of Kubernetes are checked with: the schemas of its versions.
+$(HUBBUB_PEERS)/kubernetes/stamp: tests/peers/kubernetes.txt $(BIN)/uv
+	@$(PYTHON) -m venv --without-pip $(@D)
+	@$(call install,Schemas of Kubernetes,$(@D),--requirement $<)
+	@touch $@
+
 # Programs of Debian; without them their tests are skipped. Where systemd runs, its Prometheus starts as a service, too.
+# `kubectl` is not among them: that of Debian is too old.
 DEPLOY_TOOLS := docker-compose nginx prometheus socat
-deploy-tools:
+deploy-tools: $(HUBBUB_PEERS)/kubernetes/stamp
 	@PATH=$$PATH:/usr/sbin; for tool in $(DEPLOY_TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } || \

@@ -1,0 +1,219 @@
+"""The manifests for Kubernetes: rendered, valid, confined, of one piece; and the containers of a pod as processes."""
+
+import json
+import os
+import re
+import shutil
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+import yaml
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from hubbub_frontend.certs import Authority
+
+from ..e2e.conftest import child, environment
+from ..kubernetes import FOLDER, ROOT, VARIANTS, Manifests, map_paths
+from ..ports import reserved
+from .conftest import LIMIT_S, installed, ran
+
+VALIDATE = """
+import sys, yaml
+from kubernetes_validate.utils import all_versions, validate
+versions = list(dict.fromkeys(version.rpartition(".")[0] for version in all_versions()))
+for version in versions[versions.index(sys.argv[2]) :]:
+    for document in yaml.safe_load_all(open(sys.argv[1])):
+        validate(document, version, strict=True)
+print(version)
+"""
+
+
+@cache
+def render(kubectl: str, variant: str) -> str:
+    return ran(kubectl, "kustomize", FOLDER / variant)
+
+
+@pytest.fixture(params=VARIANTS)
+def manifests(request: pytest.FixtureRequest) -> Manifests:
+    return Manifests(request.param)
+
+
+@pytest.fixture
+def documents(manifests: Manifests, tool: Callable[[str], str]) -> list[dict[str, Any]]:
+    """What `kubectl apply -k` sends."""
+    return list(yaml.safe_load_all(render(tool("kubectl"), manifests.variant)))
+
+
+def of_kind(documents: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    return {each["metadata"]["name"]: each for each in documents if each["kind"] == kind}
+
+
+def test_each_version_that_the_document_names_takes_them(
+    documents: list[dict[str, Any]], schemas: Path, tmp_path: Path
+) -> None:
+    (named,) = re.findall(r"Kubernetes (\d\.\d+) to (\d\.\d+)", (ROOT / "docs/kubernetes.md").read_text())
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    assert ran(schemas, "-c", VALIDATE, file, named[0]).strip() == named[1]
+
+
+def test_what_the_quick_tests_read_is_what_is_sent(documents: list[dict[str, Any]], manifests: Manifests) -> None:
+    (sent,) = of_kind(documents, "StatefulSet").values()
+    for ours, theirs in zip(manifests.pod["containers"], sent["spec"]["template"]["spec"]["containers"], strict=True):
+        environments = ours.pop("envFrom", None), theirs.pop("envFrom", None)
+        assert {**theirs, "image": ours["image"]} == ours
+        assert (environments[0] is None) == (environments[1] is None)
+
+
+def test_a_pod_has_no_more_rights_than_it_needs(documents: list[dict[str, Any]]) -> None:
+    """What the standard `restricted` of Kubernetes asks for, and a file system that cannot be written."""
+    (workload,) = of_kind(documents, "StatefulSet").values()
+    pod = workload["spec"]["template"]["spec"]
+    assert not {"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostAliases"} & set(pod)
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert all({"configMap", "secret", "emptyDir"} & set(volume) for volume in pod["volumes"])
+    for each in pod["containers"]:
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert set(each["resources"]) == {"requests", "limits"}
+        assert all("hostPort" not in port for port in each["ports"])
+        assert [mount["name"] for mount in each["volumeMounts"] if not mount.get("readOnly")] in (
+            ["state", "temporary"],
+            ["temporary"],
+        )
+
+
+def test_all_that_is_named_is_there(documents: list[dict[str, Any]]) -> None:
+    (workload,) = of_kind(documents, "StatefulSet").values()
+    labels = workload["spec"]["template"]["metadata"]["labels"]
+    pod = workload["spec"]["template"]["spec"]
+    maps = of_kind(documents, "ConfigMap")
+    taken = [
+        each["configMapRef"]["name"]
+        for one in pod["containers"]
+        for each in one.get("envFrom", ())
+        if "configMapRef" in each
+    ]
+    assert {*taken, *(each["configMap"]["name"] for each in pod["volumes"] if "configMap" in each)} == set(maps)
+    assert list(maps["hubbub"]["data"]) == ["hubbub.toml"]
+    assert workload["spec"]["serviceName"] in of_kind(documents, "Service")
+    selectors = [workload["spec"]["selector"]["matchLabels"]]
+    selectors += [each["spec"]["podSelector"]["matchLabels"] for each in of_kind(documents, "NetworkPolicy").values()]
+    selectors += [
+        each["spec"]["selector"]["matchLabels"] for each in of_kind(documents, "PodDisruptionBudget").values()
+    ]
+    selectors += [each["labelSelector"]["matchLabels"] for each in pod.get("topologySpreadConstraints", ())]
+    of_set = {"statefulset.kubernetes.io/pod-name": "hubbub-0"}
+    selectors += [each["spec"]["selector"] for each in of_kind(documents, "Service").values()]
+    assert all(selector.items() <= {**labels, **of_set}.items() and selector for selector in selectors)
+
+
+def test_one_member_may_be_taken_at_a_time_and_a_single_hub_at_any_time(documents: list[dict[str, Any]]) -> None:
+    (workload,) = of_kind(documents, "StatefulSet").values()
+    budgets = [each["spec"]["maxUnavailable"] for each in of_kind(documents, "PodDisruptionBudget").values()]
+    # One for a single hub would keep its node from being drained for ever.
+    assert budgets == ([1] if workload["spec"]["replicas"] > 1 else [])
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A volume as a pod gets it, whose top belongs to root and the group of the pod, and the pod's paths here."""
+
+    top: Path
+    paths: Mapping[str, Path]
+    ports: Mapping[int, int]
+
+    def words(self, *words: str) -> list[str]:
+        mapped = [map_paths(word, self.paths) for word in words]
+        for ours, theirs in self.ports.items():
+            mapped = [word.replace(f"0.0.0.0:{ours}", f"0.0.0.0:{theirs}") for word in mapped]
+        user = Manifests("hub").pod["securityContext"]
+        ids = [f"--reuid={user['runAsUser']}", f"--regid={user['runAsGroup']}", "--clear-groups", "--inh-caps=-all"]
+        as_user = ["setpriv", *ids, "--no-new-privs"] if os.geteuid() == 0 else []
+        return [*as_user, str(installed(mapped[0])), *mapped[1:]]
+
+    def environment(self, container: str) -> dict[str, str]:
+        """The variables of a container, with what its image adds."""
+        given = {name: map_paths(value, self.paths) for name, value in Manifests("hub").environment(container).items()}
+        return environment() | given | {"HOME": str(self.paths["/var/lib/hubbub"]), "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    top = Path(tempfile.mkdtemp(prefix="hubbub-pod-"))
+    manifests = Manifests("hub")
+    paths = {path: top / name for path, name in manifests.mounts("hub").items() if path != "/tmp"}
+    group = manifests.pod["securityContext"]["fsGroup"]
+    with reserved() as grpc, reserved() as mcp, reserved() as web:
+        ports = {7878: grpc, 7881: mcp, 7880: web}
+        try:
+            for path in (top, *paths.values()):
+                path.mkdir(exist_ok=True)
+                path.chmod(0o755)
+            paths["/var/lib/hubbub"].chmod(0o2775)
+            made = Authority.open(top / "authority").issue_server(["hubbub"])
+            for file, name in ((made.cert, "tls.crt"), (made.key, "tls.key")):
+                shutil.copy(file, paths["/etc/hubbub-tls"] / name)
+                (paths["/etc/hubbub-tls"] / name).chmod(0o440)
+            text = map_paths((FOLDER / "hub/hubbub.toml").read_text(), paths)
+            for ours, theirs in ports.items():
+                text = text.replace(f":{ours}", f":{theirs}")
+            (paths["/etc/hubbub"] / "hubbub.toml").write_text(text)
+            if os.geteuid() == 0:
+                for path in (top, *top.rglob("*")):
+                    os.chown(path, 0, group)
+            yield Machine(top, paths, ports)
+        finally:
+            shutil.rmtree(top)
+
+
+async def first_line(process: Process) -> bytes:
+    assert process.stdout is not None
+    with anyio.fail_after(LIMIT_S):
+        return await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1 << 16)
+
+
+async def probe(machine: Machine, name: str) -> bool:
+    command = Manifests("hub").container("hub")[name]["exec"]["command"]
+    with anyio.fail_after(LIMIT_S):
+        done = await anyio.run_process(machine.words(*command), check=False, env=machine.environment("hub"))
+    return done.returncode == 0
+
+
+async def test_the_hub_of_a_pod_works_is_probed_shows_its_page_and_ends_in_time(machine: Machine) -> None:
+    manifests = Manifests("hub")
+    hub, web = manifests.container("hub"), manifests.container("web")
+    assert not await probe(machine, "livenessProbe")
+    async with child(machine.words("hubbubd", *hub["args"]), stdout=PIPE, env=machine.environment("hub")) as process:
+        ready = json.loads(await first_line(process))
+        assert ready["mcp"].startswith("https://")
+        assert all([await probe(machine, name) for name in ("startupProbe", "livenessProbe", "readinessProbe")])
+        command = machine.words(*web["command"], *web["args"])
+        async with child(command, stdout=PIPE, env=machine.environment("web")) as page:
+            assert b"https://hubbub:" in await first_line(page)
+            asked = web["readinessProbe"]["httpGet"]
+            trust = ssl.create_default_context(cafile=str(machine.top / "authority/ca.pem"))
+            async with httpx2.AsyncClient(verify=trust, trust_env=False, timeout=LIMIT_S) as http:
+                headers = {each["name"]: each["value"] for each in asked["httpHeaders"]}
+                url = f"{asked['scheme'].lower()}://127.0.0.1:{machine.ports[manifests.ports()['web']]}{asked['path']}"
+                assert (await http.get(url, headers=headers)).status_code == 200
+            page.terminate()
+        process.terminate()
+        with anyio.fail_after(manifests.pod["terminationGracePeriodSeconds"]):
+            assert await process.wait() == 0
+    assert not await probe(machine, "livenessProbe")
