@@ -1,4 +1,4 @@
-"""The host's two pipes: lines from it and lines for it."""
+"""The two pipes to another program, a host or an agent: lines from it and lines for it."""
 
 import asyncio
 from collections import deque
@@ -11,7 +11,7 @@ READ_BYTES = 256 * 1024
 """The most bytes of one read."""
 
 MAX_UNREAD_BYTES = 4 * 1024 * 1024
-"""While as much waits for the host to read it, there is no room for more."""
+"""While as much waits for the other end to read it, there is no room for more."""
 
 
 class LineTooLong(Exception):
@@ -44,13 +44,13 @@ async def read_lines(descriptor: int, max_bytes: int) -> AsyncGenerator[bytes | 
 
 
 async def _read(descriptor: int) -> bytes:
-    with suppress(OSError):  # a host that has left may reset it
+    with suppress(OSError):  # a program that has left may reset it
         return await pipes.read(descriptor, READ_BYTES)
     return b""
 
 
-class HostLineWriter:
-    """Lines for the host, in order. `on_left` is called once if the host reads no more."""
+class LineWriter:
+    """Lines for the other program, in order. `on_left` is called once if it reads no more."""
 
     def __init__(self, descriptor: int, on_left: Callable[[], None]) -> None:
         self._descriptor = descriptor
@@ -73,7 +73,7 @@ class HostLineWriter:
         self._has_lines.set()
 
     async def wait_for_capacity(self) -> None:
-        """Wait until not too much waits to be read by the host."""
+        """Wait until not too much waits to be read by the other end."""
         await self._has_capacity.wait()
 
     async def wait_until_written(self) -> None:
@@ -81,7 +81,7 @@ class HostLineWriter:
         await self._written.wait()
 
     async def run(self) -> None:
-        """Write until cancelled, or until the host reads no more."""
+        """Write until cancelled, or until the other end reads no more."""
         while True:
             await self._has_lines.wait()
             self._has_lines.clear()
@@ -97,7 +97,7 @@ class HostLineWriter:
             self._written.set()
 
     async def _write(self, data: bytes) -> bool:
-        """Write all of the data in pieces that do not block; return False if the host reads no more."""
+        """Write all of the data in pieces that do not block; return False if the other end reads no more."""
         rest = memoryview(data)
         while rest:
             try:
