@@ -93,6 +93,7 @@ SECTIONS: dict[str, tuple[LazyCommand, ...]] = {
         ),
         LazyCommand("log-level", "resources:log_level", "how much a server logs", "log-level demo debug"),
         LazyCommand("mcp", "mcp:app", "use the hub from Claude, VS Code and other hosts"),
+        LazyCommand("acp", "acp:acp", "put a coding agent behind the hub", "acp -- opencode acp"),
     ),
     "Operate": (
         LazyCommand("config", "config:app", "show and change the hub's configuration"),

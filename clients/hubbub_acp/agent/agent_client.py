@@ -1,0 +1,207 @@
+"""The connection to an agent: started, introduced, asked, and ended. The SDK carries its requests and responses."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from hubbub_acp.agent.agent_process import AgentProcess
+from hubbub_acp.agent.agent_stream import AgentStream
+from hubbub_acp.faults import AgentFault
+from hubbub_acp.log import log
+from hubbub_acp.options import AcpOptions
+from hubbub_acp.plain_text import make_line
+from hubbub_acp.sessions.session import AgentInfo
+
+if TYPE_CHECKING:
+    from acp.connection import Connection
+
+PROTOCOL: Final = 1
+"""The version of ACP that this client speaks."""
+
+INITIALIZE_LIMIT_S: Final = 120.0
+"""Seconds for an agent to start: `npx` may install it first."""
+
+REQUEST_LIMIT_S: Final = 60.0
+"""Seconds for a session to be opened or loaded, and for whatever else is no turn."""
+
+AUTH_REQUIRED: Final = -32000
+NOT_FOUND: Final = -32002
+INVALID_PARAMS: Final = -32602
+MAX_METHODS: Final = 20
+
+Handler = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any] | None]]
+UpdateHandler = Callable[[str, Mapping[str, Any]], None]
+
+
+class AgentClient:
+    """A running agent that has introduced itself. `is_retiring`: it gets no new turns, and ends after the last one."""
+
+    def __init__(self, options: AcpOptions, process: AgentProcess, stream: AgentStream, connection: "Connection"):
+        self._options = options
+        self._process = process
+        self._stream = stream
+        self._connection = connection
+        self.info = AgentInfo(options.name, options.name, "")
+        self.capabilities: Mapping[str, Any] = {}
+        self.login_methods: Sequence[Mapping[str, Any]] = ()
+        self.is_retiring = False
+        self.turns = 0
+        self._stopping: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def launch(cls, options: AcpOptions, handler: Handler, on_update: UpdateHandler) -> "AgentClient":
+        """Start an agent and introduce this client. Raises AgentFault."""
+        process = await AgentProcess.start(options.command)
+        # While the agent starts: half a second of schemas, which the loop need not wait for.
+        sdk = await asyncio.to_thread(import_module, "acp.connection")
+        stream = AgentStream(process, on_update)
+        client = cls(options, process, stream, sdk.Connection(_make_handler(handler), stream))
+        try:
+            await client._initialize()
+            if options.login is not None:
+                await client._log_in(options.login)
+        except BaseException:
+            await asyncio.shield(client.close())
+            raise
+        return client
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the agent reads and writes."""
+        return self._stream.is_open and self._stopping is None
+
+    def can(self, *path: str) -> bool:
+        """Return whether the agent has said that it can do something: the path of a capability."""
+        found: Any = self.capabilities
+        for key in path:
+            found = cast("dict[str, Any]", found).get(key) if isinstance(found, dict) else None
+        return found is not None and found is not False
+
+    async def request(self, method: str, params: Mapping[str, Any], limit_s: float | None = REQUEST_LIMIT_S) -> Any:
+        """Send a request and return its result. Raises AgentFault."""
+        from acp.exceptions import RequestError
+
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._connection.send_request(method, params)
+        except TimeoutError:
+            raise await self._make_silent_fault(method, limit_s or 0) from None
+        except ConnectionError:
+            raise await self._make_end_fault() from None
+        except RequestError as exc:
+            raise self._make_refusal(method, exc.code, str(exc), exc.data) from None
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification; an agent that has ended needs none."""
+        with suppress(ConnectionError):
+            await self._connection.send_notification(method, params)
+
+    async def close(self) -> None:
+        """End the agent with all that it started. Bounded; further calls wait for the first one."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        await self._connection.close()
+        await self._process.stop()
+
+    async def _initialize(self) -> None:
+        fs = {"readTextFile": self._options.root is not None, "writeTextFile": self._options.root is not None}
+        params = {
+            "protocolVersion": PROTOCOL,
+            "clientCapabilities": {"fs": fs, "terminal": self._options.root is not None},
+            "clientInfo": {"name": "hubbub", "title": "Hubbub", "version": self._options.version},
+        }
+        result = _object(await self.request("initialize", params, INITIALIZE_LIMIT_S))
+        version = result.get("protocolVersion")
+        if version != PROTOCOL:
+            raise AgentFault(
+                "AGENT_VERSION",
+                f"{self._options.typed} speaks version {make_line(str(version), 20)} of ACP, and this program version "
+                f"{PROTOCOL}: install an agent that speaks it",
+            )
+        info = _object(result.get("agentInfo"))
+        name = make_line(info.get("name"), 100) or self._options.name
+        title = make_line(info.get("title"), 100) or name
+        self.info = AgentInfo(name, title, make_line(info.get("version"), 50))
+        self.capabilities = _object(result.get("agentCapabilities"))
+        methods = result.get("authMethods")
+        self.login_methods = [
+            cast("dict[str, Any]", each)
+            for each in (cast("list[Any]", methods)[:MAX_METHODS] if isinstance(methods, list) else [])
+            if isinstance(each, dict)
+        ]
+
+    async def _log_in(self, method: str) -> None:
+        known = [str(each.get("id")) for each in self.login_methods]
+        if known and method not in known:
+            message = f"the agent has no log-in {method!r}; it has {', '.join(map(repr, known))}: correct --login"
+            raise AgentFault("LOGIN_UNKNOWN", message, methods=self._list_methods())
+        await self.request("authenticate", {"methodId": method})
+
+    def _list_methods(self) -> list[dict[str, str]]:
+        keys = ("id", "name", "description", "type")
+        return [{key: make_line(each.get(key), 500) for key in keys if each.get(key)} for each in self.login_methods]
+
+    async def _make_silent_fault(self, method: str, limit_s: float) -> AgentFault:
+        stray = f"; it wrote {self._stream.strays} lines that are no messages of ACP, the first one: "
+        hint = f"{stray}{self._stream.first_stray}" if self._stream.strays else ""
+        words = self._process.last_words()
+        return AgentFault(
+            "AGENT_SILENT",
+            f"{self._options.typed} did not answer {method} in {limit_s:g} s{hint}"
+            f"{f'; on stderr: {words}' if words else ''}. Is it the command that starts the agent with ACP?",
+        )
+
+    async def _make_end_fault(self) -> AgentFault:
+        if self._stopping is not None:
+            return AgentFault("AGENT_ENDED", f"{self._options.typed} was ended")
+        return AgentFault("AGENT_ENDED", f"{self._options.typed} {await self._process.describe_end()}")
+
+    def _make_refusal(self, method: str, code: int, text: str, data: Any) -> AgentFault:
+        text = make_line(text, 1000) or "no reason"
+        if code == AUTH_REQUIRED:
+            return self._make_login_fault(text)
+        detail = _object(data).get("details") or _object(data).get("message")
+        more = f": {make_line(detail, 1000)}" if isinstance(detail, str) and detail not in text else ""
+        return AgentFault(
+            "AGENT_REFUSED", f"{self.info.title} refused {method}: {text}{more}", rpcCode=code, method=method
+        )
+
+    def _make_login_fault(self, text: str) -> AgentFault:
+        methods = self._list_methods()
+        ways = [f"{each.get('id', '')} ({each.get('description') or each.get('name', '')})" for each in methods]
+        advice = f" It can log in by: {'; '.join(ways)}. `--login ID` chooses one that asks nobody." if ways else ""
+        return AgentFault(
+            "AGENT_LOGIN_REQUIRED",
+            f"{self.info.title} needs a log-in ({text}). Start {self._options.command[0]} once in a terminal and log "
+            f"in there, as the user of the hub, or set its key in the server's `env`.{advice}",
+            methods=methods,
+        )
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _make_handler(handler: Handler) -> Any:
+    """Return a handler for the SDK: it gets objects, and its failures are errors of JSON-RPC."""
+    from acp.exceptions import RequestError
+
+    async def handle(method: str, params: Any, is_notification: bool) -> dict[str, Any] | None:
+        try:
+            return await handler(method, _object(params))
+        except AgentFault as exc:
+            if exc.code == "METHOD_UNKNOWN":
+                raise RequestError.method_not_found(method) from None
+            raise RequestError(
+                NOT_FOUND if exc.code == "NOT_FOUND" else -32602, exc.message, exc.details or None
+            ) from None
+        except Exception as exc:  # noqa: BLE001 - one request of the agent costs no other
+            log(f"hubbub acp: {method} failed: {exc!r}")
+            raise RequestError.internal_error({"details": "the client failed"}) from None
+
+    return handle

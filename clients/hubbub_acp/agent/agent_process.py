@@ -1,0 +1,131 @@
+"""The agent's process: started with pipes, in a session of its own, and ended with all that it started."""
+
+import asyncio
+import os
+import shlex
+import signal
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
+from typing import Final
+
+from hubbub_acp.faults import AgentFault
+from hubbub_acp.log import log
+from hubbub_acp.plain_text import shorten, strip_escapes
+from hubbub_local.stdio import LineTooLong, read_lines
+from hubbub_shared.platform import processes
+
+EXIT_GRACE_S: Final = 2.0
+"""Seconds for the agent to end by itself, once its standard input is closed; and once more after SIGTERM."""
+
+LAST_WORDS_S: Final = 0.5
+"""Seconds for what is left on stderr, after the process has ended."""
+
+STDERR_LINE_BYTES: Final = 64 * 1024
+TAIL_LINES: Final = 20
+TAIL_CHARACTERS: Final = 2000
+
+
+class AgentProcess:
+    """A running agent. `stdin` and `stdout` are descriptors of this process."""
+
+    def __init__(self, command: Sequence[str], process: asyncio.subprocess.Process, ends: tuple[int, int, int]) -> None:
+        self.command = command
+        self.stdin, self.stdout, self._stderr = ends
+        self._process = process
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._mark = ""
+        self._draining = asyncio.create_task(self._drain_stderr())
+
+    @classmethod
+    async def start(cls, command: Sequence[str]) -> "AgentProcess":
+        """Start the agent. Raises AgentFault: AGENT_NOT_FOUND, AGENT_NOT_STARTED."""
+        # Within a hub its mark is there already, and the hub ends all that has it.
+        mark = "" if processes.MARK in os.environ else f"{os.getpid()}.{uuid.uuid4().hex}"
+        environment = os.environ | ({processes.MARK: mark} if mark else {})
+        pipes = [os.pipe() for _ in range(3)]
+        (stdin, own_stdin), (own_stdout, stdout), (own_stderr, stderr) = pipes
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, env=environment
+            )
+        except (OSError, ValueError) as exc:
+            for end in (own_stdin, own_stdout, own_stderr):
+                os.close(end)
+            raise _make_start_fault(command, exc) from None
+        finally:
+            for end in (stdin, stdout, stderr):
+                os.close(end)
+        agent = cls(command, process, (own_stdin, own_stdout, own_stderr))
+        agent._mark = mark
+        return agent
+
+    async def describe_end(self) -> str:
+        """Return how the agent ended, with what it wrote last; wait a moment for both."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EXIT_GRACE_S):
+                await self._process.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                await asyncio.shield(self._draining)
+        code = self._process.returncode
+        if code is None:
+            ended = "closed its output"
+        elif code < 0:
+            ended = f"was ended by signal {-code}"
+        else:
+            ended = f"ended with exit code {code}"
+        words = self.last_words()
+        return f"{ended}; it wrote: {words}" if words else f"{ended}, and wrote nothing to stderr"
+
+    def last_words(self) -> str:
+        """Return the end of what it wrote to stderr."""
+        return "\n".join(self._tail)[-TAIL_CHARACTERS:]
+
+    async def stop(self) -> None:
+        """End the agent and what it started, gently first. Bounded."""
+        os.close(self.stdin)
+        if not await self._wait_for_exit():
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+            await self._wait_for_exit()
+        with suppress(ProcessLookupError, PermissionError):
+            processes.kill_group(self._process.pid)
+        await self._wait_for_exit()
+        if self._mark:
+            await asyncio.to_thread(processes.kill_marked, self._mark)
+        self._draining.cancel()
+        await asyncio.wait({self._draining})
+        for end in (self.stdout, self._stderr):
+            os.close(end)
+
+    async def _wait_for_exit(self) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EXIT_GRACE_S):
+                await self._process.wait()
+                return True
+        return False
+
+    async def _drain_stderr(self) -> None:
+        """Pass on what the agent writes, and keep its end."""
+        async with aclosing(read_lines(self._stderr, STDERR_LINE_BYTES)) as lines:
+            async for line in lines:
+                if isinstance(line, LineTooLong):
+                    continue
+                text = strip_escapes(line.decode(errors="replace")).rstrip()
+                if text:
+                    self._tail.append(shorten(text, TAIL_CHARACTERS))
+                    log(text)
+
+
+def _make_start_fault(command: Sequence[str], exc: OSError | ValueError) -> AgentFault:
+    typed = shlex.join(command)
+    if isinstance(exc, FileNotFoundError):
+        return AgentFault(
+            "AGENT_NOT_FOUND",
+            f"{command[0]} is not installed, or not on this server's PATH: install it, or name its file",
+            command=typed,
+        )
+    problem = exc.strerror if isinstance(exc, OSError) else str(exc)
+    return AgentFault("AGENT_NOT_STARTED", f"{typed} cannot be started: {problem}", command=typed)

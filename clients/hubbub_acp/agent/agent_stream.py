@@ -1,0 +1,136 @@
+"""The messages of an agent, as a transport of the ACP SDK: whole, well-formed, bounded, and updates in order.
+
+Updates do not go through the SDK, which makes a task of each: they are applied here, as they come, so that each is
+before the response that follows it, and a hundred thousand of them take no memory.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+import orjson
+
+from hubbub_acp.agent.agent_process import AgentProcess
+from hubbub_acp.log import log
+from hubbub_acp.plain_text import make_line
+from hubbub_local.stdio import LineTooLong, LineWriter, read_lines
+
+LINE_BYTES: Final = 64 * 1024 * 1024
+"""The most bytes of a message of the agent."""
+
+TURN_MESSAGES: Final = 32
+"""After so many messages others of this process have their turn."""
+
+MAX_REQUESTS: Final = 200
+"""The most requests of the agent at one time; a further one is not read until one is answered."""
+
+LOGGED_STRAYS: Final = 5
+"""So many lines that are no messages are logged; the others are only counted."""
+
+
+class AgentStream:
+    """A transport: `receive` gives requests and responses, `send` takes them. `on_update` gets session updates."""
+
+    def __init__(self, process: AgentProcess, on_update: Callable[[str, Mapping[str, Any]], None]) -> None:
+        self._on_update = on_update
+        self._lines = read_lines(process.stdout, LINE_BYTES)
+        self._writer = LineWriter(process.stdin, self._note_deaf)
+        self._writing = asyncio.create_task(self._writer.run())
+        self._open_requests = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self.is_open = True
+        self.strays = 0
+        self.first_stray = ""
+        self._read = 0
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Return the next request or response; None at the end."""
+        async for line in self._lines:
+            self._read += 1
+            if self._read % TURN_MESSAGES == 0:
+                await asyncio.sleep(0)
+            message = None if isinstance(line, LineTooLong) else _parse_message(line)
+            if message is None:
+                self._note_stray("a line that is too long" if isinstance(line, LineTooLong) else line)
+            elif message.get("method") == "session/update" and "id" not in message:
+                self._update(message.get("params"))
+            elif "method" in message and "id" not in message:
+                pass  # ACP has no other notification of agents that this client knows
+            else:
+                if "method" in message:
+                    await self._take_room()
+                return message
+        self.is_open = False
+        return None
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Queue a message. Raises ConnectionError if the agent reads no more."""
+        if "method" not in message:
+            self._free_room()
+        if not self.is_open:
+            raise ConnectionError("the agent reads no more")
+        self._writer.queue_line(orjson.dumps(message))
+        await self._writer.wait_for_capacity()
+
+    async def close(self) -> None:
+        """Stop writing and reading."""
+        self.is_open = False
+        self._writing.cancel()
+        await asyncio.wait({self._writing})
+
+    def _note_deaf(self) -> None:
+        self.is_open = False
+
+    def _update(self, given: object) -> None:
+        params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        session_id, update = params.get("sessionId"), params.get("update")
+        if isinstance(session_id, str) and isinstance(update, dict):
+            self._on_update(session_id, cast("dict[str, Any]", update))
+        else:
+            self._note_stray("a session/update without a session or an update")
+
+    def _note_stray(self, what: bytes | str) -> None:
+        self.strays += 1
+        text = make_line(what if isinstance(what, str) else what[:1000].decode(errors="replace"), 300)
+        self.first_stray = self.first_stray or text
+        if self.strays <= LOGGED_STRAYS:
+            log(f"hubbub acp: the agent wrote what is no message of ACP: {text}")
+
+    async def _take_room(self) -> None:
+        await self._has_room.wait()
+        self._open_requests += 1
+        if self._open_requests >= MAX_REQUESTS:
+            self._has_room.clear()
+
+    def _free_room(self) -> None:
+        self._open_requests -= 1
+        self._has_room.set()
+
+
+def _parse_message(line: bytes) -> dict[str, Any] | None:
+    """Return a JSON-RPC message in the form that the SDK relies on; None for anything else."""
+    try:
+        message: Any = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(message, dict):
+        return None
+    found = cast("dict[str, Any]", message)
+    if "method" in found:
+        has_id = "id" not in found or isinstance(found["id"], str | int)
+        return found if has_id and isinstance(found["method"], str) else None
+    if type(found.get("id")) is not int:
+        return None
+    if "result" in found:
+        return found
+    error = cast("dict[str, Any]", found["error"]) if isinstance(found.get("error"), dict) else {}
+    code, text = error.get("code"), error.get("message")
+    return {
+        "id": found["id"],
+        "error": {
+            "code": code if isinstance(code, int) else -32603,
+            "message": text if isinstance(text, str) else "the agent gave no reason",
+            "data": error.get("data"),
+        },
+    }

@@ -1,0 +1,68 @@
+"""Text of agents: without the escape sequences of terminals, and bounded.
+
+ECMA-48 has the sequences: CSI, control strings (OSC, DCS, APC, PM, SOS), and two-byte ones; each also with its C1 code.
+"""
+
+import re
+from typing import Final
+
+STRING_CHARACTERS: Final = 4096
+"""The most characters of a control string: what begins one and never ends it does not hide all that follows."""
+
+_ESCAPES: Final = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]{0,256}[ -/]{0,16}[@-~]?"
+    rf"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])(?:[^\x07\x1b\x9c]{{0,{STRING_CHARACTERS}}}(?:\x07|\x1b\\|\x9c))?"
+    r"|\x1b[ -/]{0,16}[0-~]?"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+
+
+def strip_escapes(text: str) -> str:
+    """Return the text without escape sequences and control characters; tabs and line feeds stay."""
+    return _ESCAPES.sub("", text)
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return the beginning of a text, with an ellipsis where it goes on."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def make_line(value: object, limit: int) -> str:
+    """Return a value of an agent as one line of at most so many characters; "" if it is no text."""
+    return shorten(" ".join(strip_escapes(value[: 4 * limit]).split()), limit) if isinstance(value, str) else ""
+
+
+def count_bytes(text: str) -> int:
+    """Return how many bytes a text has as UTF-8."""
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
+class TextTail:
+    """The end of a text that grows; `omitted` counts the characters of what is no longer kept."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
+        self._parts: list[str] = []
+        self._length = 0
+        self.omitted = 0
+
+    def append(self, text: str) -> None:
+        """Add to the end. Costs no more than the text is long, all in all."""
+        self._parts.append(text)
+        self._length += len(text)
+        if self._length > 2 * self._max or len(self._parts) > 1024:
+            whole = "".join(self._parts)
+            kept = whole[-self._max :]
+            self.omitted += len(whole) - len(kept)
+            self._parts, self._length = [kept], len(kept)
+
+    def read(self) -> str:
+        """Return the end of the text, at most `max_bytes` of UTF-8, without escape sequences."""
+        text = strip_escapes("".join(self._parts))
+        raw = text.encode(errors="replace")
+        return text if len(raw) <= self._max else raw[-self._max :].decode(errors="ignore")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added."""
+        return self._length == 0

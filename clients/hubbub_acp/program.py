@@ -1,0 +1,84 @@
+"""Runs the bridge: the host's two pipes, the MCP server, and the end of both."""
+
+import asyncio
+import signal
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from hubbub_acp.log import log
+from hubbub_acp.options import AcpOptions
+from hubbub_acp.surface.acp_server import AcpServer
+from hubbub_local.stdio import LineTooLong, LineWriter, read_lines
+
+LINE_BYTES = 16 * 1024 * 1024
+"""The most bytes of a line from the host: a prompt, and what is around it."""
+
+END_LIMIT_S = 1.0
+"""Seconds for responses to be written, after the host has closed its end."""
+
+
+async def serve(options: AcpOptions, stdin: int = 0, stdout: int = 1) -> None:
+    """Serve the host at these descriptors until it leaves, or SIGTERM or SIGINT; then end the agent."""
+    has_left = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, has_left.set)
+    bridge = AcpServer(options)
+    await bridge.sessions.load_records()
+    serving = asyncio.create_task(_serve_streams(bridge, stdin, stdout, has_left))
+    leaving = asyncio.create_task(has_left.wait())
+    try:
+        await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await bridge.sessions.close()
+        for task in (serving, leaving):
+            task.cancel()
+        ends = await asyncio.gather(serving, leaving, return_exceptions=True)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+    for end in ends:
+        if isinstance(end, Exception):
+            raise end
+
+
+async def _serve_streams(bridge: AcpServer, stdin: int, stdout: int, has_left: asyncio.Event) -> None:
+    from_host, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, to_host = anyio.create_memory_object_stream[SessionMessage](0)
+    writer = LineWriter(stdout, has_left.set)
+    writing = asyncio.create_task(writer.run())
+    pumps = [asyncio.create_task(_read(stdin, from_host, has_left)), asyncio.create_task(_write(to_host, writer))]
+    try:
+        await bridge.server.run(incoming, outgoing, bridge.make_introduction())
+    finally:
+        for task in (*pumps, writing):
+            task.cancel()
+        await asyncio.gather(*pumps, writing, return_exceptions=True)
+        has_left.set()
+
+
+async def _read(
+    stdin: int, from_host: MemoryObjectSendStream[SessionMessage | Exception], has_left: asyncio.Event
+) -> None:
+    """Take what the host says, until it closes its end."""
+    async with from_host:
+        async for line in read_lines(stdin, LINE_BYTES):
+            if isinstance(line, LineTooLong):
+                log(f"hubbub acp: a message of more than {LINE_BYTES} bytes was passed over: shorten the prompt")
+                continue
+            try:
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValueError as exc:
+                await from_host.send(exc)
+                continue
+            await from_host.send(SessionMessage(message))
+        has_left.set()
+
+
+async def _write(to_host: MemoryObjectReceiveStream[SessionMessage], writer: LineWriter) -> None:
+    async with to_host:
+        async for message in to_host:
+            writer.queue_line(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+            await writer.wait_for_capacity()

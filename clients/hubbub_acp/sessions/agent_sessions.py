@@ -1,0 +1,381 @@
+"""All sessions of the agent: begun, continued, cancelled, found again; and where the agent's updates go."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from hubbub_acp.agent.agent_client import AgentClient
+from hubbub_acp.faults import AgentFault
+from hubbub_acp.log import log
+from hubbub_acp.options import AcpOptions
+from hubbub_acp.plain_text import count_bytes, make_line
+from hubbub_acp.sessions.opening import find_folder, make_tools, open_session, select_choices
+from hubbub_acp.sessions.permissions import CANCELLED, make_form, name_decision, read_options
+from hubbub_acp.sessions.session import AgentInfo, AgentSession
+from hubbub_acp.sessions.session_file import SessionFile, StoredSession
+from hubbub_acp.sessions.times import now
+from hubbub_acp.sessions.turn import Turn
+
+PROMPT_BYTES: Final = 4 * 1024 * 1024
+"""The most bytes of a prompt."""
+
+MAX_TURNS: Final = 50
+"""The most turns at one time."""
+
+MAX_SESSIONS: Final = 200
+"""The most sessions that are known; of those without a turn, the ones used longest ago are forgotten."""
+
+MAX_ENDED_TURNS: Final = 200
+"""So many turns that have ended are kept, so that who asks for one finds it."""
+
+CANCEL_LIMIT_S: Final = 10.0
+"""Seconds for an agent to end a turn that was cancelled; then its process is ended."""
+
+MAX_EARLY: Final = 200
+"""The most updates that are kept for a session whose id the agent has not said yet."""
+
+
+class AgentSessions:
+    """The sessions. `on_change` is called with a session that changed; None: the list of sessions."""
+
+    def __init__(self, options: AcpOptions, on_change: Callable[[AgentSession | None], None]) -> None:
+        self._options = options
+        self._on_change = on_change
+        self._file = SessionFile(options.records, options.name, options.command)
+        self._sessions: dict[str, AgentSession] = {}
+        self.turns: dict[str, Turn] = {}
+        self.interrupted: dict[str, str] = {}
+        self._client: AgentClient | None = None
+        self._clients: set[AgentClient] = set()
+        self._launching = asyncio.Lock()
+        self._opening = 0
+        self._early: list[tuple[str, Mapping[str, Any]]] = []
+        self._foreign = 0
+        self._saving: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+
+    async def load_records(self) -> None:
+        """Read what earlier processes kept: those sessions are `idle`, and are loaded when they are continued."""
+        agent = AgentInfo(self._options.name, self._options.name, "")
+        for stored in await asyncio.to_thread(self._file.read):
+            session = AgentSession(stored.id, stored.cwd, agent, stored.started_at)
+            session.title, session.turns, session.updated_at = stored.title, stored.turns, stored.updated_at
+            if stored.turn:
+                self.interrupted[stored.turn] = stored.id
+                session.interrupted = stored.turn
+                session.error = "the turn was interrupted: its process ended"
+            self._sessions[stored.id] = session
+
+    def list_sessions(self) -> list[AgentSession]:
+        """Return the sessions, the one that changed last first."""
+        return sorted(self._sessions.values(), key=lambda each: each.updated_at, reverse=True)
+
+    def get(self, session_id: str) -> AgentSession:
+        """Return a session. Raises AgentFault: SESSION_UNKNOWN."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            shown = make_line(session_id, 100)
+            raise AgentFault("SESSION_UNKNOWN", f"there is no session {shown!r}: `sessions` lists those there are")
+        return session
+
+    async def start(self, prompt: str, cwd: str, mode: str | None, model: str | None) -> Turn:
+        """Begin a session with a turn. Raises AgentFault for a prompt or a folder that cannot be."""
+        self._check_prompt(prompt)
+        folder = await asyncio.to_thread(find_folder, cwd, self._options.root)
+
+        async def open_new(client: AgentClient) -> AgentSession:
+            self._opening += 1
+            try:
+                session_id, answer = await open_session(client, folder, self._tools)
+                if session_id in self._sessions and self._sessions[session_id].turn is not None:
+                    raise AgentFault("AGENT_REFUSED", f"{client.info.title} gave out the id of a session under way")
+                session = AgentSession(session_id, folder, client.info, now())
+                session.home = client
+                self._add(session)
+            finally:
+                self._opening -= 1
+                if not self._opening:
+                    self._early.clear()
+            await select_choices(client, session.id, answer, mode, model)
+            return session
+
+        return self._begin(open_new, prompt)
+
+    async def continue_(self, session_id: str, prompt: str) -> Turn:
+        """Begin a turn in a session. Raises AgentFault: SESSION_UNKNOWN, SESSION_BUSY, SESSION_LOST, PROMPT_INVALID."""
+        self._check_prompt(prompt)
+        session = self.get(session_id)
+        if session.turn is not None:
+            doing = "waits for an answer" if session.turn.questions else "is working"
+            raise AgentFault(
+                "SESSION_BUSY", f"session {session_id} {doing}: wait for the end of its turn, or `cancel` it first"
+            )
+
+        async def open_known(client: AgentClient) -> AgentSession:
+            if session.home is not client:
+                await self._load(client, session)
+            return session
+
+        return self._begin(open_known, prompt, session)
+
+    async def cancel(self, session_id: str) -> bool:
+        """Cancel the turn of a session; return whether there was one. Raises AgentFault: SESSION_UNKNOWN."""
+        turn = self.get(session_id).turn
+        if turn is None:
+            return False
+        await self.cancel_turn(turn)
+        return True
+
+    async def cancel_turn(self, turn: Turn) -> None:
+        """Cancel a turn, and wait for its end. An agent that goes on is ended. Bounded."""
+        if turn.has_ended:
+            return
+        first = not turn.is_cancelled
+        turn.is_cancelled = True
+        turn.drop_questions()
+        session = self._sessions.get(turn.session_id)
+        client = session.home if session is not None else None
+        if not turn.is_prompted or session is None or not isinstance(client, AgentClient):
+            if turn.task is not None:
+                turn.task.cancel()
+            await turn.wait_for_end()
+            return
+        if first:
+            await client.notify("session/cancel", {"sessionId": session.id})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_LIMIT_S):
+                await turn.wait_for_end()
+        if not turn.has_ended and turn.task is not None:
+            client.is_retiring = True
+            session.warn(
+                f"{client.info.title} did not end the turn within {CANCEL_LIMIT_S:g} s of its being cancelled, "
+                "so its process is ended once its other turns have ended"
+            )
+            turn.task.cancel()
+            await turn.wait_for_end()
+
+    async def close(self) -> None:
+        """End all turns and the agent. Bounded."""
+        self._is_closing = True
+        for turn in list(self.turns.values()):
+            if turn.task is not None:
+                turn.task.cancel()
+        await asyncio.gather(*(client.close() for client in self._clients), return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._saving is not None:
+            await asyncio.wait({self._saving})
+
+    # What the agent says and asks.
+
+    def apply_update(self, session_id: str, update: Mapping[str, Any]) -> None:
+        """Take over an update of the agent."""
+        session = self._sessions.get(session_id)
+        if session is None or session.home is None:
+            if self._opening and len(self._early) < MAX_EARLY:
+                self._early.append((session_id, update))
+                return
+            self._foreign += 1
+            if self._foreign == 1:
+                log(f"hubbub acp: the agent sent an update of an unknown session: {make_line(session_id, 100)}")
+            return
+        line = session.apply(update, now())
+        if line is not None and session.turn is not None:
+            session.turn.report(line)
+        self._on_change(session)
+
+    async def ask_permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the outcome of a permission request: what a person chose."""
+        session = self._sessions.get(str(params.get("sessionId")))
+        if session is None or session.turn is None:
+            log(f"hubbub acp: the agent asked outside of a turn: {make_line(params.get('sessionId'), 100)}")
+            return CANCELLED
+        options = read_options(params.get("options"))
+        given = params.get("toolCall")
+        tool_call = session.calls.complete(given if isinstance(given, dict) else {})
+        if not options:
+            title = make_line(tool_call.get("title"), 200) or "a tool call"
+            session.warn(f"{session.agent.title} asked about {title} and offered no choice, so it was cancelled")
+            return CANCELLED
+        form = make_form(session.id, session.cwd, session.agent.title, tool_call, options)
+        turn = session.turn
+        asking = asyncio.ensure_future(turn.ask(form, now()))
+        self._on_change(session)
+        outcome = await asking
+        session.note(f"- Asked: {form.title}. Decided: {name_decision(options, outcome)}")
+        self._on_change(session)
+        return outcome
+
+    # Turns.
+
+    def _check_prompt(self, prompt: str) -> None:
+        if not prompt.strip():
+            raise AgentFault("PROMPT_INVALID", "the prompt is empty: say what the agent is to do")
+        if (size := count_bytes(prompt)) > PROMPT_BYTES:
+            raise AgentFault(
+                "PROMPT_INVALID",
+                f"the prompt has {size} bytes, and at most {PROMPT_BYTES} are taken: put the text into a file of the "
+                "folder, and name it in the prompt",
+            )
+        if self._is_closing:
+            raise AgentFault("AGENT_ENDED", "the connection ends: call again")
+        if sum(not turn.has_ended for turn in self.turns.values()) >= MAX_TURNS:
+            raise AgentFault("TOO_MANY_TURNS", f"{MAX_TURNS} turns are under way: wait until one has ended")
+
+    def _begin(
+        self, opener: Callable[[AgentClient], Awaitable[AgentSession]], prompt: str, session: AgentSession | None = None
+    ) -> Turn:
+        turn = Turn()
+        if session is not None:
+            turn.session_id, session.turn = session.id, turn
+        self.turns[turn.id] = turn
+        ended = [each.id for each in self.turns.values() if each.has_ended]
+        for turn_id in ended[: max(0, len(ended) - MAX_ENDED_TURNS)]:
+            del self.turns[turn_id]
+        turn.task = asyncio.create_task(self._run(turn, opener, prompt))
+        self._tasks.add(turn.task)
+        turn.task.add_done_callback(self._tasks.discard)
+        return turn
+
+    async def _run(self, turn: Turn, opener: Callable[[AgentClient], Awaitable[AgentSession]], prompt: str) -> None:
+        """Open the session, send the prompt, and note how the turn ends."""
+        client: AgentClient | None = None
+        reason, fault = None, None
+        try:
+            client = await self._find_client(self._sessions.get(turn.session_id))
+            client.turns += 1
+            session = await opener(client)
+            turn.session_id, session.turn = session.id, turn
+            session.begin_turn(prompt, now())
+            self._changed(session, is_listed=True)
+            turn.is_prompted = True
+            blocks = [{"type": "text", "text": prompt}]
+            answer = await client.request("session/prompt", {"sessionId": session.id, "prompt": blocks}, None)
+            given = answer.get("stopReason") if isinstance(answer, dict) else None
+            reason = make_line(given, 50) or "unknown"
+        except AgentFault as exc:
+            fault = exc
+        except asyncio.CancelledError:
+            if turn.is_cancelled:
+                reason = "cancelled"
+            else:
+                fault = AgentFault("AGENT_ENDED", "the connection ended in the middle of the turn")
+        except Exception as exc:  # noqa: BLE001 - who waits for the turn is to know that it has ended
+            fault = AgentFault("INTERNAL", f"the bridge failed, please report it: {exc!r}")
+        self._end(turn, client, reason, fault)
+
+    def _end(self, turn: Turn, client: AgentClient | None, reason: str | None, fault: AgentFault | None) -> None:
+        session = self._sessions.get(turn.session_id)
+        if session is not None:
+            session.turn = None
+            session.interrupted = turn.id if self._is_closing else ""
+            if turn.is_prompted or fault is not None:
+                session.end_turn(now(), stop_reason=reason, error=fault.message if fault else None)
+            if fault is not None:
+                fault.details.setdefault("session", session.id)
+            if turn.is_cancelled and client is not None and client.is_retiring:
+                session.home = None
+        result = None if fault else session.make_result() if session is not None else {"stopReason": reason}
+        turn.end(result=result, fault=fault)
+        if client is not None:
+            client.turns -= 1
+            self._end_unused(client)
+        if session is not None:
+            self._changed(session, is_listed=True)
+
+    def _end_unused(self, client: AgentClient) -> None:
+        """End an agent that is to get no more turns, once it has none."""
+        if client.turns or not (client.is_retiring or not client.is_alive):
+            return
+        for session in self._sessions.values():
+            if session.home is client:
+                session.home = None
+                session.is_lost = session.is_lost or not _can_load(client)
+                self._on_change(session)
+        ending = asyncio.create_task(client.close())
+        self._tasks.add(ending)
+        ending.add_done_callback(self._tasks.discard)
+        ending.add_done_callback(lambda _: self._clients.discard(client))
+
+    async def _find_client(self, session: AgentSession | None) -> AgentClient:
+        """Return the agent's process that has the session, or the one for new turns. Raises AgentFault."""
+        home = session.home if session is not None else None
+        if isinstance(home, AgentClient) and home.is_alive and not home.is_retiring:
+            return home
+        async with self._launching:
+            if self._client is None or not self._client.is_alive or self._client.is_retiring:
+                from hubbub_acp.agent.agent_requests import AgentRequests
+
+                requests = AgentRequests(self, self._options.root)
+                self._client = await AgentClient.launch(self._options, requests.handle, self.apply_update)
+                self._clients.add(self._client)
+            return self._client
+
+    async def _load(self, client: AgentClient, session: AgentSession) -> None:
+        """Have the agent load a session that another process had. Raises AgentFault: SESSION_LOST."""
+        how = "session/load" if client.can("loadSession") else "session/resume"
+        params = {"sessionId": session.id, "cwd": session.cwd, "mcpServers": self._tools}
+        before, session.home = session.home, client
+        session.agent = client.info
+        try:
+            if not _can_load(client):
+                raise AgentFault("AGENT_REFUSED", f"{client.info.title} cannot load sessions")
+            if how == "session/load":
+                session.forget_history()
+            await client.request(how, params)
+            session.is_lost = False
+        except AgentFault as exc:
+            session.home = before
+            if exc.code != "AGENT_REFUSED":
+                raise
+            session.is_lost = True
+            raise AgentFault(
+                "SESSION_LOST",
+                f"session {session.id} was in a process of the agent that has ended, and {exc.message}: begin another "
+                "one with `start`, and say in its prompt what is done",
+            ) from None
+
+    @property
+    def _tools(self) -> list[dict[str, Any]]:
+        return make_tools(self._options.tools_command)
+
+    def _add(self, session: AgentSession) -> None:
+        self._sessions[session.id] = session
+        for update in [update for session_id, update in self._early if session_id == session.id]:
+            self.apply_update(session.id, update)
+        idle = [each for each in self.list_sessions() if each.turn is None and each is not session]
+        for each in idle[MAX_SESSIONS:]:
+            del self._sessions[each.id]
+
+    def _changed(self, session: AgentSession, *, is_listed: bool) -> None:
+        self._on_change(session)
+        if is_listed:
+            self._on_change(None)
+            self._save()
+
+    def _save(self) -> None:
+        """Write the records, soon and once for all that changes meanwhile."""
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        await asyncio.sleep(0)
+        await asyncio.to_thread(self._file.write, [_store(each) for each in self._sessions.values()])
+
+
+def _store(session: AgentSession) -> StoredSession:
+    return StoredSession(
+        id=session.id,
+        cwd=session.cwd,
+        title=session.title,
+        started_at=session.started_at,
+        updated_at=session.updated_at,
+        turns=session.turns,
+        turn=session.turn.id if session.turn is not None else session.interrupted,
+    )
+
+
+def _can_load(client: AgentClient) -> bool:
+    return client.can("loadSession") or client.can("sessionCapabilities", "resume")

@@ -1,0 +1,209 @@
+"""Permission requests of agents as MCP forms, and answers to forms as outcomes of permission requests."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import orjson
+
+from hubbub_acp.plain_text import count_bytes, make_line
+
+MAX_OPTIONS: Final = 20
+ID_CHARACTERS: Final = 256
+NAME_CHARACTERS: Final = 200
+TITLE_CHARACTERS: Final = 500
+MAX_CONTENTS: Final = 20
+MAX_LOCATIONS: Final = 50
+PATH_CHARACTERS: Final = 4096
+
+TEXT_BYTES: Final = 128 * 1024
+"""The most bytes of each text in the content of a tool call: of a diff, its old and its new one."""
+
+CALL_BYTES: Final = 512 * 1024
+"""The most bytes of all texts of a tool call, and of its raw input."""
+
+RAW_BYTES: Final = 32 * 1024
+"""The most bytes of a tool call's raw input."""
+
+WISHES: Final = {
+    "edit": "wants to change a file",
+    "delete": "wants to delete a file",
+    "move": "wants to move a file",
+    "execute": "wants to run a command",
+    "read": "wants to read a file",
+    "search": "wants to search",
+    "fetch": "wants to fetch something",
+    "switch_mode": "wants to go on in another mode",
+}
+"""What an agent wants, by the kind of its tool call; of another kind it `wants to use a tool`."""
+
+CANCELLED: Final[dict[str, Any]] = {"outcome": {"outcome": "cancelled"}}
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionOption:
+    """One of the agent's choices. `kind` is what the agent says, known or not."""
+
+    id: str
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionForm:
+    """The params of `elicitation/create`, and the choices they offer."""
+
+    title: str
+    message: str
+    options: tuple[PermissionOption, ...]
+    params: Mapping[str, Any]
+
+
+class _Budget:
+    """Bytes left for the texts of a tool call, and those that were left out."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.omitted = 0
+
+    def cut(self, text: str, limit: int) -> str:
+        """Return as much of a text as may be shown."""
+        limit = min(limit, self.left)
+        if len(text) <= limit and (size := count_bytes(text)) <= limit:
+            self.left -= size
+            return text
+        raw = text.encode(errors="replace")
+        kept = raw[:limit].decode(errors="ignore")
+        size = count_bytes(kept)
+        self.left -= size
+        self.omitted += len(raw) - size
+        return kept
+
+
+def read_options(given: object) -> tuple[PermissionOption, ...]:
+    """Return the choices of a permission request: each id once, at most MAX_OPTIONS; what is no option is left out."""
+    options: dict[str, PermissionOption] = {}
+    for each in cast("list[Any]", given)[: 10 * MAX_OPTIONS] if isinstance(given, list) else []:
+        if not isinstance(each, dict):
+            continue
+        option = cast("dict[str, Any]", each)
+        option_id = option.get("optionId")
+        if not isinstance(option_id, str) or not 0 < len(option_id) <= ID_CHARACTERS or len(options) == MAX_OPTIONS:
+            continue
+        name = make_line(option.get("name"), NAME_CHARACTERS) or make_line(option_id, NAME_CHARACTERS) or "(no name)"
+        options.setdefault(option_id, PermissionOption(option_id, name, make_line(option.get("kind"), 50)))
+    return tuple(options.values())
+
+
+def make_form(
+    session_id: str, cwd: str, agent: str, tool_call: Mapping[str, Any], options: Sequence[PermissionOption]
+) -> PermissionForm:
+    """Return what people are asked. `tool_call` has all that is known of it; `agent` is the agent's name for people."""
+    shown = bound_tool_call(tool_call)
+    title = make_line(tool_call.get("title"), TITLE_CHARACTERS)
+    wish = WISHES.get(str(tool_call.get("kind")), "wants to use a tool")
+    message = f"{agent} {wish} in {make_line(cwd, PATH_CHARACTERS)}"
+    decision = {
+        "type": "string",
+        "title": "Decision",
+        "oneOf": [{"const": each.id, "title": each.name} for each in options],
+    }
+    params = {
+        "mode": "form",
+        "message": f"{message}: {title}" if title else message,
+        "requestedSchema": {"type": "object", "properties": {"decision": decision}, "required": ["decision"]},
+        "_meta": {
+            "acp/toolCall": {
+                "session": session_id,
+                "cwd": cwd,
+                "toolCall": shown,
+                "options": [{"optionId": each.id, "name": each.name, "kind": each.kind} for each in options],
+            }
+        },
+    }
+    return PermissionForm(title or wish, str(params["message"]), tuple(options), params)
+
+
+def choose_outcome(options: Sequence[PermissionOption], answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the outcome of a permission request for the result of its elicitation.
+
+    An answer that is no acceptance, or that names none of the options, rejects: `reject_once` if the agent offers it.
+    """
+    content = answer.get("content")
+    if answer.get("action") == "accept" and isinstance(content, dict):
+        decision = cast("dict[str, Any]", content).get("decision")
+        if any(decision == each.id for each in options):
+            return {"outcome": {"outcome": "selected", "optionId": decision}}
+    rejecting = next((each.id for each in options if each.kind == "reject_once"), None)
+    return CANCELLED if rejecting is None else {"outcome": {"outcome": "selected", "optionId": rejecting}}
+
+
+def name_decision(options: Sequence[PermissionOption], outcome: Mapping[str, Any]) -> str:
+    """Return what was decided, for the transcript."""
+    chosen = outcome["outcome"].get("optionId")
+    return next((each.name for each in options if each.id == chosen), "cancelled")
+
+
+def bound_tool_call(tool_call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool call as frontends get it: what ACP has of it, bounded.
+
+    What does not fit is cut; then `truncated` is true, and `omittedBytes` says how much was left out.
+    """
+    budget = _Budget(CALL_BYTES)
+    shown: dict[str, Any] = {}
+    for key, limit in (("toolCallId", ID_CHARACTERS), ("title", TITLE_CHARACTERS), ("kind", 50)):
+        if isinstance(value := tool_call.get(key), str):
+            shown[key] = budget.cut(value, limit * 4)
+    if tool_call.get("rawInput") is not None:
+        shown["rawInput"] = _bound_raw(tool_call["rawInput"], budget)
+    contents = cast("list[Any]", tool_call["content"]) if isinstance(tool_call.get("content"), list) else []
+    shown["content"] = [found for each in contents[:MAX_CONTENTS] if (found := _bound_content(each, budget))]
+    for each in contents[MAX_CONTENTS:]:
+        budget.omitted += len(orjson.dumps(each))
+    locations = cast("list[Any]", tool_call["locations"]) if isinstance(tool_call.get("locations"), list) else []
+    shown["locations"] = [
+        {"path": budget.cut(path, PATH_CHARACTERS), **({"line": line} if isinstance(line, int) else {})}
+        for path, line in map(_read_location, locations[:MAX_LOCATIONS])
+        if path
+    ]
+    if budget.omitted or len(locations) > MAX_LOCATIONS:
+        shown |= {"truncated": True, "omittedBytes": budget.omitted}
+    return shown
+
+
+def _read_location(given: object) -> tuple[str, object]:
+    location = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    path = location.get("path")
+    return (path if isinstance(path, str) else ""), location.get("line")
+
+
+def _bound_raw(raw: object, budget: _Budget) -> Any:
+    """Return the raw input, or the beginning of its JSON if it is too long."""
+    document = orjson.dumps(raw)
+    if len(document) <= min(RAW_BYTES, budget.left):
+        budget.left -= len(document)
+        return raw
+    return budget.cut(document.decode(), RAW_BYTES)
+
+
+def _bound_content(given: object, budget: _Budget) -> dict[str, Any] | None:
+    """Return an entry of a tool call's content; None if it is none that people can see."""
+    content = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    if (
+        content.get("type") == "diff"
+        and isinstance(content.get("path"), str)
+        and isinstance(content.get("newText"), str)
+    ):
+        old = content.get("oldText")
+        return {
+            "type": "diff",
+            "path": budget.cut(content["path"], PATH_CHARACTERS),
+            "oldText": budget.cut(old, TEXT_BYTES) if isinstance(old, str) else None,
+            "newText": budget.cut(content["newText"], TEXT_BYTES),
+        }
+    block = content.get("content")
+    if content.get("type") == "content" and isinstance(block, dict):
+        text = cast("dict[str, Any]", block).get("text")
+        if isinstance(text, str):
+            return {"type": "content", "content": {"type": "text", "text": budget.cut(text, TEXT_BYTES)}}
+    return None

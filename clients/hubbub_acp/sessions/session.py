@@ -1,0 +1,215 @@
+"""A session of an agent: what its updates say, and its state as frontends get it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from hubbub_acp.plain_text import TextTail, make_line, shorten, strip_escapes
+from hubbub_acp.sessions.tool_calls import ToolCalls, ToolCallView
+from hubbub_acp.sessions.transcript import EVENT, PROMPT, SPEECH, THOUGHT, Transcript
+from hubbub_acp.sessions.turn import Turn
+
+TEXT_BYTES: Final = 64 * 1024
+"""The most bytes of the text of a turn; its end is kept."""
+
+TITLE_CHARACTERS: Final = 200
+MAX_PLAN: Final = 100
+PLAN_CHARACTERS: Final = 500
+MAX_WARNINGS: Final = 20
+ERROR_CHARACTERS: Final = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInfo:
+    """How an agent introduces itself; before it is started, as it was configured."""
+
+    name: str
+    title: str
+    version: str
+
+    def to_wire(self) -> dict[str, str]:
+        """Return it as in a session's state."""
+        return {"name": self.name, "title": self.title, "version": self.version}
+
+
+class AgentSession:
+    """A session. `home` is the connection to the agent's process that has it; None if no process has.
+
+    `interrupted` is the id of the turn that an earlier process did not end, "" if there is none.
+    """
+
+    def __init__(self, session_id: str, cwd: str, agent: AgentInfo, started_at: str) -> None:
+        self.id = session_id
+        self.cwd = cwd
+        self.agent = agent
+        self.title = ""
+        self.started_at = started_at
+        self.updated_at = started_at
+        self.turns = 0
+        self.home: object | None = None
+        self.turn: Turn | None = None
+        self.interrupted = ""
+        self.is_lost = False
+        self.stop_reason: str | None = None
+        self.error: str | None = None
+        self.plan: list[dict[str, str]] = []
+        self.calls = ToolCalls()
+        self.text = TextTail(TEXT_BYTES)
+        self.transcript = Transcript()
+        self.warnings: list[str] = []
+        self._has_spoken = False
+
+    def begin_turn(self, prompt: str, at: str) -> None:
+        """Note that a prompt goes to the agent."""
+        self.turns += 1
+        self.interrupted = ""
+        self.updated_at = at
+        self.title = self.title or make_line(prompt, TITLE_CHARACTERS)
+        self.stop_reason = self.error = None
+        self.plan = []
+        self.text = TextTail(TEXT_BYTES)
+        self.calls.changed.clear()
+        self.warnings = []
+        self._has_spoken = False
+        self.transcript.add(PROMPT, prompt)
+
+    def end_turn(self, at: str, *, stop_reason: str | None = None, error: str | None = None) -> None:
+        """Note how a turn ended."""
+        self.updated_at = at
+        self.stop_reason = stop_reason
+        self.error = None if error is None else shorten(strip_escapes(error), ERROR_CHARACTERS)
+        if self.error:
+            self.transcript.add(EVENT, f"*The turn failed: {self.error}*")
+        elif stop_reason != "end_turn":
+            self.transcript.add(EVENT, f"*The turn ended: {stop_reason}*")
+
+    def warn(self, text: str) -> None:
+        """Note what a caller should know about the turn."""
+        if len(self.warnings) < MAX_WARNINGS:
+            self.warnings.append(text)
+            self.transcript.add(EVENT, f"*{text}*")
+
+    def note(self, text: str) -> None:
+        """Add an event to the transcript."""
+        self.transcript.add(EVENT, text)
+
+    def forget_history(self) -> None:
+        """Forget what was said, as the agent is about to say it again."""
+        self.transcript = Transcript()
+        self.calls = ToolCalls()
+        self.plan = []
+        self.text = TextTail(TEXT_BYTES)
+
+    def apply(self, update: Mapping[str, Any], at: str) -> str | None:
+        """Take over an update; return what to report as progress, None if nothing."""
+        self.updated_at = at
+        match update.get("sessionUpdate"):
+            case "agent_message_chunk":
+                self._hear(_text_of(update.get("content")))
+            case "agent_thought_chunk":
+                self.transcript.add(THOUGHT, _text_of(update.get("content")))
+            case "user_message_chunk":  # only history is sent so
+                self.transcript.add(PROMPT, _text_of(update.get("content")))
+            case "tool_call" | "tool_call_update":
+                return self._see_call(update, at)
+            case "plan":
+                return self._see_plan(update.get("entries"))
+            case "session_info_update":
+                self.title = make_line(update.get("title"), TITLE_CHARACTERS) or self.title
+            case _:  # modes, commands, usage, and what later versions have
+                pass
+        return None
+
+    def _hear(self, text: str) -> None:
+        if not text:
+            return
+        if not self._has_spoken and not self.text.is_empty:
+            text = f"\n\n{text}"
+        self._has_spoken = True
+        self.text.append(text)
+        self.transcript.add(SPEECH, text)
+
+    def _see_call(self, update: Mapping[str, Any], at: str) -> str | None:
+        before = None
+        call = self.calls.find(update)
+        if call is not None:
+            before = (call.title, call.status)
+        call = self.calls.update(update, at)
+        if call is None or before == (call.title, call.status):
+            return None
+        self._has_spoken = False
+        line = describe_call(call)
+        self.transcript.add(EVENT, f"- {line}")
+        return line
+
+    def _see_plan(self, given: object) -> str | None:
+        entries = cast("list[Any]", given)[:MAX_PLAN] if isinstance(given, list) else []
+        plan = [
+            {
+                "content": make_line(entry.get("content"), PLAN_CHARACTERS),
+                "status": make_line(entry.get("status"), 50) or "pending",
+                "priority": make_line(entry.get("priority"), 50) or "medium",
+            }
+            for entry in (cast("dict[str, Any]", each) for each in entries if isinstance(each, dict))
+        ]
+        if plan == self.plan:
+            return None
+        self.plan = plan
+        done = sum(entry["status"] == "completed" for entry in plan)
+        current = next((entry["content"] for entry in plan if entry["status"] == "in_progress"), "")
+        return f"Plan: {done} of {len(plan)} done{f'; now {current}' if current else ''}"
+
+    @property
+    def state(self) -> str:
+        """`working`, `waiting` for people, `idle`, or `lost`: no process has it, and none can load it."""
+        if self.turn is not None:
+            return "waiting" if self.turn.questions else "working"
+        return "lost" if self.is_lost else "idle"
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return its state."""
+        question = next(iter(self.turn.questions.values()), None) if self.turn is not None else None
+        return {
+            "id": self.id,
+            "agent": self.agent.to_wire(),
+            "cwd": self.cwd,
+            "title": self.title,
+            "state": self.state,
+            "startedAt": self.started_at,
+            "updatedAt": self.updated_at,
+            "turns": self.turns,
+            "plan": self.plan,
+            "tools": self.calls.to_wire(),
+            "waiting": question.to_wire() if question is not None else None,
+            "text": self.text.read(),
+            "changed": list(self.calls.changed),
+            "stopReason": self.stop_reason,
+            "error": self.error,
+        }
+
+    def make_result(self) -> dict[str, Any]:
+        """Return the structured result of its last turn."""
+        result: dict[str, Any] = {
+            "session": self.id,
+            "stopReason": self.stop_reason,
+            "text": self.text.read(),
+            "changed": list(self.calls.changed),
+            "plan": self.plan,
+        }
+        return result | ({"warnings": self.warnings} if self.warnings else {})
+
+
+def describe_call(call: ToolCallView) -> str:
+    """Return a tool call in a line."""
+    return f"{call.title or call.kind}: {call.status.replace('_', ' ')}"
+
+
+def _text_of(content: object) -> str:
+    """Return the text of a content block; of another kind what it is."""
+    block = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    text = block.get("text")
+    if isinstance(text, str):
+        return text
+    kind = make_line(block.get("type"), 50)
+    link = make_line(block.get("uri"), 500)
+    return f"[{kind}{f': {link}' if link else ''}]" if kind else ""

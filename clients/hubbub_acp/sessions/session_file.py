@@ -1,0 +1,86 @@
+"""What outlives the process: the sessions of an agent, with their folders, in a file of the person's data folder."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import orjson
+
+from hubbub_acp.log import log
+from hubbub_acp.sessions.permissions import ID_CHARACTERS
+from hubbub_frontend.private_files import make_private_folder, write_private
+from hubbub_shared.platform import files
+
+MAX_STORED: Final = 100
+"""The most sessions of an agent that are kept: those used last."""
+
+FILE_BYTES: Final = 1024 * 1024
+"""The most bytes of the file; a larger one is none of this program."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """What is kept of a session. `turn` is the id of the turn under way, "" if none was."""
+
+    id: str
+    cwd: str
+    title: str
+    started_at: str
+    updated_at: str
+    turns: int
+    turn: str = ""
+
+
+class SessionFile:
+    """The file of one agent, by its name and command. Several processes may write it, each its own sessions."""
+
+    def __init__(self, folder: Path | None, name: str, command: Sequence[str]) -> None:
+        digest = hashlib.sha256("\0".join((name, *command)).encode(errors="surrogateescape")).hexdigest()[:16]
+        self._path = None if folder is None else folder / f"{digest}.json"
+
+    def read(self) -> list[StoredSession]:
+        """Return what was kept, the latest first; nothing if there is no such file, or another's. Blocks."""
+        if self._path is None:
+            return []
+        try:
+            with self._path.open("rb") as file:
+                raw = file.read(FILE_BYTES + 1)
+            entries: Any = orjson.loads(raw) if len(raw) <= FILE_BYTES else []
+        except FileNotFoundError:
+            return []
+        except (OSError, orjson.JSONDecodeError) as exc:
+            log(f"hubbub acp: {self._path} cannot be read, so earlier sessions are not known: {exc}")
+            return []
+        listed = cast("list[Any]", entries)[: 2 * MAX_STORED] if isinstance(entries, list) else []
+        found = [session for each in listed if (session := _read_entry(each)) is not None]
+        return sorted(found, key=lambda each: each.updated_at, reverse=True)[:MAX_STORED]
+
+    def write(self, sessions: Iterable[StoredSession]) -> None:
+        """Keep these, beside those of other processes; the oldest are dropped. Blocks."""
+        if self._path is None:
+            return
+        try:
+            make_private_folder(self._path.parent)
+            lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                files.lock(lock, wait=True)
+                merged = {each.id: each for each in self.read()} | {each.id: each for each in sessions}
+                kept = sorted(merged.values(), key=lambda each: each.updated_at, reverse=True)[:MAX_STORED]
+                write_private(self._path, orjson.dumps(kept))
+            finally:
+                os.close(lock)
+        except OSError as exc:
+            log(f"hubbub acp: {self._path} cannot be written, so sessions are not found after a restart: {exc}")
+
+
+def _read_entry(given: object) -> StoredSession | None:
+    entry = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    texts = [entry.get(key, "") for key in ("id", "cwd", "title", "started_at", "updated_at", "turn")]
+    if not all(isinstance(text, str) and len(text) <= 4096 for text in texts) or not 0 < len(texts[0]) <= ID_CHARACTERS:
+        return None
+    turns = entry.get("turns")
+    *basic, turn = texts
+    return StoredSession(*basic, turns=turns if isinstance(turns, int) and 0 <= turns < 2**31 else 0, turn=turn)

@@ -1,0 +1,147 @@
+"""The tool calls of a session: what an agent says of each, merged over its updates, and the files they change."""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Final, cast
+
+from hubbub_acp.plain_text import make_line, strip_escapes
+
+MAX_CALLS: Final = 50
+MAX_PATHS: Final = 20
+MAX_CHANGED: Final = 1000
+PATH_CHARACTERS: Final = 4096
+ID_CHARACTERS: Final = 256
+TITLE_CHARACTERS: Final = 300
+
+CHANGING_KINDS: Final = frozenset({"edit", "delete", "move"})
+
+KEPT_KEYS: Final = ("title", "kind", "rawInput", "content", "locations")
+"""What a permission request may leave out, if the agent said it before of the same tool call."""
+
+KEPT_CHARACTERS: Final = 128 * 1024
+"""The most characters of each of these that is kept for a later permission request."""
+
+KEPT_CALLS: Final = 8
+"""Of how many calls, the last ones, that is kept."""
+
+
+class ToolCallView:
+    """One tool call. `known` has what the agent said of it last, in the form of ACP."""
+
+    def __init__(self, call_id: str) -> None:
+        self.id = call_id
+        self.title = ""
+        self.kind = "other"
+        self.status = "pending"
+        self.paths: list[str] = []
+        self.diff_paths: list[str] = []
+        self.at = ""
+        self.known: dict[str, Any] = {}
+
+    def merge(self, update: Mapping[str, Any], at: str) -> None:
+        """Take over what an update says."""
+        self.at = at
+        self.title = make_line(update.get("title"), TITLE_CHARACTERS) or self.title
+        self.kind = make_line(update.get("kind"), 50) or self.kind
+        self.status = make_line(update.get("status"), 50) or self.status
+        if paths := read_paths(update.get("locations")):
+            self.paths = paths
+        if diff_paths := read_paths([each for each in _list(update.get("content")) if _type_of(each) == "diff"]):
+            self.diff_paths = diff_paths
+            self.paths = list(dict.fromkeys([*self.paths, *diff_paths]))[:MAX_PATHS]
+        for key in KEPT_KEYS:
+            if update.get(key) is not None:
+                self.known[key] = update[key] if _weigh(update[key]) <= KEPT_CHARACTERS else None
+
+    @property
+    def changed(self) -> list[str]:
+        """The files that it has changed."""
+        if self.status != "completed":
+            return []
+        return self.diff_paths or (self.paths if self.kind in CHANGING_KINDS else [])
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as in a session's state."""
+        keys = ("id", "title", "kind", "status", "paths", "at")
+        return {key: getattr(self, key) for key in keys}
+
+
+class ToolCalls:
+    """The last calls of a session by id, and all files they changed."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, ToolCallView] = {}
+        self.changed: dict[str, None] = {}
+
+    def find(self, update: Mapping[str, Any]) -> ToolCallView | None:
+        """Return the call that an update is about, if it is known."""
+        return self._calls.get(str(update.get("toolCallId")))
+
+    def update(self, update: Mapping[str, Any], at: str) -> ToolCallView | None:
+        """Take over an update of a call; return the call, None if it names none."""
+        call_id = update.get("toolCallId")
+        if not isinstance(call_id, str) or not 0 < len(call_id) <= ID_CHARACTERS:
+            return None
+        call = self._calls.get(call_id)
+        if call is None:
+            call = self._calls[call_id] = ToolCallView(strip_escapes(call_id))
+            if len(self._calls) > MAX_CALLS:
+                del self._calls[next(iter(self._calls))]
+            for older in islice(reversed(self._calls.values()), KEPT_CALLS, KEPT_CALLS + 1):
+                older.known.clear()
+        call.merge(update, at)
+        self.add_changed(*call.changed)
+        if call.status in ("completed", "failed"):
+            call.known.clear()
+        return call
+
+    def add_changed(self, *paths: str) -> None:
+        """Note files that were changed."""
+        for path in paths:
+            if len(self.changed) < MAX_CHANGED:
+                self.changed[path] = None
+
+    def complete(self, tool_call: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a tool call of a permission request, with what the agent said of it before where it says nothing."""
+        known = self._calls.get(str(tool_call.get("toolCallId")))
+        said = {key: value for key, value in tool_call.items() if value is not None}
+        return said if known is None else {**known.known, **said}
+
+    def to_wire(self) -> list[dict[str, Any]]:
+        """Return them as in a session's state, the oldest first."""
+        return [call.to_wire() for call in self._calls.values()]
+
+
+def read_paths(given: object) -> list[str]:
+    """Return the paths of locations, or of diffs; at most MAX_PATHS."""
+    found: dict[str, None] = {}
+    for each in _list(given)[:MAX_PATHS]:
+        path = cast("dict[str, Any]", each).get("path") if isinstance(each, dict) else None
+        if isinstance(path, str) and 0 < len(path) <= PATH_CHARACTERS:
+            found[strip_escapes(path)] = None
+    return list(found)
+
+
+def _list(given: object) -> list[Any]:
+    return cast("list[Any]", given) if isinstance(given, list) else []
+
+
+def _type_of(given: object) -> object:
+    return cast("dict[str, Any]", given).get("type") if isinstance(given, dict) else None
+
+
+def _weigh(value: object) -> int:
+    """Return about how many characters a value has; text and its containers are counted, to a few levels."""
+    total, level = 0, [value]
+    for _ in range(6):
+        below: list[Any] = []
+        for each in level[:1000]:
+            if isinstance(each, str):
+                total += len(each)
+            elif isinstance(each, dict):
+                below += cast("dict[str, Any]", each).values()
+            elif isinstance(each, list):
+                below += cast("list[Any]", each)
+        total += len(level)
+        level = below
+    return total + KEPT_CHARACTERS * bool(level)

@@ -1,0 +1,108 @@
+"""A turn: one prompt, from the opening of its session to the agent's response. It goes on whoever looks."""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hubbub_acp.faults import AgentFault
+from hubbub_acp.sessions.permissions import CANCELLED, PermissionForm, choose_outcome
+from hubbub_acp.sessions.times import now
+
+MAX_QUESTIONS: Final = 50
+"""The most questions of a turn at one time."""
+
+
+class TurnQuestion:
+    """A permission request that waits for a person. `asked_by` says who has put it to the host, if anybody has."""
+
+    def __init__(self, form: PermissionForm, since: str) -> None:
+        self.form = form
+        self.since = since
+        self.outcome: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.is_asked = False
+
+    def to_wire(self) -> dict[str, str]:
+        """Return it as in a session's state."""
+        return {"question": self.form.message, "title": self.form.title, "since": self.since}
+
+
+class Turn:
+    """A turn. It has ended once `result` or `fault` is there; `session_id` is "" until its session is open."""
+
+    def __init__(self, turn_id: str | None = None) -> None:
+        self.id = turn_id or secrets.token_urlsafe(18)
+        self.created_at = self.updated_at = now()
+        self.began = asyncio.get_running_loop().time()
+        self.session_id = ""
+        self.questions: dict[str, TurnQuestion] = {}
+        self.result: dict[str, Any] | None = None
+        self.fault: AgentFault | None = None
+        self.is_cancelled = False
+        self.is_prompted = False
+        self.task: asyncio.Task[None] | None = None
+        self.progress = 0
+        self.progress_line = ""
+        self._asked = 0
+        self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is a result or a fault."""
+        return self.result is not None or self.fault is not None
+
+    def publish(self) -> None:
+        """Wake all who wait for news."""
+        self.updated_at = now()
+        news, self._news = self._news, asyncio.get_running_loop().create_future()
+        news.set_result(None)
+
+    async def wait_for_news(self) -> None:
+        """Wait until something happens: progress, a question, an answer, the end."""
+        await asyncio.shield(self._news)
+
+    async def wait_for_end(self) -> None:
+        """Wait until the turn has ended."""
+        while not self.has_ended:
+            await self.wait_for_news()
+
+    def report(self, line: str) -> None:
+        """Note what the agent does now."""
+        self.progress += 1
+        self.progress_line = line
+        self.publish()
+
+    async def ask(self, form: PermissionForm, since: str) -> dict[str, Any]:
+        """Wait until a person has decided, and return the outcome; cancelled with the turn, or if too much is open."""
+        if self.has_ended or self.is_cancelled or len(self.questions) >= MAX_QUESTIONS:
+            return CANCELLED
+        self._asked += 1
+        key = f"permission-{self._asked}"
+        question = self.questions[key] = TurnQuestion(form, since)
+        self.publish()
+        try:
+            return await question.outcome
+        finally:
+            self.questions.pop(key, None)
+            self.publish()
+
+    def answer(self, key: str, result: Mapping[str, Any]) -> bool:
+        """Take over the result of an elicitation; return whether its question was open."""
+        question = self.questions.get(key)
+        if question is None or question.outcome.done():
+            return False
+        question.outcome.set_result(choose_outcome(question.form.options, result))
+        return True
+
+    def drop_questions(self) -> None:
+        """Cancel all open questions: nobody waits for an answer any more."""
+        for question in self.questions.values():
+            if not question.outcome.done():
+                question.outcome.set_result(CANCELLED)
+
+    def end(self, *, result: dict[str, Any] | None = None, fault: AgentFault | None = None) -> None:
+        """Note the end, once."""
+        if not self.has_ended:
+            self.result, self.fault = result, fault
+            self.drop_questions()
+            self.publish()

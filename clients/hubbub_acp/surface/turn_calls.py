@@ -1,0 +1,172 @@
+"""Calls of tools that begin turns: how whoever called waits for a turn, and how its questions reach people.
+
+Up to 2025-11-25 the server asks with requests of its own while the call waits. From 2026-07-28 on the call returns with
+what it asks, and is made again with the answers; `requestState` is the turn's id.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import (
+    LOG_LEVEL_META_KEY,
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequiredResult,
+    LoggingMessageNotification,
+    LoggingMessageNotificationParams,
+    TextContent,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from hubbub_acp.faults import AgentFault
+from hubbub_acp.log import log
+from hubbub_acp.sessions.turn import Turn, TurnQuestion
+
+PROGRESS_S: Final = 0.25
+"""Seconds between two reports of progress, at least."""
+
+ABANDONED_S: Final = 24 * 3600.0
+"""Seconds for which a call that was returned with questions may stay away; then they are cancelled."""
+
+Context = ServerRequestContext[Any, Any]
+
+
+def make_result(turn: Turn) -> CallToolResult:
+    """Return the result of a turn that has ended."""
+    if turn.fault is not None:
+        return make_fault_result(turn.fault)
+    result = turn.result or {}
+    text = result.get("text") or f"The agent said nothing. Its turn ended: {result.get('stopReason')}"
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=result)
+
+
+def make_fault_result(fault: AgentFault) -> CallToolResult:
+    """Return the result of a call that failed: its message for models and people, its code for programs."""
+    text = TextContent(type="text", text=f"{fault.code}: {fault.message}")
+    error = {"code": fault.code, "message": fault.message, **fault.details}
+    return CallToolResult(content=[text], is_error=True, _meta={"acp/error": error})
+
+
+def make_elicitation(question: TurnQuestion) -> ElicitRequest:
+    """Return a question as MCP has it."""
+    return ElicitRequest(params=ElicitRequestFormParams.model_validate(question.form.params, by_name=False))
+
+
+class QuestionAsker:
+    """Puts the questions of a turn to the host by requests of this server; for revisions up to 2025-11-25."""
+
+    def __init__(self, turn: Turn, session: ServerSession, request_id: Any, meta: Mapping[str, Any] | None = None):
+        self._turn = turn
+        self._session = session
+        self._metadata = ServerMessageMetadata(related_request_id=request_id)
+        self._meta = meta or {}
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def ask_new(self) -> None:
+        """Ask what nobody has asked yet."""
+        for key, question in self._turn.questions.items():
+            if not question.is_asked:
+                question.is_asked = True
+                asking = asyncio.create_task(self._ask(key, question))
+                self._asking.add(asking)
+                asking.add_done_callback(self._asking.discard)
+
+    async def close(self) -> None:
+        """Withdraw what is not answered."""
+        for asking in self._asking:
+            asking.cancel()
+        if self._asking:
+            await asyncio.wait(self._asking)
+
+    async def _ask(self, key: str, question: TurnQuestion) -> None:
+        asking = asyncio.create_task(self._request(question))
+        try:
+            await asyncio.wait({asking, question.outcome}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                self._turn.answer(key, asking.result())
+        finally:
+            question.is_asked = question.outcome.done()
+            asking.cancel()
+
+    async def _request(self, question: TurnQuestion) -> Mapping[str, Any]:
+        request = make_elicitation(question)
+        if self._meta:
+            request.params.meta = {**(request.params.meta or {}), **self._meta}  # pyright: ignore
+        try:
+            answer = await self._session.send_request(request, ElicitResult, metadata=self._metadata)
+        except (MCPError, NoBackChannelError, ValueError) as exc:
+            log(f"hubbub acp: nobody could be asked, so it counts as declined: {exc}")
+            return {"action": "decline"}
+        return answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+async def follow_turn(turn: Turn, context: Context, cancel: Callable[[], Any]) -> CallToolResult:
+    """Wait for the end of a turn, ask its questions, and report progress. A call that is cancelled cancels the turn."""
+    asker = QuestionAsker(turn, context.session, context.request_id)
+    reporting = asyncio.create_task(report_progress(turn, context))
+    try:
+        while not turn.has_ended:
+            asker.ask_new()
+            await turn.wait_for_news()
+    except asyncio.CancelledError:
+        cancel()
+        raise
+    finally:
+        reporting.cancel()
+        await asker.close()
+    return make_result(turn)
+
+
+async def await_round(turn: Turn, context: Context) -> CallToolResult | InputRequiredResult:
+    """Wait until a turn has ended or asks, and return its result or its questions; for revisions from 2026-07-28 on."""
+    reporting = asyncio.create_task(report_progress(turn, context))
+    try:
+        while not turn.has_ended and not turn.questions:
+            await turn.wait_for_news()
+    finally:
+        reporting.cancel()
+    if turn.has_ended:
+        return make_result(turn)
+    asyncio.get_running_loop().call_later(ABANDONED_S, _abandon, [*turn.questions.values()])
+    requests = {key: make_elicitation(question) for key, question in turn.questions.items()}
+    return InputRequiredResult(input_requests=requests, request_state=turn.id)  # pyright: ignore
+
+
+def _abandon(questions: list[TurnQuestion]) -> None:
+    from hubbub_acp.sessions.permissions import CANCELLED
+
+    for question in questions:
+        if not question.outcome.done():
+            question.outcome.set_result(CANCELLED)
+
+
+async def report_progress(turn: Turn, context: Context) -> None:
+    """Report what the agent does, at most once in PROGRESS_S: progress for the call, and a line of the log."""
+    reported = 0
+    with suppress(MCPError, NoBackChannelError):
+        while not turn.has_ended:
+            if turn.progress != reported:
+                reported = turn.progress
+                await context.session.report_progress(float(reported), message=turn.progress_line)
+                await _log_progress(turn.progress_line, context)
+                await asyncio.sleep(PROGRESS_S)
+            else:
+                await turn.wait_for_news()
+
+
+async def _log_progress(line: str, context: Context) -> None:
+    """Send a line of the log; from 2026-07-28 on only to who asked for it with this call."""
+    if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        wanted: Any = (context.meta or {}).get(LOG_LEVEL_META_KEY)
+        if wanted not in ("debug", "info"):
+            return
+    params = LoggingMessageNotificationParams(level="info", logger="agent", data=line)
+    await context.session.send_notification(LoggingMessageNotification(params=params), context.request_id)

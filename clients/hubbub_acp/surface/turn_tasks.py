@@ -1,0 +1,215 @@
+"""Turns as MCP tasks: in 2025-11-25 where the caller wants one, with the tasks extension from 2026-07-28 on always.
+
+There a call that is no task may be asked ten times only, and an agent asks as often as it works.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import CLIENT_CAPABILITIES_META_KEY as CAPABILITIES
+from mcp_types import INVALID_PARAMS, PaginatedRequestParams, RequestParams, ServerCapabilities, ServerTasksCapability
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import Field
+
+from hubbub_acp.faults import AgentFault
+from hubbub_acp.sessions.agent_sessions import AgentSessions
+from hubbub_acp.sessions.turn import Turn
+from hubbub_acp.surface.turn_calls import Context, QuestionAsker, make_elicitation, make_result
+
+EXTENSION: Final = "io.modelcontextprotocol/tasks"
+RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
+REVISION: Final = "2025-11-25"
+"""The revision in which a caller decides what is a task."""
+
+TURN_TOOLS: Final = ("start", "continue")
+FIRST_POLLS_S: Final = 20.0
+QUICK_POLL_MS, POLL_MS = 250, 1000
+MAX_ANSWERS: Final = 100
+
+TurnBeginner = Callable[[str, Mapping[str, Any]], Awaitable[Turn]]
+
+
+class _TaskParams(RequestParams):
+    """Params that name a task."""
+
+    task_id: str = Field(max_length=200)
+
+
+class _UpdateParams(_TaskParams):
+    """Params of tasks/update."""
+
+    input_responses: dict[str, Any] = Field(max_length=MAX_ANSWERS)
+
+
+class TurnTasks:
+    """The tasks: each is a turn, by its id."""
+
+    def __init__(self, sessions: AgentSessions, begin_turn: TurnBeginner) -> None:
+        self._sessions = sessions
+        self._begin_turn = begin_turn
+        self._background: set[asyncio.Task[Any]] = set()
+
+    def register(self, server: Server[Any]) -> None:
+        """Add the handlers, and what turns calls into tasks."""
+        server.extensions = {**(server.extensions or {}), EXTENSION: {}}
+        server.middleware.append(self._create_for_caller)
+        server.add_request_handler("tasks/get", _TaskParams, self._get)
+        server.add_request_handler("tasks/result", _TaskParams, self._wait_for_result)
+        server.add_request_handler("tasks/list", PaginatedRequestParams, self._list)
+        server.add_request_handler("tasks/update", _UpdateParams, self._update)
+        server.add_request_handler("tasks/cancel", _TaskParams, self._cancel)
+
+    def declare(self, capabilities: ServerCapabilities) -> None:
+        """Say in the handshake that calls of tools can be tasks."""
+        wire = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+        capabilities.tasks = ServerTasksCapability.model_validate(wire)
+        capabilities.extensions = None
+
+    def can_follow(self, context: Context) -> bool:
+        """Return whether the host has the tasks extension."""
+        declared: Any = (context.meta or {}).get(CAPABILITIES)
+        extensions = declared.get("extensions") if isinstance(declared, dict) else None
+        return isinstance(extensions, dict) and EXTENSION in extensions
+
+    def create_stateless(self, turn: Turn) -> dict[str, Any]:
+        """Return the result of a call that is a task, from 2026-07-28 on."""
+        return {"resultType": "task", **_to_stateless(turn)}
+
+    def find(self, turn_id: str) -> Turn:
+        """Return a turn. Raises MCPError; a turn that an earlier process had has failed."""
+        turn = self._sessions.turns.get(turn_id)
+        if turn is not None:
+            return turn
+        session_id = self._sessions.interrupted.get(turn_id)
+        if session_id is None:
+            raise MCPError(INVALID_PARAMS, "Task not found")
+        turn = Turn(turn_id)
+        turn.end(
+            fault=AgentFault(
+                "TURN_INTERRUPTED",
+                f"the process that had this turn has ended, and the turn with it: go on with `continue` in session "
+                f"{session_id}",
+                session=session_id,
+            )
+        )
+        return turn
+
+    def cancel_later(self, turn: Turn) -> None:
+        """Cancel a turn, and do not wait until it has ended."""
+        cancelling = asyncio.create_task(self._sessions.cancel_turn(turn))
+        self._background.add(cancelling)
+        cancelling.add_done_callback(self._background.discard)
+
+    async def _create_for_caller(self, context: Context, call_next: CallNext) -> HandlerResult:
+        """Make a call a task where its caller wants that: the SDK has no such result of its own."""
+        params = context.params or {}
+        is_wanted = context.method == "tools/call" and context.protocol_version == REVISION and "task" in params
+        if not is_wanted or params.get("name") not in TURN_TOOLS:
+            return await call_next(context)
+        arguments = params.get("arguments")
+        try:
+            turn = await self._begin_turn(str(params["name"]), arguments if isinstance(arguments, dict) else {})
+        except AgentFault as fault:
+            turn = Turn()
+            turn.end(fault=fault)
+            self._sessions.turns[turn.id] = turn
+        following = asyncio.create_task(self._notify(turn, replace(context)))
+        self._background.add(following)
+        following.add_done_callback(self._background.discard)
+        return {"task": _to_wire(turn)}
+
+    async def _notify(self, turn: Turn, context: Context) -> None:
+        """Tell the host of each status of a task: it need not wait for its next look."""
+        told = ""
+        with suppress(MCPError, ConnectionError):
+            while True:
+                wire = _to_wire(turn)
+                if told != (told := wire["status"]):
+                    await context.session._connection.notify("notifications/tasks/status", wire)  # pyright: ignore
+                if turn.has_ended:
+                    return
+                await turn.wait_for_news()
+
+    async def _get(self, context: Context, params: _TaskParams) -> dict[str, Any]:
+        turn = self.find(params.task_id)
+        return _to_stateless(turn) if context.protocol_version in MODERN_PROTOCOL_VERSIONS else _to_wire(turn)
+
+    async def _wait_for_result(self, context: Context, params: _TaskParams) -> dict[str, Any]:
+        """Wait for the end of a task, and ask its questions meanwhile; 2025-11-25."""
+        turn = self.find(params.task_id)
+        related = {RELATED_TASK: {"taskId": turn.id}}
+        asker = QuestionAsker(turn, context.session, context.request_id, related)
+        try:
+            while not turn.has_ended:
+                asker.ask_new()
+                await turn.wait_for_news()
+        finally:
+            await asker.close()
+        result = make_result(turn).model_dump(mode="json", by_alias=True, exclude_none=True)
+        return {**result, "_meta": {**result.get("_meta", {}), **related}}
+
+    async def _list(self, context: Context, params: Any) -> dict[str, Any]:
+        return {"tasks": [_to_wire(turn) for turn in self._sessions.turns.values()]}
+
+    async def _update(self, context: Context, params: _UpdateParams) -> dict[str, Any]:
+        turn = self.find(params.task_id)
+        for key, answer in params.input_responses.items():
+            turn.answer(key, answer if isinstance(answer, dict) else {})
+        await asyncio.sleep(0)  # what was answered is no question any more
+        return {}
+
+    async def _cancel(self, context: Context, params: _TaskParams) -> dict[str, Any]:
+        turn = self.find(params.task_id)
+        is_stateless = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if turn.has_ended and not is_stateless:
+            raise MCPError(INVALID_PARAMS, "the task has ended already")
+        if not turn.has_ended:
+            self.cancel_later(turn)
+            await asyncio.sleep(0)
+        return {} if is_stateless else {**_to_wire(turn), "status": "cancelled"}
+
+
+def _find_status(turn: Turn) -> str:
+    if turn.is_cancelled:
+        return "cancelled"
+    if not turn.has_ended:
+        return "input_required" if turn.questions else "working"
+    return "failed" if turn.fault is not None else "completed"
+
+
+def _to_wire(turn: Turn) -> dict[str, Any]:
+    """Return a task of 2025-11-25."""
+    message = turn.fault.message if turn.fault is not None else turn.progress_line
+    wire = {
+        "taskId": turn.id,
+        "status": _find_status(turn),
+        "createdAt": turn.created_at,
+        "lastUpdatedAt": turn.updated_at,
+        "ttl": None,
+        "pollInterval": _find_poll_ms(turn),
+    }
+    return wire | ({"statusMessage": message} if message else {})
+
+
+def _to_stateless(turn: Turn) -> dict[str, Any]:
+    """Return a task of the extension, with its questions or its result."""
+    wire = _to_wire(turn)
+    wire["ttlMs"], wire["pollIntervalMs"] = wire.pop("ttl"), wire.pop("pollInterval")
+    if wire["status"] == "input_required":
+        requests = {key: make_elicitation(question) for key, question in turn.questions.items()}
+        dumped = {key: each.model_dump(mode="json", by_alias=True, exclude_none=True) for key, each in requests.items()}
+        return wire | {"inputRequests": dumped}
+    if wire["status"] in ("completed", "failed"):
+        result = make_result(turn).model_dump(mode="json", by_alias=True, exclude_none=True)
+        return wire | {"status": "completed", "result": result}
+    return wire
+
+
+def _find_poll_ms(turn: Turn) -> int:
+    return QUICK_POLL_MS if asyncio.get_running_loop().time() - turn.began < FIRST_POLLS_S else POLL_MS
