@@ -10,7 +10,9 @@ class AcpOptions:
     """The agent's command, and what it gets.
 
     `tools_command` starts an MCP server that the agent is to use: the hub. `root` is the folder below which the agent
-    may read and write files through this program. `records` is the folder for what outlives the process; None: nothing.
+    may read and write files through this program. `login` is one of the agent's own methods. `mode` and `model` are
+    what each session is set to, unless a call says another. `records` is the folder for what outlives the process;
+    None: nothing does.
     """
 
     command: tuple[str, ...]
@@ -19,6 +21,8 @@ class AcpOptions:
     root: Path | None = None
     tools_command: tuple[str, ...] = ()
     login: str | None = None
+    mode: str | None = None
+    model: str | None = None
     records: Path | None = None
 
     @property

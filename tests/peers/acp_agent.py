@@ -35,7 +35,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 POLL_S = 0.01
 OPTIONS = [
@@ -46,10 +46,6 @@ OPTIONS = [
 MODES = [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]
 MODELS = [{"modelId": "small", "name": "Small"}, {"modelId": "large", "name": "Large"}]
 
-_lock = threading.Lock()
-_waiting: dict[int, "Reply"] = {}
-_last_id = 0
-
 
 class Reply:
     """The response to a request of this agent."""
@@ -57,6 +53,42 @@ class Reply:
     def __init__(self) -> None:
         self.came = threading.Event()
         self.message: dict[str, Any] = {}
+
+
+class Wire:
+    """Lines for the client, whole whichever thread writes them; and requests that wait for its responses."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+        self._lock = threading.Lock()
+        self._waiting: dict[int, Reply] = {}
+        self._last_id = 0
+
+    def ask(self, method: str, params: dict[str, Any]) -> Reply:
+        reply = Reply()
+        with self._lock:
+            self._last_id += 1
+            request_id = self._last_id
+            self._waiting[request_id] = reply
+        self.send({"id": request_id, "method": method, "params": params})
+        return reply
+
+    def take_response(self, message: dict[str, Any]) -> None:
+        reply = self._waiting.pop(message.get("id", 0), None)
+        if reply is not None:
+            reply.message = message
+            reply.came.set()
+
+    def notify(self, session_id: str, update: dict[str, Any]) -> None:
+        self.send({"method": "session/update", "params": params_of(session_id, update)})
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.write(json.dumps({"jsonrpc": "2.0", **message}))
+
+    def write(self, line: str) -> None:
+        with self._lock:
+            self._output.write(f"{line}\n")
+            self._output.flush()
 
 
 class Session:
@@ -84,8 +116,9 @@ class Failed(Exception):
 class Agent:
     """The agent: `serve` reads; each turn has a thread of its own."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, wire: Wire) -> None:
         self.options = options
+        self.wire = wire
         self.sessions: dict[str, Session] = {}
         self.logged_in = not options.login
         self.offers: dict[str, Any] = {}
@@ -93,10 +126,7 @@ class Agent:
     def serve(self, message: dict[str, Any]) -> None:
         """React to a message."""
         if "method" not in message:
-            reply = _waiting.pop(message.get("id", 0), None)
-            if reply is not None:
-                reply.message = message
-                reply.came.set()
+            self.wire.take_response(message)
             return
         params = message.get("params") or {}
         if message["method"] == "session/cancel":
@@ -107,10 +137,10 @@ class Agent:
         try:
             result = self.answer(message, params)
         except Failed as exc:
-            send({"id": message["id"], "error": exc.args[0]})
+            self.wire.send({"id": message["id"], "error": exc.args[0]})
             return
         if result is not None:
-            send({"id": message["id"], "result": result})
+            self.wire.send({"id": message["id"], "result": result})
 
     def answer(self, message: dict[str, Any], params: dict[str, Any]) -> dict[str, Any] | None:
         """The result of a request; None if it comes later."""
@@ -176,7 +206,7 @@ class Agent:
         session.history = json.loads(file.read_text())
         self.sessions[session.id] = session
         for update in session.history:
-            notify(session.id, update)
+            self.wire.notify(session.id, update)
         return self.choices(session)
 
     def turn(self, request_id: Any, session: Session, params: dict[str, Any]) -> None:
@@ -197,7 +227,7 @@ class Agent:
             result = {"error": {"code": -32603, "message": str(exc)}}
         if self.options.store:
             (Path(self.options.store) / f"{session.id}.json").write_text(json.dumps(session.history))
-        send({"id": request_id, **result})
+        self.wire.send({"id": request_id, **result})
 
 
 class Steps:
@@ -206,17 +236,18 @@ class Steps:
     def __init__(self, agent: Agent, session: Session) -> None:
         self.agent = agent
         self.session = session
+        self.wire = agent.wire
 
     def take(self, word: str, rest: str) -> None:
         getattr(self, f"do_{word}", self.do_say)(rest)
 
     def update(self, **update: Any) -> None:
         self.session.history.append(update)
-        notify(self.session.id, update)
+        self.wire.notify(self.session.id, update)
 
     def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Send a request of this session, and return the response. Raises Cancelled."""
-        reply = ask(method, {"sessionId": self.session.id, **params})
+        reply = self.wire.ask(method, {"sessionId": self.session.id, **params})
         while not reply.came.wait(POLL_S):
             if self.session.cancelled.is_set():
                 raise Cancelled
@@ -292,7 +323,9 @@ class Steps:
     def do_twice(self, _: str) -> None:
         params = {"sessionId": self.session.id, "options": OPTIONS}
         replies = [
-            ask("session/request_permission", {**params, "toolCall": {"toolCallId": f"both-{name}", "title": name}})
+            self.wire.ask(
+                "session/request_permission", {**params, "toolCall": {"toolCallId": f"both-{name}", "title": name}}
+            )
             for name in ("one", "two")
         ]
         for reply in replies:
@@ -302,21 +335,21 @@ class Steps:
         self.do_say(json.dumps([reply.message["result"]["outcome"] for reply in replies]))
 
     def do_raw(self, message: str) -> None:
-        send(json.loads(message.replace("SESSION", self.session.id)))
+        self.wire.send(json.loads(message.replace("SESSION", self.session.id)))
 
     def do_line(self, text: str) -> None:
-        write(text)
+        self.wire.write(text)
 
     def do_flood(self, count: str) -> None:
         update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x" * 50}}
         line = json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params_of(self.session.id, update)})
         for _ in range(int(count) // 100):
-            write("\n".join([line] * 100))
+            self.wire.write("\n".join([line] * 100))
 
     def do_babble(self, count: str) -> None:
         for number in range(int(count)):
             update = {"sessionUpdate": "tool_call_update", "toolCallId": f"b-{number}", "title": "t" * 1000}
-            notify(self.session.id, update)
+            self.wire.notify(self.session.id, update)
 
     def do_huge(self, count: str) -> None:
         content = [{"type": "diff", "path": "/huge", "oldText": None, "newText": "y" * int(count)}]
@@ -324,9 +357,13 @@ class Steps:
         self.do_say(json.dumps(self.permitted(call_id, {"title": "Huge", "kind": "edit", "content": content})))
 
     def do_foreign(self, _: str) -> None:
-        notify("nobody", {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "foreign"}})
+        self.wire.notify(
+            "nobody", {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "foreign"}}
+        )
         call = {"toolCallId": "f", "title": "Foreign"}
-        reply = ask("session/request_permission", {"sessionId": "nobody", "toolCall": call, "options": OPTIONS})
+        reply = self.wire.ask(
+            "session/request_permission", {"sessionId": "nobody", "toolCall": call, "options": OPTIONS}
+        )
         reply.came.wait()
         self.do_say(json.dumps(reply.message.get("result", reply.message.get("error"))))
 
@@ -389,52 +426,29 @@ class Steps:
         raise Failed(text)
 
 
-def ask(method: str, params: dict[str, Any]) -> Reply:
-    global _last_id
-    reply = Reply()
-    with _lock:
-        _last_id += 1
-        request_id = _last_id
-        _waiting[request_id] = reply
-    send({"id": request_id, "method": method, "params": params})
-    return reply
-
-
 def params_of(session_id: str, update: dict[str, Any]) -> dict[str, Any]:
     return {"sessionId": session_id, "update": update}
 
 
-def notify(session_id: str, update: dict[str, Any]) -> None:
-    send({"method": "session/update", "params": params_of(session_id, update)})
-
-
-def send(message: dict[str, Any]) -> None:
-    write(json.dumps({"jsonrpc": "2.0", **message}))
-
-
-def write(line: str) -> None:
-    with _lock:
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
-
-
-def main() -> None:
+def serve(words: list[str], source: TextIO, output: TextIO) -> None:
+    """Be the agent that these arguments say, until the source ends."""
     parser = argparse.ArgumentParser()
     for flag in ("--login", "--modes", "--models", "--http", "--silent", "--babbles"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--store")
     parser.add_argument("--name", default="scripted")
     parser.add_argument("--ends")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if options.ends is not None:
-        sys.exit(options.ends)
+        sys.stderr.write(f"{options.ends}\n")
+        return
+    agent = Agent(options, Wire(output))
     if options.babbles:
-        write("this is no JSON\n[1, 2]\n\x00\x01")
-    agent = Agent(options)
-    for line in sys.stdin:
+        agent.wire.write("this is no JSON\n[1, 2]\n\x00\x01")
+    for line in source:
         if not (options.silent or options.babbles):
             agent.serve(json.loads(line))
 
 
 if __name__ == "__main__":
-    main()
+    serve(sys.argv[1:], sys.stdin, sys.stdout)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from hubbub_acp.agent.agent_process import AgentProcess
 from hubbub_acp.agent.agent_stream import AgentStream
+from hubbub_acp.agent.login_hints import find_login_hint
 from hubbub_acp.faults import AgentFault
 from hubbub_acp.log import log
 from hubbub_acp.options import AcpOptions
 from hubbub_acp.plain_text import make_line
 from hubbub_acp.sessions.session import AgentInfo
+from hubbub_acp.values import as_object
 
 if TYPE_CHECKING:
     from acp.connection import Connection
@@ -115,7 +117,7 @@ class AgentClient:
             "clientCapabilities": {"fs": fs, "terminal": self._options.root is not None},
             "clientInfo": {"name": "hubbub", "title": "Hubbub", "version": self._options.version},
         }
-        result = _object(await self.request("initialize", params, INITIALIZE_LIMIT_S))
+        result = as_object(await self.request("initialize", params, INITIALIZE_LIMIT_S))
         version = result.get("protocolVersion")
         if version != PROTOCOL:
             raise AgentFault(
@@ -123,11 +125,11 @@ class AgentClient:
                 f"{self._options.typed} speaks version {make_line(str(version), 20)} of ACP, and this program version "
                 f"{PROTOCOL}: install an agent that speaks it",
             )
-        info = _object(result.get("agentInfo"))
+        info = as_object(result.get("agentInfo"))
         name = make_line(info.get("name"), 100) or self._options.name
         title = make_line(info.get("title"), 100) or name
         self.info = AgentInfo(name, title, make_line(info.get("version"), 50))
-        self.capabilities = _object(result.get("agentCapabilities"))
+        self.capabilities = as_object(result.get("agentCapabilities"))
         methods = result.get("authMethods")
         self.login_methods = [
             cast("dict[str, Any]", each)
@@ -165,7 +167,7 @@ class AgentClient:
         text = make_line(text, 1000) or "no reason"
         if code == AUTH_REQUIRED:
             return self._make_login_fault(text)
-        detail = _object(data).get("details") or _object(data).get("message")
+        detail = as_object(data).get("details") or as_object(data).get("message")
         more = f": {make_line(detail, 1000)}" if isinstance(detail, str) and detail not in text else ""
         return AgentFault(
             "AGENT_REFUSED", f"{self.info.title} refused {method}: {text}{more}", rpcCode=code, method=method
@@ -177,14 +179,10 @@ class AgentClient:
         advice = f" It can log in by: {'; '.join(ways)}. `--login ID` chooses one that asks nobody." if ways else ""
         return AgentFault(
             "AGENT_LOGIN_REQUIRED",
-            f"{self.info.title} needs a log-in ({text}). Start {self._options.command[0]} once in a terminal and log "
-            f"in there, as the user of the hub, or set its key in the server's `env`.{advice}",
+            f"{self.info.title} needs a log-in ({text}): {find_login_hint(self._options.command)}. Do it as the "
+            f"hub's user; variables belong into the server's `env`.{advice}",
             methods=methods,
         )
-
-
-def _object(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _make_handler(handler: Handler) -> Any:
@@ -193,7 +191,7 @@ def _make_handler(handler: Handler) -> Any:
 
     async def handle(method: str, params: Any, is_notification: bool) -> dict[str, Any] | None:
         try:
-            return await handler(method, _object(params))
+            return await handler(method, as_object(params))
         except AgentFault as exc:
             if exc.code == "METHOD_UNKNOWN":
                 raise RequestError.method_not_found(method) from None

@@ -13,6 +13,7 @@ import orjson
 from hubbub_acp.agent.agent_process import AgentProcess
 from hubbub_acp.log import log
 from hubbub_acp.plain_text import make_line
+from hubbub_acp.values import as_object
 from hubbub_local.stdio import LineTooLong, LineWriter, read_lines
 
 LINE_BYTES: Final = 64 * 1024 * 1024
@@ -83,7 +84,7 @@ class AgentStream:
         self.is_open = False
 
     def _update(self, given: object) -> None:
-        params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        params = as_object(given)
         session_id, update = params.get("sessionId"), params.get("update")
         if isinstance(session_id, str) and isinstance(update, dict):
             self._on_update(session_id, cast("dict[str, Any]", update))

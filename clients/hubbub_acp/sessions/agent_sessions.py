@@ -16,6 +16,7 @@ from hubbub_acp.sessions.session import AgentInfo, AgentSession
 from hubbub_acp.sessions.session_file import SessionFile, StoredSession
 from hubbub_acp.sessions.times import now
 from hubbub_acp.sessions.turn import Turn
+from hubbub_acp.values import as_object
 
 PROMPT_BYTES: Final = 4 * 1024 * 1024
 """The most bytes of a prompt."""
@@ -98,7 +99,7 @@ class AgentSessions:
                 self._opening -= 1
                 if not self._opening:
                     self._early.clear()
-            await select_choices(client, session.id, answer, mode, model)
+            await self._select(client, session, answer, mode, model)
             return session
 
         return self._begin(open_new, prompt)
@@ -182,7 +183,7 @@ class AgentSessions:
                 log(f"hubbub acp: the agent sent an update of an unknown session: {make_line(session_id, 100)}")
             return
         line = session.apply(update, now())
-        if line is not None and session.turn is not None:
+        if line is not None and session.turn is not None and not session.is_loading:
             session.turn.report(line)
         self._on_change(session)
 
@@ -194,7 +195,7 @@ class AgentSessions:
             return CANCELLED
         options = read_options(params.get("options"))
         given = params.get("toolCall")
-        tool_call = session.calls.complete(given if isinstance(given, dict) else {})
+        tool_call = session.calls.complete(as_object(given))
         if not options:
             title = make_line(tool_call.get("title"), 200) or "a tool call"
             session.warn(f"{session.agent.title} asked about {title} and offered no choice, so it was cancelled")
@@ -253,7 +254,7 @@ class AgentSessions:
             turn.is_prompted = True
             blocks = [{"type": "text", "text": prompt}]
             answer = await client.request("session/prompt", {"sessionId": session.id, "prompt": blocks}, None)
-            given = answer.get("stopReason") if isinstance(answer, dict) else None
+            given = as_object(answer).get("stopReason")
             reason = make_line(given, 50) or "unknown"
         except AgentFault as exc:
             fault = exc
@@ -324,9 +325,12 @@ class AgentSessions:
                 raise AgentFault("AGENT_REFUSED", f"{client.info.title} cannot load sessions")
             if how == "session/load":
                 session.forget_history()
-            await client.request(how, params)
-            session.is_lost = False
+            session.is_loading = True
+            answer = as_object(await client.request(how, params))
+            session.is_lost = session.is_loading = False
+            await self._select(client, session, answer)
         except AgentFault as exc:
+            session.is_loading = False
             session.home = before
             if exc.code != "AGENT_REFUSED":
                 raise
@@ -336,6 +340,17 @@ class AgentSessions:
                 f"session {session.id} was in a process of the agent that has ended, and {exc.message}: begin another "
                 "one with `start`, and say in its prompt what is done",
             ) from None
+
+    async def _select(
+        self,
+        client: AgentClient,
+        session: AgentSession,
+        answer: Mapping[str, Any],
+        mode: str | None = None,
+        model: str | None = None,
+    ) -> None:
+        """Set a session to the mode and the model of the call, else to those of the command line."""
+        await select_choices(client, session.id, answer, mode or self._options.mode, model or self._options.model)
 
     @property
     def _tools(self) -> list[dict[str, Any]]:

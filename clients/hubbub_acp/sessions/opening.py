@@ -1,6 +1,5 @@
 """What opens a session: its folder, the MCP servers for the agent, its mode and model."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
@@ -9,6 +8,10 @@ from hubbub_acp.faults import AgentFault
 from hubbub_acp.plain_text import make_line
 from hubbub_acp.sessions.permissions import ID_CHARACTERS
 from hubbub_acp.sessions.session import AgentInfo
+from hubbub_acp.values import as_list, as_object
+
+MAX_CHOICES: Final = 1000
+"""The most modes or models that are looked at."""
 
 MAX_SHOWN: Final = 50
 """The most modes or models that an error lists."""
@@ -55,7 +58,7 @@ def make_tools(command: Sequence[str]) -> list[dict[str, Any]]:
 async def open_session(client: Requester, cwd: str, tools: list[dict[str, Any]]) -> tuple[str, Mapping[str, Any]]:
     """Open a new session; return its id and the agent's answer. Raises AgentFault."""
     answer = await client.request("session/new", {"cwd": cwd, "mcpServers": tools})
-    found = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
+    found = as_object(answer)
     session_id = found.get("sessionId")
     if not isinstance(session_id, str) or not 0 < len(session_id) <= ID_CHARACTERS or not session_id.isprintable():
         raise AgentFault("AGENT_REFUSED", f"{client.info.title} answered session/new without the id of a session")
@@ -65,31 +68,32 @@ async def open_session(client: Requester, cwd: str, tools: list[dict[str, Any]])
 async def select_choices(
     client: Requester, session_id: str, answer: Mapping[str, Any], mode: str | None, model: str | None
 ) -> None:
-    """Set the mode and the model of a new session. Raises AgentFault: MODE_UNKNOWN, MODEL_UNKNOWN."""
-    for what, wanted, key, list_key, id_key, method in (
-        ("mode", mode, "modes", "availableModes", "id", "session/set_mode"),
-        ("model", model, "models", "availableModels", "modelId", "session/set_model"),
+    """Set the mode and the model of a session, by id or name. Raises AgentFault: MODE_UNKNOWN, MODEL_UNKNOWN.
+
+    The agent's configuration options are newer than modes and models of their own, and some agents have both.
+    """
+    for what, wanted, key, list_key, id_key in (
+        ("mode", mode, "modes", "availableModes", "id"),
+        ("model", model, "models", "availableModels", "modelId"),
     ):
         if wanted is None:
             continue
         config = _find_config(answer, what)
         if config is not None:
-            known = _ids(_flatten(config.get("options")), "value")
-            _check(what, wanted, known, client.info.title)
-            params = {"sessionId": session_id, "configId": config["id"], "value": wanted}
+            value = _find_choice(what, wanted, _flatten(config.get("options")), "value", client.info.title)
+            params = {"sessionId": session_id, "configId": config["id"], "value": value}
             await client.request("session/set_config_option", params)
-            continue
-        state = answer.get(key)
-        listed = cast("dict[str, Any]", state).get(list_key) if isinstance(state, dict) else None
-        _check(what, wanted, _ids(listed, id_key), client.info.title)
-        await client.request(method, {"sessionId": session_id, f"{what}Id": wanted})
+        else:
+            listed = as_list(as_object(answer.get(key)).get(list_key))
+            value = _find_choice(what, wanted, listed, id_key, client.info.title)
+            await client.request(f"session/set_{what}", {"sessionId": session_id, f"{what}Id": value})
 
 
 def _find_config(answer: Mapping[str, Any], category: str) -> dict[str, Any] | None:
     """Return the option of the session's configuration by which a mode or a model is chosen."""
     given = answer.get("configOptions")
-    for each in cast("list[Any]", given) if isinstance(given, list) else []:
-        option = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
+    for each in as_list(given):
+        option = as_object(each)
         if isinstance(option.get("id"), str) and category in (option.get("category"), option["id"]):
             return option
     return None
@@ -97,23 +101,21 @@ def _find_config(answer: Mapping[str, Any], category: str) -> dict[str, Any] | N
 
 def _flatten(given: object) -> list[Any]:
     """Return the values of a selection, which may be in groups."""
-    entries = cast("list[Any]", given) if isinstance(given, list) else []
+    entries = as_list(given)
     groups = [
         cast("dict[str, Any]", each)["options"] for each in entries if isinstance(each, dict) and "options" in each
     ]
     return [each for group in groups if isinstance(group, list) for each in cast("list[Any]", group)] or entries
 
 
-def _ids(given: object, key: str) -> list[str]:
-    entries = cast("list[Any]", given) if isinstance(given, list) else []
-    found = [cast("dict[str, Any]", each).get(key) for each in entries if isinstance(each, dict)]
-    return [each for each in found if isinstance(each, str)]
-
-
-def _check(what: str, wanted: str, known: Sequence[str], agent: str) -> None:
-    if wanted not in known:
-        has = shlex.join(make_line(each, 100) for each in known[:MAX_SHOWN]) or "none to choose from"
-        code = f"{what.upper()}_UNKNOWN"
-        raise AgentFault(
-            code, f"{agent} has no {what} {make_line(wanted, 100)!r}; it has: {has}", known=known[:MAX_SHOWN]
-        )
+def _find_choice(what: str, wanted: str, listed: Sequence[Any], id_key: str, agent: str) -> str:
+    """Return the id of a mode or model that has this id or this name. Raises AgentFault."""
+    choices = [choice for each in listed[:MAX_CHOICES] if isinstance((choice := as_object(each)).get(id_key), str)]
+    for key in (id_key, "name"):
+        for choice in choices:
+            if choice.get(key) == wanted:
+                return choice[id_key]
+    known = [make_line(choice[id_key], 100) for choice in choices[:MAX_SHOWN]]
+    has = f"it has {', '.join(known)}" if known else "it has none to choose from"
+    message = f"{agent} has no {what} {make_line(wanted, 100)!r}: {has}"
+    raise AgentFault(f"{what.upper()}_UNKNOWN", message, known=known)

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 import orjson
 
 from hubbub_acp.plain_text import count_bytes, make_line
+from hubbub_acp.values import as_object
 
 MAX_OPTIONS: Final = 20
 ID_CHARACTERS: Final = 256
@@ -36,6 +37,9 @@ WISHES: Final = {
     "switch_mode": "wants to go on in another mode",
 }
 """What an agent wants, by the kind of its tool call; of another kind it `wants to use a tool`."""
+
+KINDS: Final = ("allow_once", "allow_always", "", "reject_once", "reject_always")
+"""The kinds of options in the order in which they are offered; "" stands for one that is not known."""
 
 CANCELLED: Final[dict[str, Any]] = {"outcome": {"outcome": "cancelled"}}
 
@@ -92,14 +96,19 @@ def read_options(given: object) -> tuple[PermissionOption, ...]:
             continue
         name = make_line(option.get("name"), NAME_CHARACTERS) or make_line(option_id, NAME_CHARACTERS) or "(no name)"
         options.setdefault(option_id, PermissionOption(option_id, name, make_line(option.get("kind"), 50)))
-    return tuple(options.values())
+    return tuple(sorted(options.values(), key=_rank))
+
+
+def _rank(option: PermissionOption) -> int:
+    """Return where an option stands: what allows least is first, what rejects is last, the unknown between."""
+    return KINDS.index(option.kind) if option.kind in KINDS else KINDS.index("")
 
 
 def make_form(
     session_id: str, cwd: str, agent: str, tool_call: Mapping[str, Any], options: Sequence[PermissionOption]
 ) -> PermissionForm:
     """Return what people are asked. `tool_call` has all that is known of it; `agent` is the agent's name for people."""
-    shown = bound_tool_call(tool_call)
+    shown, omitted = bound_tool_call(tool_call)
     title = make_line(tool_call.get("title"), TITLE_CHARACTERS)
     wish = WISHES.get(str(tool_call.get("kind")), "wants to use a tool")
     message = f"{agent} {wish} in {make_line(cwd, PATH_CHARACTERS)}"
@@ -108,18 +117,19 @@ def make_form(
         "title": "Decision",
         "oneOf": [{"const": each.id, "title": each.name} for each in options],
     }
+    asked: dict[str, Any] = {
+        "session": session_id,
+        "cwd": cwd,
+        "toolCall": shown,
+        "options": [{"optionId": each.id, "name": each.name, "kind": each.kind} for each in options],
+    }
+    if omitted:
+        asked |= {"truncated": True, "omittedBytes": omitted}
     params = {
         "mode": "form",
         "message": f"{message}: {title}" if title else message,
         "requestedSchema": {"type": "object", "properties": {"decision": decision}, "required": ["decision"]},
-        "_meta": {
-            "acp/toolCall": {
-                "session": session_id,
-                "cwd": cwd,
-                "toolCall": shown,
-                "options": [{"optionId": each.id, "name": each.name, "kind": each.kind} for each in options],
-            }
-        },
+        "_meta": {"acp/toolCall": asked},
     }
     return PermissionForm(title or wish, str(params["message"]), tuple(options), params)
 
@@ -144,11 +154,8 @@ def name_decision(options: Sequence[PermissionOption], outcome: Mapping[str, Any
     return next((each.name for each in options if each.id == chosen), "cancelled")
 
 
-def bound_tool_call(tool_call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool call as frontends get it: what ACP has of it, bounded.
-
-    What does not fit is cut; then `truncated` is true, and `omittedBytes` says how much was left out.
-    """
+def bound_tool_call(tool_call: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """Return a tool call as frontends get it, what ACP has of it, and how many bytes were left out to bound it."""
     budget = _Budget(CALL_BYTES)
     shown: dict[str, Any] = {}
     for key, limit in (("toolCallId", ID_CHARACTERS), ("title", TITLE_CHARACTERS), ("kind", 50)):
@@ -166,13 +173,13 @@ def bound_tool_call(tool_call: Mapping[str, Any]) -> dict[str, Any]:
         for path, line in map(_read_location, locations[:MAX_LOCATIONS])
         if path
     ]
-    if budget.omitted or len(locations) > MAX_LOCATIONS:
-        shown |= {"truncated": True, "omittedBytes": budget.omitted}
-    return shown
+    for each in locations[MAX_LOCATIONS:]:
+        budget.omitted += len(orjson.dumps(each))
+    return shown, budget.omitted
 
 
 def _read_location(given: object) -> tuple[str, object]:
-    location = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    location = as_object(given)
     path = location.get("path")
     return (path if isinstance(path, str) else ""), location.get("line")
 
@@ -188,7 +195,7 @@ def _bound_raw(raw: object, budget: _Budget) -> Any:
 
 def _bound_content(given: object, budget: _Budget) -> dict[str, Any] | None:
     """Return an entry of a tool call's content; None if it is none that people can see."""
-    content = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    content = as_object(given)
     if (
         content.get("type") == "diff"
         and isinstance(content.get("path"), str)

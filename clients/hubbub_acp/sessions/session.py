@@ -8,6 +8,7 @@ from hubbub_acp.plain_text import TextTail, make_line, shorten, strip_escapes
 from hubbub_acp.sessions.tool_calls import ToolCalls, ToolCallView
 from hubbub_acp.sessions.transcript import EVENT, PROMPT, SPEECH, THOUGHT, Transcript
 from hubbub_acp.sessions.turn import Turn
+from hubbub_acp.values import as_object
 
 TEXT_BYTES: Final = 64 * 1024
 """The most bytes of the text of a turn; its end is kept."""
@@ -50,6 +51,7 @@ class AgentSession:
         self.turn: Turn | None = None
         self.interrupted = ""
         self.is_lost = False
+        self.is_loading = False
         self.stop_reason: str | None = None
         self.error: str | None = None
         self.plan: list[dict[str, str]] = []
@@ -206,7 +208,7 @@ def describe_call(call: ToolCallView) -> str:
 
 def _text_of(content: object) -> str:
     """Return the text of a content block; of another kind what it is."""
-    block = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    block = as_object(content)
     text = block.get("text")
     if isinstance(text, str):
         return text

@@ -11,6 +11,7 @@ import orjson
 
 from hubbub_acp.log import log
 from hubbub_acp.sessions.permissions import ID_CHARACTERS
+from hubbub_acp.values import as_object
 from hubbub_frontend.private_files import make_private_folder, write_private
 from hubbub_shared.platform import files
 
@@ -77,7 +78,7 @@ class SessionFile:
 
 
 def _read_entry(given: object) -> StoredSession | None:
-    entry = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    entry = as_object(given)
     texts = [entry.get(key, "") for key in ("id", "cwd", "title", "started_at", "updated_at", "turn")]
     if not all(isinstance(text, str) and len(text) <= 4096 for text in texts) or not 0 < len(texts[0]) <= ID_CHARACTERS:
         return None

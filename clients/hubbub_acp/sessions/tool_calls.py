@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any, Final, cast
 
 from hubbub_acp.plain_text import make_line, strip_escapes
+from hubbub_acp.values import as_list, as_object
 
 MAX_CALLS: Final = 50
 MAX_PATHS: Final = 20
@@ -46,7 +47,7 @@ class ToolCallView:
         self.status = make_line(update.get("status"), 50) or self.status
         if paths := read_paths(update.get("locations")):
             self.paths = paths
-        if diff_paths := read_paths([each for each in _list(update.get("content")) if _type_of(each) == "diff"]):
+        if diff_paths := read_paths([each for each in as_list(update.get("content")) if _type_of(each) == "diff"]):
             self.diff_paths = diff_paths
             self.paths = list(dict.fromkeys([*self.paths, *diff_paths]))[:MAX_PATHS]
         for key in KEPT_KEYS:
@@ -104,8 +105,13 @@ class ToolCalls:
     def complete(self, tool_call: Mapping[str, Any]) -> dict[str, Any]:
         """Return a tool call of a permission request, with what the agent said of it before where it says nothing."""
         known = self._calls.get(str(tool_call.get("toolCallId")))
-        said = {key: value for key, value in tool_call.items() if value is not None}
-        return said if known is None else {**known.known, **said}
+        said = {key: value for key, value in tool_call.items() if value not in (None, [], {})}
+        if known is None:
+            return said
+        merged = {**known.known, **said}
+        if isinstance(before := known.known.get("rawInput"), dict) and isinstance(now := said.get("rawInput"), dict):
+            merged["rawInput"] = {**as_object(before), **as_object(now)}
+        return merged
 
     def to_wire(self) -> list[dict[str, Any]]:
         """Return them as in a session's state, the oldest first."""
@@ -115,15 +121,11 @@ class ToolCalls:
 def read_paths(given: object) -> list[str]:
     """Return the paths of locations, or of diffs; at most MAX_PATHS."""
     found: dict[str, None] = {}
-    for each in _list(given)[:MAX_PATHS]:
+    for each in as_list(given)[:MAX_PATHS]:
         path = cast("dict[str, Any]", each).get("path") if isinstance(each, dict) else None
         if isinstance(path, str) and 0 < len(path) <= PATH_CHARACTERS:
             found[strip_escapes(path)] = None
     return list(found)
-
-
-def _list(given: object) -> list[Any]:
-    return cast("list[Any]", given) if isinstance(given, list) else []
 
 
 def _type_of(given: object) -> object:

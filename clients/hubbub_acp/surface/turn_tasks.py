@@ -6,7 +6,6 @@ There a call that is no task may be asked ten times only, and an agent asks as o
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
 from mcp.server.context import CallNext, HandlerResult
@@ -21,6 +20,7 @@ from hubbub_acp.faults import AgentFault
 from hubbub_acp.sessions.agent_sessions import AgentSessions
 from hubbub_acp.sessions.turn import Turn
 from hubbub_acp.surface.turn_calls import Context, QuestionAsker, make_elicitation, make_result
+from hubbub_acp.values import as_object
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
@@ -67,15 +67,14 @@ class TurnTasks:
 
     def declare(self, capabilities: ServerCapabilities) -> None:
         """Say in the handshake that calls of tools can be tasks."""
-        wire = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+        wire: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
         capabilities.tasks = ServerTasksCapability.model_validate(wire)
         capabilities.extensions = None
 
     def can_follow(self, context: Context) -> bool:
         """Return whether the host has the tasks extension."""
-        declared: Any = (context.meta or {}).get(CAPABILITIES)
-        extensions = declared.get("extensions") if isinstance(declared, dict) else None
-        return isinstance(extensions, dict) and EXTENSION in extensions
+        declared = as_object(as_object(context.meta).get(CAPABILITIES))
+        return EXTENSION in as_object(declared.get("extensions"))
 
     def create_stateless(self, turn: Turn) -> dict[str, Any]:
         """Return the result of a call that is a task, from 2026-07-28 on."""
@@ -106,20 +105,20 @@ class TurnTasks:
         self._background.add(cancelling)
         cancelling.add_done_callback(self._background.discard)
 
-    async def _create_for_caller(self, context: Context, call_next: CallNext) -> HandlerResult:
+    async def _create_for_caller(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Make a call a task where its caller wants that: the SDK has no such result of its own."""
-        params = context.params or {}
-        is_wanted = context.method == "tools/call" and context.protocol_version == REVISION and "task" in params
+        params = ctx.params or {}
+        is_wanted = ctx.method == "tools/call" and ctx.protocol_version == REVISION and "task" in params
         if not is_wanted or params.get("name") not in TURN_TOOLS:
-            return await call_next(context)
+            return await call_next(ctx)
         arguments = params.get("arguments")
         try:
-            turn = await self._begin_turn(str(params["name"]), arguments if isinstance(arguments, dict) else {})
+            turn = await self._begin_turn(str(params["name"]), as_object(arguments))
         except AgentFault as fault:
             turn = Turn()
             turn.end(fault=fault)
             self._sessions.turns[turn.id] = turn
-        following = asyncio.create_task(self._notify(turn, replace(context)))
+        following = asyncio.create_task(self._notify(turn, ctx))
         self._background.add(following)
         following.add_done_callback(self._background.discard)
         return {"task": _to_wire(turn)}
@@ -160,7 +159,7 @@ class TurnTasks:
     async def _update(self, context: Context, params: _UpdateParams) -> dict[str, Any]:
         turn = self.find(params.task_id)
         for key, answer in params.input_responses.items():
-            turn.answer(key, answer if isinstance(answer, dict) else {})
+            turn.answer(key, as_object(answer))
         await asyncio.sleep(0)  # what was answered is no question any more
         return {}
 

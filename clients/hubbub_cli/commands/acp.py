@@ -30,6 +30,12 @@ def acp(
         ),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="What people call the agent.")] = None,
+    mode: Annotated[
+        str | None, typer.Option("--mode", metavar="ID", help="Set each session to this mode of the agent.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="ID", help="Set each session to this model of the agent.")
+    ] = None,
     login: Annotated[
         str | None, typer.Option("--login", metavar="ID", help="Have the agent log in by this method of its own.")
     ] = None,
@@ -58,6 +64,8 @@ def acp(
         root=_find_root(root),
         tools_command=tools,
         login=login,
+        mode=mode,
+        model=model,
         records=find_data_dir(settings.data_dir) / "acp",
     )
     uvloop.run(serve(options, stdout=streams.take_over_stdout()))
