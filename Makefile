@@ -153,7 +153,7 @@ race-approvals: $(VENV)/dev.stamp
 
 # What a system has that is not Linux, played on Linux: processes of servers, durability, the crash test.
 PORTABLE = $(addprefix tests/,portable upstream/test_stdio.py upstream/test_reaper.py upstream/test_launcher.py \
-  upstream/test_launcher_limits.py upstream/test_stderr.py store clients/test_bridge_stdio.py clients/test_doctor.py \
+  upstream/test_launcher_limits.py upstream/test_stderr.py store clients/test_stdio_lines.py clients/test_doctor.py \
   e2e/test_processes.py e2e/test_bad_servers.py e2e/test_restart.py e2e/test_daemon.py e2e/test_up.py e2e/test_drain.py)
 portable: KILLS = 100
 portable: $(VENV)/dev.stamp mcp1

@@ -8,10 +8,11 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from hubbub_acp.agent.agent_process import AgentProcess, ProcessStarter
 from hubbub_acp.log import log
 from hubbub_acp.options import AcpOptions
 from hubbub_acp.surface.acp_server import AcpServer
-from hubbub_local.stdio import LineTooLong, LineWriter, read_lines
+from hubbub_local.stdio import LineTooLong, PipeLineWriter, read_lines
 
 LINE_BYTES = 16 * 1024 * 1024
 """The most bytes of a line from the host: a prompt, and what is around it."""
@@ -20,13 +21,15 @@ END_LIMIT_S = 1.0
 """Seconds for responses to be written, after the host has closed its end."""
 
 
-async def serve(options: AcpOptions, stdin: int = 0, stdout: int = 1) -> None:
+async def serve(
+    options: AcpOptions, stdin: int = 0, stdout: int = 1, *, start_agent: ProcessStarter = AgentProcess.start
+) -> None:
     """Serve the host at these descriptors until it leaves, or SIGTERM or SIGINT; then end the agent."""
     has_left = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, has_left.set)
-    bridge = AcpServer(options)
+    bridge = AcpServer(options, start_agent)
     await bridge.sessions.load_records()
     serving = asyncio.create_task(_serve_streams(bridge, stdin, stdout, has_left))
     leaving = asyncio.create_task(has_left.wait())
@@ -47,7 +50,7 @@ async def serve(options: AcpOptions, stdin: int = 0, stdout: int = 1) -> None:
 async def _serve_streams(bridge: AcpServer, stdin: int, stdout: int, has_left: asyncio.Event) -> None:
     from_host, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_host = anyio.create_memory_object_stream[SessionMessage](0)
-    writer = LineWriter(stdout, has_left.set)
+    writer = PipeLineWriter(stdout, has_left.set)
     writing = asyncio.create_task(writer.run())
     pumps = [asyncio.create_task(_read(stdin, from_host, has_left)), asyncio.create_task(_write(to_host, writer))]
     try:
@@ -77,7 +80,7 @@ async def _read(
         has_left.set()
 
 
-async def _write(to_host: MemoryObjectReceiveStream[SessionMessage], writer: LineWriter) -> None:
+async def _write(to_host: MemoryObjectReceiveStream[SessionMessage], writer: PipeLineWriter) -> None:
     async with to_host:
         async for message in to_host:
             writer.queue_line(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hubbub_bridge.conversation import Conversation
 from hubbub_bridge.options import BridgeOptions
-from hubbub_local.stdio import LineTooLong, LineWriter, read_lines
+from hubbub_local.stdio import LineTooLong, PipeLineWriter, read_lines
 from hubbub_shared.platform import pipes
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class _Bridge:
         self._stdin = stdin
         self._host_has_written = asyncio.Event()
         self._host_has_left = asyncio.Event()
-        self._writer = LineWriter(stdout, self._host_has_left.set)
+        self._writer = PipeLineWriter(stdout, self._host_has_left.set)
         self._conversation = Conversation(
             self._writer.queue_line, endpoint.open_cache(), endpoint.version, self._on_request
         )

@@ -49,7 +49,7 @@ async def _read(descriptor: int) -> bytes:
     return b""
 
 
-class LineWriter:
+class PipeLineWriter:
     """Lines for the other program, in order. `on_left` is called once if it reads no more."""
 
     def __init__(self, descriptor: int, on_left: Callable[[], None]) -> None:

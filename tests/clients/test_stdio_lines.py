@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_local.stdio import MAX_UNREAD_BYTES, LineTooLong, LineWriter, read_lines
+from hubbub_local.stdio import MAX_UNREAD_BYTES, LineTooLong, PipeLineWriter, read_lines
 from hubbub_shared.platform import pipes
 
 LIMIT_S = 60
@@ -55,7 +55,7 @@ async def test_a_file_can_take_the_place_of_a_pipe(tmp_path: Path) -> None:
 
 
 async def test_more_than_a_pipe_holds_is_written_as_it_is_read_while_the_loop_goes_on(pipe: tuple[int, int]) -> None:
-    out = LineWriter(pipe[1], lambda: None)
+    out = PipeLineWriter(pipe[1], lambda: None)
     writing = asyncio.create_task(out.run())
     messages = [b"%d" % number * 100_000 for number in range(5)]
     for message in messages:
@@ -74,7 +74,7 @@ async def test_more_than_a_pipe_holds_is_written_as_it_is_read_while_the_loop_go
 
 
 async def test_there_is_no_room_for_more_than_a_host_can_be_expected_to_read(pipe: tuple[int, int]) -> None:
-    out = LineWriter(pipe[1], lambda: None)
+    out = PipeLineWriter(pipe[1], lambda: None)
     message = b"x" * (MAX_UNREAD_BYTES // 4)
     for _ in range(4):
         out.queue_line(message)
@@ -95,7 +95,7 @@ async def test_there_is_no_room_for_more_than_a_host_can_be_expected_to_read(pip
 
 async def test_a_host_that_reads_no_more_has_left(pipe: tuple[int, int]) -> None:
     left = asyncio.Event()
-    out = LineWriter(pipe[1], left.set)
+    out = PipeLineWriter(pipe[1], left.set)
     os.close(pipe[0])
     out.queue_line(b"x")
     async with asyncio.timeout(LIMIT_S):

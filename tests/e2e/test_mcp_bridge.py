@@ -19,8 +19,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from hubbub_bridge import bridge, uplink
 from hubbub_bridge.bridge import serve
 from hubbub_bridge.options import BridgeOptions
-from hubbub_bridge.stdio import read_lines
 from hubbub_client.transport.discovery import Where
+from hubbub_local.stdio import read_lines
 
 from .. import forks
 from .conftest import BIN, LIMIT_S, POLL_S, alive, environment

@@ -105,12 +105,10 @@ class Session:
         self.calls = 0
 
 
-class Cancelled(Exception):
-    """The client cancelled the turn."""
+class Cancelled(Exception): ...
 
 
-class Failed(Exception):
-    """The turn ends with an error."""
+class Failed(Exception): ...
 
 
 class Agent:
@@ -180,13 +178,12 @@ class Agent:
             {"id": "key", "name": "API key", "description": "Set TEST_AGENT_KEY"},
             {"id": "browser", "name": "Browser"},
         ]
+        name = self.options.name
+        can = {"loadSession": bool(self.options.store), "mcpCapabilities": {"http": self.options.http}}
         return {
             "protocolVersion": 1,
-            "agentInfo": {"name": self.options.name, "title": self.options.name.title(), "version": "1.0"},
-            "agentCapabilities": {
-                "loadSession": bool(self.options.store),
-                "mcpCapabilities": {"http": self.options.http},
-            },
+            "agentInfo": {"name": name, "title": name.title(), "version": "1.0"},
+            "agentCapabilities": can,
             "authMethods": methods if self.options.login else [],
         }
 
@@ -248,9 +245,13 @@ class Steps:
     def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Send a request of this session, and return the response. Raises Cancelled."""
         reply = self.wire.ask(method, {"sessionId": self.session.id, **params})
-        while not reply.came.wait(POLL_S):
-            if self.session.cancelled.is_set():
-                raise Cancelled
+        return self.await_reply(reply)
+
+    def await_reply(self, reply: Reply) -> dict[str, Any]:
+        while not reply.came.wait(POLL_S) and not self.session.cancelled.is_set():
+            pass
+        if self.session.cancelled.is_set():
+            raise Cancelled
         return reply.message
 
     def begin_call(self, **more: Any) -> str:
@@ -328,11 +329,7 @@ class Steps:
             )
             for name in ("one", "two")
         ]
-        for reply in replies:
-            while not reply.came.wait(POLL_S):
-                if self.session.cancelled.is_set():
-                    raise Cancelled
-        self.do_say(json.dumps([reply.message["result"]["outcome"] for reply in replies]))
+        self.do_say(json.dumps([self.await_reply(reply)["result"]["outcome"] for reply in replies]))
 
     def do_raw(self, message: str) -> None:
         self.wire.send(json.loads(message.replace("SESSION", self.session.id)))
@@ -348,8 +345,7 @@ class Steps:
 
     def do_babble(self, count: str) -> None:
         for number in range(int(count)):
-            update = {"sessionUpdate": "tool_call_update", "toolCallId": f"b-{number}", "title": "t" * 1000}
-            self.wire.notify(self.session.id, update)
+            self.update(sessionUpdate="tool_call_update", toolCallId=f"b-{number}", title="t" * 1000)
 
     def do_huge(self, count: str) -> None:
         content = [{"type": "diff", "path": "/huge", "oldText": None, "newText": "y" * int(count)}]

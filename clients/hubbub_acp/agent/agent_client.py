@@ -6,7 +6,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from hubbub_acp.agent.agent_process import AgentProcess
+from hubbub_acp.agent.agent_process import AgentPipes, ProcessStarter
 from hubbub_acp.agent.agent_stream import AgentStream
 from hubbub_acp.agent.login_hints import find_login_hint
 from hubbub_acp.faults import AgentFault
@@ -40,7 +40,7 @@ UpdateHandler = Callable[[str, Mapping[str, Any]], None]
 class AgentClient:
     """A running agent that has introduced itself. `is_retiring`: it gets no new turns, and ends after the last one."""
 
-    def __init__(self, options: AcpOptions, process: AgentProcess, stream: AgentStream, connection: "Connection"):
+    def __init__(self, options: AcpOptions, process: AgentPipes, stream: AgentStream, connection: "Connection"):
         self._options = options
         self._process = process
         self._stream = stream
@@ -53,9 +53,11 @@ class AgentClient:
         self._stopping: asyncio.Task[None] | None = None
 
     @classmethod
-    async def launch(cls, options: AcpOptions, handler: Handler, on_update: UpdateHandler) -> "AgentClient":
+    async def launch(
+        cls, options: AcpOptions, start_agent: ProcessStarter, handler: Handler, on_update: UpdateHandler
+    ) -> "AgentClient":
         """Start an agent and introduce this client. Raises AgentFault."""
-        process = await AgentProcess.start(options.command)
+        process = await start_agent(options.command)
         # While the agent starts: half a second of schemas, which the loop need not wait for.
         sdk = await asyncio.to_thread(import_module, "acp.connection")
         stream = AgentStream(process, on_update)

@@ -10,11 +10,11 @@ from typing import Any, Final, cast
 
 import orjson
 
-from hubbub_acp.agent.agent_process import AgentProcess
+from hubbub_acp.agent.agent_process import AgentPipes
 from hubbub_acp.log import log
 from hubbub_acp.plain_text import make_line
 from hubbub_acp.values import as_object
-from hubbub_local.stdio import LineTooLong, LineWriter, read_lines
+from hubbub_local.stdio import LineTooLong, PipeLineWriter, read_lines
 
 LINE_BYTES: Final = 64 * 1024 * 1024
 """The most bytes of a message of the agent."""
@@ -32,10 +32,10 @@ LOGGED_STRAYS: Final = 5
 class AgentStream:
     """A transport: `receive` gives requests and responses, `send` takes them. `on_update` gets session updates."""
 
-    def __init__(self, process: AgentProcess, on_update: Callable[[str, Mapping[str, Any]], None]) -> None:
+    def __init__(self, process: AgentPipes, on_update: Callable[[str, Mapping[str, Any]], None]) -> None:
         self._on_update = on_update
         self._lines = read_lines(process.stdout, LINE_BYTES)
-        self._writer = LineWriter(process.stdin, self._note_deaf)
+        self._writer = PipeLineWriter(process.stdin, self._note_deaf)
         self._writing = asyncio.create_task(self._writer.run())
         self._open_requests = 0
         self._has_room = asyncio.Event()
@@ -67,9 +67,12 @@ class AgentStream:
 
     async def send(self, message: dict[str, Any]) -> None:
         """Queue a message. Raises ConnectionError if the agent reads no more."""
-        if "method" not in message:
+        is_response = "method" not in message
+        if is_response:
             self._free_room()
         if not self.is_open:
+            if is_response:
+                return  # nobody waits for it any more
             raise ConnectionError("the agent reads no more")
         self._writer.queue_line(orjson.dumps(message))
         await self._writer.wait_for_capacity()

@@ -6,6 +6,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from hubbub_acp.agent.agent_client import AgentClient
+from hubbub_acp.agent.agent_process import ProcessStarter
+from hubbub_acp.agent.agent_requests import AgentRequests
 from hubbub_acp.faults import AgentFault
 from hubbub_acp.log import log
 from hubbub_acp.options import AcpOptions
@@ -40,8 +42,11 @@ MAX_EARLY: Final = 200
 class AgentSessions:
     """The sessions. `on_change` is called with a session that changed; None: the list of sessions."""
 
-    def __init__(self, options: AcpOptions, on_change: Callable[[AgentSession | None], None]) -> None:
+    def __init__(
+        self, options: AcpOptions, start_agent: ProcessStarter, on_change: Callable[[AgentSession | None], None]
+    ) -> None:
         self._options = options
+        self._start_agent = start_agent
         self._on_change = on_change
         self._file = SessionFile(options.records, options.name, options.command)
         self._sessions: dict[str, AgentSession] = {}
@@ -135,7 +140,6 @@ class AgentSessions:
             return
         first = not turn.is_cancelled
         turn.is_cancelled = True
-        turn.drop_questions()
         session = self._sessions.get(turn.session_id)
         client = session.home if session is not None else None
         if not turn.is_prompted or session is None or not isinstance(client, AgentClient):
@@ -143,8 +147,9 @@ class AgentSessions:
                 turn.task.cancel()
             await turn.wait_for_end()
             return
-        if first:
+        if first:  # and then the answers to its questions, which it is not to go on with
             await client.notify("session/cancel", {"sessionId": session.id})
+            turn.drop_questions()
         with suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_LIMIT_S):
                 await turn.wait_for_end()
@@ -307,10 +312,10 @@ class AgentSessions:
             return home
         async with self._launching:
             if self._client is None or not self._client.is_alive or self._client.is_retiring:
-                from hubbub_acp.agent.agent_requests import AgentRequests
-
                 requests = AgentRequests(self, self._options.root)
-                self._client = await AgentClient.launch(self._options, requests.handle, self.apply_update)
+                self._client = await AgentClient.launch(
+                    self._options, self._start_agent, requests.handle, self.apply_update
+                )
                 self._clients.add(self._client)
             return self._client
 

@@ -109,8 +109,8 @@ class ToolCalls:
         if known is None:
             return said
         merged = {**known.known, **said}
-        if isinstance(before := known.known.get("rawInput"), dict) and isinstance(now := said.get("rawInput"), dict):
-            merged["rawInput"] = {**as_object(before), **as_object(now)}
+        if isinstance(said.get("rawInput"), dict) and (before := as_object(known.known.get("rawInput"))):
+            merged["rawInput"] = {**before, **as_object(said.get("rawInput"))}
         return merged
 
     def to_wire(self) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from hubbub_acp.agent.agent_process import ProcessStarter
 from hubbub_acp.faults import AgentFault
 from hubbub_acp.options import AcpOptions
 from hubbub_acp.sessions.agent_sessions import AgentSessions
@@ -36,9 +37,9 @@ INSTRUCTIONS = (
 class AcpServer:
     """The server: `server` is the SDK's, `sessions` what it serves."""
 
-    def __init__(self, options: AcpOptions) -> None:
+    def __init__(self, options: AcpOptions, start_agent: ProcessStarter) -> None:
         self._options = options
-        self.sessions = AgentSessions(options, self._on_change)
+        self.sessions = AgentSessions(options, start_agent, self._on_change)
         self.resources = SessionResources(self.sessions)
         self.tasks = TurnTasks(self.sessions, self._begin_turn)
         self.server: Server[Any] = Server(

@@ -110,7 +110,7 @@ class TurnTasks:
         params = ctx.params or {}
         is_wanted = ctx.method == "tools/call" and ctx.protocol_version == REVISION and "task" in params
         if not is_wanted or params.get("name") not in TURN_TOOLS:
-            return await call_next(ctx)
+            return self._restore_meta(await call_next(ctx))
         arguments = params.get("arguments")
         try:
             turn = await self._begin_turn(str(params["name"]), as_object(arguments))
@@ -122,6 +122,15 @@ class TurnTasks:
         self._background.add(following)
         following.add_done_callback(self._background.discard)
         return {"task": _to_wire(turn)}
+
+    def _restore_meta(self, result: HandlerResult) -> HandlerResult:
+        """Add to the questions of a result what the SDK has dropped, as it knows no `_meta` there."""
+        if isinstance(result, dict) and result.get("resultType") == "input_required":
+            turn = self.find(str(result.get("requestState")))
+            for key, request in as_object(result.get("inputRequests")).items():
+                if key in turn.questions:
+                    request["params"]["_meta"] = turn.questions[key].form.params["_meta"]
+        return result
 
     async def _notify(self, turn: Turn, context: Context) -> None:
         """Tell the host of each status of a task: it need not wait for its next look."""

@@ -1,0 +1,179 @@
+"""Turns of a coding agent as calls of tools: what it says, does and asks, in both families of revisions."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from .conftest import HANDSHAKE, STATELESS, TASKS, Bridge, StartBridge
+
+
+async def test_a_turn_returns_what_the_agent_said_did_and_planned(start_bridge_within: StartBridge, work: Path) -> None:
+    bridge: Bridge = await start_bridge_within()
+    prompt = "say hello\nplan read; write; test\nquietly edit a.txt one\nsay done"
+    result = await bridge.host.call("start", prompt=prompt, cwd=str(work))
+    assert result["content"] == [{"type": "text", "text": "hello\n\ndone"}]
+    structured = result["structuredContent"]
+    assert structured["stopReason"] == "end_turn"
+    assert structured["changed"] == [str(work / "a.txt")]
+    assert [entry["status"] for entry in structured["plan"]] == ["completed", "in_progress", "pending"]
+    assert (work / "a.txt").read_text() == "one"
+
+
+async def test_a_command_is_run_once_a_person_allows_it(start_bridge_within: StartBridge, work: Path) -> None:
+    host = (await start_bridge_within()).host
+    call = host.begin_call("start", prompt="edit a.txt one", cwd=str(work))
+    question = await host.next_question()
+    params = question["params"]
+    assert params["message"] == f"Scripted wants to change a file in {work}: Edit a.txt"
+    choices = params["requestedSchema"]["properties"]["decision"]["oneOf"]
+    assert [choice["const"] for choice in choices] == ["once", "always", "no"]
+    asked = params["_meta"]["acp/toolCall"]
+    assert asked["toolCall"]["content"][0] == {
+        "type": "diff",
+        "path": str(work / "a.txt"),
+        "oldText": None,
+        "newText": "one",
+    }
+    assert json.loads(await host.read_resource("acp://sessions"))[0]["state"] == "waiting"
+    host.answer(question, "once")
+    assert (await call)["result"]["structuredContent"]["changed"] == [str(work / "a.txt")]
+
+
+@pytest.mark.parametrize(("action", "decision"), [("decline", None), ("cancel", None), ("accept", "no such option")])
+async def test_what_nobody_allows_is_rejected_by_the_agents_own_option(
+    start_bridge_within: StartBridge, work: Path, action: str, decision: str | None
+) -> None:
+    host = (await start_bridge_within()).host
+    call = host.begin_call("start", prompt="edit a.txt one\nsay done", cwd=str(work))
+    host.answer(await host.next_question(), decision, action)
+    assert (await call)["result"]["structuredContent"]["changed"] == []
+    assert not (work / "a.txt").exists()
+
+
+async def test_two_questions_at_once_are_answered_in_any_order(start_bridge_within: StartBridge, work: Path) -> None:
+    host = (await start_bridge_within()).host
+    call = host.begin_call("start", prompt="twice", cwd=str(work))
+    questions = [await host.next_question(), await host.next_question()]
+    for question in reversed(questions):
+        host.answer(question, "once" if question["params"]["message"].endswith("one") else "no")
+    outcomes = json.loads((await call)["result"]["content"][0]["text"])
+    assert [outcome["optionId"] for outcome in outcomes] == ["once", "no"]
+
+
+async def test_without_tasks_a_call_is_made_again_with_the_answers(
+    start_bridge_within: StartBridge, work: Path
+) -> None:
+    host = (await start_bridge_within(revision=STATELESS)).host
+    host.extensions = {}
+    arguments = {"prompt": "edit a.txt one\nedit b.txt two", "cwd": str(work)}
+    result = (await host.request("tools/call", name="start", arguments=arguments))["result"]
+    for _ in range(2):
+        assert result["resultType"] == "input_required"
+        (key, request), *_ = result["inputRequests"].items()
+        assert request["params"]["_meta"]["acp/toolCall"]["cwd"] == str(work)
+        answers = {key: {"action": "accept", "content": {"decision": "once"}}}
+        again = {"inputResponses": answers, "requestState": result["requestState"]}
+        result = (await host.request("tools/call", name="start", arguments=arguments, **again))["result"]
+    assert result["structuredContent"]["changed"] == [str(work / "a.txt"), str(work / "b.txt")]
+
+
+async def test_with_the_tasks_extension_a_turn_is_a_task(start_bridge_within: StartBridge, work: Path) -> None:
+    host = (await start_bridge_within(revision=STATELESS)).host
+    arguments = {"prompt": "edit a.txt one", "cwd": str(work)}
+    task = (await host.request("tools/call", name="start", arguments=arguments))["result"]
+    assert task["resultType"] == "task"
+    while task["status"] == "working":
+        task = (await host.request("tasks/get", taskId=task["taskId"]))["result"]
+    assert task["status"] == "input_required"
+    ((key, request),) = task["inputRequests"].items()
+    assert request["params"]["_meta"]["acp/toolCall"]["options"][0]["kind"] == "allow_once"
+    answers = {key: {"action": "accept", "content": {"decision": "once"}}}
+    await host.request("tasks/update", taskId=task["taskId"], inputResponses=answers)
+    while task["status"] != "completed":
+        task = (await host.request("tasks/get", taskId=task["taskId"]))["result"]
+    assert task["result"]["structuredContent"]["changed"] == [str(work / "a.txt")]
+
+
+async def test_a_caller_of_2025_gets_a_task_where_it_wants_one(start_bridge_within: StartBridge, work: Path) -> None:
+    host = (await start_bridge_within()).host
+    arguments = {"prompt": "edit a.txt one", "cwd": str(work)}
+    response = await host.request("tools/call", name="start", arguments=arguments, task={"ttl": 60_000})
+    task_id = response["result"]["task"]["taskId"]
+    result = host.begin("tasks/result", taskId=task_id)[1]
+    question = await host.next_question()
+    assert question["params"]["_meta"]["io.modelcontextprotocol/related-task"] == {"taskId": task_id}
+    assert (await host.request("tasks/get", taskId=task_id))["result"]["status"] == "input_required"
+    host.answer(question, "once")
+    assert (await result)["result"]["structuredContent"]["changed"] == [str(work / "a.txt")]
+    assert (await host.request("tasks/get", taskId=task_id))["result"]["status"] == "completed"
+    assert await host.until_noted("notifications/tasks/status")
+
+
+@pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
+async def test_what_the_server_offers_is_listed(start_bridge_within: StartBridge, revision: str) -> None:
+    host = (await start_bridge_within(revision=revision)).host
+    tools = (await host.request("tools/list"))["result"]["tools"]
+    assert [tool["name"] for tool in tools] == ["start", "continue", "sessions", "cancel"]
+    resources = (await host.request("resources/list"))["result"]["resources"]
+    assert [resource["uri"] for resource in resources] == ["acp://sessions"]
+
+
+async def test_progress_says_what_the_agent_does(start_bridge_within: StartBridge, work: Path) -> None:
+    host = (await start_bridge_within()).host
+    call = host.begin_call("start", prompt="quietly edit a.txt one\nwait go", cwd=str(work))
+    progress = await host.until_noted("notifications/progress")
+    assert progress["params"]["message"].startswith("Edit a.txt: ")
+    (work / "go").touch()
+    await call
+
+
+async def test_who_subscribes_to_a_session_is_told_of_its_changes(start_bridge_within: StartBridge, work: Path) -> None:
+    host = (await start_bridge_within()).host
+    await host.request("resources/subscribe", uri="acp://sessions")
+    session = (await host.call("start", prompt="say one", cwd=str(work)))["structuredContent"]["session"]
+    updated = await host.until_noted("notifications/resources/updated")
+    assert updated["params"]["uri"] == "acp://sessions"
+    uri = f"acp://session/{session}"
+    await host.request("resources/subscribe", uri=f"{uri}/state")
+    host.notes.clear()
+    await host.call("continue", session=session, prompt="say two")
+    assert (await host.until_noted("notifications/resources/updated"))["params"]["uri"] == f"{uri}/state"
+    state = json.loads(await host.read_resource(f"{uri}/state"))
+    assert (state["turns"], state["state"], state["text"]) == (2, "idle", "two")
+    assert "say one" in await host.read_resource(uri)
+
+
+async def test_a_call_that_is_cancelled_cancels_the_turn(start_bridge_within: StartBridge, work: Path) -> None:
+    host = (await start_bridge_within()).host
+    session = (await host.call("start", prompt="say one", cwd=str(work)))["structuredContent"]["session"]
+    request_id, _ = host.begin("tools/call", name="continue", arguments={"session": session, "prompt": "hang"})
+    while json.loads(await host.read_resource("acp://sessions"))[0]["state"] != "working":
+        await asyncio.sleep(0)
+    host.send({"method": "notifications/cancelled", "params": {"requestId": request_id}})
+    while (state := json.loads(await host.read_resource("acp://sessions"))[0])["state"] != "idle":
+        await asyncio.sleep(0)
+    assert state["stopReason"] == "cancelled"
+
+
+@pytest.mark.parametrize("step", ["hang", "edit a.txt one"])
+async def test_the_tool_cancel_ends_a_turn_and_its_questions(
+    start_bridge_within: StartBridge, work: Path, step: str
+) -> None:
+    host = (await start_bridge_within()).host
+    session = (await host.call("start", prompt="say one", cwd=str(work)))["structuredContent"]["session"]
+    call = host.begin_call("continue", session=session, prompt=step)
+    if step != "hang":
+        await host.next_question()
+    while json.loads(await host.read_resource(f"acp://session/{session}/state"))["turns"] != 2:
+        await asyncio.sleep(0)
+    assert (await host.call("cancel", session=session))["structuredContent"] == {"session": session, "cancelled": True}
+    assert (await call)["result"]["structuredContent"]["stopReason"] == "cancelled"
+    assert (await host.call("cancel", session=session))["structuredContent"]["cancelled"] is False
+
+
+async def test_the_extension_is_declared_where_it_exists(start_bridge_within: StartBridge) -> None:
+    host = (await start_bridge_within(revision=STATELESS)).host
+    found = (await host.request("server/discover"))["result"]
+    assert TASKS in found["capabilities"]["extensions"]
