@@ -1,5 +1,6 @@
 """`hubbub servers`."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -39,6 +40,28 @@ def _list_settable_options(incomplete: str = "") -> list[str]:
     return [f"{key}=" for key in KEYS if key not in KEYS_WITH_OPTIONS and key.startswith(incomplete)]
 
 
+def _list_agents(incomplete: str = "") -> list[str]:
+    from hubbub_cli.machine.agent_server import NAMES
+
+    return [each for each in NAMES.split(", ") if each.startswith(incomplete)]
+
+
+Agent = Annotated[
+    str | None,
+    typer.Option(
+        metavar="AGENT",
+        help="A coding agent: opencode, gemini, qwen, claude, codex, goose or copilot; acp for the one of COMMAND.",
+        autocompletion=_list_agents,
+    ),
+]
+AgentProfile = Annotated[
+    str | None,
+    typer.Option("--mcp", metavar="PROFILE", help="With --agent: give it the hub's own servers, as PROFILE."),
+]
+AgentRoot = Annotated[
+    str | None,
+    typer.Option("--fs", metavar="DIR", help="With --agent: let it read and write files here through the hub."),
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is connected, and say what is in the way.")]
 WaitLimit = Annotated[
     float, typer.Option("--timeout", min=0, metavar="S", callback=check_seconds, help="With --wait: seconds at most.")
@@ -99,19 +122,28 @@ def add(
     env: Env = None,
     cwd: Cwd = None,
     option: Options = None,
+    agent: Agent = None,
+    profile: AgentProfile = None,
+    root: AgentRoot = None,
     save: Annotated[
         bool, typer.Option("--save", help="Write it into the hub's configuration file, on this machine.")
     ] = False,
     wait: Wait = False,
     timeout: WaitLimit = 60.0,
 ) -> None:
-    """Add a server: NAME --url URL, or NAME -- COMMAND ARGS...
+    """Add a server: NAME --url URL, NAME -- COMMAND ARGS..., or a coding agent: NAME --agent AGENT.
 
     It exits 1 if the server cannot be connected as it is, and with --wait unless it is connected in time. It stays
     added.
     """
     settings = settings_of(context)
-    spec = _make_spec(name, command, url, transport, header, env, cwd, option)
+    defaults: Mapping[str, Any] = {}
+    if agent or profile or root:
+        from hubbub_cli.machine.agent_server import OPTIONS, AgentWish, make_command  # imported late: few are agents
+
+        command = make_command(settings, AgentWish(agent, command or (), url, profile, root))
+        defaults = OPTIONS
+    spec = _make_spec(name, command, url, transport, header, env, cwd, option, defaults)
     if save:
         from hubbub_cli.machine.saved_server import offer_keyring  # imported late: few servers are saved
 
@@ -125,6 +157,10 @@ def add(
         else:
             server = await hub.servers.add(spec)
         await _print_connected(hub, server, settings.json, timeout if wait else None)
+        if agent:
+            from hubbub_cli.machine.agent_server import say_next
+
+            say_next(settings, name, agent)
 
     run_with_hub(context, work)
 
@@ -192,8 +228,9 @@ def _make_spec(
     env: list[str] | None,
     cwd: str | None,
     option: list[str] | None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> "ServerSpec":
-    """Return the spec that the options of a command describe. Raises Usage."""
+    """Return the spec that the options of a command describe, with `defaults` for those left out. Raises Usage."""
     from hubbub_client.data.specs import ServerSpec, to_message  # imported late, since it imports gRPC
 
     if bool(command) == bool(url):
@@ -207,7 +244,7 @@ def _make_spec(
         transport=transport,
         headers=dict(_split_pair(each) for each in header or []) or None,
         env=dict(_split_pair(each) for each in env or []) or None,
-        **_parse_options(option or []),
+        **{**(defaults or {}), **_parse_options(option or [])},
     )
     try:
         to_message(spec)

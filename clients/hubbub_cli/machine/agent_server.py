@@ -1,0 +1,91 @@
+"""`hubbub servers add --agent`: the server that puts a coding agent behind the hub (`hubbub acp`)."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from hubbub_cli.host_entry.install import find_own_command, make_own_args
+from hubbub_cli.output.printer import note
+from hubbub_cli.run.session import Settings, Usage
+from hubbub_client.errors import HubbubError
+from hubbub_client.transport.discovery import discover_all
+from hubbub_local.coding_agents import AGENTS, ANY, CodingAgent
+
+DAY_S: Final = 86_400.0
+
+OPTIONS: Final[Mapping[str, Any]] = {
+    "call_timeout_s": 3600.0,
+    "call_max_s": DAY_S,
+    "answer_timeout_s": DAY_S,
+    "max_in_flight": 16,
+}
+"""What such a server has unless `--set` says otherwise: a turn may take hours, and several sessions go on at once."""
+
+NAMES: Final = ", ".join((*AGENTS, ANY))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentWish:
+    """What a person wants behind the hub: an agent by its name, with a `command` of their own in place of its."""
+
+    name: str | None
+    command: Sequence[str]
+    url: str | None
+    profile: str | None
+    root: str | None
+
+
+def make_command(settings: Settings, wish: AgentWish) -> list[str]:
+    """Return the command line of the server. Raises Usage for an unknown agent, TyperException for a missing one.
+
+    For a hub on this machine both programs are named by their files: a service has another PATH than a shell.
+    """
+    if wish.name is None:
+        raise Usage(f"--mcp and --fs are for a coding agent: name one with --agent ({NAMES})")
+    if wish.url:
+        raise Usage("--agent starts a program on the hub's machine; leave --url out")
+    known = AGENTS.get(wish.name)
+    if known is None and wish.name != ANY:
+        raise Usage(
+            f"--agent: {wish.name!r} is not one of {NAMES}; with `--agent {ANY} -- COMMAND ARGS...` it is any other "
+            "agent that speaks ACP"
+        )
+    words = [*(wish.command or (known.command if known else ()))]
+    if not words:
+        raise Usage(f"--agent {ANY}: give the agent's command as well, -- COMMAND ARGS...")
+    here = _is_local(settings)
+    if here:
+        words[0] = _find_program(words[0], known)
+    options = [("--mcp", wish.profile), ("--fs", str(Path(wish.root).absolute()) if wish.root and here else wish.root)]
+    given = [word for option, value in options if value for word in (option, value)]
+    # Only for its MCP server does the bridge have to find the hub.
+    own = make_own_args(settings, "acp") if wish.profile else ("acp",)
+    return [find_own_command() if here else "hubbub", *own, *given, "--", *words]
+
+
+def say_next(settings: Settings, server: str, agent: str) -> None:
+    """Say how to log in at the agent, and how to start it."""
+    if (known := AGENTS.get(agent)) is not None:
+        note(f"if {known.title} is not logged in yet: {known.log_in}")
+    note(f"to start it: {settings.command('call', server, 'start')} prompt='...' cwd=/FOLDER --detach")
+
+
+def _is_local(settings: Settings) -> bool:
+    """Return whether the hub is on this machine; without one that can be found, it will be."""
+    try:
+        return all(each.here for each in discover_all(settings.where))
+    except HubbubError:
+        return True
+
+
+def _find_program(name: str, known: CodingAgent | None) -> str:
+    """Return the file of an agent's program. Raises TyperException if there is none."""
+    found = shutil.which(name)
+    if found is not None:
+        return str(Path(found).absolute())
+    advice = f"; install it: {known.install}; then log in: {known.log_in}" if known else ""
+    raise typer.TyperException(f"there is no program {name} on this machine{advice}")

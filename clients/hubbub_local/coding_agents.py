@@ -1,0 +1,67 @@
+"""Coding agents that speak ACP: how each is started, installed and logged in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+ANY: Final = "acp"
+"""The name that stands for an agent with a command line of the person's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodingAgent:
+    """One agent: `command` starts it as a speaker of ACP; `install` and `log_in` say in words what comes before."""
+
+    title: str
+    command: tuple[str, ...]
+    install: str
+    log_in: str
+
+
+AGENTS: Final[Mapping[str, CodingAgent]] = MappingProxyType(
+    {
+        "opencode": CodingAgent(
+            title="opencode",
+            command=("opencode", "acp"),
+            install="npm install -g opencode-ai",
+            log_in="opencode auth login",
+        ),
+        "gemini": CodingAgent(
+            title="Gemini CLI",
+            command=("gemini", "--acp"),
+            install="npm install -g @google/gemini-cli",
+            log_in="start gemini once and choose how to log in, or set GEMINI_API_KEY",
+        ),
+        "qwen": CodingAgent(
+            title="Qwen Code",
+            command=("qwen", "--acp"),
+            install="npm install -g @qwen-code/qwen-code",
+            log_in="start qwen once and type /auth",
+        ),
+        "claude": CodingAgent(
+            title="Claude Code",
+            command=("claude-agent-acp",),
+            install="npm install -g @zed-industries/claude-agent-acp",
+            log_in="start claude once and type /login, or set ANTHROPIC_API_KEY",
+        ),
+        "codex": CodingAgent(
+            title="Codex",
+            command=("codex-acp",),
+            install="npm install -g @zed-industries/codex-acp",
+            log_in="codex login, or set OPENAI_API_KEY",
+        ),
+        "goose": CodingAgent(
+            title="Goose",
+            command=("goose", "acp"),
+            install="see https://block.github.io/goose",
+            log_in="goose configure",
+        ),
+        "copilot": CodingAgent(
+            title="Copilot CLI",
+            command=("copilot", "--acp"),
+            install="npm install -g @github/copilot",
+            log_in="start copilot once and type /login",
+        ),
+    }
+)
