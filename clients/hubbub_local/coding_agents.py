@@ -11,12 +11,17 @@ ANY: Final = "acp"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodingAgent:
-    """One agent: `command` starts it as a speaker of ACP; `install` and `log_in` say in words what comes before."""
+    """One agent: `command` starts it as a speaker of ACP; `install` and `log_in` say in words what comes before.
+
+    `env` and `mode` are what it takes to have it ask before it runs a command or changes a file.
+    """
 
     title: str
     command: tuple[str, ...]
     install: str
     log_in: str
+    env: Mapping[str, str] = MappingProxyType({})
+    mode: str = ""
 
 
 AGENTS: Final[Mapping[str, CodingAgent]] = MappingProxyType(
@@ -26,29 +31,33 @@ AGENTS: Final[Mapping[str, CodingAgent]] = MappingProxyType(
             command=("opencode", "acp"),
             install="npm install -g opencode-ai",
             log_in="opencode auth login",
+            env={"OPENCODE_PERMISSION": '{"edit":"ask","bash":"ask","webfetch":"ask"}'},
         ),
         "gemini": CodingAgent(
             title="Gemini CLI",
             command=("gemini", "--acp"),
             install="npm install -g @google/gemini-cli",
-            log_in="start gemini once and choose how to log in, or set GEMINI_API_KEY",
+            log_in="start gemini once and choose how, or set GEMINI_API_KEY",
+            mode="default",
         ),
         "qwen": CodingAgent(
             title="Qwen Code",
-            command=("qwen", "--acp"),
+            command=("qwen", "--acp", "--approval-mode", "default"),
             install="npm install -g @qwen-code/qwen-code",
-            log_in="start qwen once and type /auth",
+            log_in="start qwen once and type /auth, or set OPENAI_API_KEY",
+            mode="default",
         ),
         "claude": CodingAgent(
             title="Claude Code",
             command=("claude-agent-acp",),
-            install="npm install -g @zed-industries/claude-agent-acp",
-            log_in="start claude once and type /login, or set ANTHROPIC_API_KEY",
+            install="npm install -g @agentclientprotocol/claude-agent-acp",
+            log_in="claude /login, or set ANTHROPIC_API_KEY",
+            mode="default",
         ),
         "codex": CodingAgent(
             title="Codex",
             command=("codex-acp",),
-            install="npm install -g @zed-industries/codex-acp",
+            install="npm install -g @agentclientprotocol/codex-acp",
             log_in="codex login, or set OPENAI_API_KEY",
         ),
         "goose": CodingAgent(
@@ -61,7 +70,7 @@ AGENTS: Final[Mapping[str, CodingAgent]] = MappingProxyType(
             title="Copilot CLI",
             command=("copilot", "--acp"),
             install="npm install -g @github/copilot",
-            log_in="start copilot once and type /login",
+            log_in="copilot login",
         ),
     }
 )

@@ -41,8 +41,11 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", AGENTS)
 async def test_a_known_agent_is_started_by_its_file_through_the_bridge(added: Any, programs: Path, name: str) -> None:
     spec, said = await added("--agent", name)
-    program, *rest = AGENTS[name].command
-    assert (spec.stdio.command, list(spec.stdio.args)) == (OWN, ["acp", "--", str(programs / program), *rest])
+    known = AGENTS[name]
+    program, *rest = known.command
+    mode = ["--mode", known.mode] if known.mode else []
+    assert (spec.stdio.command, list(spec.stdio.args)) == (OWN, ["acp", *mode, "--", str(programs / program), *rest])
+    assert dict(spec.stdio.env) == known.env
     assert AGENTS[name].log_in in said
     assert "call coder start" in said
 
@@ -50,7 +53,9 @@ async def test_a_known_agent_is_started_by_its_file_through_the_bridge(added: An
 async def test_an_agent_has_hours_for_a_turn_and_room_for_several_unless_options_say_otherwise(
     added: Any, programs: Path
 ) -> None:
-    spec, _ = await added("--agent", "opencode", "--set", "call_max_s=60", "--set", "confirm=writes")
+    spec, _ = await added(
+        "--agent", "codex", "--env", "OPENAI_API_KEY=1", "--set", "call_max_s=60", "--set", "confirm=writes"
+    )
     assert (spec.timeouts.call.seconds, spec.timeouts.call_max.seconds) == (3600, 60)
     assert (spec.pending_requests.timeout.seconds, spec.queue.max_in_flight) == (86400, 16)
     assert list(spec.tools.confirm) == ["writes"]
@@ -92,7 +97,7 @@ async def test_a_hub_elsewhere_has_programs_of_its_own(
         (("--agent", "codex", "--url", "http://x"), 2, "leave --url out"),
         (("--mcp", "coding", "--", "x"), 2, "name one with --agent"),
         (("--fs", "/srv", "--url", "http://x"), 2, "name one with --agent"),
-        (("--agent", "codex"), 1, "no program codex-acp on this machine; install it: npm install -g @zed-industries/"),
+        (("--agent", "codex"), 1, "no program codex-acp on this machine; install it: npm install -g @agent"),
         (("--agent", "acp", "--", "nosuch"), 1, "no program nosuch on this machine"),
     ],
 )

@@ -141,8 +141,8 @@ def add(
     if agent or profile or root:
         from hubbub_cli.machine.agent_server import OPTIONS, AgentWish, make_command  # imported late: few are agents
 
-        command = make_command(settings, AgentWish(agent, command or (), url, profile, root))
-        defaults = OPTIONS
+        command, variables = make_command(settings, AgentWish(agent, command or (), url, profile, root))
+        env, defaults = [*(f"{key}={value}" for key, value in variables.items()), *(env or [])], OPTIONS
     spec = _make_spec(name, command, url, transport, header, env, cwd, option, defaults)
     if save:
         from hubbub_cli.machine.saved_server import offer_keyring  # imported late: few servers are saved

@@ -39,8 +39,10 @@ class AgentWish:
     root: str | None
 
 
-def make_command(settings: Settings, wish: AgentWish) -> list[str]:
-    """Return the command line of the server. Raises Usage for an unknown agent, TyperException for a missing one.
+def make_command(settings: Settings, wish: AgentWish) -> tuple[list[str], Mapping[str, str]]:
+    """Return the command line of the server, and its variables of the environment.
+
+    Raises Usage for an unknown agent, TyperException for a missing one.
 
     For a hub on this machine both programs are named by their files: a service has another PATH than a shell.
     """
@@ -60,11 +62,13 @@ def make_command(settings: Settings, wish: AgentWish) -> list[str]:
     here = _is_local(settings)
     if here:
         words[0] = _find_program(words[0], known)
-    options = [("--mcp", wish.profile), ("--fs", str(Path(wish.root).absolute()) if wish.root and here else wish.root)]
+    root = str(Path(wish.root).absolute()) if wish.root and here else wish.root
+    options = (("--mcp", wish.profile), ("--fs", root), ("--mode", known.mode if known else ""))
     given = [word for option, value in options if value for word in (option, value)]
     # Only for its MCP server does the bridge have to find the hub.
     own = make_own_args(settings, "acp") if wish.profile else ("acp",)
-    return [find_own_command() if here else "hubbub", *own, *given, "--", *words]
+    line = [find_own_command() if here else "hubbub", *own, *given, "--", *words]
+    return line, known.env if known else {}
 
 
 def say_next(settings: Settings, server: str, agent: str) -> None:
