@@ -1,7 +1,7 @@
 """Coding agents that speak ACP: how each is started, installed and logged in."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -20,7 +20,7 @@ class CodingAgent:
     command: tuple[str, ...]
     install: str
     log_in: str
-    env: Mapping[str, str] = MappingProxyType({})
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
     mode: str = ""
 
 
@@ -59,6 +59,7 @@ AGENTS: Final[Mapping[str, CodingAgent]] = MappingProxyType(
             command=("codex-acp",),
             install="npm install -g @agentclientprotocol/codex-acp",
             log_in="codex login, or set OPENAI_API_KEY",
+            mode="read-only",
         ),
         "goose": CodingAgent(
             title="Goose",

@@ -15,7 +15,8 @@ Action = Literal["accept", "decline", "cancel"]
 class AgentDecision:
     """One of the decisions, as the agent reads it in `member` of the result, and the action that goes with it.
 
-    `label` is what a button says, `short` one beside its key, `done` what has been done by it.
+    `label` is what a button says, `short` one beside its key, `done` what has been done by it; `note` what the label
+    may leave out. `rejects` says no. One that `is_field` is a value of the form, which is accepted also with a no.
     """
 
     value: str
@@ -24,6 +25,9 @@ class AgentDecision:
     short: str
     done: str
     member: str = "decision"
+    note: str = ""
+    rejects: bool = False
+    is_field: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,10 @@ CODEX = AgentDecisions(
         AgentDecision(
             "approved_for_session", "accept", "Approve for this session", "Session", "approved for this session"
         ),
-        AgentDecision("denied", "decline", "Deny", "Deny", "denied"),
-        AgentDecision("abort", "cancel", "Deny and stop the agent", "Stop", "denied, and the agent stopped"),
+        AgentDecision("denied", "decline", "Deny", "Deny", "denied", rejects=True),
+        AgentDecision(
+            "abort", "cancel", "Deny and stop the agent", "Stop", "denied, and the agent stopped", rejects=True
+        ),
     ),
 )
 

@@ -214,8 +214,8 @@ def test_a_question_is_read_whole_at_a_terminal_and_its_decisions_with_it() -> N
         assert line in text
     assert "Form" not in text
     text = render_request(pending(PATCH)).plain
-    assert "  -first\n  +second" in text
-    assert "  +x\n  +y" in text
+    assert "1  -first\n1  +second" in text
+    assert "1  +x\n2  +y" in text
 
 
 @pytest.mark.parametrize("kind", ["ELICITATION_URL", "SAMPLING", "ROOTS"])

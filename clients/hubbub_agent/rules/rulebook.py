@@ -182,8 +182,16 @@ class Rule(_Strict):
         if request.kind == "approval" and self.approve is not None:
             return {"approve": {"digest": request.arguments_digest or ""}}
         if self.approve is not None:
-            return {"accept": approved_content(as_object(request.request))}
+            return {"accept": self._find_once(request) or approved_content(as_object(request.request))}
         return {self.action: getattr(self, self.action)}
+
+    def _find_once(self, request: PendingRequest) -> dict[str, str]:
+        """Return the content that takes an agent's option to allow this once, if the rule names what it may do."""
+        if self.agent is None:
+            return {}
+        from hubbub_frontend.display.decisions import find_once_decision  # imported late, with what draws
+
+        return find_once_decision(request)
 
     def fits(self, request: PendingRequest) -> bool:
         """Return whether every condition holds."""
@@ -218,9 +226,11 @@ class Rule(_Strict):
 
     def _agent_fits(self, asked: AgentQuestion | None) -> bool:
         """Return whether all that an agent would do is named by a condition, and fits it; only a folder may be left."""
-        if asked is None:
+        if asked is None or asked.omitted_bytes is not None:
             return False
         parts = agent_parts(asked)
+        if not any(parts[name] for name in ("command", "file", "grant")):
+            return False
         conditions = self.agent or {}
         if any(values and name not in conditions and name != "folder" for name, values in parts.items()):
             return False

@@ -19,6 +19,7 @@ from hubbub_frontend.display.content import content_text as describe_content
 from hubbub_frontend.display.decisions import decision_choices, find_wider_decision
 from hubbub_frontend.display.records import question_text
 from hubbub_frontend.forms import Field, fields, parse_value, typed_text
+from hubbub_shared.agent_decisions import AgentDecision
 
 # Pending requests of the hub itself, to be let in at a server; the browser answers them when it comes back.
 AUTHORIZATION_PREFIX = "auth_"
@@ -61,8 +62,9 @@ async def _ask_for_form(request: PendingRequest, how: How) -> PendingRequest | N
     """The form first. Then Enter sends it; the other ways out can be typed in any field, too."""
     note(_cut(question_text(request)))
     _show_own_members(request)
-    if decision_choices(request):
-        return await _ask_for_decision(request, how)
+    if choices := decision_choices(request):
+        is_option = choices[0].is_field
+        return await (_ask_for_option(request, choices, how) if is_option else _ask_for_decision(request, how))
     all_fields = fields(as_object(request.request).get("requestedSchema"))
     if all_fields:
         note("Enter takes what is in brackets; !d declines, !c cancels, !l leaves it for later")
@@ -123,6 +125,21 @@ async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest
             return await request.cancel(**how)
         case _:
             return None
+
+
+async def _ask_for_option(request: PendingRequest, choices: Sequence[AgentDecision], how: How) -> PendingRequest | None:
+    """Ask for one of the agent's own options, by its number; Enter alone decides nothing."""
+    options = {str(number): f"[{number}] {_option_label(each)}" for number, each in enumerate(choices, 1)}
+    no = {} if any(each.rejects for each in choices) else {"d": "[d]ecline"}
+    letter = await choose_letter({**options, **no, "l": "[l]ater"})
+    if letter in options:
+        chosen = choices[int(letter) - 1]
+        return await request.accept({chosen.member: chosen.value}, **how)
+    return await request.decline(**how) if letter == "d" else None
+
+
+def _option_label(choice: AgentDecision) -> str:
+    return f"{choice.label} ({choice.note})" if choice.note else choice.label
 
 
 class FormLeft(Exception):

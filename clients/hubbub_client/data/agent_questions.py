@@ -1,16 +1,18 @@
 """What an agent asks to do: the members of its own in the MCP params of a question, and all others beside MCP's.
 
 Agents that are MCP servers (codex) say in their question what they would run or change. `AGENTS` is the table of the
-names they use; the members may also stand in `_meta`. Nothing here raises: what is not as known stays as JSON.
+names they use; the members may also stand in `_meta`. Agents behind the bridge (`hubbub acp`) have their tool call, as
+ACP has it, in one member of `_meta`. Nothing here raises: what is not as known stays as JSON.
 """
 
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, cast
 
-from hubbub_client.payload import as_list, as_object
+from hubbub_client.numbers import whole
+from hubbub_client.payload import as_list, as_object, as_objects
 
 ChangeKind = Literal["add", "delete", "update", "unknown"]
 
@@ -30,6 +32,18 @@ class AgentMembers:
 
 AGENTS = (AgentMembers("codex_command", "codex_cwd", "codex_changes", "codex_grant_root"),)
 
+TOOL_CALL: Final = "acp/toolCall"
+"""The member of `_meta` that has a tool call of ACP, with its session, folder and options."""
+
+READ_OF_TOOL_CALL = frozenset(("toolCallId", "title", "kind", "status", "rawInput", "content", "locations"))
+READ_BESIDE = frozenset(("session", "cwd", "toolCall", "options", "truncated", "omittedBytes"))
+COMMANDS = ("command", "cmd")
+FOLDERS = ("cwd", "workdir", "directory")
+"""Names that agents have for a command and its folder in the input of their tools."""
+
+MAX_OPTIONS = 100
+"""Options of a question that are read."""
+
 KNOWN: Mapping[str, frozenset[str]] = {
     "elicitation_form": frozenset(("message", "requestedSchema", "mode", "task", "_meta")),
     "elicitation_url": frozenset(("message", "url", "mode", "elicitationId", "task", "_meta")),
@@ -46,7 +60,7 @@ KNOWN: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """A change of one file: all of its `content` if it is added or deleted, else the unified `diff`.
+    """A change of one file: all of its `content` if it is added or deleted, else the unified `diff`, or both texts.
 
     Of an `unknown` kind, `content` is what was sent, as JSON.
     """
@@ -56,16 +70,39 @@ class FileChange:
     content: str = ""
     diff: str = ""
     moved_to: str = ""
+    texts: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOption:
+    """An answer that an agent takes; ACP has the kinds allow_once, allow_always, reject_once and reject_always."""
+
+    id: str
+    name: str
+    kind: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentQuestion:
-    """What an agent asks to do: run a `command` in a `folder`, or make `changes`."""
+    """What an agent asks to do: run a `command` in a `folder`, make `changes`, or use a tool with an `input`.
+
+    With `is_line` the command is one word, a line for a shell. `title`, `says` and `files` are the agent's own words
+    for what it does, and where. `session` is one of `acp://sessions`. Where the agent's question was too big,
+    `omitted_bytes` says how much of it is missing.
+    """
 
     command: tuple[str, ...] = ()
+    is_line: bool = False
     folder: str = ""
     changes: tuple[FileChange, ...] = ()
     grant: str = ""
+    session: str = ""
+    title: str = ""
+    says: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    input: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: tuple[AgentOption, ...] = ()
+    omitted_bytes: int | None = None
 
     @property
     def shell(self) -> str:
@@ -75,6 +112,8 @@ class AgentQuestion:
     @property
     def command_line(self) -> str:
         """Return the command as it would be typed: the script of a shell, else the words with their quotes."""
+        if self.is_line:
+            return self.command[0]
         return self.command[2] if self._is_shell else shlex.join(self.command)
 
     @property
@@ -89,7 +128,8 @@ def read_agent_question(params: Mapping[str, Any]) -> AgentQuestion | None:
     """Return what an agent asks to do; None if the question has no member that is known."""
     members, meta = _find_members(params), as_object(params.get("_meta"))
     if members is None:
-        return None
+        asked = as_object(meta.get(TOOL_CALL))
+        return _read_tool_call(asked) if asked else None
 
     def value(name: str) -> object:
         return params.get(name, meta.get(name))
@@ -114,9 +154,13 @@ def other_members(kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
     members = _find_members(params) if kind == "elicitation_form" else None
     meta = as_object(params.get("_meta"))
     read = {members.command, members.folder, members.changes, members.grant} if members is not None else set[str]()
+    asked = as_object(meta.get(TOOL_CALL) if kind == "elicitation_form" and members is None else None)
+    beside = _unread_of_tool_call(asked)
+    if asked:
+        read.add(TOOL_CALL)
     own = {name: value for name, value in params.items() if name not in KNOWN.get(kind, ()) and name not in read}
     unread = {f"_meta.{name}": value for name, value in meta.items() if name not in read or name in params}
-    return own | unread
+    return own | unread | beside
 
 
 def _find_members(params: Mapping[str, Any]) -> AgentMembers | None:
@@ -148,6 +192,68 @@ def _read_change(path: str, value: object) -> FileChange:
     if kind in ("add", "delete") and isinstance(content, str):
         return FileChange(path=path, kind="add" if kind == "add" else "delete", content=content)
     return FileChange(path=path, kind="unknown", content=_as_text(value))
+
+
+def _read_tool_call(asked: Mapping[str, Any]) -> AgentQuestion:
+    call = as_object(asked.get("toolCall"))
+    given, title, kind = as_object(call.get("rawInput")), _as_text(call.get("title")), call.get("kind")
+    content = as_objects(call.get("content"))
+    changes = tuple(_read_diff(each, kind) for each in content if each.get("type") == "diff")
+    command, is_line = _find_command(given, title if kind == "execute" and not changes else "")
+    folder = next((given[name] for name in FOLDERS if isinstance(given.get(name), str)), asked.get("cwd"))
+    says = (as_object(each.get("content")).get("text") for each in content if each.get("type") == "content")
+    places = (each.get("path") for each in as_objects(call.get("locations")))
+    options = as_objects(asked.get("options"))[:MAX_OPTIONS]
+    return AgentQuestion(
+        command=command,
+        is_line=is_line,
+        folder=_as_text(folder),
+        changes=changes,
+        session=_as_text(asked.get("session")),
+        title=title,
+        says=tuple(each for each in says if isinstance(each, str) and each.strip()),
+        files=tuple(each for each in places if isinstance(each, str)),
+        input=given,
+        options=tuple(
+            AgentOption(id=id_, name=_as_text(each.get("name")) or id_, kind=_as_text(each.get("kind")))
+            for each in options
+            if isinstance(id_ := each.get("optionId"), str)
+        ),
+        omitted_bytes=(whole(asked.get("omittedBytes"), 0) or 0) if asked.get("truncated") else None,
+    )
+
+
+def _find_command(given: Mapping[str, Any], title: str) -> tuple[tuple[str, ...], bool]:
+    """Return the words of a command, or its line; of an input without one, the `title` is it."""
+    command: object = next((given[name] for name in COMMANDS if given.get(name)), title or None)
+    words = as_list(command)
+    if words and all(isinstance(each, str) for each in words):
+        return tuple(cast("list[str]", words)), False
+    return ((), False) if command is None else ((_as_text(command),), True)
+
+
+def _read_diff(change: Mapping[str, Any], kind: object) -> FileChange:
+    """Read a change of ACP: the whole text before, of a new file none, and after."""
+    path, old, new = _as_text(change.get("path")), change.get("oldText"), change.get("newText")
+    if not isinstance(new, str) or not isinstance(old, str | None):
+        return FileChange(path=path, kind="unknown", content=_as_text(change))
+    if not old:
+        return FileChange(path=path, kind="add", content=new)
+    if kind == "delete" and not new:
+        return FileChange(path=path, kind="delete", content=old)
+    return FileChange(path=path, kind="update", texts=(old, new))
+
+
+def _unread_of_tool_call(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a tool call has that `AgentQuestion` has not, and its input where that is not shown first."""
+    call = as_object(asked.get("toolCall"))
+    unread = {f"toolCall.{name}": value for name, value in call.items() if name not in READ_OF_TOOL_CALL}
+    unread |= {name: value for name, value in asked.items() if name not in READ_BESIDE}
+    read = _read_tool_call(asked)
+    if read.command or read.changes:
+        shown = COMMANDS if read.command else ()
+        unread |= {f"input.{name}": value for name, value in read.input.items() if name not in shown}
+    return unread
 
 
 def _as_text(value: object) -> str:

@@ -23,6 +23,12 @@ MAX_MORE_CHARS = 20_000
 MAX_NAMED = 3
 """Files that one line names."""
 
+MAX_SAID = 20
+"""Texts of an agent about what it would do."""
+
+NOT_TEXT = ("\0", "[U+0000]")
+"""What files that are no text have, as it came and as the page has it. They are shown nevertheless, not hidden."""
+
 CHANGES = {"add": "New file", "delete": "Deleted", "update": "Changed", "unknown": "A change that is not known"}
 
 
@@ -55,6 +61,8 @@ def agent_line(request: PendingRequest) -> str:
     if asked.command:
         folder = f" in {asked.folder}" if asked.folder else ""
         return line(f"{first_line(asked.command_line)}{folder}")
+    if not asked.changes:
+        return line(asked.title)
     named = ", ".join(_name_change(each) for each in asked.changes[:MAX_NAMED])
     hidden = len(asked.changes) - MAX_NAMED
     return line(f"{named} and {hidden} more" if hidden > 0 else named)
@@ -81,10 +89,22 @@ def _question_rows(asked: AgentQuestion) -> tuple[ArgumentRow, ...]:
     if asked.command:
         title = f"Command, run by {line(asked.shell, 100)}" if asked.shell else "Command"
         rows.append(ArgumentRow(path="", title=title, kind="code", text=clean(asked.command_line)))
+    if asked.title and not (asked.is_line and asked.title == asked.command_line):
+        rows.append(ArgumentRow(path="", title="The agent calls it", kind="text", text=line(asked.title)))
     rows += [_change_row(each) for each in islice(asked.changes, MAX_FILES)]
     if len(asked.changes) > MAX_FILES:
         text = f"{len(asked.changes) - MAX_FILES} files more, which are in the JSON"
         rows.append(ArgumentRow(path="", title="Too many to show", kind="text", text=text))
+    if asked.omitted_bytes is not None:
+        text = f"{asked.omitted_bytes:,} bytes are left out: the question was too big"
+        rows.append(ArgumentRow(path="", title="Not all of it is here", kind="text", text=text))
+    if not (asked.command or asked.changes):
+        rows += [_cut(each) for each in argument_rows(asked.input, {})]
+        rows += [ArgumentRow(path="", title="File", kind="text", text=line(each)) for each in asked.files[:MAX_SAID]]
+    for said in asked.says[:MAX_SAID]:
+        text = clean(_first_chars(said))
+        kind = "code" if "\n" in text.strip() else "text"
+        rows.append(ArgumentRow(path="", title="The agent says", kind=kind, text=text))
     if asked.grant:
         title = "Asks to write below this folder from now on"
         rows.append(ArgumentRow(path="", title=title, kind="code", text=clean(asked.grant)))
@@ -93,7 +113,12 @@ def _question_rows(asked: AgentQuestion) -> tuple[ArgumentRow, ...]:
 
 def _change_row(change: FileChange) -> ArgumentRow:
     row = ArgumentRow(path="", title=f"{CHANGES[change.kind]}: {_name_change(change)}", kind="code")
+    old, new = change.texts or ("", "")
+    if any(mark in each for each in (old, new, change.content) for mark in NOT_TEXT):
+        row = replace(row, title=f"{row.title} (not only text)")
     match change.kind:
+        case "update" if change.texts is not None:
+            return replace(row, kind="change", old=clean(old), new=clean(new))
         case "update":
             return replace(row, kind="patch", text=clean(change.diff).rstrip("\n"))
         case "add":

@@ -13,7 +13,7 @@ from rich.text import Text
 from hubbub_client.data.approvals import ApprovalRequest, ApprovalTerms
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_list, as_object
-from hubbub_frontend.display.argument_rows import MAX_DIFF_COST, ArgumentRow, argument_rows, change_lines
+from hubbub_frontend.display.argument_rows import MAX_DIFF_COST, ArgumentRow, argument_rows, change_lines, line_numbers
 from hubbub_frontend.display.code_spans import first_line
 from hubbub_frontend.display.records import describe_wanted_call, local_datetime
 from hubbub_frontend.display.text import LABEL_WIDTH, DetailText, line, safe_text
@@ -293,13 +293,22 @@ def render_rows(page: DetailText, rows: Sequence[ArgumentRow]) -> None:
         # A later argument is shown with some lines even when one before it has taken all.
         count = max(lines_left, 10)
         lines_left -= min(len(lines), count)
-        for each in lines[:count]:
+        for each, number in zip(lines[:count], _numbers(row, lines[:count]), strict=True):
             style = DIFF_STYLES.get(each[:1], "") if row.kind in ("change", "patch") else ""
-            page.paragraph(Text(f"  {line_of_code(each)}", style=style))
+            page.paragraph(Text.assemble((number, "dim"), (f"  {line_of_code(each)}", style)))
         if len(lines) > count:
             page.paragraph(f"  … {len(lines) - count} lines more", "yellow")
     if len(rows) > MAX_ROWS:
         page.paragraph(f"… {len(rows) - MAX_ROWS} more", "yellow")
+
+
+def _numbers(row: ArgumentRow, lines: Sequence[str]) -> Sequence[str]:
+    """Return what stands before each line: its number in a diff, nothing elsewhere."""
+    if row.kind not in ("change", "patch"):
+        return [""] * len(lines)
+    numbers = [*line_numbers(lines)]
+    width = max((len(str(each)) for each in numbers if each is not None), default=0)
+    return [str("" if each is None else each).rjust(width) for each in numbers]
 
 
 def _row_lines(row: ArgumentRow, max_cost: int) -> Sequence[str]:

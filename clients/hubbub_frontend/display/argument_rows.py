@@ -5,6 +5,7 @@ Nothing is left out here; who draws the rows decides how much of each is shown.
 
 import difflib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,11 @@ PAIRS = (("old_string", "new_string"), ("old_text", "new_text"), ("oldText", "ne
 PATCHES = ("diff", "patch")
 WITHIN = " / "
 """Between the title of an argument and that of a part of it."""
+
+_PLACES = re.compile(
+    r"@@ (?:-(?P<old>\d{1,9})(?:,\d+)? \+(?P<new>\d{1,9})|line (?P<line>\d{1,9})(?:, now (?P<now>\d{1,9}))?)"
+)
+"""The head of a part of a diff, as patches have it and as it is named here."""
 
 UNKNOWN: Mapping[str, Any] = {}
 """The schema of an argument that no schema names."""
@@ -191,9 +197,31 @@ def change_lines(old: str, new: str, max_cost: int = MAX_DIFF_COST) -> Sequence[
 
 
 def _name_place(head: str, skipped: int) -> str:
-    """Return the head of a part of a diff in words: the line where it is in the old text."""
-    first_line = int(head.removeprefix("@@ -").partition(" ")[0].partition(",")[0])
-    return f"@@ line {max(first_line, 1) + skipped}"
+    """Return the head of a part of a diff in words: the line where it is in the old text, and in the new if another."""
+    old, new = (max(int(each), 1) + skipped for each in _find_places(head))
+    return f"@@ line {old}" if old == new else f"@@ line {old}, now {new}"
+
+
+def line_numbers(lines: Sequence[str]) -> Iterator[int | None]:
+    """Yield the number of each line of a diff: of a removed line that in the old text, of others that in the new."""
+    old: int | None = None
+    new: int | None = None
+    for each in lines:
+        if each.startswith("@@"):
+            old, new = (int(number) for number in _find_places(each)) if _PLACES.match(each) else (None, None)
+            yield None
+            continue
+        yield old if each.startswith("-") else new
+        old = old + 1 if old is not None and not each.startswith("+") else old
+        new = new + 1 if new is not None and not each.startswith("-") else new
+
+
+def _find_places(head: str) -> tuple[str, str]:
+    """Return the lines in the old and the new text that the head of a part of a diff names."""
+    found = _PLACES.match(head)
+    if found is None:
+        return "1", "1"
+    return found["old"] or found["line"], found["new"] or found["now"] or found["line"]
 
 
 def _diff_cost(before: Sequence[str], after: Sequence[str]) -> int:

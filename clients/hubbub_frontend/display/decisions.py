@@ -1,22 +1,50 @@
 """The decisions that the agent of a question wants one of, and which was taken."""
 
+from collections.abc import Mapping
+from typing import Final
+
+from hubbub_client.data.agent_questions import AgentOption
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object
+from hubbub_frontend.display.text import line
+from hubbub_frontend.forms import fields
 from hubbub_shared.agent_decisions import AgentDecision, find_decisions
+
+MAX_BUTTONS: Final = 8
+"""More options than these are chosen from the form, as from that of any server."""
+
+NOTES: Final[Mapping[str, str]] = {
+    "allow_once": "",
+    "allow_always": "for what is like it, too",
+    "reject_once": "",
+    "reject_always": "for what is like it, too",
+}
+"""Kinds of options in their order, those that allow first, each with what its name may leave out."""
+
+UNKNOWN_NOTE: Final = "in a way that only the agent knows"
+LABEL_CHARS: Final = 100
 
 
 def decision_choices(request: PendingRequest) -> tuple[AgentDecision, ...]:
     """Return the decisions that the agent of this question wants one of; none for others, nor if it has a form."""
     params = as_object(request.request)
     found = find_decisions(params) if request.kind == "elicitation_form" else None
-    has_fields = bool(as_object(params.get("requestedSchema")).get("properties"))
-    return found.choices if found is not None and not has_fields else ()
+    form = fields(params.get("requestedSchema"))
+    if found is None and request.agent is not None and [each.name for each in form] == ["decision"]:
+        return _option_choices(request.agent.options, {value for value, _ in form[0].choices})
+    return found.choices if found is not None and not form else ()
 
 
 def find_wider_decision(request: PendingRequest) -> AgentDecision | None:
     """Return the decision that approves more than what is asked now, such as all that is like it in this session."""
-    yes = [each for each in decision_choices(request) if each.action == "accept"]
+    yes = [each for each in decision_choices(request) if each.action == "accept" and not each.is_field]
     return yes[1] if len(yes) > 1 else None
+
+
+def find_once_decision(request: PendingRequest) -> dict[str, str]:
+    """Return the content of a form that takes an agent's option to allow this once; empty if it has none."""
+    once = [each for each in decision_choices(request) if each.is_field and not each.note and not each.rejects]
+    return {once[0].member: once[0].value} if once else {}
 
 
 def describe_decision(request: PendingRequest) -> str | None:
@@ -24,3 +52,25 @@ def describe_decision(request: PendingRequest) -> str | None:
     found = find_decisions(as_object(request.request)) if request.kind == "elicitation_form" else None
     decision = found.find(as_object(request.answer).get(found.member)) if found is not None else None
     return decision.done if decision is not None else None
+
+
+def _option_choices(options: tuple[AgentOption, ...], values: set[str]) -> tuple[AgentDecision, ...]:
+    """Return the options of an agent as they stand in its form; none if they are others than there, or too many."""
+    if not 0 < len(options) <= MAX_BUTTONS or {each.id for each in options} != values:
+        return ()
+    order = [*NOTES]
+    # Of a kind that is not known it cannot be said whether it allows: after those that do, before those that reject.
+    place = {kind: at if at < 2 else at + 1 for at, kind in enumerate(order)}
+    return tuple(
+        AgentDecision(
+            value=each.id,
+            action="accept",
+            label=line(each.name, LABEL_CHARS),
+            short=line(each.name, 30),
+            done=line(each.name, LABEL_CHARS),
+            note=NOTES.get(each.kind, UNKNOWN_NOTE),
+            rejects=each.kind.startswith("reject_"),
+            is_field=True,
+        )
+        for each in sorted(options, key=lambda option: place.get(option.kind, 2))
+    )

@@ -160,7 +160,8 @@ def add_decisions(page: DetailText, choices: Sequence[AgentDecision]) -> None:
     """Render the decisions that an agent wants one of, with their values."""
     page.heading("Decision")
     for each in choices:
-        page.paragraph(Text.assemble("• ", (each.value, "bold"), f"  {each.label}"))
+        note = f" ({each.note})" if each.note else ""
+        page.paragraph(Text.assemble("• ", (text.line(each.value, 100), "bold"), f"  {each.label}{note}"))
 
 
 def add_form(page: DetailText, form: Sequence[Field]) -> None:

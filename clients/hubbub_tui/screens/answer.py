@@ -1,6 +1,7 @@
 """The screen that answers a pending request, and holds its claim while it is open."""
 
 import secrets
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 import anyio
@@ -19,10 +20,11 @@ from hubbub_frontend.display.agents import MORE, agent_view
 from hubbub_frontend.display.answers import answer_line
 from hubbub_frontend.display.approvals import render_rows
 from hubbub_frontend.display.call_details import add_arguments, fetch_asking_call
-from hubbub_frontend.display.decisions import decision_choices, find_wider_decision
+from hubbub_frontend.display.decisions import UNKNOWN_NOTE, decision_choices, find_wider_decision
 from hubbub_frontend.display.questions import add_cause, call_over_warning, headline
 from hubbub_frontend.display.records import describe_claim
 from hubbub_frontend.display.text import DetailText, line, safe_text, time_left
+from hubbub_shared.agent_decisions import AgentDecision
 from hubbub_tui.screens.answer_body import create_body
 from hubbub_tui.screens.dialogs import DEFAULT_REFUSAL, TextPrompt
 from hubbub_tui.screens.form import Incomplete
@@ -92,12 +94,16 @@ class AnswerScreen(Part, Screen[None]):
                 render_rows(more, agent_view(self._request).more)
                 yield Collapsible(Static(more.text, markup=False), title=MORE, id="more")
             yield Static(why.text, classes="why", markup=False)
-        with Horizontal(classes="buttons many" if decision_choices(self._request) else "buttons"):
+        many = "many options" if self._options else "many" if decision_choices(self._request) else ""
+        with Horizontal(classes=f"buttons {many}".strip()):
             yield from self.compose_buttons()
         yield Footer()
 
     def compose_buttons(self) -> ComposeResult:
         """Yield what there is to decide; `#leave` is the harmless one."""
+        if self._options:
+            yield from self._compose_options()
+            return
         elicitation = self._request.kind in ELICITATIONS
         labels = {each.action: each.short for each in reversed(decision_choices(self._request))}
         yield Button(f"{self._body.verb} (ctrl+s)", id="send", variant="success", compact=True)
@@ -108,6 +114,35 @@ class AnswerScreen(Part, Screen[None]):
         if elicitation:
             yield Button(f"{labels.get('cancel', 'Dismiss')} (f9)", id="dismiss", variant="warning", compact=True)
         yield Button("Leave open (esc)", id="leave", compact=True)
+
+    @property
+    def _options(self) -> Sequence[AgentDecision]:
+        """Return the options of an agent's own that are fields of its form."""
+        return [each for each in decision_choices(self._request) if each.is_field]
+
+    def _compose_options(self) -> ComposeResult:
+        """Yield a button for each option; keys have the narrowest yes, the wider one and the first no."""
+        keys = self._option_keys()
+        for index, each in enumerate(self._options):
+            key = next((f" ({key})" for key, option in keys.items() if option is each), "")
+            variant = "error" if each.rejects else "warning" if each.note else "success"
+            yield Button(f"{each.short}{key}", id=f"option-{index}", variant=variant, compact=True)
+        if "f8" not in keys:
+            yield Button("Decline (f8)", id="decline", variant="error", compact=True)
+        yield Button("Leave open (esc)", id="leave", compact=True)
+
+    def _option_keys(self) -> Mapping[str, AgentDecision]:
+        """Return the options that have a key."""
+        yes = [each for each in self._options if not each.rejects]
+        plain, noted = [each for each in yes if not each.note], [each for each in yes if each.note]
+        no = [each for each in self._options if each.rejects]
+        found = (("ctrl+s", plain), ("f5", [each for each in noted if each.note != UNKNOWN_NOTE]), ("f8", no))
+        return {key: options[0] for key, options in found if options}
+
+    def _choose(self, option: AgentDecision | None) -> None:
+        """Answer with one of the agent's options."""
+        if option is not None and not self._over:
+            self._start_answering({"accept": {option.member: option.value}})
 
     def on_mount(self) -> None:
         self._show_banner("")
@@ -127,11 +162,17 @@ class AnswerScreen(Part, Screen[None]):
     @on(Button.Pressed)
     async def _run_pressed(self, event: Button.Pressed) -> None:
         id_ = event.button.id or "leave"
+        if id_.startswith("option-"):
+            self._choose(self._options[int(id_.removeprefix("option-"))])
+            return
         await self.run_action("dismiss_request" if id_ == "dismiss" else id_)
 
     def action_send(self) -> None:
         if self._over:
             self.action_leave()
+            return
+        if self._options:
+            self._choose(self._option_keys().get("ctrl+s"))
             return
         try:
             answer = self._body.answer()
@@ -142,6 +183,9 @@ class AnswerScreen(Part, Screen[None]):
     def action_decline(self) -> None:
         """Decline an elicitation at once; reject a sampling or roots request with a reason."""
         if self._over:
+            return
+        if (option := self._option_keys().get("f8")) is not None:
+            self._choose(option)
             return
         if self._request.kind in ELICITATIONS:
             self._start_answering({"decline": True})
@@ -155,12 +199,13 @@ class AnswerScreen(Part, Screen[None]):
 
     def action_approve_wider(self) -> None:
         """Approve what an agent asks, and what is like it."""
+        self._choose(self._option_keys().get("f5"))
         if not self._over and (wider := find_wider_decision(self._request)) is not None:
             self._start_answering({"accept": {wider.member: wider.value}})
 
     def action_dismiss_request(self) -> None:
         """Dismiss an elicitation without a choice."""
-        if not self._over and self._request.kind in ELICITATIONS:
+        if not self._over and self._request.kind in ELICITATIONS and not self._options:
             self._start_answering({"cancel": True})
 
     def action_take_over(self) -> None:

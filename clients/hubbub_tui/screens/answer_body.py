@@ -93,9 +93,15 @@ class FormBody(Body):
         yield from self.compose_message()
         page = DetailText()
         render_agent(page, self.request)
+        options = [each for each in decision_choices(self.request) if each.is_field]
+        for each in options:
+            page.paragraph(each.note and f"“{each.label}” is meant {each.note}.", "yellow")
         if page.text:
             yield Static(page.text, classes="message", markup=False)
-        yield self._form
+        if options:  # they are buttons
+            yield self.problem
+        else:
+            yield self._form
 
     @property
     def verb(self) -> str:
@@ -106,7 +112,10 @@ class FormBody(Body):
         return {"accept": self._form.values()}
 
     def show_violations(self, violations: Iterable[tuple[str, str]]) -> None:
-        self._form.show_violations(violations)
+        if self._form.is_attached:
+            self._form.show_violations(violations)
+        else:
+            super().show_violations(violations)
 
 
 class Consent(Static, can_focus=True):

@@ -5,7 +5,7 @@ from typing import Any
 
 from hubbub_client.data.records import PendingRequest
 from hubbub_frontend.display.agents import MORE, agent_view
-from hubbub_frontend.display.decisions import describe_decision
+from hubbub_frontend.display.decisions import decision_choices, describe_decision
 from hubbub_web.records.approval import numbered
 
 
@@ -14,4 +14,6 @@ def agent_json(request: PendingRequest) -> dict[str, Any] | None:
     view = agent_view(replace(request, request=numbered(request.request)))
     if not (view.rows or view.folder or view.more or view.decisions):
         return None
-    return asdict(view) | {"more_title": MORE, "decided": describe_decision(request)}
+    # What is sent back must be as the agent wrote it.
+    decisions = [asdict(each) for each in decision_choices(request)]
+    return asdict(view) | {"decisions": decisions, "more_title": MORE, "decided": describe_decision(request)}

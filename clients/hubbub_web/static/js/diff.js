@@ -13,7 +13,7 @@ const LETTERS = 20_000;
 const RUNS = 2000;
 const SIGNS = { "+": "added", "-": "removed", "@": "place" };
 
-/** Return the lines of both texts with a sign each: `-` before, `+` after, a space in both. Of many in both, only how many (`@`). */
+/** Return the lines of both texts with a sign and their number each: `-` before, `+` after, a space in both. Of many in both, only how many (`@`). */
 export function differences(before, after) {
   const [a, b] = [before, after].map((text) => (text === "" ? [] : text.split("\n")));
   // The end of the last line, which both have, is no line of its own.
@@ -23,8 +23,19 @@ export function differences(before, after) {
   let end = 0;
   while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end += 1;
   const signed = (sign) => (text) => [sign, text];
-  return shortened([...a.slice(0, start).map(signed(" ")), ...middle(a.slice(start, a.length - end), b.slice(start, b.length - end)),
-    ...a.slice(a.length - end).map(signed(" "))]);
+  return shortened(numbered([...a.slice(0, start).map(signed(" ")), ...middle(a.slice(start, a.length - end), b.slice(start, b.length - end)),
+    ...a.slice(a.length - end).map(signed(" "))]));
+}
+
+/** Give each line its number: of a removed one that before, of all others that after. */
+function numbered(lines, before = 1, after = 1) {
+  let [old, now] = [before, after];
+  return lines.map(([sign, text]) => {
+    const line = [sign, text, sign === "-" ? old : now];
+    if (sign !== "+") old += 1;
+    if (sign !== "-") now += 1;
+    return line;
+  });
 }
 
 /** Return the signed lines of two texts by their longest common subsequence. */
@@ -75,9 +86,25 @@ function shortened(lines) {
   return found;
 }
 
-/** Return the lines of a patch as somebody wrote it, each with its sign. */
+/** Return the lines of a patch as somebody wrote it, each with its sign, and with its number below a head that has it. */
 export function patchLines(text) {
-  return text.split("\n").map((line) => (/^(@@|---|\+\+\+|diff |index )/.test(line) ? ["@", line] : [" +-".includes(line[0]) && line ? line[0] : " ", /^[ +-]/.test(line) ? line.slice(1) : line]));
+  const found = [];
+  let part = [];
+  let place = null;
+  const close = () => {
+    for (const each of place ? numbered(part, ...place) : part) found.push(each);
+    part = [];
+  };
+  for (const line of text.split("\n")) {
+    if (/^(@@|---|\+\+\+|diff |index )/.test(line)) {
+      close();
+      const head = /^@@ -(\d{1,9})(?:,\d+)? \+(\d{1,9})/.exec(line);
+      place = head && [Number(head[1]), Number(head[2])];
+      found.push(["@", line]);
+    } else part.push([" +-".includes(line[0]) && line ? line[0] : " ", /^[ +-]/.test(line) ? line.slice(1) : line]);
+  }
+  close();
+  return found;
 }
 
 /** Draw signed lines; of very many the first, and a button for all. */
@@ -88,11 +115,12 @@ export function signedLines(lines, label) {
   let rest = "";
   let left = LETTERS;
   for (; next < Math.min(lines.length, LINES) && left > 0 && !rest; next += 1) {
-    const [sign, text] = lines[next];
+    const [sign, text, number] = lines[next];
     const part = text.slice(0, left);
     rest = text.slice(part.length);
     left -= part.length + 1;
-    box.append(drawn(sign, part, h("span", { class: "sign", "aria-hidden": "true", text: sign === "@" ? "" : sign })));
+    box.append(drawn(sign, part, [number ? h("span", { class: "number", "aria-hidden": "true", text: number }) : null,
+      h("span", { class: "sign", "aria-hidden": "true", text: sign === "@" ? "" : sign })]));
   }
   offer();
 
@@ -105,7 +133,7 @@ export function signedLines(lines, label) {
       const [sign] = lines[next];
       const texts = [];
       while (next < lines.length && lines[next][0] === sign) {
-        texts.push(`${sign} ${lines[next][1]}`);
+        texts.push(`${String(lines[next][2] ?? "").padStart(5)} ${sign} ${lines[next][1]}`);
         next += 1;
       }
       box.append(drawn(sign, texts.join("\n")));

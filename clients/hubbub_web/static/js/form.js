@@ -311,8 +311,20 @@ function isObject(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** The buttons of an agent's own options: the narrowest yes first, and none of them sent by a key. */
+export function optionButtons(decisions, send) {
+  return decisions.map((each, at) => h("button", { type: "button", "data-sends": "option", class: each.rejects ? "danger" : at ? null : each.note ? null : "primary",
+    on: { click: (event) => { if (event.detail < 2) send({ accept: { [each.member]: each.value } }); } } },
+  h("span", {}, each.label, each.note ? h("small", { text: each.note }) : null)));
+}
+
 /** The form that answers an elicitation; `send(answer)` sends it. An agent may want one of some `decisions`. */
 export function elicitationForm(params, send, decisions = []) {
+  if (decisions[0]?.is_field) {
+    const bar = h("div", { class: "row bar four" }, optionButtons(decisions, send));
+    const element = h("form", { on: { submit: (event) => event.preventDefault() } }, bar);
+    return { element, bar, show: (violations) => violations };
+  }
   const [yes, ...wider] = decisions.filter((each) => each.action === "accept");
   const form = schemaForm(params.requestedSchema, "content", { explicit: true });
   const bar = h("div", { class: yes ? "row bar four" : "row bar" }, h("button", { class: "primary", type: "submit", text: yes?.label ?? (form.empty ? "Accept" : "Send answer") }),

@@ -195,7 +195,9 @@ export class RequestPage {
       this.form = kind === "sampling" ? replyForm(send) : rootsForm(send);
     }
     const { bar } = this.form;
-    if (kind.startsWith("elicitation")) {
+    if (this.whole.agent?.decisions[0]?.is_field) {
+      if (!this.whole.agent.decisions.some((each) => each.rejects)) put(bar, h("button", { type: "button", class: "refuse", text: "Decline", on: { click: () => this.decline() } }));
+    } else if (kind.startsWith("elicitation")) {
       const [no, none] = ["decline", "cancel"].map((action) => this.whole.agent?.decisions.find((each) => each.action === action)?.label);
       put(bar, h("button", { type: "button", class: "refuse", text: no ?? "Decline", on: { click: () => this.decline() } }),
         h("button", { type: "button", class: "refuse plain", title: none ? null : "Say neither yes nor no", text: none ?? "Dismiss", on: { click: () => send({ cancel: true }) } }));
