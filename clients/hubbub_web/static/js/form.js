@@ -318,6 +318,15 @@ export function optionButtons(decisions, send) {
   h("span", {}, each.label, each.note ? h("small", { text: each.note }) : null)));
 }
 
+/** The buttons that say no to a pending request of some kind; of options of an agent's own that do so there are none more. */
+export function refusals(kind, decisions, decline, cancel) {
+  const refuse = (text) => h("button", { type: "button", class: "refuse", text, on: { click: decline } });
+  if (decisions[0]?.is_field) return decisions.some((each) => each.rejects) ? null : refuse("Decline");
+  if (!kind.startsWith("elicitation")) return refuse("Refuse");
+  const [no, none] = ["decline", "cancel"].map((action) => decisions.find((each) => each.action === action)?.label);
+  return [refuse(no ?? "Decline"), h("button", { type: "button", class: "refuse plain", title: none ? null : "Say neither yes nor no", text: none ?? "Dismiss", on: { click: cancel } })];
+}
+
 /** The form that answers an elicitation; `send(answer)` sends it. An agent may want one of some `decisions`. */
 export function elicitationForm(params, send, decisions = []) {
   if (decisions[0]?.is_field) {

@@ -6,7 +6,7 @@ import { callLink, candidates } from "./cause.js";
 import { Claiming, hinders } from "./claim.js";
 import { sent } from "./content.js";
 import { clean, coded, defect, facts, fresh, h, json, pill, put, refill, scrolled, words } from "./dom.js";
-import { elicitationForm, firstField, guardEnter } from "./form.js";
+import { elicitationForm, firstField, guardEnter, refusals } from "./form.js";
 import { hostsAsked, waitingHost } from "./hosts.js";
 import { answered, returned, story, unlessGiven } from "./outcome.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
@@ -195,15 +195,7 @@ export class RequestPage {
       this.form = kind === "sampling" ? replyForm(send) : rootsForm(send);
     }
     const { bar } = this.form;
-    if (this.whole.agent?.decisions[0]?.is_field) {
-      if (!this.whole.agent.decisions.some((each) => each.rejects)) put(bar, h("button", { type: "button", class: "refuse", text: "Decline", on: { click: () => this.decline() } }));
-    } else if (kind.startsWith("elicitation")) {
-      const [no, none] = ["decline", "cancel"].map((action) => this.whole.agent?.decisions.find((each) => each.action === action)?.label);
-      put(bar, h("button", { type: "button", class: "refuse", text: no ?? "Decline", on: { click: () => this.decline() } }),
-        h("button", { type: "button", class: "refuse plain", title: none ? null : "Say neither yes nor no", text: none ?? "Dismiss", on: { click: () => send({ cancel: true }) } }));
-    } else {
-      put(bar, h("button", { type: "button", class: "refuse", text: "Refuse", on: { click: () => this.decline() } }));
-    }
+    put(bar, refusals(kind, this.whole.agent?.decisions ?? [], () => this.decline(), () => send({ cancel: true })));
     bar.prepend(this.trouble);
     this.form.element.setAttribute("aria-label", "Your answer");
     this.form.element.setAttribute("aria-describedby", this.heading.id);
