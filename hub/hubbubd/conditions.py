@@ -37,6 +37,10 @@ class ConditionProblem(Exception):
     """Why a condition cannot be compiled, or why its evaluation has no result."""
 
 
+class NoConditions(ConditionProblem):
+    """The library of conditions is not installed: it is an extra."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFacts:
     """What conditions know of a call. `argument_bytes` is the length of `args` as JSON; `args` should be an object."""
@@ -176,7 +180,10 @@ class EvaluationContext:
 @cache
 def _environment() -> "cel.Env":
     # Imported with the first condition: a hub without rules does not pay for it.
-    from cel_expr_python import cel
+    try:
+        from cel_expr_python import cel
+    except ModuleNotFoundError:
+        raise NoConditions("conditions need the library `cel-expr-python`, which is not installed") from None
 
     kinds = cel.Type
     return cel.NewEnv(

@@ -27,7 +27,7 @@ from ..e2e.conftest import RunningHub, child, environment, toml
 from .conftest import LIMIT_S, ROOT, installed
 
 INSTALL_LIMIT_S = 600
-EXTRAS = ("connect", "fleet", "postgres", "telemetry")
+EXTRAS = ("conditions", "connect", "fleet", "postgres", "telemetry")
 OF_CONTRIBUTORS = {"dev", "docs"}
 # `pipx install .` takes pip's time, and is the first step of first_contact.py.
 UV_LINES = re.findall(r"^uvx? .+$", (ROOT / "docs/cli.md").read_text(), re.MULTILINE)
@@ -271,6 +271,7 @@ def test_the_metadata_says_what_runs_it_and_leaves_the_licence_to_the_owner(whee
 @pytest.mark.parametrize(
     ("package", "variables"),
     [
+        ("cel-expr-python", {"HUBBUBD_APPROVALS__RULES": '[{"when": "args.sum > 5"}]'}),
         ("connectrpc", {"HUBBUBD_CONNECT_LISTEN": "127.0.0.1:0"}),
         ("opentelemetry-sdk", {"HUBBUBD_METRICS_LISTEN": "127.0.0.1:0"}),
         ("asyncpg", {"HUBBUBD_STORE__URL": "postgresql://hubbub@localhost/hubbub"}),

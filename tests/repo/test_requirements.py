@@ -20,7 +20,7 @@ from importlib.metadata import distributions
 print(json.dumps({each.name: each.metadata["Requires-Python"] or "" for each in distributions()}))
 """
 ON_LINUX = {"sys_platform": "linux"}
-EXTRAS = ("connect", "fleet", "postgres", "telemetry")
+EXTRAS = ("conditions", "connect", "fleet", "postgres", "telemetry")
 
 
 def plain(name: str) -> str:

@@ -18,13 +18,14 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode
 
-from hubbubd.conditions import Condition, ConditionProblem
+from hubbubd.conditions import Condition, ConditionProblem, NoConditions
 from hubbubd.config.sections.mcp import Patterns
 from hubbubd.config.sections.network import CERT, OIDC, OIDC_ROLE
 from hubbubd.config.servers.confirmed import Confirm
 from hubbubd.config.servers.server import Seconds
 from hubbubd.config.validation import NO_TABLE, config_error, unknown_key
 from hubbubd.errors import ConfigError
+from hubbubd.process import installation
 
 APPROVALS: Final = "approvals"
 """The setting that has them."""
@@ -64,6 +65,8 @@ def _read_condition(value: object) -> object:
         raise ValueError("must be a text, a condition in CEL")
     try:
         return Condition(value)
+    except NoConditions:
+        raise ValueError(f"needs a package that is not installed: {installation.command_for('conditions')}") from None
     except ConditionProblem as exc:
         raise ValueError(str(exc)) from None
 
