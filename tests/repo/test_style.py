@@ -84,6 +84,7 @@ def test_a_function_is_short_enough_to_be_seen_at_once() -> None:
     "name",
     [
         *("constraints.txt", "tests/peers/mcp1.txt", "tests/peers/audit.txt", "tests/peers/hosts.txt"),
+        "tests/peers/release.txt",
         *(f"benchmarks/rivals/{rival}.txt" for rival in ("envoy", "fastmcp", "mcp-proxy")),
     ],
 )
