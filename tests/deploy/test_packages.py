@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import venv
@@ -25,6 +24,7 @@ import hubbub_client
 
 from ..e2e.conftest import RunningHub, child, environment, toml
 from .conftest import LIMIT_S, ROOT, installed
+from .distributions import SURROUNDINGS, copy
 
 INSTALL_LIMIT_S = 600
 EXTRAS = ("conditions", "connect", "fleet", "postgres", "telemetry")
@@ -231,21 +231,12 @@ def test_the_installed_commands_are_enough_in_an_empty_home(product: Environment
         assert "The hub has ended" in hubbub("down")
 
 
-def clone(path: Path) -> None:
-    """Makes a copy of what git knows of this repository, with what has not been committed yet."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, path / name)
-
-
 @pytest.mark.parametrize("line", UV_LINES)
 def test_a_documented_line_installs_the_commands(line: str, tmp_path: Path) -> None:
     """In an empty home, and a clone of the repository."""
     folder, home = tmp_path / "clone", tmp_path / "home"
     home.mkdir()
-    clone(folder)
+    copy(folder, SURROUNDINGS[0])
     path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", "/bin"])
     places = {"HOME": str(home), "PATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = run("bash", "-c", line, cwd=folder, **places)
