@@ -21,6 +21,12 @@ LABEL: Final = "hubbub"
 PID: Final = re.compile(r'^MainPID=(\d+)$|"PID" = (\d+);', re.MULTILINE)
 """The process of a service, as `systemctl show` and `launchctl list` say it."""
 
+END_LIMIT_S: Final = 60
+"""Seconds that the hub has to end: it gives calls under way `shutdown_grace_s`, and ends its servers itself."""
+
+AGAIN_S: Final = 30
+"""Seconds between two starts at launchd, which tries again also where the configuration is wrong (exit status 2)."""
+
 COMMAND_LIMIT_S: Final = 60.0
 """Seconds for a program of the system."""
 
@@ -37,11 +43,17 @@ class NoServices(ServiceFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserService:
-    """What is to run: the command, its environment, and the file of its log where the system keeps none itself."""
+    """What is to run: the command, its environment, and the file of its log where the system keeps none itself.
+
+    All paths are absolute: a service has no folder of this shell, and nobody expands `~` for it.
+    """
 
     words: Sequence[str]
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
     log: Path
+    home: Path = field(default_factory=Path.home)
+    """Where its servers start that name no folder."""
+
     member: bool = False
     """Whether it is a member of a fleet, which is told of its end, however it ends."""
 
@@ -64,6 +76,9 @@ def find_service_file(machine: Machine, service_kind: Kind) -> Path:
 
 def render_service_file(service: UserService, service_kind: Kind) -> bytes:
     """Return the file of the service. Raises ServiceFailed for a word that the system cannot be told."""
+    for word in (*service.words, *service.environ, *service.environ.values(), str(service.log), str(service.home)):
+        if not word.isprintable():
+            raise ServiceFailed(f"a file of {service_kind} cannot have {word!r}: a character of it cannot be printed")
     return _render_plist(service) if service_kind == "launchd" else _render_unit(service).encode()
 
 
@@ -87,7 +102,7 @@ ExecStart={command}
 {post if service.member else ""}{environ}WorkingDirectory=%h
 # The hub ends its servers itself, and gives calls under way `shutdown_grace_s` to end.
 KillMode=mixed
-TimeoutStopSec=60
+TimeoutStopSec={END_LIMIT_S}
 Restart=on-failure
 RestartSec=5
 # A configuration that is wrong does not become right by another start.
@@ -108,21 +123,25 @@ WantedBy=default.target
 
 def _quote_for_unit(word: str, *, command: bool = False) -> str:
     """Return a word as systemd.syntax(7) quotes it, and with its specifiers and variables taken literally."""
-    if any(not each.isprintable() for each in word):
-        raise ServiceFailed(f"a unit of systemd cannot have {word!r}: it has a character that cannot be printed")
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped.replace("$", "$$") if command else escaped}"'
 
 
 def _render_plist(service: UserService) -> bytes:
+    """Return an agent, by launchd.plist(5)."""
     return plistlib.dumps(
         {
             "Label": LABEL,
             "ProgramArguments": [*service.words, "--log-file", str(service.log)],
             "EnvironmentVariables": dict(service.environ),
+            "WorkingDirectory": str(service.home),
+            # What the hub says before it has read where its log is: what is wrong with its configuration.
+            "StandardErrorPath": str(service.log),
             "RunAtLoad": True,
             # Started again after a crash, and not after it was told to end.
             "KeepAlive": {"SuccessfulExit": False},
+            "ThrottleInterval": AGAIN_S,
+            "ExitTimeOut": END_LIMIT_S,
             "ProcessType": "Interactive",
             "Umask": 0o077,
         }
@@ -135,6 +154,8 @@ def write_service_file(machine: Machine, service: UserService) -> Path:
     path, text = find_service_file(machine, service_kind), render_service_file(service, service_kind)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if service_kind == "launchd":  # it makes the file of the log, and no folder
+            service.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.write_bytes(text)
         draft.replace(path)

@@ -5,17 +5,21 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from hubbub_local import services
 from hubbub_local.platform_dirs import Machine
 from hubbub_local.services import NoServices, ServiceFailed, UserService
+
+from .launchd_rules import broken_rules
 
 ODD = "a b%c$d\"e\\f'g"
 HOME = Path("/people/ada")
 
 
 def service(*words: str, **environ: str) -> UserService:
-    return UserService(words=["/bin/hubbubd", *words], environ=environ, log=HOME / "hub.log")
+    return UserService(words=["/bin/hubbubd", *words], environ=environ, log=HOME / "hub.log", home=HOME)
 
 
 def machine(platform: str, home: Path = HOME, **environ: str) -> Machine:
@@ -74,10 +78,14 @@ def test_words_are_taken_literally_by_systemd() -> None:
     assert made["Environment"] == '"TOKEN=a b%%c$d\\"e\\\\f\'g"'
 
 
-@pytest.mark.parametrize("word", ["a\nExecStart=/bin/evil", "a\x00b", "\x1b[31m"])
-def test_a_word_that_could_become_a_line_of_the_unit_is_refused(word: str) -> None:
-    with pytest.raises(ServiceFailed, match="cannot be printed"):
-        services.render_service_file(service(word), "systemd")
+@pytest.mark.parametrize("kind", ["systemd", "launchd"])
+@pytest.mark.parametrize("word", ["a\nExecStart=/bin/evil", "a\x00b", "\x1b[31m", "\udcff"])
+def test_a_word_that_the_file_of_the_service_cannot_have_is_refused(word: str, kind: services.Kind) -> None:
+    for made in (service(word), service(TOKEN=word), UserService(words=["/bin/x"], log=HOME / word)):
+        with pytest.raises(
+            ServiceFailed, match=f"a file of {kind} cannot have .*: a character of it cannot be printed"
+        ):
+            services.render_service_file(made, kind)
 
 
 def test_launchd_is_told_the_same_and_where_the_log_is() -> None:
@@ -86,6 +94,76 @@ def test_launchd_is_told_the_same_and_where_the_log_is() -> None:
     assert made["ProgramArguments"] == ["/bin/hubbubd", ODD, "--log-file", str(HOME / "hub.log")]
     assert made["EnvironmentVariables"] == {"TOKEN": ODD}
     assert (made["RunAtLoad"], made["KeepAlive"]) == (True, {"SuccessfulExit": False})
+    assert (made["WorkingDirectory"], made["StandardErrorPath"]) == (str(HOME), str(HOME / "hub.log"))
+
+
+def test_both_systems_give_the_hub_the_same_time_to_end() -> None:
+    agent = plistlib.loads(services.render_service_file(service(), "launchd"))
+    assert f"{agent['ExitTimeOut']}" == unit(service())["Service"]["TimeoutStopSec"]
+
+
+PRINTED = st.text(st.characters(exclude_categories=["C", "Z"]) | st.sampled_from(" &<>\"'~%$äÖß"), max_size=30)
+PATHS = PRINTED.map(lambda text: "/" + text.replace("/", "_"))
+
+
+@given(
+    words=st.lists(PRINTED), environ=st.dictionaries(st.from_regex(r"[A-Z_]{1,9}", fullmatch=True), PRINTED), at=PATHS
+)
+@example(words=["--config", "/Users/Jürgen & <Söhne>/a b.toml"], environ={"PATH": "/b & c"}, at="/Users/]]>")
+def test_launchd_takes_the_file_whatever_the_names_of_a_person_are(
+    words: list[str], environ: dict[str, str], at: str
+) -> None:
+    """By the rules of launchd.plist(5) and plutil(1), and with each word as it was."""
+    log = Path(at) / "hub.log"
+    made = UserService(words=["/bin/hubbubd", *words], environ=environ, log=log, home=Path(at))
+    text = services.render_service_file(made, "launchd")
+    assert broken_rules(text, services.find_service_file(machine("darwin"), "launchd").name) == []
+    agent = plistlib.loads(text)
+    assert agent["ProgramArguments"] == ["/bin/hubbubd", *words, "--log-file", str(log)]
+    assert (agent["EnvironmentVariables"], agent["WorkingDirectory"]) == (environ, str(Path(at)))
+
+
+GOOD = {"Label": "x", "ProgramArguments": ["/bin/x"], "KeepAlive": True}
+
+
+@pytest.mark.parametrize(
+    ("changed", "broken"),
+    [
+        ({}, []),
+        ({"Lable": "x"}, ["Lable: no key of launchd.plist(5)"]),
+        ({"Label": "y"}, ["Label: the file would be y.plist"]),
+        ({"ProgramArguments": []}, ["ProgramArguments: must be a list of texts, and not empty"]),
+        ({"ProgramArguments": ["/bin/x", 1]}, ["ProgramArguments: must be a list of texts, and not empty"]),
+        ({"ProgramArguments": ["bin/x"]}, ["ProgramArguments: bin/x is not absolute"]),
+        ({"StandardErrorPath": "~/x.log"}, ["StandardErrorPath: ~/x.log is not absolute"]),
+        ({"WorkingDirectory": True}, ["WorkingDirectory: must be a text"]),
+        ({"RunAtLoad": 1}, ["RunAtLoad: must be true or false"]),
+        ({"Umask": True}, ["Umask: must be a whole number, 0 to 511"]),
+        ({"Umask": 77777}, ["Umask: must be a whole number, 0 to 511"]),
+        ({"ThrottleInterval": 0}, ["ThrottleInterval: must be a whole number, 1 to 3600"]),
+        ({"EnvironmentVariables": {"A": 1}}, ["EnvironmentVariables: must be a table of texts"]),
+        ({"KeepAlive": {"SuccesfulExit": False}}, ["KeepAlive: must be true or false, or a table of known conditions"]),
+        ({"ProcessType": "Fast"}, ["ProcessType: Fast is none of its words"]),
+    ],
+)
+def test_the_rules_find_what_launchd_would_not_take(changed: dict[str, object], broken: list[str]) -> None:
+    assert broken_rules(plistlib.dumps({**GOOD, **changed}), "x.plist") == broken
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [
+        (b"{}", "is no property list"),
+        (plistlib.dumps([1]), "is no table"),
+        (
+            plistlib.dumps(GOOD).replace(b"</dict>", b"\t<key>Label</key><string>x</string></dict>"),
+            "Label: is there twice",
+        ),
+        (plistlib.dumps(GOOD, fmt=plistlib.FMT_BINARY), "is no text"),
+    ],
+)
+def test_the_rules_find_what_is_no_property_list(text: bytes, broken: str) -> None:
+    assert broken_rules(text, "x.plist") == [broken]
 
 
 def test_installing_writes_the_file_and_replaces_an_older_one(tmp_path: Path) -> None:

@@ -149,8 +149,8 @@ def _make_service(settings: Settings, config: list[str], machine: "Machine") -> 
     except daemon.NotStarted as error:
         raise services.ServiceFailed(str(error)) from None
     environ = {name: value for name in ("PATH", *KEPT_VARIABLES) if (value := machine.environ.get(name))}
-    log, member = daemon.find_log(settings.data_dir), _is_fleet_member(files, machine)
-    return services.UserService(words=words, environ=environ, log=log, member=member)
+    log, member = daemon.find_log(settings.data_dir).absolute(), _is_fleet_member(files, machine)
+    return services.UserService(words=words, environ=environ, log=log, home=machine.home.absolute(), member=member)
 
 
 def _is_fleet_member(files: list[str], machine: "Machine") -> bool:
