@@ -109,7 +109,7 @@ PATHS = PRINTED.map(lambda text: "/" + text.replace("/", "_"))
 @given(
     words=st.lists(PRINTED), environ=st.dictionaries(st.from_regex(r"[A-Z_]{1,9}", fullmatch=True), PRINTED), at=PATHS
 )
-@example(words=["--config", "/Users/Jürgen & <Söhne>/a b.toml"], environ={"PATH": "/b & c"}, at="/Users/]]>")
+@example(words=["--config", "/people/Jürgen & <Söhne>/a b.toml"], environ={"PATH": "/b & c"}, at="/people/]]>")
 def test_launchd_takes_the_file_whatever_the_names_of_a_person_are(
     words: list[str], environ: dict[str, str], at: str
 ) -> None:
