@@ -338,13 +338,13 @@ class Hub:
 
         Raises Unavailable; then it may be tried again.
         """
-        await self.servers.refresh(takeover)
+        await self.servers.refresh_secrets(takeover)
         # What servers ask from now on is not left over, and a call that goes on may ask at once.
         takeover = replace(takeover, requests=self.inbox.request_ids(takeover.owns))
         self.tasks.take_over(takeover)
         idle = self.inbox.request_ids(lambda server: takeover.owns(server) and not self.servers.is_at_work(server))
         await self.inbox.take_over(replace(takeover, requests=idle))  # what a connection of this hub has asked stays
-        await self.servers.take(takeover)
+        await self.servers.take_over(takeover)
         await self.calls.end_unresumed(takeover)
 
     async def hand_over(self, server: str, timeout_s: float) -> None:
@@ -357,7 +357,7 @@ class Hub:
                 await self.calls.drain_server(server)
             # Not MOVED, which says that nothing was carried out: a caller that gets it sends the call again.
             fault = cancelled_fault(f"{server} was handed on to another member of the fleet", "OWNER_LOST")
-            await self.servers.leave(server, fault)
+            await self.servers.release(server, fault)
         if not await self._ledger.flush():
             raise Unavailable("the store cannot be written", reason="STORE_UNAVAILABLE")
 

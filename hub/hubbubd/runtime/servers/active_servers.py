@@ -24,7 +24,7 @@ from hubbubd.runtime.servers.parts import Assembly, ServerParts
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Era
 
-CONNECTED = ("connection", "protocol_version", "server_info", "capabilities", "instructions", "pid", "notes")
+CONNECTION_FIELDS = ("connection", "protocol_version", "server_info", "capabilities", "instructions", "pid", "notes")
 """Fields of a record that its connection sets."""
 
 SOON_S = 0.5
@@ -53,144 +53,146 @@ class ActiveServers:
         self._alarms = alarms
         self._background = background
         self._confined = confined
-        self._kept: dict[str, ServerParts] = {}
-        self._showing: set[str] = set()
-        self._unforgotten: set[str] = set()
+        self._parts: dict[str, ServerParts] = {}
+        self._publishing_soon: set[str] = set()
+        self._replaced_names: set[str] = set()
         """Names of servers that were replaced, of which something may be left that the new ones must not inherit."""
         calls.follow(self._follow_call)
-        clock.follow(self._hasten)
+        clock.follow(self._hasten_reconnects)
 
     def get(self, name: str) -> ServerParts | None:
         """Return a server's parts; None if it is not at work here."""
-        return self._kept.get(name)
+        return self._parts.get(name)
 
     def __getitem__(self, name: str) -> ServerParts:
-        return self._kept[name]
+        return self._parts[name]
 
     def __contains__(self, name: str) -> bool:
-        return name in self._kept
+        return name in self._parts
 
     def __iter__(self) -> Iterator[str]:
-        return iter(list(self._kept))
+        return iter(list(self._parts))
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._parts)
 
-    def keep(self, record: ServerRecord, queue: ServerQueue | None = None) -> None:
-        """Put a server to work; `queue` is one that it takes over."""
+    def start(self, record: ServerRecord, queue: ServerQueue | None = None) -> None:
+        """Make the parts of a server, and connect it if it is wanted. `queue` is that of its last connection."""
         name = record.name
-        shown = self._table.record(name)
+        published = self._table.record(name)
         confined = self._confined(record)
-        show, notes = partial(self.show, name), ServerNotes(name, partial(self._show_soon, name))
-        kept = self._kept[name] = self._assembly.make(record, confined, show, notes, queue=queue, shown=shown)
-        self.show(name)
-        self._background.start_soon(kept.run)
+        on_change, notes = partial(self.pass_on_link, name), ServerNotes(name, partial(self._publish_soon, name))
+        parts = self._parts[name] = self._assembly.make(
+            record, confined, on_change, notes, queue=queue, published=published
+        )
+        self.pass_on_link(name)
+        self._background.start_soon(parts.run)
         if record.wanted:
-            kept.shell.connect()
+            parts.shell.connect()
 
-    async def take(self, record: ServerRecord) -> None:
-        """Put a server to work. What is left of another one under its name is forgotten first; raises Unavailable."""
-        if record.name in self._unforgotten:
+    async def start_new(self, record: ServerRecord) -> None:
+        """Start a server. What is left of another one under its name is forgotten first. Raises Unavailable."""
+        if record.name in self._replaced_names:
             await self._assembly.forget_peer(record.name)
-            self._unforgotten.discard(record.name)
-        self.keep(record)
+            self._replaced_names.discard(record.name)
+        self.start(record)
 
-    async def become(self, record: ServerRecord, why: str, *, anew: bool = False) -> None:
-        """Make a server match its record, and replace no more of it than necessary.
+    async def match_record(self, record: ServerRecord, why: str, *, reconnects: bool = False) -> None:
+        """Have a server work as its record says, and replace no more of it than necessary; `why` is for its calls.
 
         Another server under the name inherits nothing. The same one (by fingerprint) keeps its queue, pending requests
-        and tasks, and its connection unless connection options changed or `anew` is set.
+        and tasks. It keeps its connection, too, unless connection options have changed or `reconnects` is set.
         """
-        kept = self._kept.get(record.name)
-        if kept is None or kept.shell.config.fingerprint != record.fingerprint:
-            if kept is not None:
-                self._unforgotten.add(record.name)
+        parts = self._parts.get(record.name)
+        if parts is None or parts.shell.config.fingerprint != record.fingerprint:
+            if parts is not None:
+                self._replaced_names.add(record.name)
                 await self.drop(record.name, why)
-            await self.take(record)
-        elif anew or kept.record.source != record.source or needs_connection(kept.shell.config, record.config):
-            await self.connect_anew(record, why)
+            await self.start_new(record)
+        elif reconnects or parts.record.source != record.source or needs_connection(parts.shell.config, record.config):
+            await self.reconnect(record, why)
         else:
-            told = kept.queue.config.roots
-            connection = {each: getattr(kept.record, each) for each in CONNECTED}
-            self._assembly.adopt(kept, replace(record, **connection))
-            self.show(record.name)
-            if record.effective_config.roots != told:
-                self.tell_roots(kept)
+            roots_before = parts.queue.config.roots
+            connection = {each: getattr(parts.record, each) for each in CONNECTION_FIELDS}
+            self._assembly.adopt(parts, replace(record, **connection))
+            self.pass_on_link(record.name)
+            if record.effective_config.roots != roots_before:
+                self.notify_of_roots(parts)
 
-    async def connect_anew(
+    async def reconnect(
         self, record: ServerRecord, why: str, between: Callable[[str], Awaitable[None]] | None = None
     ) -> None:
-        """End a server's connection and begin another one, with the same queue.
+        """End a server's connection and begin another one, with the same queue; `why` is for calls on the wire.
 
-        `between` is called with the server's name when there is no connection. Whatever it raises, the server is put
-        to work again.
+        `between` is called with the server's name while there is no connection. Whatever it raises, the server is
+        started again.
         """
-        kept = self._kept.pop(record.name)
+        parts = self._parts.pop(record.name)
         fault = cancelled_fault(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
-        queue = await self._assembly.let_go(kept, fault)
+        queue = await self._assembly.detach_queue(parts, fault)
         try:
             if between is not None:
                 await between(record.name)
         finally:
-            self.keep(record, queue)
+            self.start(record, queue)
 
     async def drop(self, name: str, why: str) -> None:
         """End a server's work, and its calls."""
-        await self._assembly.drop(self._kept.pop(name), cancelled_fault(f"{name} is gone: {why}", "SERVER_REMOVED"))
+        await self._assembly.drop(self._parts.pop(name), cancelled_fault(f"{name} is gone: {why}", "SERVER_REMOVED"))
 
-    async def leave(self, name: str, fault: Fault) -> None:
-        """End a server's work here, as it goes on elsewhere, and so do the calls that can."""
-        if (kept := self._kept.pop(name, None)) is not None:
-            await self._assembly.leave(kept, fault)
+    async def release(self, name: str, fault: Fault) -> None:
+        """Stop a server here: another member of the fleet goes on with it, and with its calls that can be resumed."""
+        if (parts := self._parts.pop(name, None)) is not None:
+            await self._assembly.release(parts, fault)
 
-    def show(self, name: str) -> None:
-        """Pass a server's current connection on to those that use it, and publish its record."""
-        if (kept := self._kept.get(name)) is not None:
-            self._assembly.follow(kept)
+    def pass_on_link(self, name: str) -> None:
+        """Give a server's current connection to all that send over it, and publish its record."""
+        if (parts := self._parts.get(name)) is not None:
+            self._assembly.follow(parts)
             self._publish(name)
 
     def _publish(self, name: str) -> None:
         """Publish a server's record with the current state of connection and queue."""
-        if (kept := self._kept.get(name)) is not None:
-            before, kept.shown = kept.shown, kept.seen()
-            self._ledger.later(self._table, name, partial(carried_over, before, kept.shown))
+        if (parts := self._parts.get(name)) is not None:
+            before, parts.published = parts.published, parts.update_record()
+            self._ledger.later(self._table, name, partial(carried_over, before, parts.published))
 
-    def tell_roots(self, kept: ServerParts) -> None:
-        """Tell a server that its roots have changed."""
-        link = kept.shell.link
+    def notify_of_roots(self, parts: ServerParts) -> None:
+        """Notify a connected server that its roots have changed."""
+        link = parts.shell.link
         if link is not None and link.hello.era is Era.HANDSHAKE:  # a stateless server asks whenever it needs them
-            self.notify(kept.record.name, "notifications/roots/list_changed", {})
+            self.notify(parts.record.name, "notifications/roots/list_changed", {})
 
     def notify(self, server: str, method: str, params: dict[str, Any]) -> None:
         """Send a notification in the background, if the server is connected."""
-        kept = self._kept.get(server)
-        if kept is not None and kept.shell.link is not None:
-            self._background.start_soon(kept.shell.link.notify, method, params)
+        parts = self._parts.get(server)
+        if parts is not None and parts.shell.link is not None:
+            self._background.start_soon(parts.shell.link.notify, method, params)
 
     async def close(self) -> None:
         """End all connections and calls at shutdown; whether servers are wanted stays as it is."""
         async with anyio.create_task_group() as together:
-            for kept in list(self._kept.values()):
-                together.start_soon(kept.shell.disconnect, SHUTTING_DOWN, End.SHUTTING_DOWN)
-                together.start_soon(kept.queue.wait_idle)
+            for parts in list(self._parts.values()):
+                together.start_soon(parts.shell.disconnect, SHUTTING_DOWN, End.SHUTTING_DOWN)
+                together.start_soon(parts.queue.wait_idle)
 
-    def _hasten(self, _by_s: float) -> None:
-        for kept in self._kept.values():  # the clock jumped, most likely as the computer was suspended
-            kept.shell.hasten()
+    def _hasten_reconnects(self, _jumped_s: float) -> None:
+        for parts in self._parts.values():  # the clock jumped, most likely as the computer was suspended
+            parts.shell.hasten()
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
         if (call := after or before) is not None:
-            self._show_soon(call.server)
+            self._publish_soon(call.server)
         if after is not None and after.method == LOG_LEVEL_METHOD:
             self._assembly.log_levels.note_call(after)
 
-    def _show_soon(self, name: str) -> None:
+    def _publish_soon(self, name: str) -> None:
         """Publish a server's record SOON_S after the first of several changes (coalesced)."""
-        if name in self._kept and name not in self._showing:
-            self._showing.add(name)
+        if name in self._parts and name not in self._publishing_soon:
+            self._publishing_soon.add(name)
 
-            async def show() -> None:
-                self._showing.discard(name)
+            async def publish() -> None:
+                self._publishing_soon.discard(name)
                 self._publish(name)
 
-            self._alarms.after(Due.COUNTS, name, SOON_S, show)
+            self._alarms.after(Due.COUNTS, name, SOON_S, publish)

@@ -21,7 +21,7 @@ class CandidateServers:
         self,
         *,
         table: Table[ServerRecord],
-        running: ActiveServers,
+        active: ActiveServers,
         confining: ConfinementCheck,
         configured: Callable[[], Mapping[str, ServerConfig]],
         ownership: Ownership,
@@ -29,7 +29,7 @@ class CandidateServers:
     ) -> None:
         """`configured` returns the servers of this member's files; `is_at_work`, whether one is at work here."""
         self._table = table
-        self._running = running
+        self._active = active
         self._confining = confining
         self._configured = configured
         self._ownership = ownership
@@ -64,12 +64,12 @@ class CandidateServers:
 
     def servers_at_work(self) -> list[str]:
         """Return the names of the servers that are at work here."""
-        return list(self._running)
+        return list(self._active)
 
     def is_idle(self, server: str) -> bool:
         """Return whether no call of a server is under way."""
-        kept = self._running.get(server)
-        return kept is None or not kept.queue.calls
+        parts = self._active.get(server)
+        return parts is None or not parts.queue.calls
 
     def server_names(self) -> set[str]:
         """Return the names of all servers, and of those of this hub's files that nobody has put to work yet."""

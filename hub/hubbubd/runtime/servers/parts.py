@@ -27,15 +27,15 @@ from hubbubd.runtime.servers.subscriptions import Subscriptions
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Connector
 
-NOT_ALLOWED = frozenset({"HOST_NOT_ALLOWED", "VARIABLE_NOT_ALLOWED"})
-"""Codes of faults that say what only trust would allow; often the connection alone tells: by names and secrets."""
+NEEDS_TRUST = frozenset({"HOST_NOT_ALLOWED", "VARIABLE_NOT_ALLOWED"})
+"""Codes of faults of servers that may be connected only where they are trusted. Often only an attempt shows that."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class ServerParts:
-    """What the hub has at run time for one server. `shown` is what of its record was last given to the table.
+    """What the hub has at run time for one server. `published` is its record as the table has it.
 
     `is_away` says that another member of the fleet is its home, whose owner's trust does not count here.
     """
@@ -46,7 +46,7 @@ class ServerParts:
     catalog: ServerCatalog
     notes: ServerNotes
     _: KW_ONLY
-    shown: ServerRecord | None
+    published: ServerRecord | None
     is_away: bool
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
@@ -55,8 +55,8 @@ class ServerParts:
         with self.scope:
             await self.shell.run()
 
-    def seen(self) -> ServerRecord:
-        """Update the record from connection and queue, and return it."""
+    def update_record(self) -> ServerRecord:
+        """Bring the record up to date with connection, queue and notes, and return it."""
         hello = self.shell.hello
         self.record = replace(
             self.record,
@@ -77,7 +77,7 @@ class ServerParts:
     def _is_refused(self) -> bool:
         """Return whether this member must not connect it as it is configured, wherever it leads to."""
         fault, url = self.shell.connection.fault, self.record.config.url
-        if fault is None or fault.code not in NOT_ALLOWED:
+        if fault is None or fault.code not in NEEDS_TRUST:
             return False
         return "host" not in fault.details or (url is not None and fault.details["host"] == urlsplit(url).hostname)
 
@@ -134,9 +134,9 @@ class Assembly:
         notes: ServerNotes,
         *,
         queue: ServerQueue | None,
-        shown: ServerRecord | None,
+        published: ServerRecord | None,
     ) -> ServerParts:
-        """Return the parts of a server. `queue` is an existing one to take over; `shown` is its record so far."""
+        """Return the parts of a server. `queue` is that of its last connection; `published` its record in the table."""
         config = record.config
         if queue is None:
             queue = self._calls.open_queue(record.effective_config)
@@ -177,7 +177,7 @@ class Assembly:
             notes=notes,
         )
         is_away = bool(self._me) and record.home not in ("", self._me)
-        return ServerParts(record, queue, shell, catalog, notes, shown=shown, is_away=is_away)
+        return ServerParts(record, queue, shell, catalog, notes, published=published, is_away=is_away)
 
     def adopt(self, parts: ServerParts, record: ServerRecord) -> None:
         """Apply options of the hub's side (`config/servers/options.py`); connection, calls and pending requests stay.
@@ -198,7 +198,7 @@ class Assembly:
         self._subscriptions.follow(name, link)
         self.log_levels.follow(name, link)
 
-    async def let_go(self, parts: ServerParts, fault: Fault) -> ServerQueue:
+    async def detach_queue(self, parts: ServerParts, fault: Fault) -> ServerQueue:
         """End the connection for a new one to the same server, and return its queue.
 
         Calls on the wire fail with the connection; all others stay in the queue.
@@ -216,7 +216,7 @@ class Assembly:
         self._catalog.close(name)
         await self._calls.close_queue(name, fault)
 
-    async def leave(self, parts: ServerParts, fault: Fault) -> None:
+    async def release(self, parts: ServerParts, fault: Fault) -> None:
         """End the connection of a server that goes on elsewhere. Calls that can be resumed are left to it."""
         name = parts.record.name
         await parts.shell.disconnect(fault, End.SHUTTING_DOWN)

@@ -40,7 +40,7 @@ class ServerDiff:
     removed: tuple[str, ...] = ()
 
 
-def afresh(record: ServerRecord) -> ServerRecord:
-    """Return a server's record without what its connection has told."""
+def without_connection(record: ServerRecord) -> ServerRecord:
+    """Return a server's record without what was learned over its connection."""
     known = new_record(record.config, record.source, wanted=record.wanted, revision=record.revision)
     return replace(known, roots=record.roots, trusted=record.trusted, home=record.home, bound=record.bound)
