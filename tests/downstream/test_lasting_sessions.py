@@ -82,7 +82,7 @@ async def test_what_a_session_is_told_of_goes_on(life: Lives) -> None:
         at.hub.subscriptions.notice("one", {"uri": URI})
         at.hub.subscriptions.notice("one", {"uri": "file:///b"})
         assert [message["params"]["uri"] for message in said(session.outlet)] == [URI]
-        assert at.hub.log_levels.of("one") == "error"
+        assert at.hub.log_levels.sent_level("one") == "error"
         assert [session.notifications.wants("one", level) for level in ("info", "error")] == [False, True]
 
 

@@ -440,8 +440,8 @@ async def test_only_those_who_may_see_all_servers_hear_of_the_configuration(hub:
             ready = anyio.Event()
             watching.start_soon(listen, who, ready)
             await ready.wait()
-        hub.events.config_problem("wrong")
-        hub.events.stderr("away", "a line")
+        hub.events.publish_config_problem("wrong")
+        hub.events.publish_stderr("away", "a line")
         with anyio.fail_after(LIMIT_S):
             while len(heard) < 3:
                 await anyio.sleep(0.01)

@@ -196,7 +196,7 @@ async def test_one_server_that_cannot_be_taken_keeps_no_other_waiting(
         await fleet.running["a"].hub.servers.add(remote(name))
     await until(lambda: all(live_links(fleet, name) == 1 for name in names))
     left = await fleet.start("b")
-    refresh = left.hub.servers.refresh
+    refresh = left.hub.servers.refresh_secrets
 
     async def sealed(taking: Takeover) -> None:
         if taking.owns("one") and bug:
@@ -205,14 +205,14 @@ async def test_one_server_that_cannot_be_taken_keeps_no_other_waiting(
             raise Unavailable("its secrets are sealed with a key that is not here", reason="STORE_UNAVAILABLE")
         await refresh(taking)
 
-    monkeypatch.setattr(left.hub.servers, "refresh", sealed)
+    monkeypatch.setattr(left.hub.servers, "refresh_secrets", sealed)
     fleet.running["a"].kill()
     await until(lambda: not any(live_links(fleet, name) for name in names))
     await until(lambda: live_links(fleet, "two") == live_links(fleet, "three") == 1)
     await left.hub.servers.add(remote("four"))
     await until(lambda: live_links(fleet, "four") == 1)
     assert live_links(fleet) == 0
-    monkeypatch.setattr(left.hub.servers, "refresh", refresh)
+    monkeypatch.setattr(left.hub.servers, "refresh_secrets", refresh)
     await until(lambda: live_links(fleet) == 1)
 
 
@@ -251,7 +251,7 @@ async def test_a_server_that_cannot_be_taken_is_given_up_by_a_member_that_drains
     async def sealed(_: Takeover) -> None:
         raise Unavailable("its secrets are sealed with a key that is not here", reason="STORE_UNAVAILABLE")
 
-    monkeypatch.setattr(has.hub.servers, "refresh", sealed)
+    monkeypatch.setattr(has.hub.servers, "refresh_secrets", sealed)
     await there.fleet.move("one", has.name)
     await until(lambda: has.fleet.owns("one"))
     await settle(5)

@@ -37,7 +37,7 @@ class Utilities:
         holder = object()
         self._hub.log_levels.want(server, holder, request.log_level)
         try:
-            await self._hub.log_levels.settled(server, LEVEL_S)
+            await self._hub.log_levels.wait_until_sent(server, LEVEL_S)
             yield
         finally:
             self._hub.log_levels.want(server, holder, None)

@@ -69,7 +69,7 @@ class SessionNotifications:
         """Take log messages of this level and above from now on; return once the servers know it, or after LEVEL_S."""
         self.level = level
         self._want(level)
-        await asyncio.gather(*(self._hub.log_levels.settled(server, LEVEL_S) for server in self._leveled))
+        await asyncio.gather(*(self._hub.log_levels.wait_until_sent(server, LEVEL_S) for server in self._leveled))
 
     def resume(self, level: str | None, resources: Collection[str]) -> None:
         """Want what the host wanted in an earlier process. It hears that the resources have changed: they may have."""
@@ -101,7 +101,7 @@ class SessionNotifications:
     def wants(self, server: str, level: object) -> bool:
         """Return whether the host is shown a server's log message of a level."""
         wanted = self.level
-        if wanted is None and self._hub.log_levels.of(server) is not None:
+        if wanted is None and self._hub.log_levels.sent_level(server) is not None:
             wanted = USUAL  # the server may say more than it would of itself, as another host wants that
         return wanted is None or is_shown_at(level, wanted)
 

@@ -114,18 +114,18 @@ class _Buffer:
         self.events: deque[ServerEvent] = deque()
         self.dropped = 0
         self._count = count
-        self._room = size
+        self._free_bytes = size
 
     def push(self, event: ServerEvent) -> None:
         self.events.append(event)
-        self._room -= len(event.params)
-        while len(self.events) > self._count or self._room < 0:
+        self._free_bytes -= len(event.params)
+        while len(self.events) > self._count or self._free_bytes < 0:
             self.pop()
             self.dropped += 1
 
     def pop(self) -> ServerEvent:
         event = self.events.popleft()
-        self._room += len(event.params)
+        self._free_bytes += len(event.params)
         return event
 
 
@@ -149,25 +149,25 @@ class EventFeed:
 
     # Publishing
 
-    def tell(self, server: str, method: str, params: Mapping[str, Any], call_id: str | None = None) -> None:
+    def publish(self, server: str, method: str, params: Mapping[str, Any], call_id: str | None = None) -> None:
         """Publish a server's notification."""
         kind = KINDS.get(method, ServerEventKind.OTHER)
         if kind is ServerEventKind.LOG or self._watchers or kind in self._listeners:
             self._publish(server, kind, method, params, call_id)
 
-    def stderr(self, server: str, line: str) -> None:
+    def publish_stderr(self, server: str, line: str) -> None:
         """Publish a line that a stdio server wrote to stderr."""
         self._publish(server, ServerEventKind.STDERR, "", {"line": line}, None)
 
-    def throttled(self, server: str, line: str) -> None:
+    def publish_throttling(self, server: str, line: str) -> None:
         """Publish that the hub has begun to throttle a server (rate limit)."""
         self._publish(server, ServerEventKind.THROTTLED, "", {"line": line}, None)
 
-    def reloaded(self, about: Mapping[str, Any]) -> None:
+    def publish_reload(self, about: Mapping[str, Any]) -> None:
         """Publish what a reload of the configuration changed."""
         self._publish(OF_HUB, ServerEventKind.CONFIG_RELOADED, "", about, None)
 
-    def config_problem(self, problem: str) -> None:
+    def publish_config_problem(self, problem: str) -> None:
         """Publish why the configuration was rejected, or only partly applied."""
         self._publish(OF_HUB, ServerEventKind.CONFIG_PROBLEM, "", {"problem": problem}, None)
 
@@ -192,8 +192,8 @@ class EventFeed:
         for watcher in watchers:
             watcher.buffer.push(event)
             watcher.condition.notify_all()
-        for tell in listeners:
-            tell(event)
+        for on_event in listeners:
+            on_event(event)
 
     # Servers that come and go
 
@@ -216,13 +216,13 @@ class EventFeed:
             self._log(chosen.server)
         return self._follow(chosen, ())
 
-    def listen(self, kind: ServerEventKind, tell: Callable[[ServerEvent], None]) -> Callable[[], None]:
+    def listen(self, kind: ServerEventKind, on_event: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """Tell of all events of a kind as they come, until the returned function is called; there is no buffer."""
         listeners = self._listeners.setdefault(kind, [])
-        listeners.append(tell)
+        listeners.append(on_event)
 
         def stop() -> None:
-            listeners.remove(tell)
+            listeners.remove(on_event)
             if not listeners:
                 self._listeners.pop(kind, None)
 
@@ -230,8 +230,8 @@ class EventFeed:
 
     def tail(self, server: str, lines: int, *, follow: bool) -> AsyncGenerator[EventStep]:
         """Yield the last lines of a server's log, oldest first, and with `follow` new ones. Raises as `watch`."""
-        kept = self._log(server).events
-        last = list(islice(kept, max(len(kept) - lines, 0), None))
+        events = self._log(server).events
+        last = list(islice(events, max(len(events) - lines, 0), None))
         return self._follow(EventFilter(server, LOGGED), last) if follow else _each(last)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from hubbubd.upstream.ports import Era, McpLink
 
 METHOD = "logging/setLevel"
 
-TELL_S = 10.0
+ACCEPT_S = 10.0
 """Seconds a server gets to accept the level."""
 
 log = structlog.get_logger(__name__)
@@ -30,26 +30,26 @@ class LogLevels:
 
     def __init__(self, background: Background) -> None:
         self._background = background
-        self._asked: dict[str, bytes] = {}
+        self._called_params: dict[str, bytes] = {}
         """The params of the last successful call to each server."""
         self._wanted: dict[str, dict[Hashable, str]] = {}
         self._links: dict[str, McpLink | None] = {}
-        self._told: dict[str, tuple[McpLink | None, bytes]] = {}
-        self._telling: dict[str, anyio.Event] = {}
+        self._sent: dict[str, tuple[McpLink | None, bytes]] = {}
+        self._sending: dict[str, anyio.Event] = {}
 
     def follow(self, server: str, link: McpLink | None) -> None:
-        """Note a server's current connection; tell the level over a new one."""
+        """Note a server's current connection; send the level over a new one."""
         before, self._links[server] = self._links.get(server), link
         if link is not before:
-            self._stir(server)
+            self._send_if_due(server)
 
     def forget(self, server: str) -> None:
         """Forget a removed server."""
-        for known in (self._asked, self._links, self._wanted, self._told):
+        for known in (self._called_params, self._links, self._wanted, self._sent):
             known.pop(server, None)
 
     def want(self, server: str, holder: Hashable, level: str | None) -> None:
-        """Note which level a holder wants of a server; None when it wants none any more."""
+        """Note which level a holder (a session or request of a host) wants of a server; None for none."""
         wanted = self._wanted.setdefault(server, {})
         if level is None:
             wanted.pop(holder, None)
@@ -57,59 +57,59 @@ class LogLevels:
             wanted[holder] = level
         if not wanted:
             del self._wanted[server]
-        self._stir(server)
+        self._send_if_due(server)
 
-    def of(self, server: str) -> str | None:
-        """Return the level that a server was told last; None if none."""
-        told = self._told.get(server)
-        return _level(told[1]) if told is not None else None
+    def sent_level(self, server: str) -> str | None:
+        """Return the level that was sent to a server last; None if none was."""
+        sent = self._sent.get(server)
+        return _level(sent[1]) if sent is not None else None
 
-    async def settled(self, server: str, within_s: float) -> None:
-        """Wait until a server has been told its level, at most so many seconds."""
+    async def wait_until_sent(self, server: str, within_s: float) -> None:
+        """Wait until a server has the level that is wanted of it, at most so many seconds."""
         with anyio.move_on_after(within_s):
-            while (telling := self._telling.get(server)) is not None:
-                await telling.wait()
+            while (sending := self._sending.get(server)) is not None:
+                await sending.wait()
 
     def note_call(self, call: Call) -> None:
         """Note the level that a call of METHOD has set, if it has succeeded."""
         if call.state is CallState.COMPLETED:
-            self._asked[call.server] = call.params
-            self._told[call.server] = self._links.get(call.server), call.params
-            self._stir(call.server)
+            self._called_params[call.server] = call.params
+            self._sent[call.server] = self._links.get(call.server), call.params
+            self._send_if_due(call.server)
 
-    def _due(self, server: str) -> bytes | None:
-        """Return the params that a server should have been told; None if nobody wants a level."""
-        asked, wanted = self._asked.get(server), self._wanted.get(server)
+    def _due_params(self, server: str) -> bytes | None:
+        """Return the params of the level that a server should have; None if no level is wanted."""
+        called, wanted = self._called_params.get(server), self._wanted.get(server)
         if not wanted:
-            return asked
-        return payload.dumps({"level": least_severe([*wanted.values(), _level(asked or b"") or ""])})
+            return called
+        return payload.dumps({"level": least_severe([*wanted.values(), _level(called or b"") or ""])})
 
-    def _stir(self, server: str) -> None:
-        if server not in self._telling and self._owes(server) is not None:
-            self._telling[server] = anyio.Event()
-            self._background.start_soon(self._tell, server)
+    def _send_if_due(self, server: str) -> None:
+        if server not in self._sending and self._find_due(server) is not None:
+            self._sending[server] = anyio.Event()
+            self._background.start_soon(self._send_due, server)
 
-    def _owes(self, server: str) -> tuple[McpLink, bytes] | None:
-        """Return what is to be told over which connection; None if that was done."""
-        link, params = self._links.get(server), self._due(server)
-        if link is None or params is None or self._told.get(server) == (link, params):
+    def _find_due(self, server: str) -> tuple[McpLink, bytes] | None:
+        """Return the params that are to be sent, and over which connection; None if that was done."""
+        link, params = self._links.get(server), self._due_params(server)
+        if link is None or params is None or self._sent.get(server) == (link, params):
             return None
         # A caller may ask a server for what it does not declare; hosts of several servers do not choose.
-        return (link, params) if server in self._asked or "logging" in link.hello.capabilities else None
+        return (link, params) if server in self._called_params or "logging" in link.hello.capabilities else None
 
-    async def _tell(self, server: str) -> None:
+    async def _send_due(self, server: str) -> None:
         try:
-            while (owed := self._owes(server)) is not None:
-                self._told[server] = owed
-                await self._tell_once(server, *owed)
+            while (due := self._find_due(server)) is not None:
+                self._sent[server] = due
+                await self._send(server, *due)
         finally:
-            self._telling.pop(server).set()
+            self._sending.pop(server).set()
 
-    async def _tell_once(self, server: str, link: McpLink, params: bytes) -> None:
+    async def _send(self, server: str, link: McpLink, params: bytes) -> None:
         if link.hello.era is Era.STATELESS:
             link.log_level = _level(params)
             return
-        with anyio.move_on_after(TELL_S), suppress(PeerError, HubError):
+        with anyio.move_on_after(ACCEPT_S), suppress(PeerError, HubError):
             await link.request(METHOD, payload.loads_message(params, "params"))
             return
         log.info("log level not accepted by server", server=server)

@@ -22,10 +22,10 @@ from hubbubd.telemetry.meter import Meter, Reading
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Hello
 
-PULSE_S = 0.25
+SAMPLE_S = 0.25
 """Seconds between samples of the event loop's lag."""
 
-PULSES = 60
+SAMPLES = 60
 """How many samples the maximum covers: a scrape every 15 s sees the worst since the last one."""
 
 MAX_NAMES = 200
@@ -39,7 +39,8 @@ OUTCOMES: Mapping[str, str] = {"accept": "accepted", "decline": "declined", "can
 class Measures:
     """Metrics that follow servers, calls and pending requests; inactive while the meter is off.
 
-    Gauges show all there is, at each member (`Metric.whole`). What is counted or timed is so once, where its server is.
+    In a fleet each member's gauges show all records (`Metric.whole`), but the member that has a server counts and times
+    what happens there.
     """
 
     def __init__(
@@ -59,20 +60,20 @@ class Measures:
         self._clock = clock
         self._reconnects = 0
         self._lost: set[str] = set()
-        self._servers = dict.fromkeys(ConnectionState, 0)
-        self._away = dict.fromkeys((False, True), 0)
+        self._servers_by_state = dict.fromkeys(ConnectionState, 0)
+        self._unconnected = dict.fromkeys((False, True), 0)
         self._max_names = max_names
-        self._names: set[str] = set()
+        self._names_with_series: set[str] = set()
         self._connected: dict[str, int] = {}
         """1 or 0 by name of the server; replaced, never modified, as scrapes run in another thread."""
         self._queued = 0
         # OrderedDict: a plain dict whose oldest key is deleted repeatedly takes ever longer to find the next one.
         self._open = {kind: OrderedDict[str, float]() for kind in RequestKind}
-        self._pending = dict.fromkeys(RequestKind, 0)
+        self._open_counts = dict.fromkeys(RequestKind, 0)
         self._oldest: dict[RequestKind, float | None] = dict.fromkeys(RequestKind)
-        self._late = deque[float](maxlen=PULSES)
-        self._latest_s = 0.0
-        self._backlog = 0
+        self._lags = deque[float](maxlen=SAMPLES)
+        self._max_lag_s = 0.0
+        self._watcher_backlog = 0
         if not meter.on:
             return
         for server in servers:
@@ -83,28 +84,32 @@ class Measures:
             self._count_open(None, request)
         servers.follow(self._follow_server)
         calls.follow(self._count_queued)
-        calls.follow_own(self._started)
+        calls.follow_own(self._record_queue_wait)
         requests.follow(self._count_open)
-        requests.follow_own(self._closed)
+        requests.follow_own(self._count_answer)
         requests.follow_own(self._count_approval)
-        self._observe()
+        self._register_gauges()
 
-    def _observe(self) -> None:
+    def _register_gauges(self) -> None:
         watcher_limit, health, meter = self._ledger.watcher_limit, self._ledger.health, self._meter
-        meter.observe(metrics.SERVERS, lambda: [(n, {"state": state.value}) for state, n in self._servers.items()])
-        meter.observe(metrics.SERVERS_AWAY, lambda: [(n, {"gave_up": _word(up)}) for up, n in self._away.items()])
+        meter.observe(
+            metrics.SERVERS, lambda: [(n, {"state": state.value}) for state, n in self._servers_by_state.items()]
+        )
+        meter.observe(
+            metrics.SERVERS_AWAY, lambda: [(n, {"gave_up": _yes_or_no(up)}) for up, n in self._unconnected.items()]
+        )
         meter.observe(metrics.SERVER_CONNECTED, lambda: [(n, {"server": s}) for s, n in self._connected.items()])
-        meter.observe(metrics.RECONNECTS, lambda: _one(self._reconnects))
-        meter.observe(metrics.QUEUE_DEPTH, lambda: _one(self._queued))
-        meter.observe(metrics.PENDING, lambda: [(n, {"kind": kind.value}) for kind, n in self._pending.items()])
-        meter.observe(metrics.OLDEST, self._ages)
-        meter.observe(metrics.WATCHERS, lambda: _one(watcher_limit.count))
-        meter.observe(metrics.WATCHERS_LAG, lambda: _one(self._backlog))
-        meter.observe(metrics.WATCHERS_DROPPED, lambda: _one(watcher_limit.dropped))
-        meter.observe(metrics.STORE_AVAILABLE, lambda: _one(int(health.writable)))
-        meter.observe(metrics.STORE_UNKNOWN, lambda: _one(self._ledger.unknown))
-        meter.observe(metrics.STORE_RECONNECTS, lambda: _one(self._ledger.store.reconnects))
-        meter.observe(metrics.LOOP_LAG, lambda: _one(self._latest_s))
+        meter.observe(metrics.RECONNECTS, lambda: _single_reading(self._reconnects))
+        meter.observe(metrics.QUEUE_DEPTH, lambda: _single_reading(self._queued))
+        meter.observe(metrics.PENDING, lambda: [(n, {"kind": kind.value}) for kind, n in self._open_counts.items()])
+        meter.observe(metrics.OLDEST, self._oldest_ages)
+        meter.observe(metrics.WATCHERS, lambda: _single_reading(watcher_limit.count))
+        meter.observe(metrics.WATCHERS_LAG, lambda: _single_reading(self._watcher_backlog))
+        meter.observe(metrics.WATCHERS_DROPPED, lambda: _single_reading(watcher_limit.dropped))
+        meter.observe(metrics.STORE_AVAILABLE, lambda: _single_reading(int(health.writable)))
+        meter.observe(metrics.STORE_UNKNOWN, lambda: _single_reading(self._ledger.unknown))
+        meter.observe(metrics.STORE_RECONNECTS, lambda: _single_reading(self._ledger.store.reconnects))
+        meter.observe(metrics.LOOP_LAG, lambda: _single_reading(self._max_lag_s))
         meter.observe(metrics.MEMORY, process.memory)
         meter.observe(metrics.CPU, process.cpu)
         meter.observe(metrics.OPEN_FDS, process.open_fds)
@@ -112,15 +117,15 @@ class Measures:
     async def run(self) -> None:
         """Sample event-loop lag and watcher backlog until cancelled."""
         while True:
-            due = anyio.current_time() + PULSE_S
-            await anyio.sleep(PULSE_S)
-            self._late.append(anyio.current_time() - due)
-            self._latest_s = max(*self._late, 0.0)
-            self._backlog = self._ledger.backlog()
+            due = anyio.current_time() + SAMPLE_S
+            await anyio.sleep(SAMPLE_S)
+            self._lags.append(anyio.current_time() - due)
+            self._max_lag_s = max(*self._lags, 0.0)
+            self._watcher_backlog = self._ledger.backlog()
 
     # Connections
 
-    def happened(
+    def record_transition(
         self,
         config: ServerConfig,
         hello: Hello | None,
@@ -145,14 +150,14 @@ class Measures:
 
     def _follow_server(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
         if before is not None:
-            self._servers[before.connection.state] -= 1
-            self._away[before.connection.gave_up] -= _is_away(before)
+            self._servers_by_state[before.connection.state] -= 1
+            self._unconnected[before.connection.gave_up] -= _is_unconnected(before)
         if after is not None:
-            self._servers[after.connection.state] += 1
-            self._away[after.connection.gave_up] += _is_away(after)
-        self._name(before, after)
+            self._servers_by_state[after.connection.state] += 1
+            self._unconnected[after.connection.gave_up] += _is_unconnected(after)
+        self._update_connected_series(before, after)
 
-    def _name(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
+    def _update_connected_series(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
         """Update the series under a server's name, which exists while the server is wanted."""
         known = after or before
         if known is None:
@@ -161,16 +166,16 @@ class Measures:
             if known.name in self._connected:
                 self._connected = {name: up for name, up in self._connected.items() if name != known.name}
             return
-        if known.name not in self._names and len(self._names) >= self._max_names:
+        if known.name not in self._names_with_series and len(self._names_with_series) >= self._max_names:
             return
-        self._names.add(known.name)
+        self._names_with_series.add(known.name)
         up = int(after.connection.state is ConnectionState.CONNECTED)
         if self._connected.get(known.name) != up:
             self._connected = {**self._connected, known.name: up}
 
     # Calls
 
-    def _started(self, before: Call | None, after: Call | None) -> None:
+    def _record_queue_wait(self, before: Call | None, after: Call | None) -> None:
         if after is None or (after.approval is not None and after.approval.request_id):
             return  # it has waited for people, too
         if after.started_at is not None and (before is None or before.started_at is None):
@@ -181,13 +186,13 @@ class Measures:
 
     # Pending requests
 
-    def _closed(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+    def _count_answer(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         if after is None or _is_open(after) or not _is_open(before):
             return
         if after.state is RequestState.EXPIRED:
             self._meter.count(metrics.ANSWERS, {"by": "hub", "outcome": "expired"})
         if after.state is RequestState.ANSWERED and after.answer is not None and after.answered_at is not None:
-            by = "agent" if _by_agent(after) else "person"
+            by = "agent" if _is_by_agent(after) else "person"
             self._meter.count(metrics.ANSWERS, {"by": by, "outcome": _outcome(after.kind, after.answer)})
             taken = max(after.answered_at - after.created_at, 0.0)
             self._meter.record(metrics.TIME_TO_ANSWER, taken, {"kind": after.kind.value, "by": by})
@@ -216,25 +221,25 @@ class Measures:
             is_open[request.id] = request.created_at
         else:
             is_open.pop(request.id, None)
-        self._pending[request.kind] = len(is_open)
+        self._open_counts[request.kind] = len(is_open)
         # Requests are added in order of creation, so the first is the oldest.
         self._oldest[request.kind] = next(iter(is_open.values()), None)
 
-    def _ages(self) -> Iterable[Reading]:
+    def _oldest_ages(self) -> Iterable[Reading]:
         now = self._clock.now()
         for kind, since in self._oldest.items():
             yield (0.0 if since is None else max(now - since, 0.0), {"kind": kind.value})
 
 
-def _one(value: float) -> Iterable[Reading]:
+def _single_reading(value: float) -> Iterable[Reading]:
     return ((value, {}),)
 
 
-def _word(yes: bool) -> str:
+def _yes_or_no(yes: bool) -> str:
     return "yes" if yes else "no"
 
 
-def _is_away(server: ServerRecord) -> bool:
+def _is_unconnected(server: ServerRecord) -> bool:
     return server.wanted and server.connection.state is not ConnectionState.CONNECTED
 
 
@@ -246,7 +251,7 @@ def _is_open(request: PendingRequest | None) -> bool:
     return request is not None and request.state is RequestState.OPEN
 
 
-def _by_agent(request: PendingRequest) -> bool:
+def _is_by_agent(request: PendingRequest) -> bool:
     return any(moment.what is RequestEventType.ANSWERED and moment.agent for moment in request.moments)
 
 

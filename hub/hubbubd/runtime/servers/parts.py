@@ -18,7 +18,7 @@ from hubbubd.runtime.catalog import Catalog, ServerCatalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.servers.connections.inbound import ServerInbound
-from hubbubd.runtime.servers.connections.shell import ConnectionShell, ConnectTurns
+from hubbubd.runtime.servers.connections.shell import ConnectionShell, ConnectLimits
 from hubbubd.runtime.servers.events import EventFeed
 from hubbubd.runtime.servers.log_levels import LogLevels
 from hubbubd.runtime.servers.measures import Measures
@@ -124,13 +124,13 @@ class Assembly:
         self._audit = audit
         self._clock = clock
         self._background = background
-        self._reconnects = ConnectTurns()
+        self._connect_limits = ConnectLimits()
 
     def make(
         self,
         record: ServerRecord,
         confinement: Confinement | None,
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
         notes: ServerNotes,
         *,
         queue: ServerQueue | None,
@@ -169,9 +169,9 @@ class Assembly:
             queue=queue,
             clock=self._clock,
             measures=self._measures,
-            changed=changed,
+            on_change=on_change,
             confinement=confinement,
-            turns=self._reconnects,
+            limits=self._connect_limits,
             background=self._background,
             may_act=self._may_act,
             notes=notes,

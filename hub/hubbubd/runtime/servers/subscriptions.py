@@ -60,19 +60,19 @@ class Subscriptions:
         """Note a server's current connection."""
         if server not in self._links or self._links[server] is not link:
             self._links[server] = link
-            for subscription in self._of(server):
-                subscription.stir()
+            for subscription in self._of_server(server):
+                subscription.note_link_change()
 
     def forget(self, server: str) -> None:
         """End the watches of a removed server."""
         self._links.pop(server, None)
-        for subscription in self._of(server):
+        for subscription in self._of_server(server):
             subscription.fail(NotFound("server", server))
 
     def notice(self, server: str, params: Mapping[str, Any]) -> None:
         """Handle `notifications/resources/updated`; its uri may be that of a sub-resource."""
         uri = str(params.get("uri"))
-        for subscription in self._of(server):
+        for subscription in self._of_server(server):
             if uri == subscription.uri or uri.startswith(subscription.uri.removesuffix("/") + "/"):
                 subscription.changed(uri)
 
@@ -85,7 +85,7 @@ class Subscriptions:
         if server not in self._links:
             raise NotFound("server", server)
         self._watcher_limit.enter()
-        subscription = self._enter(server, uri)
+        subscription = self._join(server, uri)
         subscription.read_for_one_more()
         seen: ResourceUpdate | None = None
         try:
@@ -107,7 +107,7 @@ class Subscriptions:
             self._watcher_limit.leave()
 
     @asynccontextmanager
-    async def following(self, server: str, uri: str, tell: Callable[[str], None]) -> AsyncGenerator[anyio.Event]:
+    async def following(self, server: str, uri: str, on_change: Callable[[str], None]) -> AsyncGenerator[anyio.Event]:
         """Tell of each change of a resource, with the uri that the server named, during the block.
 
         Entering waits until the server has accepted the subscription, and yields what is set if it ends: the server was
@@ -117,20 +117,20 @@ class Subscriptions:
         """
         remote = self.calls.remote
         if remote is not None and remote.has_server(server):
-            async with remote.follow_resource(server, uri, PRINCIPAL, tell) as failed:
+            async with remote.follow_resource(server, uri, PRINCIPAL, on_change) as failed:
                 yield failed
             return
         if server not in self._links:
             raise NotFound("server", server)
-        subscription = self._enter(server, uri)
-        subscription.followers.append(tell)
+        subscription = self._join(server, uri)
+        subscription.followers.append(on_change)
         try:
             await subscription.begun.wait()
             if subscription.failure is not None:
                 raise subscription.failure
             yield subscription.failed
         finally:
-            subscription.followers.remove(tell)
+            subscription.followers.remove(on_change)
             subscription.leave()
 
     def close(self) -> None:
@@ -143,10 +143,10 @@ class Subscriptions:
         """Return a server's current connection, or None."""
         return self._links.get(server)
 
-    def _of(self, server: str) -> list["_Subscription"]:
+    def _of_server(self, server: str) -> list["_Subscription"]:
         return [each for (name, _), each in self._open.items() if name == server]
 
-    def _enter(self, server: str, uri: str) -> "_Subscription":
+    def _join(self, server: str, uri: str) -> "_Subscription":
         subscription = self._open.get((server, uri))
         if subscription is None or subscription.failure is not None:
             subscription = self._open[server, uri] = _Subscription(self, server, uri)
@@ -167,7 +167,7 @@ class Subscriptions:
 class _Subscription:
     """One resource, kept subscribed by `run` while it has watchers."""
 
-    def __init__(self, room: Subscriptions, server: str, uri: str) -> None:
+    def __init__(self, subscriptions: Subscriptions, server: str, uri: str) -> None:
         self.server = server
         self.uri = uri
         self.watchers = 0
@@ -180,8 +180,8 @@ class _Subscription:
         self.failure: HubError | PeerError | None = None
         self.failed = anyio.Event()
         self.condition = VersionedCondition()
-        self._room = room
-        self._stirred = anyio.Event()
+        self._subscriptions = subscriptions
+        self._has_news = anyio.Event()
         self._stale = False
         self._subscribed_on: McpLink | None = None
         self._scope = anyio.CancelScope()
@@ -194,22 +194,22 @@ class _Subscription:
         if not self.watchers:
             self._scope.cancel()
 
-    def stir(self) -> None:
+    def note_link_change(self) -> None:
         """Note that the connection has changed."""
-        self._stirred.set()
+        self._has_news.set()
 
     def changed(self, uri: str) -> None:
         """Note that the resource, or the part of it at `uri`, has changed."""
-        for tell in list(self.followers):
-            tell(uri)
+        for on_change in list(self.followers):
+            on_change(uri)
         self._read_again()
 
     def read_for_one_more(self) -> None:
         """Note another reader."""
         self.readers += 1
-        self._stirred.set()
+        self._has_news.set()
 
-    def _accepted(self) -> None:
+    def _note_accepted(self) -> None:
         """Note that the server tells of changes from now on, not of those before."""
         if self.begun.is_set():
             self.changed(self.uri)
@@ -221,7 +221,7 @@ class _Subscription:
         self._stale = True
         if not self.readers:
             self.latest = None  # what is kept for the next reader
-        self._stirred.set()
+        self._has_news.set()
 
     def fail(self, failure: HubError | PeerError) -> None:
         """End all watches with an error."""
@@ -229,9 +229,9 @@ class _Subscription:
         self.failed.set()
         self.begun.set()
         self._scope.cancel()
-        self.tell()
+        self.wake_watchers()
 
-    def tell(self) -> None:
+    def wake_watchers(self) -> None:
         """Wake the watchers."""
         self.condition.notify_all()
 
@@ -242,26 +242,26 @@ class _Subscription:
         while self.watchers and self.failure is None:
             with anyio.CancelScope() as self._scope:
                 try:
-                    await self._keep()
+                    await self._stay_subscribed()
                 except (HubError, PeerError) as exc:
                     self.fail(exc)
             link, self._subscribed_on = self._subscribed_on, None
-            if link is not None and link is self._room.link(self.server) and not self._room.closed:
-                await self._call("resources/unsubscribe")
+            if link is not None and link is self._subscriptions.link(self.server) and not self._subscriptions.closed:
+                await self._make_call("resources/unsubscribe")
 
-    async def _keep(self) -> None:
+    async def _stay_subscribed(self) -> None:
         while True:
-            link = self._room.link(self.server)
+            link = self._subscriptions.link(self.server)
             if link is not None:
-                await self._hold(link)
-            while self._room.link(self.server) is link:
-                await self._rest()
+                await self._serve_link(link)
+            while self._subscriptions.link(self.server) is link:
+                await self._wait_for_news()
 
-    async def _rest(self) -> None:
-        self._stirred = anyio.Event()
-        await self._stirred.wait()
+    async def _wait_for_news(self) -> None:
+        self._has_news = anyio.Event()
+        await self._has_news.wait()
 
-    async def _hold(self, link: McpLink) -> None:
+    async def _serve_link(self, link: McpLink) -> None:
         """Subscribe over a connection, and read the resource after each change while the connection lasts."""
         if link.hello.era is Era.STATELESS:
             async with anyio.create_task_group() as tasks:
@@ -271,28 +271,28 @@ class _Subscription:
             return
         resources = link.hello.capabilities.get("resources")
         if not isinstance(resources, Mapping) or not resources.get("subscribe"):  # pyright: ignore[reportUnknownMemberType]
-            raise self._not_offered()
-        call = await self._call("resources/subscribe")
+            raise self._not_offered_error()
+        call = await self._make_call("resources/subscribe")
         if call is None or call.fault is not None:
             if call is None or call.fault is None or call.fault.category in _CONNECTION_GONE:
                 return
             raise UpstreamError(call.fault)
         self._subscribed_on = link
-        self._accepted()
+        self._note_accepted()
         await self._keep_fresh(link)
 
     async def _listen(self, link: McpLink) -> None:
         """Listen while the connection lasts; each acknowledgement causes a read, as nothing is replayed."""
 
-        def acknowledged(honoured: dict[str, Any]) -> None:
+        def on_acknowledged(honoured: dict[str, Any]) -> None:
             if self.uri in (honoured.get("resourceSubscriptions") or ()):
-                self._accepted()
+                self._note_accepted()
             else:
-                self.fail(self._not_offered())
+                self.fail(self._not_offered_error())
 
         try:
             while True:
-                await link.listen({"resourceSubscriptions": [self.uri]}, acknowledged)
+                await link.listen({"resourceSubscriptions": [self.uri]}, on_acknowledged)
                 await anyio.sleep(LISTEN_AGAIN_S)
         except UpstreamError as exc:
             if exc.fault.category not in _CONNECTION_GONE:
@@ -301,26 +301,28 @@ class _Subscription:
             self.fail(exc)
 
     async def _keep_fresh(self, link: McpLink) -> None:
-        while self._room.link(self.server) is link:
+        while self._subscriptions.link(self.server) is link:
             if not self._stale or not self.readers:
-                await self._rest()
+                await self._wait_for_news()
                 continue
             self._stale = False
-            call = await self._call("resources/read")
+            call = await self._make_call("resources/read")
             if call is not None:
-                self.latest = ResourceUpdate(self.server, self.uri, call.result, call.fault, self._room.clock.now())
-                self.tell()
+                self.latest = ResourceUpdate(
+                    self.server, self.uri, call.result, call.fault, self._subscriptions.clock.now()
+                )
+                self.wake_watchers()
             await anyio.sleep(QUIET_S)
 
-    async def _call(self, method: str) -> Call | None:
+    async def _make_call(self, method: str) -> Call | None:
         """Make a call and return it ended; None when the server is removed or disconnected on purpose."""
         spec = CallSpec(server=self.server, method=method, params=payload.dumps({"uri": self.uri}))
         try:
-            return await self._room.calls.call(spec, PRINCIPAL)
+            return await self._subscriptions.calls.call(spec, PRINCIPAL)
         except (FailedPrecondition, NotFound):
             return None
 
-    def _not_offered(self) -> FailedPrecondition:
+    def _not_offered_error(self) -> FailedPrecondition:
         return FailedPrecondition(
             f"{self.server} does not tell of changes of {self.uri}", reason="SUBSCRIPTIONS_NOT_OFFERED"
         )

@@ -180,7 +180,7 @@ class Configuration:
         if state.problem or state.needs_restart != needs_restart or live or servers != ServerDiff():
             about = {**asdict(servers), "settings": live, "needs_restart": needs_restart}
             log.info("configuration reloaded", **about)
-            self._events.reloaded(about)
+            self._events.publish_reload(about)
         return Reloaded(servers=servers, settings=tuple(live), needs_restart=needs_restart)
 
     def _audited(self, principal: str, target: str) -> AbstractContextManager[None]:
@@ -200,7 +200,7 @@ class Configuration:
 
     def _note_problem(self, problem: str) -> None:
         if problem != self.state.problem:  # a retried reload reports a problem only once
-            self._events.config_problem(problem)
+            self._events.publish_config_problem(problem)
         self.state = replace(self.state, problem=problem)
 
 

@@ -28,7 +28,7 @@ from hubbubd.runtime.servers.subscriptions import Subscriptions
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import InboundReply, InboundRequest, ReplyError
 
-_SPEAKING: Final = ("notifications/message", "notifications/progress", "notifications/tasks/status")
+_WITH_TEXT: Final = ("notifications/message", "notifications/progress", "notifications/tasks/status")
 """Notifications with words of a server, in which known secrets are replaced, as on its stderr."""
 
 log = structlog.get_logger(__name__)
@@ -93,12 +93,12 @@ class ServerInbound:
         if active is None and request.call_id is not None and not self._wants_task(kind, request):
             raise ReplyError(INTERNAL_ERROR, "the call that this belongs to has ended")
         try:
-            reply = await self._ask(request, kind, active, source, known[1] if known else related)
+            reply = await self._open_question(request, kind, active, source, known[1] if known else related)
         except HubError as exc:
             raise ReplyError(INTERNAL_ERROR, exc.message) from exc
-        return _echoing(reply, related) if related else reply
+        return _with_related_task(reply, related) if related else reply
 
-    async def _ask(
+    async def _open_question(
         self,
         request: InboundRequest,
         kind: RequestKind,
@@ -106,13 +106,14 @@ class ServerInbound:
         source: CauseSource | None,
         task_id: str | None,
     ) -> InboundReply:
-        pending = self._pending(request, kind, active, source, task_id)
-        if active is not None and pending.certain and not _declared(active, kind, request.params):
+        """Ask people what the server asks in the course of a call or a task. Raises ReplyError."""
+        pending = self._make_pending_request(request, kind, active, source, task_id)
+        if active is not None and pending.certain and not _can_caller_answer(active, kind, request.params):
             raise ReplyError(METHOD_NOT_FOUND, "Method not found: the client did not declare this for its call")
         if self._wants_task(kind, request):
             with inbound_request_span(self._queue.tracer, self._name, request):
-                return await self._as_task(request, pending, active)
-        return await self._plain(request, pending, active)
+                return await self._answer_as_task(request, pending, active)
+        return await self._wait_for_answer(request, pending, active)
 
     def _wants_task(self, kind: RequestKind, request: InboundRequest) -> bool:
         return self._queue.config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params
@@ -123,7 +124,7 @@ class ServerInbound:
         Log messages of a known call also go to that call's watchers.
         """
         self._catalog.notice(method)
-        if method in _SPEAKING or not method.startswith("notifications/"):  # codex/event, and others of their own
+        if method in _WITH_TEXT or not method.startswith("notifications/"):  # codex/event, and others of their own
             params = REDACTION.value(params)
         if method == "notifications/message":
             active, _ = self._queue.find_cause(call_id)
@@ -136,17 +137,17 @@ class ServerInbound:
             self._subscriptions.notice(self._name, params)
         elif method == "notifications/elicitation/complete":
             self._consents.note_completion(self._name, params.get("elicitationId"))
-        self._events.tell(self._name, method, params, call_id)
+        self._events.publish(self._name, method, params, call_id)
 
     def on_stderr(self, line: str) -> None:
         """Publish a line of stderr as an event."""
-        self._events.stderr(self._name, line)
+        self._events.publish_stderr(self._name, line)
 
     def on_throttled(self, rate: float, unit: str) -> None:
         """Log, publish and audit that a server exceeds its rate limit."""
         line = f"it sends too much: {rate:.15g} {unit} a second are read, and the rest waits at the server"
         log.warning("server throttled", server=self._name, rate=rate, unit=unit)
-        self._events.throttled(self._name, line)
+        self._events.publish_throttling(self._name, line)
         self._audit.note("ThrottleServer", self._name)
 
     async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
@@ -154,7 +155,7 @@ class ServerInbound:
         active = self._queue.calls.get(call_id) if call_id else None
         asked = InboundRequest(method="elicitation/create", params=authorization_params(self._name, url))
         source = CauseSource.WIRE if active else None
-        pending = self._pending(asked, RequestKind.ELICITATION_URL, active, source, None)
+        pending = self._make_pending_request(asked, RequestKind.ELICITATION_URL, active, source, None)
         pending = replace(pending, origin=Origin.AUTHORIZATION, candidate_call_ids=())
         with self._queue.park_causes(active, pending.id) if active else nullcontext():
             return await self._authorizations.ask(pending, url, redirect_uri)
@@ -164,15 +165,18 @@ class ServerInbound:
         active = self._queue.calls.get(call_id) if call_id else None
         return self._queue.park_causes(active) if active else self._catalog.deadlines.pause()
 
-    async def _plain(self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None) -> InboundReply:
+    async def _wait_for_answer(
+        self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None
+    ) -> InboundReply:
+        """Open a pending request, park what caused it, and reply once it is settled. Raises ReplyError."""
         self._inbox.require_capacity(self._name, 1, len(pending.request))  # raises before the causing call is parked
         with self._queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids):
             try:
                 await self._client_tasks.open(pending)
                 settled = await self._inbox.wait(pending.id)
             except BaseException:
-                gone = "the server withdrew it" if request.withdrawn() else "the connection to the server was lost"
-                self._inbox.abandon(pending.id, gone)
+                reason = "the server withdrew it" if request.withdrawn() else "the connection to the server was lost"
+                self._inbox.abandon(pending.id, reason)
                 raise
         return self._reply(settled)
 
@@ -192,9 +196,10 @@ class ServerInbound:
             raise ReplyError(answer["error"]["code"], answer["error"]["message"], sent=on_sent)
         return InboundReply(result=answer, sent=on_sent)
 
-    async def _as_task(
+    async def _answer_as_task(
         self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None
     ) -> InboundReply:
+        """Reply at once with a task of the hub, whose result is the answer to the pending request."""
         task = self._receiver.new_task(request.params["task"], request.method, pending)
         # The task's ttl also bounds its pending request, as nothing else would end it.
         deadline = core_tasks.expires_at(task)
@@ -211,7 +216,7 @@ class ServerInbound:
         with self._queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids), suppress(NotFound):
             await self._inbox.wait(pending.id)
 
-    def _pending(
+    def _make_pending_request(
         self,
         request: InboundRequest,
         kind: RequestKind,
@@ -240,7 +245,7 @@ class ServerInbound:
         )
 
 
-def _declared(active: ActiveCall, kind: RequestKind, params: Mapping[str, Any]) -> bool:
+def _can_caller_answer(active: ActiveCall, kind: RequestKind, params: Mapping[str, Any]) -> bool:
     """Return whether the caller of a call, if it has declared capabilities, can answer this kind of request."""
     own = declared_capabilities(active.call.params)
     return own is None or can_answer(own, kind, params)
@@ -254,7 +259,7 @@ def _related_task(params: Mapping[str, Any]) -> str | None:
     return step if isinstance(step, str) else None
 
 
-def _echoing(reply: InboundReply, task_id: str) -> InboundReply:
+def _with_related_task(reply: InboundReply, task_id: str) -> InboundReply:
     """Repeat the related task in the reply's `_meta` (2025-11-25, tasks, related task metadata)."""
     meta = {**reply.result.get("_meta", {}), RELATED_TASK: {"taskId": task_id}}
     return replace(reply, result={**reply.result, "_meta": meta})

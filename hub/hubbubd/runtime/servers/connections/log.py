@@ -25,17 +25,19 @@ WORDS: Mapping[ConnectionEvent, tuple[int, str]] = {
 log = structlog.get_logger(__name__)
 
 
-def tell(server: str, event: ConnectionEvent, after: ServerConnection, now: float, fault: Fault | None) -> None:
+def log_transition(
+    server: str, event: ConnectionEvent, after: ServerConnection, now: float, fault: Fault | None
+) -> None:
     """Log a transition. `after` is the connection's new record, `now` is in seconds since the epoch."""
-    level, words = WORDS[event]
-    known: dict[str, object] = {"server": server, "happened": event.value, "state": after.state.value}
+    level, text = WORDS[event]
+    fields: dict[str, object] = {"server": server, "happened": event.value, "state": after.state.value}
     # The fault of a requested disconnect is meant for the calls that it ends.
     cause = fault or (after.fault if event is ConnectionEvent.GIVE_UP else None)
     if cause is not None and cause.category is not Category.CANCELLED:
-        known |= {"code": cause.code, "message": cause.message}
+        fields |= {"code": cause.code, "message": cause.message}
         stderr = cause.details.get("stderr")
         if isinstance(stderr, (list, tuple)) and stderr:
-            known["stderr"] = stderr[-1]
+            fields["stderr"] = stderr[-1]
     if after.next_retry_at is not None:
-        known["retry_in_s"] = round(max(after.next_retry_at - now, 0.0), 1)
-    log.log(level, words, **known)
+        fields["retry_in_s"] = round(max(after.next_retry_at - now, 0.0), 1)
+    log.log(level, text, **fields)

@@ -24,10 +24,11 @@ class _PingAnswer(Enum):
 
 
 class Pings:
-    """Pings a link at each interval, until `stop`. `silent` gets the fault once MISSED_PINGS in a row went unanswered.
+    """Pings a link at each interval, until `stop`.
 
-    A miss does not count while the server is `busy` with a call: a synchronous server cannot answer then. Where no ping
-    was ever answered on this connection, another request decides (`McpLink.probe`, by_list), and that is remembered.
+    `on_silence` gets the fault once MISSED_PINGS in a row went unanswered. A miss does not count while `is_busy` says
+    that the server works on a call: a synchronous server cannot answer then. Where no ping was ever answered on this
+    connection, a request for a list decides (`McpLink.probe`, by_list), and from then on lists are requested instead.
     """
 
     def __init__(
@@ -36,15 +37,15 @@ class Pings:
         config: ServerConfig,
         background: Background,
         *,
-        busy: Callable[[], bool],
-        silent: Callable[[Fault], None],
+        is_busy: Callable[[], bool],
+        on_silence: Callable[[Fault], None],
         note: Callable[[str, str | None], None],
     ) -> None:
         self._link = link
         self._config = config
         self._background = background
-        self._busy = busy
-        self._silent = silent
+        self._is_busy = is_busy
+        self._on_silence = on_silence
         self._note = note
         self._missed = 0
         self._answered = self._by_list = False
@@ -52,50 +53,52 @@ class Pings:
         self._under_way: anyio.CancelScope | None = None
         # The first comes at any time within the interval, so that connections made together are not pinged together.
         share = 1 - random.random()  # noqa: S311 - spreads pings, guards nothing
-        self._wait(config.ping_interval_s * share)
+        self._set_timer(config.ping_interval_s * share)
 
     def adopt(self, config: ServerConfig) -> None:
         """Apply changed options; a new interval begins now, or after the ping that is under way."""
         self._config = config
         if self._under_way is None:
-            self._wait(config.ping_interval_s)
+            self._set_timer(config.ping_interval_s)
 
     def stop(self) -> None:
         """End the pings, and one that is under way."""
-        self._wait(0)
+        self._set_timer(0)
         if self._under_way is not None:
             self._under_way.cancel()
 
-    def _wait(self, wait_s: float) -> None:
+    def _set_timer(self, wait_s: float) -> None:
+        """Ping after so many seconds; never for 0."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._ring) if wait_s else None
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._start_ping) if wait_s else None
 
-    def _ring(self) -> None:
+    def _start_ping(self) -> None:
         self._under_way = anyio.CancelScope()
         self._background.start_soon(self._ping, self._under_way)
 
     async def _ping(self, under_way: anyio.CancelScope) -> None:
         try:
             with under_way:
-                await self._ask()
+                await self._check()
         finally:
             self._under_way = None
             if not under_way.cancel_called and self._missed < MISSED_PINGS:
-                self._wait(self._config.ping_interval_s)
+                self._set_timer(self._config.ping_interval_s)
 
-    async def _ask(self) -> None:
-        answer = await self._answer(by_list=self._by_list)
-        if answer is _PingAnswer.SILENCE and not self._answered and not self._by_list and not self._busy():
-            answer = await self._answer(by_list=True)
+    async def _check(self) -> None:
+        """Ping the server, and count whether it answers."""
+        answer = await self._probe(by_list=self._by_list)
+        if answer is _PingAnswer.SILENCE and not self._answered and not self._by_list and not self._is_busy():
+            answer = await self._probe(by_list=True)
             if answer is _PingAnswer.LIFE:
                 self._by_list = True
                 self._note(Deviation.PING_IGNORED, describe_deviation(Deviation.PING_IGNORED))
         alive = answer is _PingAnswer.LIFE
         self._answered = self._answered or alive
-        self._missed = 0 if alive or self._busy() else self._missed + 1
+        self._missed = 0 if alive or self._is_busy() else self._missed + 1
         if self._missed >= MISSED_PINGS:
-            self._silent(
+            self._on_silence(
                 Fault(
                     code="PING_TIMEOUT",
                     category=Category.CONNECTION,
@@ -106,8 +109,8 @@ class Pings:
                 )
             )
 
-    async def _answer(self, *, by_list: bool) -> "_PingAnswer":
-        """Return what became of a request that any server answers."""
+    async def _probe(self, *, by_list: bool) -> "_PingAnswer":
+        """Send a request that any server answers, a ping or for a list, and return what became of it."""
         try:
             with anyio.fail_after(self._config.ping_timeout_s):
                 await self._link.probe(by_list=by_list)

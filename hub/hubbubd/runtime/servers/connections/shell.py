@@ -22,7 +22,7 @@ from hubbubd.core.servers.connection_states import (
 from hubbubd.errors import Category, Fault, FaultCode, UpstreamError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import End, ServerQueue
-from hubbubd.runtime.servers.connections.log import tell
+from hubbubd.runtime.servers.connections.log import log_transition
 from hubbubd.runtime.servers.connections.pings import Pings
 from hubbubd.runtime.servers.measures import Measures
 from hubbubd.runtime.servers.notes import ServerNotes
@@ -40,15 +40,15 @@ HANDSHAKES, HANDSHAKE_S = 16, 0.25
 log = structlog.get_logger(__name__)
 
 
-class ConnectTurns:
-    """The attempts of all servers: after a common failure they come one after the other, and a few at once."""
+class ConnectLimits:
+    """Limits the attempts to connect of all servers together: after a common failure they do not all come at once."""
 
     def __init__(self) -> None:
         self._bucket = Bucket(RECONNECTS_PER_S, RECONNECTS_AT_ONCE, anyio.current_time())
         self._slots = Slots(HANDSHAKES, HANDSHAKE_S)
 
-    async def reconnect(self) -> None:
-        """Wait for the turn of an attempt after a failed one."""
+    async def wait_for_reconnect(self) -> None:
+        """Wait until one more server may try again (rate limit)."""
         await anyio.sleep(self._bucket.owe(anyio.current_time()))
 
     async def begin(self) -> Callable[[], None]:
@@ -57,7 +57,7 @@ class ConnectTurns:
 
 
 class ConnectionShell:
-    """Keeps one server connected while it is wanted. `changed` is called after every transition."""
+    """Keeps one server connected while it is wanted. `on_change` is called after every transition."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class ConnectionShell:
         queue: ServerQueue,
         clock: Clock,
         measures: Measures,
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
         confinement: Confinement | None,
-        turns: ConnectTurns,
+        limits: ConnectLimits,
         background: Background,
         may_act: Callable[[], bool],
         notes: ServerNotes,
@@ -85,42 +85,42 @@ class ConnectionShell:
         self._queue = queue
         self._clock = clock
         self._measures = measures
-        self._changed = changed
-        self._turns = turns
+        self._on_change = on_change
+        self._limits = limits
         self._may_act = may_act
         self._notes = notes
-        self._policy = _policy(config)
+        self._retry_policy = _retry_policy(config)
         self._background = background
         self._pings: Pings | None = None
         self._handing_over = False
-        self._end = End.SERVER_GONE
+        self._end_of_calls = End.SERVER_GONE
         """How its calls end when the connection ends for good."""
         self._era: Era | None = None
         self._wanted = anyio.Event()
-        self._now = anyio.Event()
+        self._retry_now = anyio.Event()
         self._renewed_at = -math.inf
-        self._life = anyio.CancelScope()
-        self._settled = anyio.Event()
+        self._connection_scope = anyio.CancelScope()
+        self._cleaned_up = anyio.Event()
 
     @property
     def state(self) -> ConnectionState:
         return self.connection.state
 
     def connect(self) -> None:
-        """Want the connection: start an attempt, or cut a wait for one short."""
+        """Keep the server connected from now on: start an attempt, or cut the wait for one short."""
         self._queue.closed = False
-        self._end = End.SERVER_GONE
+        self._end_of_calls = End.SERVER_GONE
         self._wanted.set()
-        self._now.set()
+        self._retry_now.set()
 
     def hasten(self) -> None:
         """Cut the wait for the next attempt short, as after a suspension of the computer."""
-        self._now.set()
+        self._retry_now.set()
 
     def adopt(self, config: ServerConfig) -> None:
         """Apply options that need no new connection."""
         self.config = config
-        self._policy = _policy(config)
+        self._retry_policy = _retry_policy(config)
         if self._pings is not None:
             self._pings.adopt(config)
 
@@ -131,7 +131,7 @@ class ConnectionShell:
 
     async def disconnect(self, fault: Fault, end: End = End.SERVER_GONE) -> None:
         """End the connection, its attempts and its calls; return when everything is cleaned up."""
-        self._end = end
+        self._end_of_calls = end
         if self._wanted.is_set():  # an unset event must stay: `run` may be waiting for it
             self._wanted = anyio.Event()
         if not self._handing_over:
@@ -141,49 +141,50 @@ class ConnectionShell:
                 self._queue.stop_all(fault, end)
             return
         if self.state is not ConnectionState.DISCONNECTING:
-            self._feed(ConnectionEvent.DISCONNECT, fault=fault)
-            self._settled = anyio.Event()
-            self._life.cancel()
-        await self._settled.wait()
+            self._apply_event(ConnectionEvent.DISCONNECT, fault=fault)
+            self._cleaned_up = anyio.Event()
+            self._connection_scope.cancel()
+        await self._cleaned_up.wait()
 
     async def run(self) -> None:
         """Serve one request to be connected after another, until cancelled."""
         while True:
             while not self._wanted.is_set():  # `disconnect` may have replaced the event
                 await self._wanted.wait()
-            with anyio.CancelScope() as self._life:
-                self._feed(ConnectionEvent.CONNECT)
+            with anyio.CancelScope() as self._connection_scope:
+                self._apply_event(ConnectionEvent.CONNECT)
                 await self._keep_connected()
                 if self.state is ConnectionState.DISCONNECTED:
                     # Given up: wait for the next `connect`.
                     self._wanted = anyio.Event()
             if self.state is ConnectionState.DISCONNECTING:
-                self._feed(ConnectionEvent.CLEANUP_COMPLETE)
-                self._settled.set()
+                self._apply_event(ConnectionEvent.CLEANUP_COMPLETE)
+                self._cleaned_up.set()
 
     async def _keep_connected(self) -> None:
+        """Attempt to connect, and again after each loss, until the retries are used up."""
         while self.state is not ConnectionState.DISCONNECTED:
             if self.state is ConnectionState.CONNECTING:
                 event, fault = await self._attempt()
-                if self._life.cancel_called:  # `disconnect` was called as the attempt ended by itself
+                if self._connection_scope.cancel_called:  # `disconnect` was called as the attempt ended by itself
                     return
-                self._feed(event, fault=fault)
+                self._apply_event(event, fault=fault)
             elif self.connection.next_retry_at is None:
-                self._feed(ConnectionEvent.GIVE_UP)
+                self._apply_event(ConnectionEvent.GIVE_UP)
             else:
-                self._now = anyio.Event()
+                self._retry_now = anyio.Event()
                 with anyio.move_on_after(max(self.connection.next_retry_at - self._clock.now(), 0.0)):
-                    await self._now.wait()
-                await self._turns.reconnect()
-                self._feed(ConnectionEvent.RECONNECT)
+                    await self._retry_now.wait()
+                await self._limits.wait_for_reconnect()
+                self._apply_event(ConnectionEvent.RECONNECT)
 
     async def _attempt(self) -> tuple[ConnectionEvent, Fault]:
         """Open a connection and use it until it ends; return how it ended."""
-        attempted = await self._turns.begin()
+        end_attempt = await self._limits.begin()
         self._notes.begin()
         try:
             async with self._connector.open(self.config, self._inbound, self._era, self.confinement) as link:
-                attempted()
+                end_attempt()
                 return await self._use(link)
         except UpstreamError as exc:
             fault = exc.fault
@@ -199,7 +200,7 @@ class ConnectionShell:
                 retryable=True,
             )
         finally:
-            attempted()
+            end_attempt()
         if self.state is ConnectionState.CONNECTED:
             return ConnectionEvent.CONNECTION_LOST, fault
         return (
@@ -207,34 +208,37 @@ class ConnectionShell:
         ), fault
 
     async def _use(self, link: McpLink) -> tuple[ConnectionEvent, Fault]:
+        """Have calls sent over a connection, and return how it ended: lost, or no ping is answered."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         self.link, self.hello, self._era = link, link.hello, link.hello.era
-        silences: list[Fault] = []
+        silence_faults: list[Fault] = []
 
-        def silent(fault: Fault) -> None:
-            silences.append(fault)
+        def on_silence(fault: Fault) -> None:
+            silence_faults.append(fault)
             waiting.cancel()
 
         waiting = anyio.CancelScope()
-        self._pings = Pings(link, self.config, self._background, busy=self._busy, silent=silent, note=self._notes.note)
+        self._pings = Pings(
+            link, self.config, self._background, is_busy=self._is_busy, on_silence=on_silence, note=self._notes.note
+        )
         try:
             self._notes.settle()
-            self._feed(ConnectionEvent.HANDSHAKE_COMPLETE)
+            self._apply_event(ConnectionEvent.HANDSHAKE_COMPLETE)
             with waiting:
                 fault = await link.wait_lost()
-                return self._loss(fault), fault
-            return ConnectionEvent.CONNECTION_LOST, silences[0]
+                return self._loss_event(fault), fault
+            return ConnectionEvent.CONNECTION_LOST, silence_faults[0]
         finally:
             self._pings.stop()
             self._pings = None
             self.link = None
-            self._queue.set_link(None)  # before the calls on the wire fail and others get their turns
+            self._queue.set_link(None)  # before the calls on the wire fail and others get their limits
 
-    def _busy(self) -> bool:
-        """Return whether a ping may have remained without an answer for a good reason."""
+    def _is_busy(self) -> bool:
+        """Return whether there is a good reason for a ping without an answer: a call, or this hub may not act now."""
         return self._queue.is_busy or not self._may_act()
 
-    def _loss(self, fault: Fault) -> ConnectionEvent:
+    def _loss_event(self, fault: Fault) -> ConnectionEvent:
         """Return SESSION_LOST, which reconnects at once, unless that happened recently: then the session flaps."""
         renewed_at, self._renewed_at = self._renewed_at, anyio.current_time()
         stable = self._renewed_at - renewed_at >= max(self.config.stable_after_s, core.STABLE_S)
@@ -244,16 +248,17 @@ class ConnectionShell:
             else ConnectionEvent.CONNECTION_LOST
         )
 
-    def _feed(self, event: ConnectionEvent, *, fault: Fault | None = None) -> None:
+    def _apply_event(self, event: ConnectionEvent, *, fault: Fault | None = None) -> None:
+        """Make the transition that an event causes: measure it, act on it, log it and publish it."""
         now = self._clock.now()
         jitter = random.random()  # noqa: S311 - spreads retries, guards nothing
         before = self.connection
-        self.connection, effect = core.plan(before, event, now, self._policy, fault=fault, jitter=jitter)
-        self._measures.happened(self.config, self.hello, before, event, fault)
+        self.connection, effect = core.plan(before, event, now, self._retry_policy, fault=fault, jitter=jitter)
+        self._measures.record_transition(self.config, self.hello, before, event, fault)
         if effect is not None:
             self._execute(effect, event, fault)
-        tell(self.config.name, event, self.connection, now, fault)
-        self._changed()
+        log_transition(self.config.name, event, self.connection, now, fault)
+        self._on_change()
 
     def _execute(self, effect: Effect, event: ConnectionEvent, fault: Fault | None) -> None:
         match effect:
@@ -264,10 +269,10 @@ class ConnectionShell:
                     return
                 self._queue.closed = True
                 self._queue.given_up = self.connection.fault if event is ConnectionEvent.GIVE_UP else None
-                self._queue.stop_all(_ended(self.config.name, fault or self.connection.fault), self._end)
+                self._queue.stop_all(_end_fault(self.config.name, fault or self.connection.fault), self._end_of_calls)
 
 
-def _policy(config: ServerConfig) -> RetryPolicy:
+def _retry_policy(config: ServerConfig) -> RetryPolicy:
     return RetryPolicy(
         retries=config.retries,
         backoff_s=config.backoff_s,
@@ -277,7 +282,7 @@ def _policy(config: ServerConfig) -> RetryPolicy:
     )
 
 
-def _ended(server: str, fault: Fault | None) -> Fault:
+def _end_fault(server: str, fault: Fault | None) -> Fault:
     """Return the fault with which a server's calls end when its connection will not come back."""
     if fault is None or fault.category is Category.CANCELLED:
         return fault or cancelled_fault(f"{server} was disconnected", "SERVER_DISCONNECTED")
