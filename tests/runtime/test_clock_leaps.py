@@ -322,7 +322,7 @@ async def test_what_a_person_says_at_one_member_is_not_overwritten_by_another(
     await notes.hub.retention.keep()
     await settle(30)
     assert other.hub.ages.doubted_s == pytest.approx(9 * DAY_S, abs=HOUR_S)
-    monkeypatch.setattr(ages, "MARK_S", 0.0)
+    monkeypatch.setattr(ages, "NOTE_S", 0.0)
     notes.hub.ages.close()  # it notes the time, a moment later
     await other.hub.ages.trust()
     await anyio.sleep(60)

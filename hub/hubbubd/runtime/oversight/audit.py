@@ -47,12 +47,13 @@ class Attempt:
 
 
 class _EntryHook:
-    """An entry that rides with a commit; implements `ledger.CommitHook`."""
+    """An entry that is written with the first commit of its change; implements `ledger.CommitHook`."""
 
     def __init__(self, change: Change[AuditEntry]) -> None:
         self._change = change
         self.over = False
-        self.mistaken: Callable[[], None] | None = None
+        self.on_late_commit: Callable[[], None] | None = None
+        """Called if the commit turns out to be durable after its change was counted as refused."""
         self._durable = False
 
     @property
@@ -66,8 +67,8 @@ class _EntryHook:
         return None if self.over or self.durable else self._change
 
     def committed(self) -> None:
-        if not self._durable and self.mistaken is not None:
-            self.mistaken()
+        if not self._durable and self.on_late_commit is not None:
+            self.on_late_commit()
         self._durable = True
 
 
@@ -80,24 +81,24 @@ class Audit:
         self._clock = clock
         self._age_s = settings.audit_history_age_s
         self._count = settings.audit_history_count
-        self._kept = {kind: FairRetention(self._count) for kind in AuditKind}
-        self._true: Callable[[float], float] = float
-        self._minute = clock.steady()
-        self._counted: dict[tuple[str, ...], str] = {}
-        table.follow(self._follow)
+        self._retained = {kind: FairRetention(self._count) for kind in AuditKind}
+        self._correct_stamp: Callable[[float], float] = float
+        self._minute_began_at = clock.steady()
+        self._refusal_ids: dict[tuple[str, ...], str] = {}
+        table.follow(self._follow_change)
 
     def adopt(self, settings: HubSettings) -> None:
         """Apply the retention limits; entries past the new age go with the next `prune`."""
         self._age_s, self._count = settings.audit_history_age_s, settings.audit_history_count
-        for kept in self._kept.values():
-            self._delete(kept.resize(settings.audit_history_count))
+        for retained in self._retained.values():
+            self._delete(retained.resize(settings.audit_history_count))
 
     def load(self, true: Callable[[float], float]) -> None:
-        """Load the entries; `true` corrects a timestamp for later steps of the clock."""
-        self._true = true
-        self._kept = {kind: FairRetention(self._count) for kind in AuditKind}
+        """Load the entries; `true` returns what a stamp would be by the present clock (`Ages.true`)."""
+        self._correct_stamp = true
+        self._retained = {kind: FairRetention(self._count) for kind in AuditKind}
         for entry in sorted(self._table, key=lambda entry: true(entry.created_at)):
-            self._see(entry)
+            self._retain(entry)
 
     # Writing
 
@@ -120,7 +121,7 @@ class Audit:
                 self._add(entry)
             elif outcome != OK and not hook.durable:
                 noted = self.refused(attempt, outcome)
-                hook.mistaken = lambda: self._take_back(noted)
+                hook.on_late_commit = lambda: self._uncount_refusal(noted)
             elif outcome not in (OK, CANCELLED):  # a cancelled caller's change has been made all the same
                 failed = replace(entry, outcome=outcome)
                 self._ledger.later(self._table, entry.id, partial(carried_over, entry, failed))
@@ -136,36 +137,36 @@ class Audit:
     def refused(self, attempt: Attempt, reason: str) -> str:
         """Count a refusal and return the id of its entry; `target` and `trace_id` in it are those of the last one."""
         now = self._clock.steady()
-        if now - self._minute >= MINUTE_S:
-            self._minute = now
-            self._counted.clear()
+        if now - self._minute_began_at >= MINUTE_S:
+            self._minute_began_at = now
+            self._refusal_ids.clear()
         key = (attempt.principal, attempt.credential, attempt.peer, attempt.action, reason)
-        if key not in self._counted and len(self._counted) >= REFUSALS_PER_MINUTE:
+        if key not in self._refusal_ids and len(self._refusal_ids) >= REFUSALS_PER_MINUTE:
             key, attempt = (reason,), Attempt(principal=OTHERS, action=OTHERS)
-        first = self._table.record(self._counted.get(key, ""))
+        first = self._table.record(self._refusal_ids.get(key, ""))
         if first is None:
             first = replace(self._entry(AuditKind.REFUSAL, attempt), outcome=reason, count=0)
-            self._counted[key] = first.id
+            self._refusal_ids[key] = first.id
 
-        def once_more(there: AuditEntry | None) -> AuditEntry:
+        def count_one_more(there: AuditEntry | None) -> AuditEntry:
             known = there or first
             return replace(known, target=attempt.target, trace_id=attempt.trace_id, count=known.count + 1)
 
-        self._ledger.later(self._table, first.id, once_more)
+        self._ledger.later(self._table, first.id, count_one_more)
         return first.id
 
-    def _take_back(self, entry_id: str) -> None:
+    def _uncount_refusal(self, entry_id: str) -> None:
         """Uncount a refusal: the change of a cancelled caller was made after all."""
 
-        def once_less(there: AuditEntry | None) -> AuditEntry | None:
+        def count_one_less(there: AuditEntry | None) -> AuditEntry | None:
             return replace(there, count=there.count - 1) if there is not None and there.count > 1 else None
 
-        self._ledger.later(self._table, entry_id, once_less)
+        self._ledger.later(self._table, entry_id, count_one_less)
 
     def prune(self) -> int:
         """Delete entries past the retention age and return their number; the count limit is enforced on insert."""
         oldest = self._clock.now() - self._age_s
-        gone = [entry_id for kept in self._kept.values() for entry_id in kept.expire(oldest)]
+        gone = [entry_id for retained in self._retained.values() for entry_id in retained.expire(oldest)]
         self._delete(gone)
         return len(gone)
 
@@ -197,13 +198,13 @@ class Audit:
     def _add(self, entry: AuditEntry) -> None:
         self._ledger.later(self._table, entry.id, partial(carried_over, None, entry))
 
-    def _follow(self, before: AuditEntry | None, after: AuditEntry | None) -> None:
+    def _follow_change(self, before: AuditEntry | None, after: AuditEntry | None) -> None:
         # Counted once durable: an entry counted earlier and evicted meanwhile would be counted again.
         if before is None and after is not None:
-            self._see(after)
+            self._retain(after)
 
-    def _see(self, entry: AuditEntry) -> None:
-        self._delete(self._kept[entry.kind].add(replace(entry, created_at=self._true(entry.created_at))))
+    def _retain(self, entry: AuditEntry) -> None:
+        self._delete(self._retained[entry.kind].add(replace(entry, created_at=self._correct_stamp(entry.created_at))))
 
     def _delete(self, entry_ids: Iterable[str]) -> None:
         for entry_id in entry_ids:

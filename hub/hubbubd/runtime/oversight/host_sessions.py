@@ -21,7 +21,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.oversight.tokens import Tokens
 from hubbubd.runtime.records import Ledger, Step, Table, delete
 
-REFUSED_S: Final = 1.0
+END_AFTER_S: Final = 1.0
 """Seconds that requests have to end with a token: they say that it has, where the end of their session says nothing."""
 
 log = structlog.get_logger(__name__)
@@ -36,7 +36,7 @@ class HostSessions:
         self._tokens = tokens
         self._background = background
         self._listeners: list[Callable[[HostSession | None, HostSession | None], None]] = []
-        tokens.on_revoked(self._revoked)
+        tokens.on_revoked(self._on_revoked)
 
     def recover(self) -> None:
         """Delete what a token has left behind that was revoked just before the last process ended."""
@@ -60,11 +60,13 @@ class HostSessions:
 
     async def begin(self, session: HostSession) -> None:
         """Keep a new session; it is durable on return."""
-        await self._try(self._ledger.change(self._table, session.id, lambda there: there or session), "begun")
+        await self._store_if_possible(
+            self._ledger.change(self._table, session.id, lambda there: there or session), "begun"
+        )
 
     async def change(self, record_id: str, step: Step[HostSession]) -> None:
         """Change a session; durable on return."""
-        await self._try(self._ledger.change(self._table, record_id, step), "changed")
+        await self._store_if_possible(self._ledger.change(self._table, record_id, step), "changed")
 
     async def end(self, record_id: str) -> None:
         """Delete a session; durable on return. Raises Unavailable: it would be taken up again."""
@@ -85,19 +87,19 @@ class HostSessions:
 
     async def begin_use(self, record_id: str, now: float) -> None:
         """Note that a session is used now; durable on return."""
-        await self._try(self._ledger.change(self._table, record_id, partial(with_last_use, now)), "used")
+        await self._store_if_possible(self._ledger.change(self._table, record_id, partial(with_last_use, now)), "used")
 
-    def _revoked(self, credential: str) -> None:
-        self._background.start_soon(self._drop_of, credential)
+    def _on_revoked(self, credential: str) -> None:
+        self._background.start_soon(self._drop_sessions_of, credential)
 
-    async def _drop_of(self, credential: str) -> None:
-        await anyio.sleep(REFUSED_S)
+    async def _drop_sessions_of(self, credential: str) -> None:
+        await anyio.sleep(END_AFTER_S)
         for session in list(self._table):
             if session.credential == credential:
                 self.drop(session.id)
 
-    async def _try(self, durable: Awaitable[object], what: str) -> None:
+    async def _store_if_possible(self, change: Awaitable[object], what: str) -> None:
         try:
-            await durable
+            await change
         except HubError as exc:
             log.warning("the session of a host is not kept for the next process", it_was=what, error=exc.message)

@@ -313,9 +313,9 @@ class Logins:
             login, digest = token.login, digest_of(text)
             match = _REFRESH_FORM.fullmatch(text)
             known = (token.digest, login.former_access, login.refresh)
-            is_of_it = any(hmac.compare_digest(digest, each) for each in known)
-            is_of_it |= match is not None and hmac.compare_digest(digest_of(match[2]), login.family)
-            return (token, self._tokens.plan_end(token)) if is_of_it else (None, ())
+            is_own_token = any(hmac.compare_digest(digest, each) for each in known)
+            is_own_token |= match is not None and hmac.compare_digest(digest_of(match[2]), login.family)
+            return (token, self._tokens.plan_end(token)) if is_own_token else (None, ())
 
         return await self._ledger.transact(plan)
 

@@ -37,7 +37,7 @@ SHORTEST_PAUSE_S = 1.0
 """Bounds of the pause between rounds of upkeep, in seconds; it is a tenth of the shortest retention age."""
 
 GRACE_S = 1.0
-"""Seconds for which an ended record is kept in any case: whoever waits for its end still reads it."""
+"""Seconds for which an ended record is kept in any case: clients that wait for its end still read it."""
 
 HISTORY_BYTES: Final = 64 * 1024 * 1024
 """The most bytes of one server's ended records of one noun."""
@@ -82,16 +82,16 @@ class _AgeQueue:
             self._size -= ended.size
         return ended
 
-    def over(self, limits: RetentionLimits) -> bool:
+    def exceeds(self, limits: RetentionLimits) -> bool:
         """Return whether a limit is exceeded. A single record is never too large."""
         return len(self.ended) > limits.count or (self._size > limits.size and len(self.ended) > 1)
 
-    def oldest_goes(self, limits: RetentionLimits, now: float) -> bool:
+    def must_drop_oldest(self, limits: RetentionLimits, now: float) -> bool:
         """Return whether the oldest record is to be deleted now."""
         if not self.ended:
             return False
         age_s = now - next(iter(self.ended.values())).at
-        return age_s >= GRACE_S and (age_s > limits.age_s or self.over(limits))
+        return age_s >= GRACE_S and (age_s > limits.age_s or self.exceeds(limits))
 
 
 class RetentionList(Generic[T]):
@@ -107,6 +107,7 @@ class RetentionList(Generic[T]):
         own: Callable[[str], RetentionLimits],
         now: Callable[[], float],
     ) -> None:
+        """`ended_at` returns when a record ended, None before; `total` the limits of all, `own` those of a server."""
         self.table = table
         self._now = now
         self._ended_at = ended_at
@@ -115,8 +116,8 @@ class RetentionList(Generic[T]):
         self._own = own
         self._all = _AgeQueue()
         self._by_server: dict[str, _AgeQueue] = {}
-        self._going: set[str] = set()
-        """Those taken whose deletion is not durable yet: another change of them does not bring them back."""
+        self._being_deleted: set[str] = set()
+        """Ids that `take_excess` has returned, until their deletion is durable: a change does not add them again."""
 
     def load(self) -> None:
         """Load the ended records from the table; may be repeated."""
@@ -126,20 +127,22 @@ class RetentionList(Generic[T]):
         for _, record in sorted((e for e in ended if e[0] is not None), key=lambda e: cast("float", e[0])):
             self._add(record)
 
-    def newest(self) -> float:
-        """Return when the newest ended record of the table was stamped; 0 if there is none."""
+    def newest_end(self) -> float:
+        """Return when the newest ended record of the table ended; 0 if there is none."""
         return max((at for record in self.table if (at := self._ended_at(record)) is not None), default=0.0)
 
-    def see(self, record: T) -> bool:
+    def add_if_ended(self, record: T) -> bool:
         """Add a record if it has ended; return whether a limit is exceeded then."""
         own = self._add(record)
-        return own is not None and (own.over(self._own(cast("Any", record).server)) or self._all.over(self._total()))
+        return own is not None and (
+            own.exceeds(self._own(cast("Any", record).server)) or self._all.exceeds(self._total())
+        )
 
     def _add(self, record: T) -> _AgeQueue | None:
-        """Add a record if it has ended and is not here yet; return those of its server then."""
+        """Add a record if it has ended and is new here; return the queue of its server then, else None."""
         known = cast("Any", record)
         at = self._ended_at(record)
-        if at is None or known.id in self._all.ended or known.id in self._going:
+        if at is None or known.id in self._all.ended or known.id in self._being_deleted:
             return None
         # Clamped: a timestamp from a clock that was ahead must not shield the records behind it.
         ended = _Ended(known.server, min(at, self._now()), self._size_of(record))
@@ -150,7 +153,7 @@ class RetentionList(Generic[T]):
 
     def drop(self, record_id: str) -> None:
         """Forget a deleted record."""
-        self._going.discard(record_id)
+        self._being_deleted.discard(record_id)
         self._remove(record_id)
 
     def _remove(self, record_id: str) -> None:
@@ -160,42 +163,42 @@ class RetentionList(Generic[T]):
             if not own.ended:
                 del self._by_server[ended.server]
 
-    def take(self, now: float) -> list[str]:
-        """Remove and return the ids to delete: beyond number or bytes, or past their age."""
+    def take_excess(self, now: float) -> list[str]:
+        """Remove what is beyond number or bytes, or past its age, and return the ids: they are to be deleted."""
         taken: list[str] = []
         for server in list(self._by_server):
             limits = self._own(server)
-            while (own := self._by_server.get(server)) and own.oldest_goes(limits, now):
+            while (own := self._by_server.get(server)) and own.must_drop_oldest(limits, now):
                 taken.append(next(iter(own.ended)))
                 self._remove(taken[-1])
         total = self._total()
-        while self._all.oldest_goes(total, now):
+        while self._all.must_drop_oldest(total, now):
             taken.append(next(iter(self._all.ended)))
             self._remove(taken[-1])
-        self._going.update(taken)
+        self._being_deleted.update(taken)
         return taken
 
     @property
-    def too_full(self) -> bool:
+    def has_excess(self) -> bool:
         """Whether a limit of number or bytes is exceeded."""
         own = self._by_server.items()
-        return self._all.over(self._total()) or any(row.over(self._own(server)) for server, row in own)
+        return self._all.exceeds(self._total()) or any(row.exceeds(self._own(server)) for server, row in own)
 
 
 HistoryLimits = Callable[[HubSettings | ServerConfig], tuple[int, float | None]]
 """Reads from settings or a server the number of ended records of one noun and their age; None is the hub's age."""
 
 
-def _of_calls(given: HubSettings | ServerConfig) -> tuple[int, float | None]:
-    return given.call_history_count, given.call_history_age_s
+def _call_history(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
+    return limited.call_history_count, limited.call_history_age_s
 
 
-def _of_requests(given: HubSettings | ServerConfig) -> tuple[int, float | None]:
-    return given.request_history_count, given.request_history_age_s
+def _request_history(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
+    return limited.request_history_count, limited.request_history_age_s
 
 
-def _of_tasks(given: HubSettings | ServerConfig) -> tuple[int, float | None]:
-    return given.task_history_count, given.task_history_age_s
+def _task_history(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
+    return limited.task_history_count, limited.task_history_age_s
 
 
 class Retention:
@@ -215,7 +218,7 @@ class Retention:
         audit: Audit,
         ownership: Ownership,
     ) -> None:
-        """In a fleet the member that has UPKEEP deletes."""
+        """In a fleet the member that owns UPKEEP deletes; the others only follow."""
         self._ledger = ledger
         self._clock = clock
         self._settings = settings
@@ -223,21 +226,21 @@ class Retention:
         self.ages = ages
         self._audit = audit
         self._ownership = ownership
-        self._too_full = anyio.Event()
-        self._at_work = anyio.Lock()
-        self._calls = self._history(calls, _of_calls, lambda call: call.completed_at, _call_size)
-        self._requests = self._history(requests, _of_requests, _settled_at, _request_size)
-        self._tasks = self._history(tasks, _of_tasks, self._task_ended_at, _task_size)
+        self._has_excess = anyio.Event()
+        self._round = anyio.Lock()
+        self._calls = self._make_list(calls, _call_history, lambda call: call.completed_at, _call_size)
+        self._requests = self._make_list(requests, _request_history, _settled_at, _request_size)
+        self._tasks = self._make_list(tasks, _task_history, self._task_ended_at, _task_size)
         self._histories: tuple[RetentionList[Any], ...] = (self._calls, self._requests, self._tasks)
 
     def recover(self) -> float:
         """Load the ended records, and follow the tables from now on.
 
-        Return by how many seconds waits that were begun before are to end later (`Ages.look`).
+        Return by how many seconds the deadlines of before the start are to be moved (`Ages.look`).
         """
-        moved_s = self.ages.look(lambda: max(history.newest() for history in self._histories))
+        moved_s = self.ages.look(lambda: max(history.newest_end() for history in self._histories))
         for history in self._histories:
-            history.table.follow(partial(self._follow, history))
+            history.table.follow(partial(self._follow_change, history))
         self.ages.on_dated(self._load)
         self._load()
         self._clock.follow(lambda _: self.ages.look())
@@ -251,7 +254,7 @@ class Retention:
     def adopt(self, settings: HubSettings) -> None:
         """Apply changed limits."""
         self._settings = settings
-        self._too_full.set()
+        self._has_excess.set()
 
     async def run(self) -> None:
         """Run rounds of upkeep until cancelled."""
@@ -263,9 +266,9 @@ class Retention:
                 log.warning("store upkeep failed; retried", error=str(exc))
             with anyio.move_on_after(self._pause_s()):
                 while True:
-                    await self._too_full.wait()
+                    await self._has_excess.wait()
                     await anyio.sleep(GRACE_S)
-                    self._too_full = anyio.Event()
+                    self._has_excess = anyio.Event()
                     if self._ownership.owns(UPKEEP):
                         self.prune()
 
@@ -274,12 +277,12 @@ class Retention:
         self.ages.look()
         count, now = self._audit.prune(), self._clock.now()
         for history in self._histories:
-            old = history.take(now)
+            old = history.take_excess(now)
             count += len(old)
             for record_id in old:
                 self._ledger.later(history.table, record_id, delete)
-        if any(history.too_full for history in self._histories):  # records within GRACE_S: try again after that
-            self._too_full.set()
+        if any(history.has_excess for history in self._histories):  # records within GRACE_S: try again after that
+            self._has_excess.set()
         return count
 
     async def keep(self) -> int:
@@ -287,7 +290,7 @@ class Retention:
 
         Returns the number of deleted records. Raises Unavailable and StoreUnavailable; then the next round catches up.
         """
-        async with self._at_work:
+        async with self._round:
             count = self.prune()
             tombstones_s = self._settings.deletion_history_age_s
             self.ages.note(tombstones_s)
@@ -305,7 +308,7 @@ class Retention:
         count = await self.keep()
         return before, await self._ledger.store.stats(), count
 
-    def _history(
+    def _make_list(
         self, table: Table[T], limits: HistoryLimits, ended_at: Callable[[T], float | None], size_of: Callable[[T], int]
     ) -> RetentionList[T]:
         """Return the retention list of a table, with the limits of the hub and of each server."""
@@ -329,16 +332,16 @@ class Retention:
             table=table, ended_at=truly_ended_at, size_of=size_of, total=total, own=own, now=self._clock.now
         )
 
-    def _follow(self, history: RetentionList[Any], before: Any, after: Any) -> None:
+    def _follow_change(self, history: RetentionList[Any], before: Any, after: Any) -> None:
         if after is None:
             history.drop(before.id)
-        elif history.see(after):
-            self._too_full.set()
+        elif history.add_if_ended(after):
+            self._has_excess.set()
         # A task is kept until its call and its pending requests are settled.
         if history is not self._tasks and (task_id := (after or before).task_id):
             task = self._tasks.table.record(task_id)
-            if task is not None and self._tasks.see(task):
-                self._too_full.set()
+            if task is not None and self._tasks.add_if_ended(task):
+                self._has_excess.set()
 
     def _task_ended_at(self, task: Task) -> float | None:
         if not task.status.ended:

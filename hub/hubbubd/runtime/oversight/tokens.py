@@ -34,7 +34,7 @@ MINTED = "minted"
 USED_S = 60.0
 """Resolution of `last_used_at`, in seconds."""
 
-LOOKS_PER_S = 20.0
+LOOKUPS_PER_S = 20.0
 """How often a second a member of a fleet asks the store for a token that it does not know."""
 
 _FORM = re.compile(rf"{PREFIX}([0-9a-f]{{12}})_[A-Za-z0-9_-]{{43}}")
@@ -90,7 +90,7 @@ class Tokens:
         """`catch_up` applies what other members of a fleet have committed until now."""
         self.max_tokens = max_tokens
         self._catch_up = catch_up
-        self._looks = Bucket(LOOKS_PER_S, LOOKS_PER_S, clock.steady())
+        self._store_lookups = Bucket(LOOKUPS_PER_S, LOOKUPS_PER_S, clock.steady())
         self._ledger = ledger
         self._table = table
         self._minted = minted
@@ -181,9 +181,9 @@ class Tokens:
 
     def has(self, name: str) -> bool:
         """Return whether there is a token of this name, expired or not."""
-        return self._named(name) is not None
+        return self._find_named(name) is not None
 
-    def _named(self, name: str) -> Token | None:
+    def _find_named(self, name: str) -> Token | None:
         return next((token for token in self._table if token.name == name), None)
 
     def with_id(self, token_id: str) -> Token | None:
@@ -199,7 +199,7 @@ class Tokens:
 
         Raises NotFound and Unavailable.
         """
-        token = self._named(name)
+        token = self._find_named(name)
         if token is None:
             raise NotFound("token", name)
         self._revoked.add(token.id)  # it is refused during the commit, too
@@ -218,7 +218,7 @@ class Tokens:
             return None
         form, digest, now = _FORM.fullmatch(token), digest_of(token), self._clock.now()
         known = self._find(form[1], digest) if form is not None else None
-        if known is None and form is not None and await self._look_again():
+        if known is None and form is not None and await self._catch_up_if_allowed():
             known = self._find(form[1], digest)
         if known is None:
             raise Unauthenticated("this token is not known here, or was revoked", reason="TOKEN_INVALID")
@@ -226,13 +226,13 @@ class Tokens:
         if expired(record, now) or _access_expired(record, digest, now):
             raise Unauthenticated(f"the token {record.name} has expired", reason="CREDENTIAL_ENDED")
         if record.last_used_at is None or now - record.last_used_at >= USED_S or _is_first_use(record, digest):
-            self._ledger.later(self._table, record.id, partial(_used, now, digest))
-            self._known[record.id] = _used(now, digest, record) or record, principal
+            self._ledger.later(self._table, record.id, partial(_with_use, now, digest))
+            self._known[record.id] = _with_use(now, digest, record) or record, principal
         return principal
 
-    async def _look_again(self) -> bool:
+    async def _catch_up_if_allowed(self) -> bool:
         """Apply what other members of a fleet have committed, as one may just have made a token; False if unused."""
-        if self._catch_up is None or self._looks.take(self._clock.steady()):
+        if self._catch_up is None or self._store_lookups.take(self._clock.steady()):
             return False
         await self._catch_up()
         return True
@@ -259,7 +259,7 @@ class Tokens:
                 listener(before.credential)
 
 
-def _used(now: float, digest: str, token: Token | None) -> Token | None:
+def _with_use(now: float, digest: str, token: Token | None) -> Token | None:
     """Return a token as used; one that was revoked is not made again."""
     if token is None:
         return None

@@ -27,8 +27,8 @@ MAX_ALL_CODES: Final = 2000
 MAX_VISITS: Final = 2000
 """The most browsers that are remembered; beyond that the oldest is forgotten."""
 
-LOOKS_PER_S: Final = 5.0
-LOOKS_BURST: Final = 50.0
+LOOKUPS_PER_S: Final = 5.0
+LOOKUPS_BURST: Final = 50.0
 """How often the store is asked for what a stranger names, which may be made up."""
 
 OFF: Final = (
@@ -65,8 +65,8 @@ class Visitors:
         self._table = table
         self._tokens = tokens
         self._clock = clock
-        self._looks = Bucket(LOOKS_PER_S, LOOKS_BURST, clock.steady()) if in_fleet else None
-        tokens.on_revoked(self._revoked)
+        self._store_lookups = Bucket(LOOKUPS_PER_S, LOOKUPS_BURST, clock.steady()) if in_fleet else None
+        tokens.on_revoked(self._forget_visits)
 
     async def create_code(self, principal: Principal) -> tuple[str, LoginCode]:
         """Make a code for a principal, durable on return, and return it as it is shown.
@@ -79,7 +79,7 @@ class Visitors:
         made = visits.login_code(code, principal, self._clock.now())
 
         def plan() -> tuple[LoginCode, Sequence[Change[Any]]]:
-            gone = self._superfluous(principal, self._clock.now())
+            gone = self._find_superfluous_codes(principal, self._clock.now())
             if sum(1 for _ in self._codes) - len(gone) >= MAX_ALL_CODES:
                 raise ResourceExhausted(
                     f"there are {MAX_ALL_CODES} codes already; try again in an hour", reason="TOO_MANY_LOGIN_CODES"
@@ -88,7 +88,7 @@ class Visitors:
 
         return code, await self._ledger.transact(plan)
 
-    def _superfluous(self, principal: Principal, now: float) -> list[LoginCode]:
+    def _find_superfluous_codes(self, principal: Principal, now: float) -> list[LoginCode]:
         """Return the codes that end for a new one: those that are long over, and the oldest of the same person."""
         gone = [code for code in self._codes if code.is_forgotten(now)]
         own = [
@@ -103,7 +103,7 @@ class Visitors:
         """Return whose code this is, also of one that is over; None if there is none. Raises Unavailable."""
         code_id = visits.digest(code)
         if self._codes.record(code_id) is None:
-            await self._look()
+            await self._catch_up_if_allowed()
         found = self._codes.record(code_id)
         return None if found is None else visits.principal_of(found)
 
@@ -114,22 +114,22 @@ class Visitors:
         """
         code_id, cookie = visits.digest(code), secrets.token_urlsafe(32)
         if self._codes.record(code_id) is None:
-            await self._look()
+            await self._catch_up_if_allowed()
 
         def plan() -> tuple[Visitor, Sequence[Change[Any]]]:
             now = self._clock.now()
-            found = self._good_code(code_id, now)
+            found = self._require_good_code(code_id, now)
             begun = visits.visit(cookie, found, now, secure=secure)
             visitor = visits.visitor(begun, now)
             if visitor is None or self._tokens.is_gone(found.credential):
                 raise CodeRefused(CodeProblem.ENDED)
             used = self._codes.change(code_id, replace(found, used_at=now))
-            ended = [self._table.change(each.id, None) for each in self._ended(now)]
+            ended = [self._table.change(each.id, None) for each in self._find_ended_visits(now)]
             return visitor, [used, *ended, self._table.new(begun.id, begun)]
 
         return cookie, await self._ledger.transact(plan)
 
-    def _good_code(self, code_id: str, now: float) -> LoginCode:
+    def _require_good_code(self, code_id: str, now: float) -> LoginCode:
         found = self._codes.record(code_id)
         if found is None:
             raise CodeRefused(CodeProblem.UNKNOWN)
@@ -139,14 +139,14 @@ class Visitors:
             raise CodeRefused(CodeProblem.EXPIRED)
         return found
 
-    def _ended(self, now: float) -> list[Visit]:
+    def _find_ended_visits(self, now: float) -> list[Visit]:
         """Return the visits that are over, and the oldest where there are too many."""
         over: list[Visit] = []
-        kept: list[Visit] = []
+        lasting: list[Visit] = []
         for visit in self._table:
-            (over if visits.visitor(visit, now) is None else kept).append(visit)
-        kept.sort(key=lambda visit: visit.created_at)
-        return over + kept[: max(0, len(kept) - MAX_VISITS + 1)]
+            (over if visits.visitor(visit, now) is None else lasting).append(visit)
+        lasting.sort(key=lambda visit: visit.created_at)
+        return over + lasting[: max(0, len(lasting) - MAX_VISITS + 1)]
 
     async def find(self, cookie: str, statement: str | None = None) -> Visitor | None:
         """Return who is at the browser with this cookie; None if the hub does not know, or not any more.
@@ -157,7 +157,7 @@ class Visitors:
             return None
         visit_id = visits.digest(cookie)
         if self._table.record(visit_id) is None:
-            await self._look()
+            await self._catch_up_if_allowed()
         found = self._table.record(visit_id)
         if found is None or self._tokens.is_gone(found.credential):
             return None
@@ -173,12 +173,12 @@ class Visitors:
 
         await self._ledger.change(self._table, visits.digest(cookie), decide)
 
-    async def _look(self) -> None:
+    async def _catch_up_if_allowed(self) -> None:
         """Learn what other members have written, unless that was asked for too often."""
-        if self._looks is not None and not self._looks.take(self._clock.steady()):
+        if self._store_lookups is not None and not self._store_lookups.take(self._clock.steady()):
             await self._ledger.catch_up()
 
-    def _revoked(self, credential: str) -> None:
+    def _forget_visits(self, credential: str) -> None:
         """Forget the visits of a credential. They, and its codes, are refused from now on for its sake."""
         for visit in [visit for visit in self._table if visit.credential == credential]:
             self._ledger.later(self._table, visit.id, delete)
