@@ -61,6 +61,11 @@ class Manifests:
                     found[key] = merge(found.get(key, {}), document)
         return list(found.values())
 
+    @property
+    def settings_text(self) -> str:
+        """The configuration file of the hub."""
+        return (FOLDER / self.variant / "hubbub.toml").read_text()
+
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         return [each for each in self.documents if each["kind"] == kind]
 

@@ -12,7 +12,7 @@ from hubbubd.store.vault.keys import VaultKeys
 from hubbubd.telemetry import setup
 
 from ..command_tree import whole
-from ..kubernetes import FOLDER, POD, ROOT, VARIANTS, Manifests, map_paths
+from ..kubernetes import POD, ROOT, VARIANTS, Manifests, map_paths
 
 DOCUMENT = (ROOT / "docs/kubernetes.md").read_text()
 DOCKERFILE = (ROOT / "hub/Dockerfile").read_text()
@@ -34,7 +34,7 @@ def settings(manifests: Manifests, tmp_path: Path) -> HubSettings:
     assert (member.cert.name, member.key.name) == (f"member-{POD}.pem", f"member-{POD}-key.pem")
     at = {"/etc/hubbub-tls": tmp_path, "/etc/hubbub-members": tmp_path}
     config = tmp_path / "hubbub.toml"
-    config.write_text(map_paths((FOLDER / manifests.variant / "hubbub.toml").read_text(), at))
+    config.write_text(map_paths(manifests.settings_text, at))
     given = manifests.environment("hub").items()
     assert manifests.container("hub")["args"] == ["--config", "/etc/hubbub/hubbub.toml"]
     return load_settings(["--config", str(config)], {name: map_paths(value, at) for name, value in given}).hub
@@ -112,7 +112,7 @@ def test_the_user_is_that_of_the_image_and_the_data_directory_is_its_own(manifes
 
 
 def test_every_file_is_on_a_volume_that_is_mounted(manifests: Manifests) -> None:
-    text = "\n".join([(FOLDER / manifests.variant / "hubbub.toml").read_text(), *manifests.environment("hub").values()])
+    text = "\n".join([manifests.settings_text, *manifests.environment("hub").values()])
     volumes = {each["name"] for each in manifests.pod["volumes"]} | {"state"}
     mounted = manifests.mounts("hub")
     assert set(mounted.values()) == volumes

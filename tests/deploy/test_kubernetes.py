@@ -27,6 +27,7 @@ from ..kubernetes import FOLDER, ROOT, VARIANTS, Manifests, map_paths
 from ..ports import reserved
 from .conftest import LIMIT_S, installed, ran
 
+DOCUMENT = (ROOT / "docs/kubernetes.md").read_text()
 VALIDATE = """
 import sys, yaml
 from kubernetes_validate.utils import latest_version, validate
@@ -62,7 +63,7 @@ def of_kind(documents: list[dict[str, Any]], kind: str) -> dict[str, dict[str, A
 def test_the_oldest_and_the_newest_version_that_the_document_names_take_them(
     documents: list[dict[str, Any]], schemas: Path, tmp_path: Path
 ) -> None:
-    (named,) = re.findall(r"Kubernetes (\d\.\d+) to (\d\.\d+)", (ROOT / "docs/kubernetes.md").read_text())
+    (named,) = re.findall(r"Kubernetes (\d\.\d+) to (\d\.\d+)", DOCUMENT)
     file = tmp_path / "all.yaml"
     file.write_text(yaml.safe_dump_all(documents))
     assert ran(schemas, "-c", VALIDATE, file, named[0]).strip() == named[1]
@@ -131,6 +132,33 @@ def test_one_member_may_be_taken_at_a_time_and_a_single_hub_at_any_time(document
     assert budgets == ([1] if workload["spec"]["replicas"] > 1 else [])
 
 
+def test_the_commands_of_the_document_make_every_secret_with_every_key(
+    tool: Callable[[str], str], tmp_path: Path
+) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", DOCUMENT, re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", "").splitlines()
+    typed = [line for line in lines if line.startswith(("hubbub certs ", "mv ", "kubectl create "))]
+    assert len(typed) == len(lines) - 5  # the rest needs a cluster
+    kubectl = f'kubectl() {{ "{tool("kubectl")}" "$@" --dry-run=client --output=yaml && echo ---; }}'
+    env = environment() | {"PATH": f"{installed('hubbub').parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    shell = ("sh", "-euc", "\n".join([kubectl, *typed]))
+    done = ran(*shell, cwd=tmp_path, env=env)
+    texts = [part[part.find("apiVersion: v1\n") :] for part in done.split("\n---\n") if "apiVersion: v1\n" in part]
+    made = {each["metadata"]["name"]: set(each["data"]) for each in map(yaml.safe_load, texts)}
+    for variant in VARIANTS:
+        manifests = Manifests(variant)
+        for each in manifests.container("hub")["env"]:
+            if key := each.get("valueFrom", {}).get("secretKeyRef"):
+                assert key["key"] in made[key["name"]]
+        secrets = {each["name"]: each["secret"]["secretName"] for each in manifests.pod["volumes"] if "secret" in each}
+        text = "\n".join([manifests.settings_text, *manifests.environment("hub").values()])
+        for path, volume in manifests.mounts("hub").items():
+            if volume in secrets:
+                files = set(re.findall(rf"{path}/([\w.-]+)", text))
+                assert files
+                assert files <= made[secrets[volume]]
+
+
 @dataclass(frozen=True)
 class Machine:
     """A volume as a pod gets it, whose top belongs to root and the group of the pod, and the pod's paths here."""
@@ -171,7 +199,7 @@ def machine() -> Iterator[Machine]:
             for file, name in ((made.cert, "tls.crt"), (made.key, "tls.key")):
                 shutil.copy(file, paths["/etc/hubbub-tls"] / name)
                 (paths["/etc/hubbub-tls"] / name).chmod(0o440)
-            text = map_paths((FOLDER / "hub/hubbub.toml").read_text(), paths)
+            text = map_paths(manifests.settings_text, paths)
             for ours, theirs in ports.items():
                 text = text.replace(f":{ours}", f":{theirs}")
             (paths["/etc/hubbub"] / "hubbub.toml").write_text(text)

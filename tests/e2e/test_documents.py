@@ -28,6 +28,7 @@ ELSEWHERE = {
     "docs/fleet.md": "they are typed on several machines; tests/e2e/test_run_fleet.py has a fleet on this one",
     "docs/frontends/go.md": "tests/e2e/test_frontends.py does, with the plugins of Debian",
     "docs/frontends/typescript.md": "tests/e2e/test_connect.py runs the example with what these commands install",
+    "docs/kubernetes.md": "they need a cluster; tests/deploy/test_kubernetes.py types those that do without",
     "docs/notify.md": "they reach services of others; tests/e2e/test_notify.py does it with one on this machine",
     "docs/start.md": "tests/e2e/test_first_page.py does, in an empty home",
     "docs/tls.md": "tests/e2e/test_network.py does, with a hub that is served by TLS",
