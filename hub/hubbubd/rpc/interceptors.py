@@ -47,7 +47,7 @@ class Oversight:
         path = f"/{method.containing_service.full_name}/{method.name}"
         quota = self.quotas.carried_answers if path == ANSWER else self.quotas.carried
 
-        async def charged(request: Message) -> Message:
+        async def serve_charged(request: Message) -> Message:
             caller = principal()
             try:
                 self.quotas.rpcs.charge(caller.name)
@@ -56,7 +56,7 @@ class Oversight:
             with quota.hold(caller.name):
                 return await serve(request)
 
-        return charged
+        return serve_charged
 
     @contextmanager
     def held(self, caller: Principal) -> Generator[None]:
@@ -99,35 +99,35 @@ class Oversight:
     def _wrap_unary(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
         kind = RULES[path].audit
 
-        async def changes(request: Message) -> Message:
+        async def serve_change(request: Message) -> Message:
             with self._audit.change(_audit_attempt(path, principal(), request), kind or AuditKind.CHANGE):
                 return await serve(request)
 
-        async def reads(request: Message) -> Message:
+        async def serve_read(request: Message) -> Message:
             try:
                 return await serve(request)
             except PermissionDenied as exc:
                 self._audit.refused(_audit_attempt(path, principal(), request), exc.reason)
                 raise
 
-        return reads if kind is None else changes
+        return serve_read if kind is None else serve_change
 
     def _wrap_open_stream(self, serve: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a stream that needs no credential; with a valid one it counts against the quota of streams."""
 
-        async def stream(request: Message) -> AsyncGenerator[bytes, None]:
+        async def serve_counted(request: Message) -> AsyncGenerator[bytes, None]:
             known = current().crowd is CallerGroup.KNOWN
             with self.quotas.streams.hold(principal().name) if known else nullcontext():
                 async with aclosing(serve(request)) as responses:
                     async for response in responses:
                         yield response
 
-        return stream
+        return serve_counted
 
     def _wrap_stream(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
         kind = RULES[path].audit
 
-        async def stream(request: Message) -> AsyncGenerator[bytes, None]:
+        async def serve_counted(request: Message) -> AsyncGenerator[bytes, None]:
             caller = principal()
             with self.quotas.streams.hold(caller.name):
                 if kind is not None:
@@ -140,21 +140,21 @@ class Oversight:
                     self._audit.refused(_audit_attempt(path, caller, request), exc.reason)
                     raise
 
-        return stream
+        return serve_counted
 
     def _wrap_dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
         kind = RULES[path].audit
         # Counted apart: the library opens streams of calls by itself, and they must take no place of a watch.
         quota = self.quotas.call_streams if path == CALL_STREAM else self.quotas.streams
 
-        async def dialogue(requests: AsyncIterator[Any], write: Any) -> None:
+        async def serve_counted(requests: AsyncIterator[Any], write: Any) -> None:
             caller = principal()
             with quota.hold(caller.name):
                 if kind is not None:
                     self._audit.began(_audit_attempt(path, caller), kind)
                 await serve(requests, write)
 
-        return dialogue
+        return serve_counted
 
 
 def _audit_attempt(path: str, caller: Principal, request: Message | None = None) -> Attempt:

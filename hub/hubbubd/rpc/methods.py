@@ -92,7 +92,7 @@ def rpcs(service: ServiceDescriptor, servicer: object, max_message_bytes: int, *
         innermost: Serve = getattr(servicer, _snake_case(method.name))
         return settings.wrapped(method, innermost)
 
-    return [Rpc(method, _parser(method, max_message_bytes), served(method)) for method in service.methods]
+    return [Rpc(method, _make_parser(method, max_message_bytes), served(method)) for method in service.methods]
 
 
 def generic_handler(
@@ -106,16 +106,19 @@ def generic_handler(
 
     Raises AttributeError when the servicer lacks an RPC.
     """
-    table = {rpc.method.name: _handler(rpc, dropped) for rpc in rpcs(service, servicer, max_message_bytes, *around)}
+    table = {
+        rpc.method.name: _make_handler(rpc, dropped) for rpc in rpcs(service, servicer, max_message_bytes, *around)
+    }
     return grpc.method_handlers_generic_handler(service.full_name, table)
 
 
-def _handler(rpc: Rpc, dropped: Callable[[], None]) -> "grpc.RpcMethodHandler[bytes, bytes]":
+def _make_handler(rpc: Rpc, dropped: Callable[[], None]) -> "grpc.RpcMethodHandler[bytes, bytes]":
+    """Return the gRPC handler of an RPC, by which of its sides are streams."""
     if rpc.method.client_streaming:
-        return grpc.stream_stream_rpc_method_handler(_dialogue(rpc.parse, rpc.serve, dropped))
+        return grpc.stream_stream_rpc_method_handler(_handle_dialogue(rpc.parse, rpc.serve, dropped))
     if rpc.method.server_streaming:
-        return grpc.unary_stream_rpc_method_handler(_stream(rpc.parse, rpc.serve, rpc.response_type, dropped))
-    return grpc.unary_unary_rpc_method_handler(_unary(rpc.parse, rpc.serve))
+        return grpc.unary_stream_rpc_method_handler(_handle_stream(rpc.parse, rpc.serve, rpc.response_type, dropped))
+    return grpc.unary_unary_rpc_method_handler(_handle_unary(rpc.parse, rpc.serve))
 
 
 def with_streamed_request(handler: Any, serve: Callable[[Any, Context], Awaitable[Any]]) -> Any:
@@ -140,7 +143,8 @@ def _snake_case(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-def _parser(method: MethodDescriptor, max_bytes: int) -> Parse:
+def _make_parser(method: MethodDescriptor, max_bytes: int) -> Parse:
+    """Return the parser of requests of an RPC. It raises ResourceExhausted and InvalidArgument."""
     from_string = GetMessageClass(method.input_type).FromString
 
     def parse(raw: bytes) -> Message:
@@ -159,7 +163,7 @@ def _parser(method: MethodDescriptor, max_bytes: int) -> Parse:
     return parse
 
 
-def _unary(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[bytes]]:
+def _handle_unary(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[bytes]]:
     async def call(raw: bytes, context: Context) -> bytes:
         amend(address=context.peer(), remaining=context.time_remaining)
         try:
@@ -170,7 +174,7 @@ def _unary(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[b
     return call
 
 
-def _stream(
+def _handle_stream(
     parse: Parse, serve: Stream, response_type: type[Message], dropped: Callable[[], None]
 ) -> Callable[[bytes, Context], Awaitable[None]]:
     async def call(raw: bytes, context: Context) -> None:
@@ -191,7 +195,7 @@ def _stream(
         try:
             if not await stall.within(run):
                 dropped()
-                raise _stalled(response_type.FromString(last))
+                raise _stalled_error(response_type.FromString(last))
         except grpc.aio.InternalError:
             return  # the caller disconnected while a response was being written
         except Exception as exc:  # noqa: BLE001
@@ -200,14 +204,14 @@ def _stream(
     return call
 
 
-def _dialogue(
+def _handle_dialogue(
     parse: Parse, serve: Dialogue, dropped: Callable[[], None]
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def call(raw: AsyncIterator[bytes], context: Context) -> None:
         amend(address=context.peer(), remaining=context.time_remaining)
         stall, now = Deadline(), asyncio.get_running_loop().time
 
-        async def parsed() -> AsyncIterator[Any]:
+        async def parse_each() -> AsyncIterator[Any]:
             async for each in raw:
                 yield parse(each)
 
@@ -217,13 +221,13 @@ def _dialogue(
             stall.move(math.inf)
 
         async def run() -> bool:
-            await serve(parsed(), write)
+            await serve(parse_each(), write)
             return True
 
         try:
             if not await stall.within(run):
                 dropped()
-                raise _stalled()
+                raise _stalled_error()
         except Exception as exc:  # noqa: BLE001
             cause = first_cause(exc)
             if not isinstance(cause, grpc.aio.InternalError):  # otherwise the caller has disconnected
@@ -232,7 +236,7 @@ def _dialogue(
     return call
 
 
-def _stalled(last: Message | None = None) -> ResourceExhausted:
+def _stalled_error(last: Message | None = None) -> ResourceExhausted:
     """Return the error of a stream whose caller reads nothing. If it reads on, it still gets the last response."""
     token: str = getattr(last, "resume_token", "")
     return ResourceExhausted(

@@ -51,30 +51,30 @@ class Revisions(grpc.aio.ServerInterceptor):
                 return self._wrap_handler(handler, str(value), path == CALL_STREAM) if known else handler
         return handler
 
-    def _wrap_handler(self, handler: Any, seen: str, carries_calls: bool) -> Any:
+    def _wrap_handler(self, handler: Any, seen_revisions: str, carries_calls: bool) -> Any:
         sides = handler.request_streaming, handler.response_streaming
         kind = "_".join("stream" if streams else "unary" for streams in sides)
         behaviour = getattr(handler, kind)
 
-        async def serve(asked: Any, context: status.Context) -> Any:
+        async def serve_when_seen(request: Any, context: status.Context) -> Any:
             revision_context = _RevisionContext(context, self._store, carries_calls=carries_calls)
             amend(heard=revision_context.hear)
             try:
-                await self._wait_until_seen(seen)
+                await self._wait_until_seen(seen_revisions)
             except HubError as exc:
                 await status.abort(cast("status.Context", revision_context), exc)
-            response = await behaviour(asked, revision_context)
+            response = await behaviour(request, revision_context)
             context.set_trailing_metadata(revision_context.trailing_metadata_of_rpc)
             return response
 
         make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
-        return make(serve, handler.request_deserializer, handler.response_serializer)
+        return make(serve_when_seen, handler.request_deserializer, handler.response_serializer)
 
-    async def _wait_until_seen(self, seen: str) -> None:
+    async def _wait_until_seen(self, seen_revisions: str) -> None:
         """Wait until this member has a revision. Raises InvalidArgument, and Unavailable (BEHIND)."""
-        if seen == NOTHING:
+        if seen_revisions == NOTHING:
             return
-        history, _, number = seen.partition(" ")
+        history, _, number = seen_revisions.partition(" ")
         revision = bounds.whole_text(number)
         if revision is None:
             raise InvalidArgument.field(f"metadata.{KEY}", "must be a dash, or the id of a store, a space and a number")

@@ -38,14 +38,16 @@ def trace_rpcs(tracer: Tracer, system: str) -> Around:
     def around(method: MethodDescriptor, serve: Serve) -> Serve:
         streams = method.server_streaming or method.client_streaming
         name = f"{method.containing_service.full_name}/{method.name}"
-        untold = not tracer.on or streams or RULES[f"/{name}"].reach is RpcReach.OPEN
-        return serve if untold else _error_type(tracer, name, system, serve)
+        is_untraced = not tracer.on or streams or RULES[f"/{name}"].reach is RpcReach.OPEN
+        return serve if is_untraced else _serve_in_span(tracer, name, system, serve)
 
     return around
 
 
-def _error_type(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:
-    async def told(request: Any) -> Message:
+def _serve_in_span(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:
+    """Return an RPC that exports a span each time it is served."""
+
+    async def serve_traced(request: Any) -> Message:
         trace = tracer.begin(CURRENT_TRACE.get(), name, SpanKind.SERVER)
         assert trace is not None, "tracing is on"
         about: Attributes = {
@@ -71,4 +73,4 @@ def _error_type(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:
             ended: Attributes = {"rpc.response.status_code": code.name}
             tracer.export_span(span, tracer.now(), attributes=ended, error=error, links=serving.links)
 
-    return told
+    return serve_traced

@@ -300,12 +300,14 @@ class Authentication(grpc.aio.ServerInterceptor):
             try:
                 caller = known or await self._admit_with_peer(path, metadata, context)
                 with self._gate.inside(caller, path, self._oversight):
-                    asked = (
+                    request = (
                         _check_each_request(requests) if handler.request_streaming else await _require_request(context)
                     )
-                    good = _CheckedContext(context)
-                    began = behaviour(asked, good)
-                    return await (_write_responses(began, good) if inspect.isasyncgenfunction(behaviour) else began)
+                    checked = _CheckedContext(context)
+                    response = behaviour(request, checked)
+                    return await (
+                        _write_responses(response, checked) if inspect.isasyncgenfunction(behaviour) else response
+                    )
             except HubError as exc:
                 await status.abort(context, exc)
 
@@ -349,7 +351,7 @@ async def _require_request(context: status.Context) -> Any:
 async def _check_each_request(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
     """Pass a stream's requests on until the credential has ended."""
     async for request in requests:
-        _check_standing()
+        _require_valid_credential()
         yield request
 
 
@@ -365,7 +367,7 @@ class _CheckedContext:
 
     async def write(self, response: Any) -> None:
         """Send one response of a stream. Raises Unauthenticated (CREDENTIAL_ENDED)."""
-        _check_standing()
+        _require_valid_credential()
         # gRPC notes that it has sent the headers only once the first write has ended. A status that came before would
         # be refused, and the caller would never learn that the stream is over.
         with anyio.CancelScope(shield=not self._begun):
@@ -373,7 +375,7 @@ class _CheckedContext:
         self._begun = True
 
 
-def _check_standing() -> None:
+def _require_valid_credential() -> None:
     if not current().standing():
         raise _credential_ended()
 

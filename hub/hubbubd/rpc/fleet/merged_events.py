@@ -51,12 +51,12 @@ class MergedEvents:
         """
         pumps = [
             asyncio.create_task(
-                work_with_each_member(self._ownership, self._changes, lambda o: self._pump_member(o, at))
+                work_with_each_member(self._ownership, self._changes, lambda o: self._queue_member_responses(o, at))
             )
         ]
         try:
             await self._wait_for_members()
-            pumps.append(asyncio.create_task(self._pump_own(here)))
+            pumps.append(asyncio.create_task(self._queue_own_responses(here)))
             while True:
                 member, stream, said = await self._queue.get()
                 if isinstance(said, Exception):
@@ -73,7 +73,7 @@ class MergedEvents:
             for other in self._ownership.others():
                 await self._begun.setdefault(other.member, anyio.Event()).wait()
 
-    async def _pump_own(self, here: Responses) -> None:
+    async def _queue_own_responses(self, here: Responses) -> None:
         end: Exception | None = None
         try:
             async with aclosing(here):
@@ -83,7 +83,7 @@ class MergedEvents:
             end = exc
         await self._queue.put((HERE, 0, end))
 
-    async def _pump_member(self, owner: Owner, at: Callable[[Owner], Awaitable[Responses]]) -> None:
+    async def _queue_member_responses(self, owner: Owner, at: Callable[[Owner], Awaitable[Responses]]) -> None:
         begun = self._begun.setdefault(owner.member, anyio.Event())
         while True:
             stream = next(self._streams)

@@ -23,7 +23,7 @@ def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentia
     """
     if listen.startswith(UNIX):
         return _bind_unix(server, Path(listen.removeprefix(UNIX)))
-    name, port, shown, family = _place(listen, secure=credentials is not None)
+    name, port, shown, family = _parse_address(listen, secure=credentials is not None)
     with socket.socket(family, socket.SOCK_STREAM) as trial:  # tells why a port cannot be bound, which gRPC does not
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -35,7 +35,7 @@ def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentia
 
 def bound_socket(listen: str, *, secure: bool = False) -> tuple[socket.socket, str]:
     """Return a listening socket on HOST:PORT (0 picks a free port), and the address to connect to. Raises as `bind`."""
-    name, port, shown, family = _place(listen, secure=secure)
+    name, port, shown, family = _parse_address(listen, secure=secure)
     try:
         listener = socket.create_server((name, port), family=family)
     except OSError as exc:
@@ -45,7 +45,8 @@ def bound_socket(listen: str, *, secure: bool = False) -> tuple[socket.socket, s
     return listener, f"{shown}:{listener.getsockname()[1]}"
 
 
-def _place(listen: str, *, secure: bool) -> tuple[str, int, str, socket.AddressFamily]:
+def _parse_address(listen: str, *, secure: bool) -> tuple[str, int, str, socket.AddressFamily]:
+    """Return address, port, the address as URLs have it, and the family. Raises ConfigError."""
     if not secure and not is_local(listen):
         raise ConfigError("listen", off_loopback(listen))
     host, _, port = listen.rpartition(":")

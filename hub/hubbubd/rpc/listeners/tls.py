@@ -46,7 +46,7 @@ def channel_credentials(files: TlsFiles) -> Callable[[], grpc.ChannelCredentials
 
 def ssl_context(files: TlsFiles) -> ssl.SSLContext:
     """Return a context for a socket of the standard library. Raises ConfigError for unusable files."""
-    followed = _Followed(files, lambda tls: _context(files, tls))
+    followed = _Followed(files, lambda tls: _make_context(files, tls))
     context = followed.current()
 
     def choose(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: object) -> None:
@@ -56,7 +56,8 @@ def ssl_context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-def _context(files: TlsFiles, tls: ServerTls) -> ssl.SSLContext:
+def _make_context(files: TlsFiles, tls: ServerTls) -> ssl.SSLContext:
+    """Return the context of a listener with these certificates. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A resumed session would skip the verification of the client's certificate. TLS 1.2 can also resume by session id,
@@ -107,10 +108,10 @@ class _Followed(Generic[M]):
         return self._make(tls)
 
     def _read_stamps(self) -> list[tuple[int, int, int] | None]:
-        return [_stamp(path) for path in self._files]
+        return [_file_stamp(path) for path in self._files]
 
 
-def _stamp(path: os.PathLike[str]) -> tuple[int, int, int] | None:
+def _file_stamp(path: os.PathLike[str]) -> tuple[int, int, int] | None:
     try:
         found = os.stat(path)  # noqa: PTH116 - of what a link leads to, like reading
     except OSError:

@@ -210,7 +210,7 @@ class LoginConsents:
         servers: tuple[str, ...],
     ) -> None:
         known = sorted(server.name for server in self._hub.servers.all())
-        at_endpoint = [name for name in known if self._is_shown(asked.endpoint, name)]
+        at_endpoint = [name for name in known if self._is_server_of(asked.endpoint, name)]
         statement: dict[str, Any] = {
             "asked": {name: getattr(asked, name) for name in AuthorizationRequest.__dataclass_fields__},
             "cookie": _digest(cookie),
@@ -236,7 +236,8 @@ class LoginConsents:
         )
         await person.page_response(request, pages.consent(view), form_to=origin)
 
-    def _is_shown(self, endpoint: EndpointName, server: str) -> bool:
+    def _is_server_of(self, endpoint: EndpointName, server: str) -> bool:
+        """Return whether an endpoint shows a server."""
         if endpoint.kind == PROFILE:
             profile = self._hub.configuration.settings.profiles.get(endpoint.name)
             return profile is not None and profile.has_server(server)

@@ -98,7 +98,7 @@ class LoginPersons:
         then, typed = _checked_next(fields.get("next", "")), fields.get("code", "")
         code = visits.read_code(typed)
         if code is None:
-            await self._ask_again(request, then, typed, _MALFORMED)
+            await self._show_enter_page(request, then, typed, _MALFORMED)
             return
         try:
             for rate, holder in ((self._rate, _network_of(request)), (self._rate_of_all, "everywhere")):
@@ -109,12 +109,12 @@ class LoginPersons:
             tried = (
                 f"Too many codes were tried. Wait for {wait_s} s, then press Continue again: your code is still good."
             )
-            await self._ask_again(request, then, code, tried, 429, [(b"retry-after", b"%d" % wait_s)])
+            await self._show_enter_page(request, then, code, tried, 429, [(b"retry-after", b"%d" % wait_s)])
         except CodeRefused as refused:
-            await self._ask_again(request, then, code, _PROBLEMS[refused.problem])
+            await self._show_enter_page(request, then, code, _PROBLEMS[refused.problem])
         except Unavailable:
             busy = "The hub cannot write to its store now. Wait a moment, then press Continue again."
-            await self._ask_again(request, then, code, busy, 503)
+            await self._show_enter_page(request, then, code, busy, 503)
         else:
             _admit_connection(request)
             name = self._cookie_name(request)
@@ -139,9 +139,10 @@ class LoginPersons:
         with audit.change(attempt):
             return await visitors.enter(code, secure=self._secure)
 
-    async def _ask_again(
+    async def _show_enter_page(
         self, request: HostHttpRequest, then: str, code: str, problem: str, status: int = 400, headers: Headers = ()
     ) -> None:
+        """Show the page again on which a code is typed, with what was wrong; `then` is where it leads afterwards."""
         view = EnterView(next=then, code=code[:40], problem=problem)
         await page_response(request, pages.enter(view), status, headers=headers)
 

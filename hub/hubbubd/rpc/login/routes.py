@@ -162,7 +162,9 @@ class LoginRoutes:
             raise LoginRefusal("invalid_target", f"this code was given for {record.endpoint}")
         by = Principal(name=record.granted_by, grants=(), credential=record.granted_with)
         with self._hub.audit.change(self._oversight.attempt(EXCHANGE, by, record.client_name)):
-            return await self._limited(self._hub.logins.exchange(code, client_id, form.get("redirect_uri"), verifier))
+            return await self._charge_if_refused(
+                self._hub.logins.exchange(code, client_id, form.get("redirect_uri"), verifier)
+            )
 
     async def _refresh(self, form: Mapping[str, str], client_id: str, endpoint: str | None) -> IssuedTokens:
         text = _required(form, "refresh_token")
@@ -196,12 +198,13 @@ class LoginRoutes:
     async def _checked(self, action: str, check: Any) -> Any:
         """Await a check; who fails too often has to wait, and the refusal is in the audit log."""
         try:
-            return await self._limited(check)
+            return await self._charge_if_refused(check)
         except LoginRefusal as exc:
             self._hub.audit.refused(self._oversight.attempt(action, _STRANGER, ""), exc.reason)
             raise
 
-    async def _limited(self, check: Any) -> Any:
+    async def _charge_if_refused(self, check: Any) -> Any:
+        """Return the result of a check; a refusal counts against the address that it came from. Raises LoginRefusal."""
         try:
             return await check
         except LoginRefusal:

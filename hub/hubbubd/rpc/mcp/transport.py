@@ -384,9 +384,9 @@ class HostEventStream:
         except ResourceExhausted:
             self._count = count
             for message in waiting:
-                await self._say_one(message)
+                await self._send_message(message)
 
-    async def _say_one(self, message: bytes) -> None:
+    async def _send_message(self, message: bytes) -> None:
         number = self._count
         try:
             await self._send(self._event(message))

@@ -210,7 +210,7 @@ def call_filter(chosen: call_pb2.CallFilter, within: Scope) -> CallFilter:
 def task_filter(chosen: task_pb2.TaskFilter, within: Scope) -> TaskFilter:
     return TaskFilter(
         server=optional_identifier(chosen.server, "filter.server") or "",
-        role=_member_of(chosen.role, api_records.TASK_ROLES, "filter.role") if chosen.role else None,
+        role=_find_member(chosen.role, api_records.TASK_ROLES, "filter.role") if chosen.role else None,
         statuses=_parse_filter_values(chosen.statuses, api_records.TASK_STATUSES, "filter.statuses"),
         scope=within,
     )
@@ -292,7 +292,7 @@ def _parse_grant(given: admin_pb2.AccessGrant, field: str) -> Grant:
     if len(given.servers) > MAX_PATTERNS:
         raise InvalidArgument.field(f"{field}.servers", f"has more than {MAX_PATTERNS} entries")
     patterns = tuple(identifier(each, f"{field}.servers.{at}") for at, each in enumerate(given.servers))
-    return Grant(_member_of(given.role, api_records.ROLES, f"{field}.role"), patterns or (ANY,))
+    return Grant(_find_member(given.role, api_records.ROLES, f"{field}.role"), patterns or (ANY,))
 
 
 def span_s(value: Duration, field: str) -> float:
@@ -333,10 +333,10 @@ def _parse_names(values: Iterable[str], field: str) -> frozenset[str]:
 def _parse_filter_values(numbers: Iterable[int], table: Mapping[R, int], field: str) -> frozenset[R]:
     """Return the members of a filter; 0 (unspecified) among them means any."""
     chosen = set(numbers)
-    return frozenset() if 0 in chosen else frozenset(_member_of(number, table, field) for number in chosen)
+    return frozenset() if 0 in chosen else frozenset(_find_member(number, table, field) for number in chosen)
 
 
-def _member_of(number: int, table: Mapping[R, int], field: str) -> R:
+def _find_member(number: int, table: Mapping[R, int], field: str) -> R:
     for member, value in table.items():
         if value == number:
             return member

@@ -123,13 +123,13 @@ class _CallStream:
                 wrong = f"has {len(message.steps)} entries; at most {MAX_STEPS} are taken"
                 raise InvalidArgument.field("steps", wrong)
             for step in message.steps:
-                self._take_step(step, tasks)
+                self._handle_step(step, tasks)
                 while len(self._outbox) >= MAX_UNWRITTEN:
                     self._outbox_emptied.clear()
                     await self._outbox_emptied.wait()
         self._stop_taking_calls()
 
-    def _take_step(self, step: pb.StreamCallsRequest.Step, tasks: asyncio.TaskGroup) -> None:
+    def _handle_step(self, step: pb.StreamCallsRequest.Step, tasks: asyncio.TaskGroup) -> None:
         match step.WhichOneof("step"):
             case "start":
                 self._start_task("start", step.start.id, tasks, self._calls, lambda: self._make_call(step.start))
@@ -199,7 +199,9 @@ class _CallStream:
         late = self._closed and running is self._calls
         if late or len(running) >= MAX_CALLS:
             running[id_] = None
-            self._enqueue_end(id_, _failed_step(id_, _shutting_down(begun="false") if late else _too_many_calls()))
+            self._enqueue_end(
+                id_, _serialize_failure(id_, _shutting_down(begun="false") if late else _too_many_calls())
+            )
             return
         task = running[id_] = tasks.create_task(work())
         task.add_done_callback(lambda done: self._report_cancelled(id_) if done.cancelled() else None)
@@ -207,7 +209,7 @@ class _CallStream:
     async def _make_call(self, start: Start) -> None:
         """Make a call, and tell the caller how it has ended."""
 
-        async def completed() -> bytes:
+        async def serve_call() -> bytes:
             limit = requests.max_response_bytes(start, "start") or DEFAULT_RESPONSE_BYTES
             with (
                 self._report_changes(start, limit) if start.follow else nullcontext(),
@@ -218,12 +220,12 @@ class _CallStream:
                 limit, _serialize_step(id=start.id, completed=response), "GetCall", call_id=response.call.id
             )
 
-        await self._report_outcome(start, completed)
+        await self._report_outcome(start, serve_call)
 
     async def _give_answer(self, answer: Answer) -> None:
         """Answer a pending request, and tell the caller whether that is accepted."""
 
-        async def answered() -> bytes:
+        async def serve_answer() -> bytes:
             limit = requests.max_response_bytes(answer, "answer") or DEFAULT_RESPONSE_BYTES
             self._open_answers.add(answer.request.id)
             try:
@@ -235,14 +237,15 @@ class _CallStream:
                 limit, step_bytes, "the answer is accepted; GetPendingRequest", request=answer.request.id
             )
 
-        await self._report_outcome(answer, answered)
+        await self._report_outcome(answer, serve_answer)
 
     async def _report_outcome(self, begun: Start | Answer, serve: Callable[[], Awaitable[bytes]]) -> None:
+        """Tell the caller what `serve` returns, or why it failed."""
         CURRENT_TRACE.set(parse_trace({"traceparent": begun.traceparent, "tracestate": begun.tracestate}))
         try:
             step_bytes = await serve()
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
-            step_bytes = _failed_step(begun.id, exc)
+            step_bytes = _serialize_failure(begun.id, exc)
         self._enqueue_end(begun.id, step_bytes)
 
     async def _serve_in_time(self, start: Start) -> pb.CallMethodResponse:
@@ -263,7 +266,7 @@ class _CallStream:
         """Tell the caller of what happens to a call meanwhile, as far as it may see the call."""
         call_id, seen, calls = requests.followed_call_id(start), access.visible_scope(), self._streams.calls
 
-        def tell(call: Call, live: object) -> None:
+        def on_event(call: Call, live: object) -> None:
             if not seen.has_call(call) or call.state.ended:
                 return
             match live:
@@ -283,8 +286,8 @@ class _CallStream:
                     pass
 
         if (call := calls.find(call_id)) is not None:
-            tell(call, None)
-        with calls.listen(call_id, tell):
+            on_event(call, None)
+        with calls.listen(call_id, on_event):
             yield
 
     @contextmanager
@@ -293,7 +296,7 @@ class _CallStream:
         work, chosen = self._streams.work, requests.answered_requests(start, access.answerable_scope())
         assigned_ids: set[str] = set()
 
-        def hear(step: Assigned | AssignmentOver) -> None:
+        def on_assignment(step: Assigned | AssignmentOver) -> None:
             match step:
                 case Assigned(request):
                     step_bytes = _serialize_step(id=start.id, assigned=api_records.request(request, with_claim_id=True))
@@ -315,7 +318,7 @@ class _CallStream:
 
         with (
             self._streams.hold(principal()),
-            work.join(principal().name, chosen, 1, current().standing, hear=hear) as worker,
+            work.join(principal().name, chosen, 1, current().standing, hear=on_assignment) as worker,
         ):
             self._workers[start.id] = worker
             try:
@@ -349,7 +352,7 @@ class _CallStream:
 
     def _report_cancelled(self, call_id: int) -> None:
         """Tell the caller that it has hung up. A call that was cancelled before it began says nothing by itself."""
-        self._enqueue_end(call_id, _failed_step(call_id, UpstreamError(cancelled_fault("its caller hung up"))))
+        self._enqueue_end(call_id, _serialize_failure(call_id, UpstreamError(cancelled_fault("its caller hung up"))))
 
     def _enqueue_end(self, call_id: int, step: bytes) -> None:
         """Put the end of a call, or of the wait for an answer, into the outbox."""
@@ -363,7 +366,7 @@ def _serialize_step(**step: Any) -> bytes:
     return message.SerializeToString()
 
 
-def _failed_step(call_id: int, exc: Exception) -> bytes:
+def _serialize_failure(call_id: int, exc: Exception) -> bytes:
     return _serialize_step(id=call_id, failed=status.status_of(exc).SerializeToString())
 
 

@@ -40,12 +40,12 @@ class CallService:
 
     async def call_method(self, request: pb.CallMethodRequest) -> pb.CallMethodResponse:
         """Make a call and wait for its end; a failed one ends the RPC with its fault."""
-        call = await self._calls.call(_spec(request.spec), principal().name, detached=request.detached)
+        call = await self._calls.call(_parse_spec(request.spec), principal().name, detached=request.detached)
         if call.fault is not None:
             failure = UpstreamError(call.fault)
             failure.metadata["call_id"] = call.id
             raise failure
-        return pb.CallMethodResponse(call=_shown(call))
+        return pb.CallMethodResponse(call=_to_message(call))
 
     async def stream_calls(self, steps: AsyncIterator[pb.StreamCallsRequest], write: Write) -> None:
         """Make the calls of a stream, each as `call_method`."""
@@ -53,8 +53,8 @@ class CallService:
 
     async def start_call(self, request: pb.StartCallRequest) -> pb.StartCallResponse:
         """Queue a detached call; durable when this returns."""
-        call = await self._calls.start(_spec(request.spec), principal().name)
-        return pb.StartCallResponse(call=_shown(call))
+        call = await self._calls.start(_parse_spec(request.spec), principal().name)
+        return pb.StartCallResponse(call=_to_message(call))
 
     def watch_calls(self, request: pb.WatchCallsRequest) -> AsyncGenerator[bytes, None]:
         """Stream calls: snapshot, then changes, with progress and log messages in between."""
@@ -63,13 +63,13 @@ class CallService:
             watched,
             pb.WatchCallsResponse,
             partial(api_records.call, seen=access.visible_scope()),
-            _live,
+            _live_event_fields,
             batches=request.allow_batches,
         )
 
     async def get_call(self, request: pb.GetCallRequest) -> pb.GetCallResponse:
         call = access.check_call(self._calls.get(requests.identifier(request.id, "id")))
-        return pb.GetCallResponse(call=_shown(call))
+        return pb.GetCallResponse(call=_to_message(call))
 
     async def list_calls(self, request: pb.ListCallsRequest) -> pb.ListCallsResponse:
         """Return a page of calls, newest first."""
@@ -79,7 +79,7 @@ class CallService:
             lambda after: self._calls.newest(chosen, pages.age_position(after), pages.oldest_first(request)),
             request,
             pages.newest,
-            _shown,
+            _to_message,
             of=request.filter,
             scope=scope,
         )
@@ -88,7 +88,7 @@ class CallService:
     async def cancel_call(self, request: pb.CancelCallRequest) -> pb.CancelCallResponse:
         known = access.check_call(self._calls.get(requests.identifier(request.id, "id")), Permission.OPERATE)
         call = await self._calls.cancel(known.id, abort=request.abort)
-        return pb.CancelCallResponse(call=_shown(call))
+        return pb.CancelCallResponse(call=_to_message(call))
 
     async def get_queue(self, request: pb.GetQueueRequest) -> pb.GetQueueResponse:
         """Return the numbers of a server's calls by state."""
@@ -102,17 +102,17 @@ class CallService:
         return pb.ClearQueueResponse(cleared=cleared, counts=api_records.counts(self._calls.counts(server)))
 
 
-def _shown(record: Call) -> pb.Call:
+def _to_message(record: Call) -> pb.Call:
     return api_records.call(record, access.visible_scope())
 
 
-def _spec(given: pb.CallSpec) -> CallSpec:
+def _parse_spec(given: pb.CallSpec) -> CallSpec:
     spec = requests.parse_call_spec(given, principal().call_origin(given.server))
     access.check_server(spec.server, permission_to_send(spec.method))
     return spec
 
 
-def _live(event: object) -> dict[str, Message]:
+def _live_event_fields(event: object) -> dict[str, Message]:
     match event:
         case ProgressEvent():
             return {"progress": api_records.progress(event)}

@@ -19,7 +19,7 @@ def opening(method: str, server: str, caller: Principal, trace: Trace | None) ->
     return pb.Opening(
         method=method,
         server=server,
-        principal=_packed(caller),
+        principal=_pack(caller),
         traceparent=place.get("traceparent", ""),
         tracestate=place.get("tracestate", ""),
     )
@@ -30,25 +30,27 @@ def enter(given: pb.Opening) -> None:
 
     The caller may do what its grants say, but it is never the owner of this member's machine (`access.is_owner`).
     """
-    amend(principal=_unpacked(given.principal), names_caller=True, forwarded=True)
+    amend(principal=_unpack(given.principal), names_caller=True, forwarded=True)
     CURRENT_TRACE.set(parse_trace({"traceparent": given.traceparent, "tracestate": given.tracestate}))
 
 
 @lru_cache(maxsize=1024)
-def _packed(caller: Principal) -> bytes:
+def _pack(caller: Principal) -> bytes:
+    """Return a principal as another member reads it."""
     packed = pb.Principal(
         name=caller.name,
         grants=[pb.Grant(role=grant.role, servers=grant.servers) for grant in caller.grants],
         credential=caller.credential,
         expires_at=caller.expires_at,
         groups=sorted(caller.groups),
-        origin=_packed_origin(caller.origin),
+        origin=_pack_origin(caller.origin),
     )
     return packed.SerializeToString()
 
 
 @lru_cache(maxsize=1024)
-def _unpacked(packed: bytes) -> Principal:
+def _unpack(packed: bytes) -> Principal:
+    """Return the principal that another member has packed. Raises InvalidArgument."""
     try:
         caller = pb.Principal.FromString(packed)
         grants = tuple(Grant(Role(grant.role), tuple(grant.servers)) for grant in caller.grants)
@@ -60,15 +62,15 @@ def _unpacked(packed: bytes) -> Principal:
         credential=caller.credential,
         expires_at=caller.expires_at if caller.HasField("expires_at") else None,
         groups=frozenset(caller.groups),
-        origin=_unpacked_origin(caller.origin) if caller.HasField("origin") else None,
+        origin=_unpack_origin(caller.origin) if caller.HasField("origin") else None,
     )
 
 
-def _packed_origin(origin: CallOrigin | None) -> call_pb2.CallOrigin | None:
+def _pack_origin(origin: CallOrigin | None) -> call_pb2.CallOrigin | None:
     if origin is None:
         return None
     return call_pb2.CallOrigin(host=origin.host, profile=origin.profile, roles=origin.roles, app=origin.app)
 
 
-def _unpacked_origin(origin: call_pb2.CallOrigin) -> CallOrigin:
+def _unpack_origin(origin: call_pb2.CallOrigin) -> CallOrigin:
     return CallOrigin(host=origin.host, profile=origin.profile, roles=tuple(origin.roles), app=origin.app)

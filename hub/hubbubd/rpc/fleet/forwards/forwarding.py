@@ -133,9 +133,9 @@ class Forwarding:
                 return self._merge_members(path, serve)
 
     def _recheck_not_found(self, serve: Unary) -> Unary:
-        """Return the RPC, which says of no record that it is not there unless the database has none, either."""
+        """Return the RPC. Before it raises NotFound, it waits until this member knows all that the database has."""
 
-        async def certain(request: Message) -> Message:
+        async def recheck(request: Message) -> Message:
             try:
                 return await serve(request)
             except NotFound as exc:
@@ -144,12 +144,12 @@ class Forwarding:
                     raise
             return await serve(request)
 
-        return certain
+        return recheck
 
     def _unary_at_owner(self, method: MethodDescriptor, path: str, serve: Unary) -> Unary:
         parse: Callable[[bytes], Message] = GetMessageClass(method.output_type).FromString
 
-        async def at_owner(request: Message) -> Message:
+        async def serve_at_owner(request: Message) -> Message:
             server = subject(self._hub, path, request)
             if server is None or self._ownership.owns(server):
                 try:
@@ -165,13 +165,13 @@ class Forwarding:
             with self._delay_drain(path):
                 return await self._at_owner(server, send, lambda: serve(request), asked.own_s)
 
-        return at_owner
+        return serve_at_owner
 
     async def _at_owner(
         self,
         server: str,
         send: Callable[[Owner], Awaitable[T]],
-        here: Callable[[], Awaitable[T]],
+        serve_here: Callable[[], Awaitable[T]],
         own_s: float | None = None,
     ) -> T:
         """Do something where a server's owner is, which may be this member by now. Raises HubError."""
@@ -187,7 +187,7 @@ class Forwarding:
                     if not isinstance(exc, NotOwner):  # that was counted where it was said
                         self._hub.meter.count(FORWARD_FAILURES, {"reason": NOT_REACHED})
             elif self._ownership.owns(server):
-                return await here()
+                return await serve_here()
             else:
                 member = why = ""
             if left_s <= 0:
@@ -211,22 +211,22 @@ class Forwarding:
     async def send(self, asked: ForwardedRpc) -> bytes:
         """Have the owner of a server carry out a unary RPC, and return the response. Raises HubError."""
 
-        async def refuse_here() -> NoReturn:
+        async def raise_changing() -> NoReturn:
             # The server has just come to this member. The caller tries again, and the RPC is then served here.
             raise owner_changing_error(asked.server)
 
         with self._delay_drain(asked.path):
             return await self._at_owner(
-                asked.server, lambda owner: self._send_to_owner(asked, owner), refuse_here, asked.own_s
+                asked.server, lambda owner: self._send_to_owner(asked, owner), raise_changing, asked.own_s
             )
 
     async def stream(self, asked: ForwardedRpc) -> AsyncGenerator[bytes, None]:
         """Return the responses of an RPC at the owner of a server; the first one is there. Raises HubError."""
 
-        async def refuse_here() -> NoReturn:
+        async def raise_changing() -> NoReturn:
             raise owner_changing_error(asked.server)
 
-        return await self._open_stream(asked, refuse_here)
+        return await self._open_stream(asked, raise_changing)
 
     async def _send_to_owner(self, asked: ForwardedRpc, owner: Owner) -> bytes:
         """Have the owner carry out a unary RPC, and return the response. Raises HubError and Unreached."""
@@ -237,21 +237,21 @@ class Forwarding:
             async with cancellable():
                 forward = stub.Forward(request, timeout=_remaining_s())
                 with self._underway.watched(asked.server, owner, forward, asked.own_s):
-                    response, told = await forward, await forward.trailing_metadata()
+                    response, metadata = await forward, await forward.trailing_metadata()
         # The response is there: it must not come too late for the sake of what its caller may read next. Whoever made a
         # call has its result, and is not to wait for its record as well.
-        await revision.wait_for_member(self._hub.store, told, 0.0 if asked.path == _CALL else _remaining_s())
+        await revision.wait_for_member(self._hub.store, metadata, 0.0 if asked.path == _CALL else _remaining_s())
         match response.WhichOneof("outcome"):
             case "failed":
                 raise _parse_failure(response.failed)
             case "response":
                 return response.response
             case _:
-                raise _owner_lost(asked.server, owner, "it speaks of an outcome that this version does not know")
+                raise _owner_lost_error(asked.server, owner, "it speaks of an outcome that this version does not know")
 
     def _stream_at_owner(self, path: str, serve: Stream) -> Stream:
-        async def at_owner(request: Message) -> AsyncGenerator[bytes, None]:
-            async def here() -> AsyncGenerator[bytes, None]:
+        async def serve_at_owner(request: Message) -> AsyncGenerator[bytes, None]:
+            async def serve_here() -> AsyncGenerator[bytes, None]:
                 return serve(request)
 
             server = subject(self._hub, path, request)
@@ -259,15 +259,15 @@ class Forwarding:
                 responses = serve(request)
             else:
                 asked = ForwardedRpc(path, server, principal(), request.SerializeToString())
-                responses = await self._open_stream(asked, here)
+                responses = await self._open_stream(asked, serve_here)
             async with aclosing(responses):
                 async for response in responses:
                     yield response
 
-        return at_owner
+        return serve_at_owner
 
     async def _open_stream(
-        self, asked: ForwardedRpc, here: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
+        self, asked: ForwardedRpc, serve_here: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
     ) -> AsyncGenerator[bytes, None]:
         async def send(owner: Owner) -> AsyncGenerator[bytes, None]:
             responses = self.responses(await self._peers.reach(owner), asked, owner)
@@ -277,18 +277,18 @@ class Forwarding:
                 return _chain_responses(None, responses)
             return _chain_responses(first, responses)
 
-        return await self._at_owner(asked.server, send, here)
+        return await self._at_owner(asked.server, send, serve_here)
 
     def _merge_members(self, path: str, serve: Stream) -> Stream:
         of_one = self._stream_at_owner(path, serve)
 
-        async def at_all(request: Any) -> AsyncGenerator[bytes, None]:
+        async def serve_at_all(request: Any) -> AsyncGenerator[bytes, None]:
             chosen = of_one(request) if request.filter.server else self._events_of_all(path, request, serve)
             async with aclosing(chosen) as responses:
                 async for response in responses:
                     yield response
 
-        return at_all
+        return serve_at_all
 
     def _events_of_all(self, path: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
         asked = ForwardedRpc(path, "", principal(), request.SerializeToString())
@@ -315,7 +315,7 @@ class Forwarding:
                         yield step.response
         except NotOwner:
             if begun:
-                raise _owner_lost(asked.server, owner, "it has ended the stream") from None
+                raise _owner_lost_error(asked.server, owner, "it has ended the stream") from None
             raise
         finally:
             stream.cancel()
@@ -368,9 +368,9 @@ def _translate_rpc_errors(server: str, owner: Owner) -> Generator[None]:
         if given is not None and reason:
             raise status.error_of_status(given) from None
         if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            raise _wait_over() from None
+            raise _wait_over_error() from None
         log.info("forward lost", member=owner.member, server=server, code=exc.code().name, error=exc.details())
-        raise _owner_lost(server, owner, f"its connection ended with {exc.code().name}") from None
+        raise _owner_lost_error(server, owner, f"its connection ended with {exc.code().name}") from None
 
 
 def _is_untaken(exc: grpc.aio.AioRpcError) -> bool:
@@ -413,7 +413,7 @@ async def _chain_responses(first: bytes | None, others: AsyncGenerator[bytes, No
             yield each
 
 
-def _owner_lost(server: str, owner: Owner, why: str) -> Unavailable:
+def _owner_lost_error(server: str, owner: Owner, why: str) -> Unavailable:
     return Unavailable(
         f"{owner.member}, which has {server}, gave no answer: {why}; what was asked may have been carried out",
         reason="OWNER_LOST",
@@ -421,6 +421,6 @@ def _owner_lost(server: str, owner: Owner, why: str) -> Unavailable:
     )
 
 
-def _wait_over() -> UpstreamError:
+def _wait_over_error() -> UpstreamError:
     message = "the call took longer than its caller wanted to wait"
     return UpstreamError(Fault(code="WAIT_OVER", category=Category.TIMEOUT, message=message))

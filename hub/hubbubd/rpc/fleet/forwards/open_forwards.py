@@ -76,10 +76,10 @@ class OpenForwards:
             forward.cancel()
 
     def _check_alive(self, owner: Owner, forward: Forward) -> None:
-        async def ask() -> None:
+        async def cancel_unless_alive() -> None:
             if not await self._answers(owner):
                 forward.cancel()
 
-        task = asyncio.get_running_loop().create_task(ask())
+        task = asyncio.get_running_loop().create_task(cancel_unless_alive())
         self._alive_checks.add(task)
         task.add_done_callback(self._alive_checks.discard)
