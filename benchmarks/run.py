@@ -68,9 +68,14 @@ class Run:
         """As many as the whole run does so many."""
         return max(whole // self.options.less, 1)
 
+    @property
+    def only_tried(self) -> bool:
+        """Whether nothing is measured: it is only tried whether everything runs."""
+        return self.options.less == LEAST
+
     def rounds(self, whole: int) -> int:
         """As many rounds, whatever is done in each; one where it is only tried whether everything runs."""
-        return 1 if self.options.less == LEAST else whole
+        return 1 if self.only_tried else whole
 
 
 @runtime_checkable
@@ -110,7 +115,7 @@ async def _run_crowds(run: Run) -> Sequence[Row]:
 
 
 async def _run_start(run: Run) -> Sequence[Row]:
-    return await start.start(run.directory, rounds=run.some(12))
+    return await start.start(run.directory, rounds=run.some(12), warm=not run.only_tried)
 
 
 async def _run_calls(run: Run) -> Sequence[Row]:
@@ -155,7 +160,8 @@ async def _run_backlog(run: Run) -> Sequence[Row]:
 
 
 async def _run_flood(run: Run) -> Sequence[Row]:
-    return await flood.measure_floods(run.directory, rounds=run.some(3), seconds=max(10 / run.options.less, 2))
+    seconds = 0.2 if run.only_tried else max(10 / run.options.less, 2)
+    return await flood.measure_floods(run.directory, rounds=run.some(3), seconds=seconds)
 
 
 async def _run_many(run: Run) -> Sequence[Row]:

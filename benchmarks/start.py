@@ -40,8 +40,11 @@ class Started:
         return {**asdict(self), "ratio": self.ratio}
 
 
-async def start(directory: Path, *, rounds: int) -> list[Started]:
-    """A row for the daemon, and for each command. The inbox has one pending request."""
+async def start(directory: Path, *, rounds: int, warm: bool = True) -> list[Started]:
+    """A row for the daemon, and for each command. The inbox has one pending request.
+
+    With `warm`, a round before them fills the caches.
+    """
     async with start_hub({"light": stdio_server("light_stdio.py")}, directory) as running:
         await running.client.start_tool("light", "ask")
         with anyio.fail_after(10):
@@ -59,10 +62,10 @@ async def start(directory: Path, *, rounds: int) -> list[Started]:
         commands = {what: command for what, command, _ in rows}
         commands |= {name: [sys.executable, "-c", code] for name, code in BESIDE.items()}
         found: dict[str, list[float]] = {name: [] for name in commands}
-        for number in range(rounds + 1):
+        for number in range(rounds + warm):
             for name, command in commands.items():
                 cpu_ms = await to_thread.run_sync(_cpu_ms, command)
-                if number:  # the first round fills the caches
+                if number >= warm:
                     found[name].append(cpu_ms)
     medians = {name: statistics.median(each) for name, each in found.items()}
     return [Started(what, medians[what], beside, medians[beside]) for what, _, beside in rows]

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from .. import forks
 from ..clients.host_homes import FILES, SECRET, planted
 from .conftest import BIN, LIMIT_S, Ran, environment, running
 from .terminals import on_a_terminal
@@ -63,9 +64,7 @@ class Home:
     async def hubbub(self, *words: str, **environ: str) -> Ran:
         """Runs `hubbub` to its end, without a terminal."""
         with anyio.fail_after(LIMIT_S):
-            done = await anyio.run_process(
-                [str(BIN / "hubbub"), *words], env={**self.environ, **environ}, cwd=self.folder, check=False
-            )
+            done = await forks.run([str(BIN / "hubbub"), *words], env={**self.environ, **environ}, cwd=self.folder)
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def keyring(self) -> dict[str, str]:

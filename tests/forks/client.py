@@ -23,6 +23,8 @@ from .wire import PACKET_BYTES, PROGRAMS, ask, same_at_import
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 PEERS = HERE.parent / "peers"
+SERVERS = (PEERS, HERE.parents[1] / "benchmarks/servers")
+"""Where scripts of servers are."""
 CHUNK_BYTES = 1 << 16
 
 
@@ -99,7 +101,7 @@ def program(command: Sequence[str]) -> tuple[str, list[str]] | None:
         return "hubbubd", words[2:]
     if first in {str(BIN / name) for name in PROGRAMS}:
         return Path(first).name, words
-    if first == sys.executable and words and Path(words[0]).parent == PEERS and _of_the_sdk(words[0]):
+    if first == sys.executable and words and Path(words[0]).parent in SERVERS and _of_the_sdk(words[0]):
         return words[0], words[1:]
     return None
 

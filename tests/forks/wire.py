@@ -19,6 +19,9 @@ PROGRAMS = ("hubbubd", "hubbub")
 AT_IMPORT = ("PYTHON", "LD_", "GRPC_", "LANG", "LC_", "COLUMNS", "TERM", "NO_COLOR", "FORCE_COLOR", "_TYPER", "SSL_")
 """Beginnings of variables that are read at the start of Python or when modules are imported."""
 
+READ_LATER = {"PYTHON_KEYRING_BACKEND"}
+"""What begins so and is read by the call that needs it."""
+
 
 def ask(
     address: str,
@@ -51,7 +54,7 @@ def same_at_import(env: Mapping[str, str], server: Mapping[str, str]) -> bool:
     """Whether a process with this environment would import the same, in the same way, as the fork server has."""
 
     def early(variables: Mapping[str, str]) -> dict[str, str]:
-        return {name: value for name, value in variables.items() if name.startswith(AT_IMPORT)}
+        return {name: variables[name] for name in variables if name.startswith(AT_IMPORT) and name not in READ_LATER}
 
     return early(env) == early(server)
 
