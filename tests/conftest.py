@@ -22,6 +22,7 @@ from . import home
 # isort: split
 from . import forks  # after `home`: its server keeps the environment that it begins with
 from .idle_time import IdleTimeLoop
+from .once import run_directory
 from .ports import reserved
 from .postgres import postgres
 from .tiers import pytest_collection_modifyitems, pytest_runtest_call, pytest_runtest_setup
@@ -156,14 +157,13 @@ def go_offline(go_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Ca
 
     What is compiled is kept for all tests of a run, in whichever worker: gRPC alone takes 25 s of processor time.
     """
-    base = tmp_path_factory.getbasetemp()
-    of_all_workers = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    cache = run_directory(tmp_path_factory) / "go-cache"
 
     def variables(directory: Path) -> dict[str, str]:
         return {
             "GO111MODULE": "off",
             "GOPATH": f"{directory}{os.pathsep}{go_library}",
-            "GOCACHE": str(of_all_workers / "go-cache"),
+            "GOCACHE": str(cache),
         }
 
     return variables

@@ -23,6 +23,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 import hubbub_client
 
 from ..e2e.conftest import RunningHub, child, environment, toml
+from ..once import make_once
 from .conftest import LIMIT_S, ROOT, installed
 from .distributions import SURROUNDINGS, copy
 
@@ -31,8 +32,6 @@ EXTRAS = ("conditions", "connect", "fleet", "postgres", "telemetry")
 OF_CONTRIBUTORS = {"dev", "docs"}
 # `pipx install .` takes pip's time, and is the first step of first_contact.py.
 UV_LINES = re.findall(r"^uvx? .+$", (ROOT / "docs/cli.md").read_text(), re.MULTILINE)
-# What an environment of Python begins with.
-GIVEN = {"pip", "setuptools"}
 EXAMPLE = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
@@ -51,13 +50,13 @@ def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> subprocess.
 
 @dataclass(frozen=True)
 class Environment:
-    """One that has some wheels installed, and what these need."""
+    """One that has some wheels installed, and what these need: no pip."""
 
     path: Path
 
     @classmethod
     def of(cls, path: Path, *wheels: Path) -> "Environment":
-        venv.create(path, with_pip=True)
+        venv.create(path)
         made = cls(path)
         made._uv("install", "--quiet", "--constraint", ROOT / "constraints.txt", *wheels)
         return made
@@ -67,7 +66,7 @@ class Environment:
 
     def packages(self) -> set[str]:
         listed = json.loads(self._uv("list", "--quiet", "--format", "json"))
-        return {each["name"].lower().replace("_", "-") for each in listed} - GIVEN
+        return {each["name"].lower().replace("_", "-") for each in listed}
 
     def _uv(self, verb: str, *words: str | Path) -> str:
         """What `uv pip` prints, which needs an eighth of pip's processor time; first_contact.py installs with pip."""
@@ -76,26 +75,34 @@ class Environment:
         return done.stdout
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """The wheel of each distribution, by its name."""
-    directory = tmp_path_factory.mktemp("wheels")
-    for project in (ROOT, ROOT / "clients/library"):
-        built = run(installed("hatchling"), "build", "--target", "wheel", "--directory", directory, cwd=project)
-        assert built.returncode == 0, built.stdout
+
+    def build(directory: Path) -> None:
+        for project in (ROOT, ROOT / "clients/library"):
+            built = run(installed("hatchling"), "build", "--target", "wheel", "--directory", directory, cwd=project)
+            assert built.returncode == 0, built.stdout
+
+    directory = make_once(tmp_path_factory, "wheels", build)
     found = {path.name.partition("-")[0].replace("_", "-"): path for path in directory.glob("*.whl")}
     assert found.keys() == {"hubbub", "hubbub-client"}
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def library(wheels: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return Environment.of(tmp_path_factory.mktemp("library") / "env", wheels["hubbub-client"])
+    return installed_once("library", wheels["hubbub-client"], tmp_path_factory)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def product(wheels: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return Environment.of(tmp_path_factory.mktemp("product") / "env", wheels["hubbub"])
+    return installed_once("product", wheels["hubbub"], tmp_path_factory)
+
+
+def installed_once(name: str, wheel: Path, factory: pytest.TempPathFactory) -> Environment:
+    """An environment that all workers share."""
+    return Environment(make_once(factory, f"{name}-environment", lambda path: Environment.of(path, wheel)))
 
 
 @pytest.fixture
@@ -273,7 +280,7 @@ def test_what_needs_an_extra_says_which_command_adds_it(
 ) -> None:
     ran = run(product.program("hubbubd"), cwd=tmp_path, HUBBUBD_DATA_DIR=str(tmp_path), **variables)
     assert ran.returncode != 0
-    assert f"{product.program('python')} -m pip install" in ran.stdout
+    assert f"uv pip install --python {product.program('python')} " in ran.stdout
     assert package in ran.stdout
 
 

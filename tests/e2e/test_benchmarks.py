@@ -16,8 +16,8 @@ import pytest
 
 from ..syntax import tree
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-FORKED = Path(__file__).with_name("forked_benchmarks.py")
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = ROOT / "benchmarks"
 GROUPS = 3
 """How many groups of parts run by themselves, side by side: all of them one after the other take minutes."""
 
@@ -33,8 +33,9 @@ def all_parts() -> list[str]:
 @pytest.mark.parametrize("parts", [all_parts()[first::GROUPS] for first in range(GROUPS)], ids=" ".join)
 def test_every_part_of_the_benchmarks_runs_and_has_figures(parts: list[str], tmp_path: Path) -> None:
     file, no_rivals = tmp_path / "figures.json", os.environ | {"HUBBUB_PEERS": str(tmp_path)}
-    command = [sys.executable, FORKED, "--least", "--rivals", "--json", file, *parts]
-    ended = subprocess.run(command, env=no_rivals, check=False, stdout=subprocess.PIPE, text=True)
+    options = ["--least", "--rivals", "--json", str(file)]
+    command = [sys.executable, "-m", "tests.e2e.forked_benchmarks", *options, *parts]
+    ended = subprocess.run(command, cwd=ROOT, env=no_rivals, check=False, stdout=subprocess.PIPE, text=True)
     print(ended.stdout)
     assert re.findall("(.*) has FAILED", ended.stdout) == []
     assert ended.returncode == 0

@@ -175,7 +175,8 @@ class Forked:
 
     def send_signal(self, signal: int) -> None:
         if self.poll() is None:
-            pidfd_send_signal(self._process, signal)
+            with suppress(ProcessLookupError):  # it has ended, and the fork server has not said so yet
+                pidfd_send_signal(self._process, signal)
 
     def terminate(self) -> None:
         self.send_signal(SIGTERM)

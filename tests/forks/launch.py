@@ -7,6 +7,7 @@ server does. When this process is killed, so is the server.
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -21,8 +22,13 @@ def main(address: str, script: str, *arguments: str) -> None:
         os.execv(sys.executable, [sys.executable, script, *arguments])
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     way, _, process = ask(address, script, arguments, os.environ, os.getcwd(), (0, 1, 2))  # noqa: PTH109
+
+    def pass_on(number: int, _frame: object) -> None:
+        with suppress(ProcessLookupError):  # it has ended, and the fork server has not said so yet
+            signal.pidfd_send_signal(process, number)
+
     for number in PASSED_ON:
-        signal.signal(number, lambda number, _: signal.pidfd_send_signal(process, number))
+        signal.signal(number, pass_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
