@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from .. import forks
 from ..syntax import tree
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +33,7 @@ def all_parts() -> list[str]:
 
 @pytest.mark.parametrize("parts", [all_parts()[first::GROUPS] for first in range(GROUPS)], ids=" ".join)
 def test_every_part_of_the_benchmarks_runs_and_has_figures(parts: list[str], tmp_path: Path) -> None:
-    file, no_rivals = tmp_path / "figures.json", os.environ | {"HUBBUB_PEERS": str(tmp_path)}
+    file, no_rivals = tmp_path / "figures.json", forks.environment_with_forks() | {"HUBBUB_PEERS": str(tmp_path)}
     options = ["--least", "--rivals", "--json", str(file)]
     command = [sys.executable, "-m", "tests.e2e.forked_benchmarks", *options, *parts]
     ended = subprocess.run(command, cwd=ROOT, env=no_rivals, check=False, stdout=subprocess.PIPE, text=True)

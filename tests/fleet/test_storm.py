@@ -9,8 +9,8 @@ import pytest
 from ..e2e.crash import report
 from .storm import Plan, Storm
 
-SHORT = Plan(kills=4, stops=3, partitions=3, restarts=4, failovers=3)
-"""Each kind of kill and of partition at least once, and one restart of the database that takes two leases' time."""
+SHORT = Plan(kills=3, stops=2, partitions=3, restarts=4, failovers=2)
+"""Each kind of kill and of partition at least once, a failover and one back, a restart that takes two leases' time."""
 LEASE_TTL_S = 3.0
 PACE = 4.0
 """How much slower people are than in the long form: what they make is kept, and read by each member that starts."""

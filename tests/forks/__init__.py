@@ -6,10 +6,11 @@ as any other: it has a pid, an environment, pipes, a directory and an exit statu
 `kill -9`. Only its parent is another one, and `/proc/PID/cmdline` is the fork server's.
 
 `start` and `run` start what can be forked, and all else as `anyio` does; `popen` is `start` without an event loop;
-`quick` is the command of a server, changed to one that forks. What tests the start of a command itself asks for the
+`quick` is the command of a server, changed to one that forks; a program with `environment_with_forks` uses the same
+fork server. What tests the start of a command itself asks for the
 fixture `started_for_real`.
 """
 
-from .client import REAL, Real, popen, quick, run, start
+from .client import REAL, Real, environment_with_forks, popen, quick, run, start
 
-__all__ = ["REAL", "Real", "popen", "quick", "run", "start"]
+__all__ = ["REAL", "Real", "environment_with_forks", "popen", "quick", "run", "start"]

@@ -31,6 +31,9 @@ CHUNK_BYTES = 1 << 16
 AT_START = dict(os.environ)
 """The environment that the fork server imports with, whatever a test sets in its own meanwhile."""
 
+ADDRESS = "TESTS_FORK_SERVER"
+"""The variable in which a program of the tests is given the fork server of the tests."""
+
 
 class Real:
     """Whether processes are started as a user starts them."""
@@ -112,9 +115,16 @@ def _of_the_sdk(script: str) -> bool:
     return "\nfrom mcp" in Path(script).read_text()
 
 
+def environment_with_forks() -> dict[str, str]:
+    """The environment, in which a program of the tests need not start a fork server of its own."""
+    return os.environ | {ADDRESS: address()}
+
+
 @cache
 def address() -> str:
-    """Where the fork server listens. It ends with this process."""
+    """Where the fork server listens: one of this process, with which it ends, or the one that it was given."""
+    if given := os.environ.get(ADDRESS):
+        return given
     directory = tempfile.TemporaryDirectory(prefix="hubbub-forks-")
     path = str(Path(directory.name) / "sock")
     command = [sys.executable, str(HERE / "server.py"), path]

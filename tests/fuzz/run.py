@@ -1,6 +1,6 @@
 """Feeds a hub what nobody should send it, and looks for what must not come of it.
 
-    python -m tests.fuzz.run --inputs 100000 [--seed N] [--area grpc]         (or `make fuzz INPUTS=100000`)
+    python -m tests.fuzz.run --inputs 100000 [--seed N] [--area grpc=700]     (or `make fuzz INPUTS=100000`)
 
 The areas share the inputs: `grpc` (every RPC, every field, raw bytes, over gRPC and Connect), `payloads` (JSON inside
 requests), `hostile` (servers over stdio and HTTP), `configuration` (files, environment, command line), `magnitudes`
@@ -60,12 +60,23 @@ async def fuzz(area: str, inputs: int, seed: int, directory: Path, say: Callable
     return tally
 
 
+def _area(text: str) -> tuple[str, int]:
+    """An area, and how many inputs it is to have; 0 for as many as the run."""
+    area, _, inputs = text.partition("=")
+    if area not in AREAS:
+        raise argparse.ArgumentTypeError(f"no area is called {area!r}: {', '.join(AREAS)}")
+    return area, int(inputs or 0)
+
+
 async def main(argv: Sequence[str]) -> int:
     """All areas one after the other; the exit status."""
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__.partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=100_000, help="of all areas together")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("--area", choices=AREAS, action="append", help="only this one; repeatable")
+    areas = ", ".join(AREAS)
+    parser.add_argument(
+        "--area", metavar="NAME[=INPUTS]", type=_area, action="append", help=f"only this one of {areas}; repeatable"
+    )
     options = parser.parse_args(argv)
     begin = time.monotonic()
 
@@ -75,9 +86,9 @@ async def main(argv: Sequence[str]) -> int:
     say(f"seed {options.seed}")
     tallies: list[Tally] = []
     with tempfile.TemporaryDirectory(prefix="fuzz-") as directory:
-        for area in options.area or AREAS:
-            inputs = options.inputs if options.area else round(options.inputs * AREAS[area][1])
-            tallies.append(await fuzz(area, inputs, options.seed, Path(directory), say))
+        shares = [(area, round(options.inputs * share)) for area, (_, share) in AREAS.items()]
+        for area, inputs in options.area or shares:
+            tallies.append(await fuzz(area, inputs or options.inputs, options.seed, Path(directory), say))
             say(tallies[-1].summary())
     findings = sum(len(tally.findings) for tally in tallies)
     say(f"{sum(tally.done for tally in tallies)} inputs, {findings} findings")

@@ -6,6 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from .. import forks
 from .hostile import trial
 from .run import AREAS
 
@@ -26,19 +27,34 @@ INPUTS = {
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("area", AREAS)
-async def test_nothing_that_is_sent_breaks_the_hub_or_goes_unclassified(area: str) -> None:
+TOGETHER = (
+    ("command_line", "configuration"),
+    ("grpc", "payloads", "hostile"),
+    ("magnitudes", "hosts"),
+    ("framing", "bridges", "bridge_lines"),
+)
+"""Areas that share a process and its imports."""
+
+
+@pytest.mark.parametrize("areas", TOGETHER, ids=" ".join)
+async def test_nothing_that_is_sent_breaks_the_hub_or_goes_unclassified(areas: tuple[str, ...]) -> None:
     """In a process of its own.
 
     gRPC serves all loops of a process by one poller, and what it has left for a closed one fails whoever comes next.
     """
-    words = ["--area", area, "--inputs", str(INPUTS[area]), "--seed", str(SEED)]
-    done = await anyio.run_process([sys.executable, "-m", "tests.fuzz.run", *words], check=False, cwd=ROOT)
+    words = [word for area in areas for word in ("--area", f"{area}={INPUTS[area]}")]
+    command = [sys.executable, "-m", "tests.fuzz.run", *words, "--seed", str(SEED)]
+    done = await anyio.run_process(command, check=False, cwd=ROOT, env=forks.environment_with_forks())
     said = done.stdout.decode()
     print(said, done.stderr.decode()[-2000:])
     assert done.returncode == 0
-    _, _, outcomes = said.partition(f"{area}: {INPUTS[area]} inputs, 0 findings; ")
-    assert ", " in outcomes.partition("\n")[0], "it must have come to more than one outcome"
+    for area in areas:
+        _, _, outcomes = said.partition(f"{area}: {INPUTS[area]} inputs, 0 findings; ")
+        assert ", " in outcomes.partition("\n")[0], f"{area}: it must have come to more than one outcome"
+
+
+def test_every_area_is_tried() -> None:
+    assert {area for areas in TOGETHER for area in areas} == set(AREAS) == set(INPUTS)
 
 
 async def test_what_a_server_sends_does_not_fill_the_log_of_the_hub(tmp_path: Path) -> None:
