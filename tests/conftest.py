@@ -177,10 +177,11 @@ def everything_command() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def conformance_command() -> list[str]:
-    """How to start the public conformance suite."""
+def conformance_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """How to start the public conformance suite. What Node compiles of it is kept for all its scenarios."""
     script = "node/node_modules/@modelcontextprotocol/conformance/dist/index.js"
-    return [str(_installed("node/node")), str(_installed(script))]
+    kept = f"NODE_COMPILE_CACHE={run_directory(tmp_path_factory) / 'node-cache'}"
+    return ["/usr/bin/env", kept, str(_installed("node/node")), str(_installed(script))]
 
 
 def _installed(path: str) -> Path:
