@@ -48,7 +48,7 @@ def by_pip_without_an_index(home: Home, source: Path) -> str:
     environment, folder = home.path / "env", home.path / "wheels"
     home.run(home.python, "-m", "venv", environment)
     pip = environment / "bin/pip"
-    home.run(pip, "wheel", "--quiet", "--wheel-dir", folder, f"{source}[all]")
+    home.run(pip, "wheel", "--quiet", "--use-pep517", "--wheel-dir", folder, f"{source}[all]")
     home.environ = {name: text for name, text in home.environ.items() if not name.startswith("PIP_")}
     home.run(pip, "--isolated", "install", "--no-index", "--find-links", folder, "hubbub[all]")
     home.bin = environment / "bin"

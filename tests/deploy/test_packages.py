@@ -31,7 +31,7 @@ INSTALL_LIMIT_S = 600
 EXTRAS = ("conditions", "connect", "fleet", "postgres", "telemetry")
 OF_CONTRIBUTORS = {"dev", "docs"}
 # `pipx install .` takes pip's time, and is the first step of first_contact.py.
-UV_LINES = re.findall(r"^uvx? .+$", (ROOT / "docs/cli.md").read_text(), re.MULTILINE)
+UV_LINES = re.findall(r"^uvx? .+$", (ROOT / "docs/install.md").read_text(), re.MULTILINE)
 EXAMPLE = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
@@ -249,7 +249,7 @@ def test_a_documented_line_installs_the_commands(line: str, tmp_path: Path) -> N
     done = run("bash", "-c", line, cwd=folder, **places)
     assert done.returncode == 0, done.stdout
     if line.startswith("uvx "):
-        assert done.stdout.splitlines()[-1].startswith("hubbub ")
+        assert "Usage: hubbub COMMAND" in done.stdout
         return
     for name in ("hubbub", "hubbubd"):
         said = run(home / ".local/bin" / name, "--version", cwd=home, **places)
