@@ -139,11 +139,12 @@ def write_bill(wheel: Path, folder: Path, tools: Path, work: Path) -> Path:
     """Writes which packages of which versions a wheel was tested with, all extras of people included."""
     name, version, *_ = wheel.name.split("-")
     environment, python = work / f"{name}-env", work / f"{name}-env/bin/python"
-    run("uv", "venv", "--quiet", "--python", sys.executable, environment)
+    uv = Path(sys.executable).parent / "uv"
+    run(uv, "venv", "--quiet", "--python", sys.executable, environment)
     pinned = ("--constraint", ROOT / "constraints.txt", "--find-links", wheel.parent)
     extras = "[all]" if name == "hubbub" else ""
     wanted = f"{name.replace('_', '-')}{extras}=={version}"
-    run("uv", "pip", "install", "--quiet", "--python", python, *pinned, wanted)
+    run(uv, "pip", "install", "--quiet", "--python", python, *pinned, wanted)
     project = tomllib.loads((ROOT / ("pyproject.toml" if extras else "clients/library/pyproject.toml")).read_text())
     about = work / f"{name}.toml"
     described = {
