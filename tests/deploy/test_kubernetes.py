@@ -7,10 +7,11 @@ import shutil
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from subprocess import PIPE
+from subprocess import PIPE, CompletedProcess
 from typing import Any
 
 import anyio
@@ -23,10 +24,12 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from hubbub_frontend.certs import Authority
 
 from ..e2e.conftest import child, environment
-from ..kubernetes import FOLDER, ROOT, VARIANTS, Manifests, map_paths
+from ..kubernetes import FOLDER, POD, ROOT, VARIANTS, Manifests, map_paths
 from ..ports import reserved
+from ..postgres import Postgres
 from .conftest import LIMIT_S, installed, ran
 
+PORTS = (7878, 7879, 7880, 7881)
 DOCUMENT = (ROOT / "docs/kubernetes.md").read_text()
 VALIDATE = """
 import sys, yaml
@@ -163,52 +166,62 @@ def test_the_commands_of_the_document_make_every_secret_with_every_key(
 class Machine:
     """A volume as a pod gets it, whose top belongs to root and the group of the pod, and the pod's paths here."""
 
+    manifests: Manifests
     top: Path
     paths: Mapping[str, Path]
     ports: Mapping[int, int]
 
-    def words(self, *words: str) -> list[str]:
-        mapped = [map_paths(word, self.paths) for word in words]
+    def map(self, text: str) -> str:
+        """Text of a pod, with paths and ports of this machine."""
+        text = map_paths(text, self.paths)
         for ours, theirs in self.ports.items():
-            mapped = [word.replace(f"0.0.0.0:{ours}", f"0.0.0.0:{theirs}") for word in mapped]
-        user = Manifests("hub").pod["securityContext"]
+            text = re.sub(rf":{ours}\b", f":{theirs}", text)
+        return text
+
+    def words(self, *words: str) -> list[str]:
+        """A command of a container, by its user."""
+        user = self.manifests.pod["securityContext"]
         ids = [f"--reuid={user['runAsUser']}", f"--regid={user['runAsGroup']}", "--clear-groups", "--inh-caps=-all"]
         as_user = ["setpriv", *ids, "--no-new-privs"] if os.geteuid() == 0 else []
-        return [*as_user, str(installed(mapped[0])), *mapped[1:]]
+        return [*as_user, str(installed(words[0])), *map(self.map, words[1:])]
 
     def environment(self, container: str) -> dict[str, str]:
         """The variables of a container, with what its image adds."""
-        given = {name: map_paths(value, self.paths) for name, value in Manifests("hub").environment(container).items()}
-        return environment() | given | {"HOME": str(self.paths["/var/lib/hubbub"]), "PYTHONUNBUFFERED": "1"}
+        given = {name: self.map(value) for name, value in self.manifests.environment(container).items()}
+        ours = {"HUBBUBD_STORE__SCHEMA_NAME": self.top.name.replace("-", "_").lower()}
+        return environment() | given | ours | {"HOME": str(self.paths["/var/lib/hubbub"]), "PYTHONUNBUFFERED": "1"}
+
+    def fill(self, database: str) -> None:
+        """Make what the pod finds on its volumes."""
+        for path in (self.top, *self.paths.values()):
+            path.mkdir(exist_ok=True)
+            path.chmod(0o755)
+        self.paths["/var/lib/hubbub"].chmod(0o2775)
+        authority = Authority.open(self.top / "authority")
+        server, member = authority.issue_server(["hubbub"]), authority.issue_member(POD)
+        named = {"/etc/hubbub-tls": {"tls.crt": server.cert, "tls.key": server.key}}
+        named["/etc/hubbub-members"] = {file.name: file for file in (authority.file, member.cert, member.key)}
+        for path, files in named.items():
+            for name, file in files.items() if path in self.paths else ():
+                shutil.copy(file, self.paths[path] / name)
+                (self.paths[path] / name).chmod(0o440)
+        text = re.sub(r'^url = ".*"', f'url = "{database}"', self.map(self.manifests.settings_text), flags=re.MULTILINE)
+        (self.paths["/etc/hubbub"] / "hubbub.toml").write_text(text)
+        if os.geteuid() == 0:
+            for path in (self.top, *self.top.rglob("*")):
+                os.chown(path, 0, self.manifests.pod["securityContext"]["fsGroup"])
 
 
 @pytest.fixture
-def machine() -> Iterator[Machine]:
+def machine(manifests: Manifests, postgres: Postgres) -> Iterator[Machine]:
+    """For the only member of a fleet, too."""
     top = Path(tempfile.mkdtemp(prefix="hubbub-pod-"))
-    manifests = Manifests("hub")
     paths = {path: top / name for path, name in manifests.mounts("hub").items() if path != "/tmp"}
-    group = manifests.pod["securityContext"]["fsGroup"]
-    with reserved() as grpc, reserved() as mcp, reserved() as web:
-        ports = {7878: grpc, 7881: mcp, 7880: web}
-        try:
-            for path in (top, *paths.values()):
-                path.mkdir(exist_ok=True)
-                path.chmod(0o755)
-            paths["/var/lib/hubbub"].chmod(0o2775)
-            made = Authority.open(top / "authority").issue_server(["hubbub"])
-            for file, name in ((made.cert, "tls.crt"), (made.key, "tls.key")):
-                shutil.copy(file, paths["/etc/hubbub-tls"] / name)
-                (paths["/etc/hubbub-tls"] / name).chmod(0o440)
-            text = map_paths(manifests.settings_text, paths)
-            for ours, theirs in ports.items():
-                text = text.replace(f":{ours}", f":{theirs}")
-            (paths["/etc/hubbub"] / "hubbub.toml").write_text(text)
-            if os.geteuid() == 0:
-                for path in (top, *top.rglob("*")):
-                    os.chown(path, 0, group)
-            yield Machine(top, paths, ports)
-        finally:
-            shutil.rmtree(top)
+    with ExitStack() as held:
+        held.callback(shutil.rmtree, top)
+        machine = Machine(manifests, top, paths, {port: held.enter_context(reserved()) for port in PORTS})
+        machine.fill(postgres.url)
+        yield machine
 
 
 async def first_line(process: Process) -> bytes:
@@ -217,21 +230,27 @@ async def first_line(process: Process) -> bytes:
         return await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1 << 16)
 
 
-async def probe(machine: Machine, name: str) -> bool:
-    command = Manifests("hub").container("hub")[name]["exec"]["command"]
+async def execute(machine: Machine, *command: str) -> CompletedProcess[bytes]:
+    """As `kubectl exec`, and as a probe."""
     with anyio.fail_after(LIMIT_S):
-        done = await anyio.run_process(machine.words(*command), check=False, env=machine.environment("hub"))
-    return done.returncode == 0
+        return await anyio.run_process(machine.words(*command), check=False, env=machine.environment("hub"))
+
+
+async def probe(machine: Machine, name: str) -> bool:
+    return not (await execute(machine, *machine.manifests.container("hub")[name]["exec"]["command"])).returncode
 
 
 async def test_the_hub_of_a_pod_works_is_probed_shows_its_page_and_ends_in_time(machine: Machine) -> None:
-    manifests = Manifests("hub")
+    manifests = machine.manifests
     hub, web = manifests.container("hub"), manifests.container("web")
     assert not await probe(machine, "livenessProbe")
     async with child(machine.words("hubbubd", *hub["args"]), stdout=PIPE, env=machine.environment("hub")) as process:
         ready = json.loads(await first_line(process))
         assert ready["mcp"].startswith("https://")
         assert all([await probe(machine, name) for name in ("startupProbe", "livenessProbe", "readinessProbe")])
+        if manifests.variant == "fleet":
+            status = await execute(machine, "hubbub", "--json", "fleet", "status")
+            assert machine.map(f"{POD}.hubbub-members:7878").encode() in status.stdout
         command = machine.words(*web["command"], *web["args"])
         async with child(command, stdout=PIPE, env=machine.environment("web")) as page:
             assert b"https://hubbub:" in await first_line(page)
