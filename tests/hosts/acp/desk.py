@@ -30,6 +30,8 @@ SAID = "All is done."
 LAPTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 ENDED_S = 60
+ENDS = ("completed", "failed", "cancelled")
+POLL_S = 0.1
 
 
 class Missed(Exception):
@@ -97,12 +99,27 @@ class Desk:
         """Go on in a session; the id of the call."""
         return (await self.hub.client.start_tool(SERVER, "continue", {"session": session, "prompt": PROMPT})).id
 
+    async def find_question(self, call_id: str) -> Any:
+        """Return what a call asks next; None once it has ended."""
+        while True:
+            asked = await self.hub.client.inbox.list(states=["open"], call_id=call_id)
+            if asked:
+                return asked[0]
+            if (await self.hub.client.calls.get(call_id)).state in ENDS:
+                return None
+            await anyio.sleep(POLL_S)
+
     async def next_question(self, call_id: str) -> Any:
-        """Return the question that a call waits for. Raises Missed when it ends without one."""
-        call = await self.hub.call(call_id, "waiting_input", "completed", "failed", "cancelled")
-        if call.state != "waiting_input":
-            raise Missed(f"it asked nothing, and ended: {self.describe(call)}")
-        return (await self.hub.asked(call_id=call_id))[0]
+        """Return what a call asks next. Raises Missed when it ends without."""
+        request = await self.find_question(call_id)
+        if request is None:
+            raise Missed(f"it asked nothing, and ended: {self.describe(await self.hub.call(call_id))}")
+        return request
+
+    async def choose(self, request: Any, kind: str) -> None:
+        """Answer with the agent's option of a kind, and wait until the agent has it."""
+        await request.accept({"decision": find_choice(request, kind)})
+        await self.hub.request(request.id, delivery="delivered")
 
     async def find_end(self, call_id: str) -> dict[str, Any]:
         """Return the structured result of a call. Raises Missed if it failed, or does not end."""
