@@ -28,12 +28,15 @@ class TurnQuestion:
 
 
 class Turn:
-    """A turn. It has ended once `result` or `fault` is there; `session_id` is "" until its session is open."""
+    """A turn. It has ended once `result` or `fault` is there; `session_id` is "" until its session is open.
+
+    `moved` is the loop's time when it began, or when a question of it was answered last.
+    """
 
     def __init__(self, turn_id: str | None = None) -> None:
         self.id = turn_id or secrets.token_urlsafe(18)
         self.created_at = self.updated_at = now()
-        self.began = asyncio.get_running_loop().time()
+        self.moved = asyncio.get_running_loop().time()
         self.session_id = ""
         self.questions: dict[str, TurnQuestion] = {}
         self.result: dict[str, Any] | None = None
@@ -92,6 +95,7 @@ class Turn:
         if question is None or question.outcome.done():
             return False
         question.outcome.set_result(choose_outcome(question.form.options, result))
+        self.moved = asyncio.get_running_loop().time()
         return True
 
     def drop_questions(self) -> None:

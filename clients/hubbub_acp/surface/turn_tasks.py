@@ -28,8 +28,12 @@ REVISION: Final = "2025-11-25"
 """The revision in which a caller decides what is a task."""
 
 TURN_TOOLS: Final = ("start", "continue")
-FIRST_POLLS_S: Final = 20.0
-QUICK_POLL_MS, POLL_MS = 250, 1000
+POLLS: Final = ((20.0, 250), (120.0, 1000))
+"""For so many seconds after its beginning, or after an answer, a turn is asked for its state so often, in ms."""
+
+SLOW_POLL_MS: Final = 5000
+"""And then so often: it may go on for hours."""
+
 MAX_ANSWERS: Final = 100
 
 TurnBeginner = Callable[[str, Mapping[str, Any]], Awaitable[Turn]]
@@ -220,4 +224,5 @@ def _to_stateless(turn: Turn) -> dict[str, Any]:
 
 
 def _find_poll_ms(turn: Turn) -> int:
-    return QUICK_POLL_MS if asyncio.get_running_loop().time() - turn.began < FIRST_POLLS_S else POLL_MS
+    since = asyncio.get_running_loop().time() - turn.moved
+    return next((interval_ms for within_s, interval_ms in POLLS if since < within_s), SLOW_POLL_MS)
