@@ -20,6 +20,7 @@
 #   make crash-hosts   the same with MCP hosts, and RESTARTS=100 of the hub under bridges
 #   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
 #   make hosts  Claude Code, Codex, Gemini CLI and others, with a script for a model; ARGS=--store keeps what it saw
+#   make coding-agents  the same agents behind the hub, by ACP (a part of `make hosts`)
 #   make odd    servers at their oddest for SECONDS=60   make secrets  none in the code and its history
 #   make check-deploy  what ships for running the hub   make dashboard  that of Grafana
 #   make check-platforms  types for macOS and Windows   make check-workflows  those of GitHub
@@ -69,7 +70,7 @@ HUB_FROM_HERE = --constraint constraints.txt --editable
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet hosts docs quick test test-all test-rest checks-of-python check-page check-workflows check-platforms page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races portable crash-approvals race-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact install-check dist clean
+.PHONY: run run-fleet hosts coding-agents docs quick test test-all test-rest checks-of-python check-page check-workflows check-platforms page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races portable crash-approvals race-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact install-check dist clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -170,6 +171,11 @@ crash-hosts: $(VENV)/dev.stamp mcp1
 hosts: $(VENV)/dev.stamp $(HUBBUB_PEERS)/agents/stamp $(HUBBUB_PEERS)/npm-hosts/stamp $(FRAMEWORKS:%=$(HUBBUB_PEERS)/frameworks/%/stamp)
 	$(BIN)/python -m tests.hosts.real $(ARGS)
 	$(BIN)/python -m tests.hosts.real.logins
+	@$(MAKE) --no-print-directory coding-agents ARGS=
+
+# Those that speak ACP, behind the hub.
+coding-agents: $(VENV)/dev.stamp $(HUBBUB_PEERS)/agents/stamp $(HUBBUB_PEERS)/acp/stamp chromium
+	$(BIN)/python -m tests.hosts.acp $(ARGS)
 
 soak: $(VENV)/dev.stamp mcp1
 	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) $(ARGS)
@@ -366,6 +372,15 @@ $(HUBBUB_PEERS)/agents/stamp: $(AGENTS) $(VENV)/node22.stamp
 	@npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error && \
 	  ln -sf "$$(node -p process.execPath)" $(@D)/node && touch $@ || \
 	  echo "the programs of tests/peers/agents cannot be installed, so they are skipped" >&2
+
+# What lets Claude Code and Codex speak ACP, each with a program of its own.
+ACP := $(addprefix tests/peers/acp/,package-lock.json package.json .npmrc)
+$(HUBBUB_PEERS)/acp/stamp: $(ACP) $(VENV)/node22.stamp
+	@mkdir -p $(@D)
+	cp $(ACP) $(@D)
+	@npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error && \
+	  ln -sf "$$(node -p process.execPath)" $(@D)/node && touch $@ || \
+	  echo "the programs of tests/peers/acp cannot be installed, so they are skipped" >&2
 
 # What the web page and the workflows are checked with.
 PAGE := $(addprefix tests/web/npm/,package-lock.json package.json eslint.config.js .npmrc)

@@ -91,8 +91,10 @@ def popen(command: Sequence[str], *, env: Mapping[str, str], output: Any) -> "su
 
 def quick(server: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of a server that the hub starts, changed so that it is forked, if it may be."""
-    arguments = list(server.get("args", ()))
-    if REAL.wanted or not arguments or program([str(server.get("command")), *arguments]) is None or server.get("env"):
+    command, arguments = str(server.get("command")), list(server.get("args", ()))
+    # The hub gets other arguments for the same command.
+    is_python = command == sys.executable and bool(arguments)
+    if REAL.wanted or not is_python or program([command, *arguments]) is None or server.get("env"):
         return dict(server)
     return {**server, "args": ["-I", "-S", str(HERE / "launch.py"), address(), *arguments]}
 
