@@ -14,7 +14,7 @@ from hubbub_acp.options import AcpOptions
 from hubbub_acp.surface.acp_server import AcpServer
 from hubbub_local.stdio import LineTooLong, PipeLineWriter, read_lines
 
-LINE_BYTES = 16 * 1024 * 1024
+LINE_BYTES = 64 * 1024 * 1024
 """The most bytes of a line from the host: a prompt, and what is around it."""
 
 END_LIMIT_S = 1.0

@@ -1,29 +1,85 @@
 """What the agent asks of its client: permissions, and with `--fs` files and terminals."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from hubbub_acp.agent.terminals import Terminals
+from hubbub_acp.agent.workspace import Workspace
 from hubbub_acp.faults import AgentFault
 
 
 class PermissionDesk(Protocol):
-    """Where permission requests go."""
+    """Who knows the sessions of the agent."""
 
     async def ask_permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outcome of a permission request."""
         ...
 
+    def find_folder_at_work(self, session_id: str) -> str:
+        """Return the folder of a session that has a turn under way. Raises AgentFault."""
+        ...
+
+    def note_written(self, session_id: str, path: str) -> None:
+        """Note that the agent had a file written."""
+        ...
+
 
 class AgentRequests:
-    """The requests that an agent may send."""
+    """The requests that an agent may send. Files and terminals are for sessions with a turn under way."""
 
     def __init__(self, desk: PermissionDesk, root: Path | None) -> None:
         self._desk = desk
-        self._root = root
+        self._workspace = None if root is None else Workspace(root)
+        self._terminals = None if self._workspace is None else Terminals(self._workspace)
 
     async def handle(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the result of a request. Raises AgentFault."""
         if method == "session/request_permission":
             return await self._desk.ask_permission(params)
-        raise AgentFault("METHOD_UNKNOWN", f"{method} is not offered")
+        if self._workspace is None or self._terminals is None:
+            raise AgentFault("METHOD_UNKNOWN", f"{method} is not offered")
+        session_id = str(params.get("sessionId"))
+        match method:
+            case "fs/read_text_file":
+                self._desk.find_folder_at_work(session_id)
+                path, line, limit = _read_path(params), _read_number(params, "line"), _read_number(params, "limit")
+                return {"content": await asyncio.to_thread(self._workspace.read, path, line, limit)}
+            case "fs/write_text_file":
+                self._desk.find_folder_at_work(session_id)
+                content = params.get("content")
+                if not isinstance(content, str):
+                    raise AgentFault("ARGUMENT_INVALID", "`content` is a text")
+                written = await asyncio.to_thread(self._workspace.write, _read_path(params), content)
+                self._desk.note_written(session_id, str(written))
+                return {}
+            case "terminal/create":
+                return await self._terminals.create(params, self._desk.find_folder_at_work(session_id))
+            case "terminal/output":
+                return self._terminals.show(params)
+            case "terminal/wait_for_exit":
+                return await self._terminals.wait(params)
+            case "terminal/kill":
+                return self._terminals.kill(params)
+            case "terminal/release":
+                return self._terminals.release(params)
+            case _:
+                raise AgentFault("METHOD_UNKNOWN", f"{method} is not offered")
+
+    def end_turn(self, session_id: str | None) -> None:
+        """End the terminals of a session whose turn has ended; None: of all sessions."""
+        if self._terminals is not None:
+            self._terminals.release_all(session_id)
+
+
+def _read_path(params: Mapping[str, Any]) -> str:
+    path = params.get("path")
+    if not isinstance(path, str):
+        raise AgentFault("ARGUMENT_INVALID", "`path` is a text")
+    return path
+
+
+def _read_number(params: Mapping[str, Any], name: str) -> int | None:
+    value = params.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -54,6 +54,7 @@ class AgentSessions:
         self.interrupted: dict[str, str] = {}
         self._client: AgentClient | None = None
         self._clients: set[AgentClient] = set()
+        self._requests = AgentRequests(self, options.root)
         self._launching = asyncio.Lock()
         self._opening = 0
         self._early: list[tuple[str, Mapping[str, Any]]] = []
@@ -168,6 +169,7 @@ class AgentSessions:
         for turn in list(self.turns.values()):
             if turn.task is not None:
                 turn.task.cancel()
+        self._requests.end_turn(None)
         await asyncio.gather(*(client.close() for client in self._clients), return_exceptions=True)
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -213,6 +215,17 @@ class AgentSessions:
         session.note(f"- Asked: {form.title}. Decided: {name_decision(options, outcome)}")
         self._on_change(session)
         return outcome
+
+    def find_folder_at_work(self, session_id: str) -> str:
+        """Return the folder of a session that has a turn under way. Raises AgentFault."""
+        session = self._sessions.get(session_id)
+        if session is None or session.turn is None:
+            raise AgentFault("NOT_FOUND", "the session has no turn under way")
+        return session.cwd
+
+    def note_written(self, session_id: str, path: str) -> None:
+        """Note that the agent had a file written."""
+        self._sessions[session_id].calls.add_changed(path)
 
     # Turns.
 
@@ -276,6 +289,7 @@ class AgentSessions:
         session = self._sessions.get(turn.session_id)
         if session is not None:
             session.turn = None
+            self._requests.end_turn(session.id)
             session.interrupted = turn.id if self._is_closing else ""
             if turn.is_prompted or fault is not None:
                 session.end_turn(now(), stop_reason=reason, error=fault.message if fault else None)
@@ -312,9 +326,8 @@ class AgentSessions:
             return home
         async with self._launching:
             if self._client is None or not self._client.is_alive or self._client.is_retiring:
-                requests = AgentRequests(self, self._options.root)
                 self._client = await AgentClient.launch(
-                    self._options, self._start_agent, requests.handle, self.apply_update
+                    self._options, self._start_agent, self._requests.handle, self.apply_update
                 )
                 self._clients.add(self._client)
             return self._client

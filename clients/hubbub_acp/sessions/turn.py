@@ -30,7 +30,8 @@ class TurnQuestion:
 class Turn:
     """A turn. It has ended once `result` or `fault` is there; `session_id` is "" until its session is open.
 
-    `moved` is the loop's time when it began, or when a question of it was answered last.
+    `moved` is the loop's time when it began, or when a question of it was answered last. `is_withdrawn`: its caller has
+    cancelled it, and wants no result.
     """
 
     def __init__(self, turn_id: str | None = None) -> None:
@@ -42,6 +43,7 @@ class Turn:
         self.result: dict[str, Any] | None = None
         self.fault: AgentFault | None = None
         self.is_cancelled = False
+        self.is_withdrawn = False
         self.is_prompted = False
         self.task: asyncio.Task[None] | None = None
         self.progress = 0

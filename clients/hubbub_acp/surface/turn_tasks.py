@@ -182,13 +182,14 @@ class TurnTasks:
         if turn.has_ended and not is_stateless:
             raise MCPError(INVALID_PARAMS, "the task has ended already")
         if not turn.has_ended:
+            turn.is_withdrawn = True
             self.cancel_later(turn)
-            await asyncio.sleep(0)
-        return {} if is_stateless else {**_to_wire(turn), "status": "cancelled"}
+        return {} if is_stateless else _to_wire(turn)
 
 
 def _find_status(turn: Turn) -> str:
-    if turn.is_cancelled:
+    """Return the status of a task. A turn that ends early for another reason than tasks/cancel has a result."""
+    if turn.is_withdrawn:
         return "cancelled"
     if not turn.has_ended:
         return "input_required" if turn.questions else "working"
@@ -197,10 +198,12 @@ def _find_status(turn: Turn) -> str:
 
 def _to_wire(turn: Turn) -> dict[str, Any]:
     """Return a task of 2025-11-25."""
+    status = _find_status(turn)
     message = turn.fault.message if turn.fault is not None else turn.progress_line
+    message = "the turn was cancelled" if status == "cancelled" else message
     wire = {
         "taskId": turn.id,
-        "status": _find_status(turn),
+        "status": status,
         "createdAt": turn.created_at,
         "lastUpdatedAt": turn.updated_at,
         "ttl": None,

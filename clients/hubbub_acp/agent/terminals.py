@@ -1,0 +1,160 @@
+"""Terminals of the agent: commands that it has this program run, with the end of what they write.
+
+A command is a process of this user like the agent itself: `--fs` says where it begins, and holds it in no other way.
+"""
+
+import asyncio
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hubbub_acp.agent.workspace import Workspace
+from hubbub_acp.faults import AgentFault
+from hubbub_acp.plain_text import make_line
+from hubbub_acp.values import as_list, as_object
+from hubbub_shared.platform import processes
+
+OUTPUT_BYTES: Final = 256 * 1024
+"""The most bytes of output that are kept, if the agent asks for no other number; the end is kept."""
+
+MAX_OUTPUT_BYTES: Final = 1024 * 1024
+MAX_TERMINALS: Final = 16
+"""The most terminals of a session."""
+
+MAX_WORDS: Final = 1000
+MAX_COMMAND_CHARACTERS: Final = 128 * 1024
+READ_BYTES: Final = 64 * 1024
+END_LIMIT_S: Final = 2.0
+
+
+@dataclass(eq=False)
+class Terminal:
+    """A command under way, or ended and not yet released."""
+
+    session_id: str
+    process: asyncio.subprocess.Process
+    limit: int
+    output: bytearray = field(default_factory=bytearray)
+    is_cut: bool = False
+    reading: "asyncio.Task[None] | None" = None
+
+    async def read(self) -> None:
+        """Keep the end of the output, until the command has ended and its output with it."""
+        assert self.process.stdout is not None
+        while chunk := await self.process.stdout.read(READ_BYTES):
+            self.output += chunk
+            if len(self.output) > self.limit:
+                self.is_cut = True
+                del self.output[: len(self.output) - self.limit]
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the output; a character that was cut is left out."""
+        start = next((at for at, byte in enumerate(self.output[:4]) if byte & 0xC0 != 0x80), 0) if self.is_cut else 0
+        result: dict[str, Any] = {"output": self.output[start:].decode(errors="replace"), "truncated": self.is_cut}
+        if self.process.returncode is not None:
+            result["exitStatus"] = self.exit_status()
+        return result
+
+    def exit_status(self) -> dict[str, Any]:
+        """Return how it ended."""
+        code = self.process.returncode
+        is_signal = code is not None and code < 0
+        return {
+            "exitCode": None if is_signal else code,
+            "signal": str(-code) if code is not None and is_signal else None,
+        }
+
+    def kill(self) -> None:
+        """Kill the command and what it started in its group."""
+        with suppress(ProcessLookupError, PermissionError):
+            processes.kill_group(self.process.pid)
+
+
+class Terminals:
+    """All terminals of an agent, by id."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._terminals: dict[str, Terminal] = {}
+
+    async def create(self, params: Mapping[str, Any], cwd: str) -> dict[str, Any]:
+        """Run a command in the folder of the session, or one below the root. Raises AgentFault."""
+        session_id = str(params.get("sessionId"))
+        if sum(each.session_id == session_id for each in self._terminals.values()) >= MAX_TERMINALS:
+            raise AgentFault("TOO_MANY_TERMINALS", f"{MAX_TERMINALS} terminals are open: release one first")
+        words = [params.get("command"), *as_list(params.get("args"))[:MAX_WORDS]]
+        command = [word for word in words if isinstance(word, str)]
+        if len(command) != len(words) or not command[0] or sum(map(len, command)) > MAX_COMMAND_CHARACTERS:
+            raise AgentFault("COMMAND_INVALID", "the command and its arguments are texts, and not too long ones")
+        given = params.get("cwd")
+        folder = await asyncio.to_thread(self._workspace.resolve, given if isinstance(given, str) else cwd)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                cwd=folder,
+                env=os.environ | _read_variables(params.get("env")),
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as exc:
+            problem = exc.strerror if isinstance(exc, OSError) else str(exc)
+            raise AgentFault("COMMAND_INVALID", f"{make_line(command[0], 200)!r} cannot be run: {problem}") from None
+        wanted = params.get("outputByteLimit")
+        limit = min(wanted, MAX_OUTPUT_BYTES) if isinstance(wanted, int) and wanted >= 0 else OUTPUT_BYTES
+        terminal = Terminal(session_id, process, limit)
+        terminal.reading = asyncio.create_task(terminal.read())
+        terminal_id = secrets.token_urlsafe(12)
+        self._terminals[terminal_id] = terminal
+        return {"terminalId": terminal_id}
+
+    def show(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the output so far. Raises AgentFault: NOT_FOUND."""
+        return self._find(params).to_wire()
+
+    async def wait(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Wait for the end of the command, and of its output. Raises AgentFault: NOT_FOUND."""
+        terminal = self._find(params)
+        await terminal.process.wait()
+        if terminal.reading is not None:  # what it left running may hold its output open
+            await asyncio.wait({terminal.reading}, timeout=END_LIMIT_S)
+        return terminal.exit_status()
+
+    def kill(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """End the command; its output can still be read. Raises AgentFault: NOT_FOUND."""
+        self._find(params).kill()
+        return {}
+
+    def release(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """End the command, and forget the terminal. Raises AgentFault: NOT_FOUND."""
+        self._forget(self._find(params))
+        return {}
+
+    def release_all(self, session_id: str | None = None) -> None:
+        """End the commands of a session; None: of all."""
+        for terminal in list(self._terminals.values()):
+            if session_id in (None, terminal.session_id):
+                self._forget(terminal)
+
+    def _forget(self, terminal: Terminal) -> None:
+        terminal.kill()
+        if terminal.reading is not None:
+            terminal.reading.cancel()
+        self._terminals = {key: each for key, each in self._terminals.items() if each is not terminal}
+
+    def _find(self, params: Mapping[str, Any]) -> Terminal:
+        terminal = self._terminals.get(str(params.get("terminalId")))
+        if terminal is None or terminal.session_id != params.get("sessionId"):
+            raise AgentFault("NOT_FOUND", f"the session has no terminal {make_line(params.get('terminalId'), 100)!r}")
+        return terminal
+
+
+def _read_variables(given: object) -> dict[str, str]:
+    """Return the variables that the agent sets."""
+    entries = [as_object(each) for each in as_list(given)[:MAX_WORDS]]
+    found = {each.get("name"): each.get("value") for each in entries}
+    return {name: value for name, value in found.items() if isinstance(name, str) and isinstance(value, str)}

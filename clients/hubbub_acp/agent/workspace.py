@@ -1,0 +1,126 @@
+"""Files of the agent's work, below one folder: read and written without a way out of it.
+
+A path is resolved first, links and all, and must be below the root then. What was resolved is opened folder by folder
+from the root on, without following links: a link that is put there meanwhile leads nowhere.
+"""
+
+import os
+import secrets
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from hubbub_acp.faults import AgentFault
+from hubbub_acp.plain_text import make_line
+
+READ_BYTES: Final = 8 * 1024 * 1024
+"""The most bytes of a file that is read."""
+
+WRITE_BYTES: Final = 16 * 1024 * 1024
+"""The most bytes of a file that is written."""
+
+NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
+DIRECTORY: Final = getattr(os, "O_DIRECTORY", 0)
+NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)
+
+
+class Workspace:
+    """The folder below which an agent may read and write. All methods block. They raise AgentFault."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+
+    def resolve(self, given: str) -> Path:
+        """Return a path without links, which is below the root. Raises AgentFault: PATH_INVALID."""
+        shown = make_line(given, 500)
+        if not Path(given).is_absolute():
+            raise AgentFault("PATH_INVALID", f"{shown!r} is no absolute path")
+        try:
+            path = Path(given).resolve()
+        except (OSError, ValueError, RuntimeError) as exc:
+            raise AgentFault("PATH_INVALID", f"{shown!r} is no path: {exc}") from None
+        if not path.is_relative_to(self.root):
+            raise AgentFault("PATH_INVALID", f"{shown!r} is not below {self.root}")
+        return path
+
+    def read(self, given: str, line: int | None = None, limit: int | None = None) -> str:
+        """Return the text of a file: from a line on, counted from 1, at most so many lines."""
+        path = self.resolve(given)
+        with self._open_parent(path) as folder, _errors(path):
+            descriptor = os.open(path.name, os.O_RDONLY | NOFOLLOW | NONBLOCK, dir_fd=folder)
+            with os.fdopen(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise AgentFault("PATH_INVALID", f"{path} is no file")
+                raw = file.read(READ_BYTES + 1)
+        if len(raw) > READ_BYTES:
+            raise AgentFault("FILE_TOO_LARGE", f"{path} has more than {READ_BYTES} bytes")
+        text = raw.decode(errors="replace")
+        if line is None and limit is None:
+            return text
+        first = max((line or 1) - 1, 0)
+        lines = text.splitlines(keepends=True)
+        return "".join(lines[first:] if limit is None else lines[first : first + limit])
+
+    def write(self, given: str, content: str) -> Path:
+        """Write a file whole or not at all; its folders are made. Return its path."""
+        path = self.resolve(given)
+        raw = content.encode(errors="replace")
+        if len(raw) > WRITE_BYTES:
+            raise AgentFault("FILE_TOO_LARGE", f"{path} would have more than {WRITE_BYTES} bytes")
+        with self._open_parent(path, make=True) as folder, _errors(path):
+            mode = 0o666
+            with suppress(FileNotFoundError):
+                found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+                if not stat.S_ISREG(found.st_mode):
+                    raise AgentFault("PATH_INVALID", f"{path} is no file")
+                mode = stat.S_IMODE(found.st_mode)
+            draft = f".{path.name[:100]}.{secrets.token_hex(6)}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW
+            try:
+                with os.fdopen(os.open(draft, flags, mode, dir_fd=folder), "wb") as file:
+                    file.write(raw)
+                    if mode != 0o666:
+                        os.fchmod(file.fileno(), mode)
+                os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(draft, dir_fd=folder)
+                raise
+        return path
+
+    @contextmanager
+    def _open_parent(self, path: Path, *, make: bool = False) -> Generator[int]:
+        """Open the folder of a resolved path, from the root on, without following links."""
+        if path == self.root:
+            raise AgentFault("PATH_INVALID", f"{path} is no file")
+        with _errors(path):
+            folder = os.open(self.root, os.O_RDONLY | DIRECTORY)
+            try:
+                for name in path.relative_to(self.root).parts[:-1]:
+                    if make:
+                        with suppress(FileExistsError):
+                            os.mkdir(name, dir_fd=folder)
+                    below = os.open(name, os.O_RDONLY | DIRECTORY | NOFOLLOW, dir_fd=folder)
+                    os.close(folder)
+                    folder = below
+            except BaseException:
+                os.close(folder)
+                raise
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+
+@contextmanager
+def _errors(path: Path) -> Generator[None]:
+    """Raise AgentFault for what the system says: NOT_FOUND, PATH_INVALID."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise AgentFault("NOT_FOUND", f"{path} does not exist") from None
+    except (OSError, ValueError) as exc:
+        problem = exc.strerror if isinstance(exc, OSError) else str(exc)
+        raise AgentFault("PATH_INVALID", f"{path}: {problem}") from None

@@ -1,0 +1,168 @@
+"""Files and terminals that the agent asks its client for: below one folder, and only with `--fs`."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubbub_acp.agent import workspace as workspace_module
+from hubbub_acp.agent.workspace import Workspace
+from hubbub_acp.faults import AgentFault
+
+from .conftest import StartBridge
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "outside").mkdir()
+    return tmp_path / "root"
+
+
+def test_a_file_is_written_with_its_folders_and_read_by_lines(root: Path) -> None:
+    workspace = Workspace(root)
+    path = str(root / "a/b/c.txt")
+    workspace.write(path, "one\ntwo\nthree\n")
+    assert workspace.read(path) == "one\ntwo\nthree\n"
+    assert workspace.read(path, 2, 1) == "two\n"
+    assert workspace.read(path, 3) == "three\n"
+    assert workspace.read(path, None, 1) == "one\n"
+    assert workspace.read(path, 9, 9) == ""
+
+
+def test_a_file_that_is_written_again_keeps_its_rights(root: Path) -> None:
+    (root / "run.sh").write_text("old")
+    (root / "run.sh").chmod(0o750)
+    Workspace(root).write(str(root / "run.sh"), "new")
+    assert (root / "run.sh").read_text() == "new"
+    assert (root / "run.sh").stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize(
+    "way", ["../secret", "link", "folder/secret", "/etc/passwd", "relative", "nul\0", "deep/../../secret"]
+)
+def test_no_path_leads_out_of_the_folder(root: Path, way: str) -> None:
+    (root / "link").symlink_to(root.parent / "secret")
+    (root / "folder").symlink_to(root.parent)
+    (root / "deep").mkdir()
+    path = way if way.startswith(("/", "relative")) else f"{root}/{way}"
+    workspace = Workspace(root)
+    for attempt in (lambda: workspace.read(path), lambda: workspace.write(path, "owned")):
+        with pytest.raises(AgentFault) as fault:
+            attempt()
+        assert fault.value.code == "PATH_INVALID"
+    assert (root.parent / "secret").read_text() == "secret"
+
+
+def test_a_link_within_the_folder_is_followed(root: Path) -> None:
+    (root / "file").write_text("within")
+    (root / "link").symlink_to("file")
+    assert Workspace(root).read(str(root / "link")) == "within"
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_link_that_is_put_there_after_the_check_leads_nowhere(
+    root: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "folder").mkdir()
+    (root / "folder/secret").write_text("mine")
+    workspace = Workspace(root)
+    checked = workspace.resolve(str(root / "folder/secret"))
+
+    def resolve_and_swap(given: str) -> Path:
+        if what == "file":
+            (root / "folder/secret").unlink(missing_ok=True)
+            (root / "folder/secret").symlink_to(root.parent / "secret")
+        elif not (root / "folder").is_symlink():
+            (root / "folder").rename(root / "moved")
+            (root / "folder").symlink_to(root.parent)
+        return checked
+
+    monkeypatch.setattr(workspace, "resolve", resolve_and_swap)
+    with pytest.raises(AgentFault, match="secret"):
+        workspace.read(str(checked))
+    with pytest.raises(AgentFault):
+        workspace.write(str(checked), "owned")
+    assert (root.parent / "secret").read_text() == "secret"
+
+
+def test_what_is_no_file_is_refused_and_does_not_block(root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    workspace = Workspace(root)
+    for path in (root / "pipe", root):
+        with pytest.raises(AgentFault) as fault:
+            workspace.read(str(path))
+        assert fault.value.code == "PATH_INVALID"
+    with pytest.raises(AgentFault, match="is no file"):
+        workspace.write(str(root / "pipe"), "x")
+    with pytest.raises(AgentFault) as missing:
+        workspace.read(str(root / "missing"))
+    assert missing.value.code == "NOT_FOUND"
+
+
+def test_files_that_are_too_large_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace_module, "READ_BYTES", 10)
+    monkeypatch.setattr(workspace_module, "WRITE_BYTES", 10)
+    (root / "large").write_text("x" * 11)
+    for attempt in (
+        lambda: Workspace(root).read(str(root / "large")),
+        lambda: Workspace(root).write(str(root / "new"), "x" * 11),
+    ):
+        with pytest.raises(AgentFault) as fault:
+            attempt()
+        assert fault.value.code == "FILE_TOO_LARGE"
+
+
+def said(result: dict[str, Any]) -> Any:
+    return json.loads(result["content"][0]["text"].strip())
+
+
+async def test_the_agent_reads_and_writes_below_the_folder(start_bridge_within: StartBridge, work: Path) -> None:
+    host = (await start_bridge_within(root=work)).host
+    result = await host.call("start", prompt="write a.txt one", cwd=str(work))
+    assert result["structuredContent"]["changed"] == [str(work / "a.txt")]
+    session = result["structuredContent"]["session"]
+    assert said(await host.call("continue", session=session, prompt="read a.txt")) == {"content": "one"}
+    refused = said(await host.call("continue", session=session, prompt="read /etc/passwd"))
+    assert refused["message"] == f"'/etc/passwd' is not below {work}"
+
+
+async def test_without_a_folder_neither_files_nor_terminals_are_offered(
+    start_bridge_within: StartBridge, work: Path
+) -> None:
+    host = (await start_bridge_within()).host
+    result = await host.call("start", prompt="show", cwd=str(work))
+    assert said(result)["client"] == {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+    session = result["structuredContent"]["session"]
+    for step in ("write a.txt one", "read a.txt", "terminal ls"):
+        found = said(await host.call("continue", session=session, prompt=step))
+        assert found.get("code", found.get("error", {}).get("code")) == -32601
+
+
+async def test_a_session_outside_of_the_folder_is_refused(
+    start_bridge_within: StartBridge, work: Path, tmp_path: Path
+) -> None:
+    host = (await start_bridge_within(root=work)).host
+    (work / "way out").symlink_to(tmp_path)
+    for folder in (tmp_path, work / "way out", work / ".."):
+        result = await host.call("start", prompt="say hello", cwd=str(folder))
+        assert result["_meta"]["acp/error"]["code"] == "FOLDER_INVALID"
+        assert f"not below {work}" in result["content"][0]["text"]
+
+
+@pytest.mark.usefixtures("processes")
+async def test_a_terminal_runs_in_the_folder_and_keeps_the_end_of_its_output(
+    start_bridge_within: StartBridge, work: Path
+) -> None:
+    host = (await start_bridge_within(root=work)).host
+    result = await host.call("start", prompt="terminal pwd; exit 3", cwd=str(work))
+    ended, output = said(result)
+    assert ended == {"exitCode": 3, "signal": None}
+    assert output["output"] == f"{work}\n"
+    session = result["structuredContent"]["session"]
+    prompt = "terminal head -c 400000 /dev/zero | tr '\\0' x"
+    text = (await host.call("continue", session=session, prompt=prompt))["content"][0]["text"]
+    assert text.endswith('x", "truncated": true, "exitStatus": {"exitCode": 0, "signal": null}}]')
