@@ -58,8 +58,12 @@ class AgentClient:
     ) -> "AgentClient":
         """Start an agent and introduce this client. Raises AgentFault."""
         process = await start_agent(options.command)
-        # While the agent starts: half a second of schemas, which the loop need not wait for.
-        sdk = await asyncio.to_thread(import_module, "acp.connection")
+        try:
+            # While the agent starts: half a second of schemas, which the loop need not wait for.
+            sdk = await asyncio.to_thread(import_module, "acp.connection")
+        except BaseException:
+            await asyncio.shield(process.stop())
+            raise
         stream = AgentStream(process, on_update)
         client = cls(options, process, stream, sdk.Connection(_make_handler(handler), stream))
         try:

@@ -11,7 +11,7 @@ from hubbub_acp.agent.agent_requests import AgentRequests
 from hubbub_acp.faults import AgentFault
 from hubbub_acp.log import log
 from hubbub_acp.options import AcpOptions
-from hubbub_acp.plain_text import count_bytes, make_line
+from hubbub_acp.plain_text import make_line
 from hubbub_acp.sessions.opening import find_folder, make_tools, open_session, select_choices
 from hubbub_acp.sessions.permissions import CANCELLED, make_form, name_decision, read_options
 from hubbub_acp.sessions.session import AgentInfo, AgentSession
@@ -60,6 +60,7 @@ class AgentSessions:
         self._early: list[tuple[str, Mapping[str, Any]]] = []
         self._foreign = 0
         self._saving: asyncio.Task[None] | None = None
+        self._is_unsaved = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
@@ -105,7 +106,11 @@ class AgentSessions:
                 self._opening -= 1
                 if not self._opening:
                     self._early.clear()
-            await self._select(client, session, answer, mode, model)
+            try:
+                await self._select(client, session, answer, mode, model)
+            except AgentFault:
+                del self._sessions[session.id]
+                raise
             return session
 
         return self._begin(open_new, prompt)
@@ -119,6 +124,9 @@ class AgentSessions:
             raise AgentFault(
                 "SESSION_BUSY", f"session {session_id} {doing}: wait for the end of its turn, or `cancel` it first"
             )
+        await asyncio.to_thread(find_folder, session.cwd, self._options.root)
+        if session.turn is not None:  # another call was first
+            raise AgentFault("SESSION_BUSY", f"session {session_id} is working: wait for the end of its turn")
 
         async def open_known(client: AgentClient) -> AgentSession:
             if session.home is not client:
@@ -232,7 +240,11 @@ class AgentSessions:
     def _check_prompt(self, prompt: str) -> None:
         if not prompt.strip():
             raise AgentFault("PROMPT_INVALID", "the prompt is empty: say what the agent is to do")
-        if (size := count_bytes(prompt)) > PROMPT_BYTES:
+        try:
+            size = len(prompt.encode())
+        except UnicodeEncodeError:
+            raise AgentFault("PROMPT_INVALID", "the prompt has half a character, which UTF-8 does not have") from None
+        if size > PROMPT_BYTES:
             raise AgentFault(
                 "PROMPT_INVALID",
                 f"the prompt has {size} bytes, and at most {PROMPT_BYTES} are taken: put the text into a file of the "
@@ -326,6 +338,8 @@ class AgentSessions:
             return home
         async with self._launching:
             if self._client is None or not self._client.is_alive or self._client.is_retiring:
+                if self._client is not None:
+                    self._end_unused(self._client)
                 self._client = await AgentClient.launch(
                     self._options, self._start_agent, self._requests.handle, self.apply_update
                 )
@@ -390,12 +404,14 @@ class AgentSessions:
 
     def _save(self) -> None:
         """Write the records, soon and once for all that changes meanwhile."""
+        self._is_unsaved = True
         if self._saving is None or self._saving.done():
             self._saving = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
-        await asyncio.sleep(0)
-        await asyncio.to_thread(self._file.write, [_store(each) for each in self._sessions.values()])
+        while self._is_unsaved:
+            self._is_unsaved = False
+            await asyncio.to_thread(self._file.write, [_store(each) for each in self._sessions.values()])
 
 
 def _store(session: AgentSession) -> StoredSession:
