@@ -92,6 +92,7 @@ REAL_FIXTURES = {
 }
 
 GOLDEN = {
+    "acp/test_processes.py": {"test_a_turn_of_a_real_agent_and_the_end_of_all_its_processes"},
     "clients/test_cli.py": {"test_a_call_that_needs_a_person_says_how_to_answer"},
     "clients/test_sync.py": {"test_an_interrupted_call_is_aborted_at_once"},
     "e2e/test_agent.py": {"test_the_rules_of_the_documentation_answer_the_demo"},
