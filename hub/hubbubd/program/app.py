@@ -205,7 +205,7 @@ async def _run_term(settings: LoadedSettings, load: Callable[[], LoadedSettings]
     """Be a hub until a signal; return True if it is to start again, as its fleet has declared it gone."""
     hub_settings = settings.hub
     async with engines.open_store(hub_settings.store, hub_settings.data_dir, hub_settings.fleet) as (store, membership):
-        joining = _joining(hub_settings, membership, process.losses)
+        joining = _make_joining(hub_settings, membership, process.losses)
         permit = joining.fleet.wait_until_may_act if joining is not None else None
         async with (
             joining.living() if joining is not None else nullcontext(),
@@ -252,7 +252,7 @@ async def _vault(settings: HubSettings, joining: "Joining | None") -> AsyncGener
         yield vault
 
 
-def _joining(settings: HubSettings, membership: Membership | None, losses: list[HistoryLost]) -> "Joining | None":
+def _make_joining(settings: HubSettings, membership: Membership | None, losses: list[HistoryLost]) -> "Joining | None":
     if membership is None or settings.fleet is None:
         return None
     from hubbubd.program.fleet_join import Joining  # lazy: a fleet is an optional extra

@@ -30,19 +30,19 @@ TOLD_S: Final = 1.0
 
 def make(order: StoreCopy, settings: HubSettings) -> Transferred | None:
     """Make a copy and return what was done; None if a signal ended it before. Raises as `carry_out`."""
-    return anyio.run(_made, order, settings)
+    return anyio.run(_copy_until_signal, order, settings)
 
 
-async def _made(order: StoreCopy, settings: HubSettings) -> Transferred | None:
+async def _copy_until_signal(order: StoreCopy, settings: HubSettings) -> Transferred | None:
     done: Transferred | None = None
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with anyio.create_task_group() as tasks:
 
-            async def end() -> None:
+            async def cancel_at_signal() -> None:
                 await anext(signals)
                 tasks.cancel_scope.cancel()
 
-            tasks.start_soon(end)
+            tasks.start_soon(cancel_at_signal)
             done = await carry_out(order, settings, progress(elapsed_s))
             tasks.cancel_scope.cancel()
     return done
@@ -97,16 +97,16 @@ class _Secrets:
         """As `Vault`."""
         if isinstance(self._place, DatabasePlace) and not await self._store.exists():
             return {}
-        async with self._opened() as vault:
+        async with self._open_vault() as vault:
             return vault.all()
 
     async def put_all(self, kept: dict[str, dict[str, Any]]) -> None:
         """As `Vault`."""
-        async with self._opened() as vault:
+        async with self._open_vault() as vault:
             await vault.put_all(kept)
 
     @asynccontextmanager
-    async def _opened(self) -> "AsyncGenerator[TokenFile | PostgresVault]":
+    async def _open_vault(self) -> "AsyncGenerator[TokenFile | PostgresVault]":
         if not isinstance(self._place, DatabasePlace):
             yield TokenFile.open(self._place.path.parent)
             return
@@ -141,7 +141,7 @@ def progress(now: Callable[[], float]) -> Callable[[int, int], None]:
     """
     due = now()
 
-    def tell(done: int, whole: int) -> None:
+    def on_copied(done: int, whole: int) -> None:
         nonlocal due
         at = now()
         if at >= due or done == whole:
@@ -149,4 +149,4 @@ def progress(now: Callable[[], float]) -> Callable[[int, int], None]:
             with suppress(OSError):  # nobody reads it
                 console.inform([f"{done} of {whole} records copied"])
 
-    return tell
+    return on_copied

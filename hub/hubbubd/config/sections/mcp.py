@@ -42,7 +42,7 @@ def _check_alias(text: str) -> str:
     return text
 
 
-def _check_hold(value: object) -> object:
+def _require_hold(value: object) -> object:
     seconds = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_HOLD_S
     if value != "auto" and not seconds:
         raise ValueError(f'must be "auto", or seconds from 0 to {LONGEST_HOLD_S}')
@@ -119,7 +119,7 @@ class ProfileSettings(BaseModel):
     unattended_s: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 1.0
     """An answer of a host within so long that needs no person counts as none; 0 counts all."""
 
-    hold_s: Annotated[Literal["auto"] | float, BeforeValidator(_check_hold)] = "auto"
+    hold_s: Annotated[Literal["auto"] | float, BeforeValidator(_require_hold)] = "auto"
     """How long a request is held while a person is asked, from its beginning; `auto` is as long as the host waits."""
 
     on_hold_end: Literal["ticket", "error", "wait"] = "ticket"

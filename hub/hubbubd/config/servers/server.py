@@ -332,7 +332,7 @@ class ServerConfig(BaseModel):
             return True
         if not isinstance(name, str) or not _matches(self.allow_tools, name):
             return False
-        return not _matches(map(_plain, self.deny_tools), _plain(name)) and not _matches(self.deny_tools, name)
+        return not _matches(map(_fold_text, self.deny_tools), _fold_text(name)) and not _matches(self.deny_tools, name)
 
     def secrets(self) -> dict[str, Any]:
         """Return what to keep out of the store, as JSON: values of variables and headers, and a url with a query."""
@@ -439,5 +439,5 @@ def _matches(patterns: Iterable[str], name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _plain(text: str) -> str:
+def _fold_text(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold().strip()

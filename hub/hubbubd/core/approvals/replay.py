@@ -76,6 +76,7 @@ class Replay:
         )
 
     def _add(self, call: Call, facts: CallFacts, verdict: Judgement) -> None:
+        """Count a call in the row of its rule and, where it is not allowed, of its tool."""
         rule = verdict.rule.name if verdict.rule is not None else ""
         server, tool = ("", "") if verdict.action is Action.ALLOW else (facts.server, facts.tool)
         key = rule, verdict.action, server, tool

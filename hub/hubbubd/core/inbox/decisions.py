@@ -42,6 +42,7 @@ def complete_decision(request: Mapping[str, Any], result: dict[str, Any], *, che
 
 
 def _decide(known: AgentDecisions, result: dict[str, Any], value: object, content: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the decision at its place in place of the form's field. Raises InvalidArgument."""
     decision = known.find(value)
     if decision is None:
         choices = ", ".join(each.value for each in known.choices)

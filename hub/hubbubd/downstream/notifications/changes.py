@@ -53,7 +53,7 @@ class ListChanges:
         self._when_settled([kind for kinds in self._kinds.values() for kind in kinds], self._note_entries)
         self._announced: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._told_at: dict[str, float] = {}
+        self._notified_at: dict[str, float] = {}
         self._stop = hub.catalog.listen(self._on_change)
 
     def close(self) -> None:
@@ -76,8 +76,8 @@ class ListChanges:
     def _compare_soon(self, method: str) -> None:
         if method not in self._timers:
             loop = asyncio.get_running_loop()
-            at = max(loop.time(), self._told_at.get(method, 0.0) + QUIET_S)
-            look = partial(self._when_settled, self._kinds[method], partial(self._compare, method))
+            at = max(loop.time(), self._notified_at.get(method, 0.0) + QUIET_S)
+            look = partial(self._when_settled, self._kinds[method], partial(self._notify_if_changed, method))
             self._timers[method] = loop.call_at(at, look)
 
     def _when_settled(self, kinds: Collection[CatalogKind], then: Callable[[], None]) -> None:
@@ -100,14 +100,15 @@ class ListChanges:
             for kind in kinds:
                 self._seen.setdefault(kind, self._view.entries(kind, self._get_principal(), apps=self._apps))
 
-    def _compare(self, method: str) -> None:
+    def _notify_if_changed(self, method: str) -> None:
+        """Send a notification of changed lists, if they differ from those that the host was notified of last."""
         del self._timers[method]
         now = {kind: self._view.entries(kind, self._get_principal(), apps=self._apps) for kind in self._kinds[method]}
         differs = any(self._seen.get(kind) != entries for kind, entries in now.items())
         self._seen.update(now)
         if differs or method in self._announced:
             self._announced.discard(method)
-            self._told_at[method] = asyncio.get_running_loop().time()
+            self._notified_at[method] = asyncio.get_running_loop().time()
             self._tell(method)
 
 
@@ -142,7 +143,7 @@ class WatchedResources:
             loop = asyncio.get_running_loop()
             begun: asyncio.Future[None] = loop.create_future()
             begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
-            self._watched[uri] = watched = _WatchedResource(loop.create_task(self._watch(uri, begun)), begun)
+            self._watched[uri] = watched = _WatchedResource(loop.create_task(self._follow_resource(uri, begun)), begun)
             watched.task.add_done_callback(lambda _: self._forget(uri, watched))
         return self._watched[uri].begun
 
@@ -166,17 +167,17 @@ class WatchedResources:
         if self._watched.get(uri) is watched:
             del self._watched[uri]
 
-    async def _watch(self, uri: str, begun: asyncio.Future[None]) -> None:
+    async def _follow_resource(self, uri: str, begun: asyncio.Future[None]) -> None:
         target = ServerTarget("", "")
 
-        def tell(changed: str) -> None:
+        def on_change(changed: str) -> None:
             if target.server in self._view.servers(self._get_principal()):
                 self._tell(respell(target.server, target.name, uri, changed))
 
         try:
             await settle_targets(self._view, CatalogKind.RESOURCE)
             target = self._view.target(CatalogKind.RESOURCE, uri, self._get_principal())
-            async with self._hub.subscriptions.following(target.server, target.name, tell) as failed:
+            async with self._hub.subscriptions.following(target.server, target.name, on_change) as failed:
                 begun.set_result(None)
                 await failed.wait()
         except asyncio.CancelledError:

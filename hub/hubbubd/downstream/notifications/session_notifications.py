@@ -77,7 +77,7 @@ class SessionNotifications:
             self.level = level
             self._want(level)
         for uri in resources:
-            self._watch(uri)
+            self._begin_to_watch(uri)
 
     def follow(self, before: HostSession, after: HostSession) -> None:
         """Want what the host has asked for since, perhaps of another member."""
@@ -88,15 +88,15 @@ class SessionNotifications:
             self.resources.remove(uri)
         for uri in set(after.resources) - set(before.resources):
             if not self.resources.has(uri):
-                self._watch(uri)
+                self._begin_to_watch(uri)
 
-    def _watch(self, uri: str) -> None:
-        def begun(done: asyncio.Future[None]) -> None:
+    def _begin_to_watch(self, uri: str) -> None:
+        def on_begun(done: asyncio.Future[None]) -> None:
             if not done.cancelled() and done.exception() is None:
                 self._tell_updated(uri)
 
         with suppress(HubError, Refusal):  # it is not there any more
-            self.resources.begin(uri).add_done_callback(begun)
+            self.resources.begin(uri).add_done_callback(on_begun)
 
     def wants(self, server: str, level: object) -> bool:
         """Return whether the host is shown a server's log message of a level."""

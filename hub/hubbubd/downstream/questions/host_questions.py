@@ -218,6 +218,7 @@ class HostQuestions:
                 await self.hub.inbox.release(question_id, claim_id)
 
     async def _answer(self, host: McpHost, question_id: str, given: Given) -> bool:
+        """Answer a question for a host, as soon as nobody else has claimed it; return whether that is accepted."""
         changed = asyncio.Event()
         inbox = self.hub.inbox
         with inbox.listen(question_id, lambda _request, _live: changed.set()):

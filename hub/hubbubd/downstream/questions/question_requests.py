@@ -45,7 +45,7 @@ class QuestionRequests:
         self._questions = questions
         self._request = request
         self._host_call = host_call
-        self._again = again
+        self._may_ask_again = again
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._unasked: dict[str, PendingRequest] = {}
         """What the host is to be asked once it is back."""
@@ -69,7 +69,7 @@ class QuestionRequests:
         asking = self._asking.get(question.id)
         if asking is None and self._questions.asks(self._request.host, question):
             if self._request.presence.here:
-                self._asking[question.id] = asyncio.get_running_loop().create_task(self._ask(question))
+                self._asking[question.id] = asyncio.get_running_loop().create_task(self._ask_host(question))
             else:
                 self._unasked[question.id] = question
         elif question.state is not RequestState.OPEN or question.changed is not None:
@@ -91,7 +91,8 @@ class QuestionRequests:
                 if question.id in self._asking:
                     self._questions.note_asked(self._request.host, question.id)
 
-    async def _ask(self, question: PendingRequest) -> None:
+    async def _ask_host(self, question: PendingRequest) -> None:
+        """Send a question to the host as a request, and accept its answer. Cancelled once it is answered elsewhere."""
         questions, host = self._questions, self._request.host
         assert self._request.ask is not None, "its revision has requests of servers"
         with questions.asking(question.id):
@@ -106,9 +107,11 @@ class QuestionRequests:
                     self._visited.add(question.id)
                     if question.origin not in _OF_RESULTS:
                         self._expect_page_done(question)
-                await self._take(question, verdict)
+                await self._accept(question, verdict)
             except asyncio.CancelledError:
-                await (questions.give_back(question.id) if self._again else questions.withdraw(host, question.id))
+                await (
+                    questions.give_back(question.id) if self._may_ask_again else questions.withdraw(host, question.id)
+                )
                 raise
             except HubError as exc:
                 log.warning("an answer of a host was not taken", request=question.id, error=exc.message)
@@ -132,7 +135,7 @@ class QuestionRequests:
 
         return note_late
 
-    async def _take(self, question: PendingRequest, verdict: Verdict) -> None:
+    async def _accept(self, question: PendingRequest, verdict: Verdict) -> None:
         """Take an answer; one that cannot be taken leaves the question to others, or ends it where there are none."""
         questions, host = self._questions, self._request.host
         try:

@@ -141,7 +141,7 @@ class BridgedHost:
             except HubError as exc:
                 self.outlet.tell(messages.error(message.id, refusal_of_error(exc)))
         elif isinstance(message, NotificationMessage) and message.method == "notifications/cancelled":
-            self._cancelled(message)
+            self._cancel_request(message)
         elif self._session is not None:
             self._session.receive(message)
 
@@ -161,10 +161,11 @@ class BridgedHost:
             self._session.end()
 
     def _begin(self, request: RequestMessage) -> None:
+        """Begin to serve a request; its response goes into the outlet. Raises Refusal and ResourceExhausted."""
         if request.id in self._serving:
             raise Refusal(INVALID_REQUEST, "a request with this id is under way")
         if request.is_stateless:
-            task = self._stateless(request)
+            task = self._serve_stateless(request)
         else:
             if request.method == "initialize":
                 self._introduce(request)
@@ -174,9 +175,10 @@ class BridgedHost:
         self._serving[request.id] = task
         if request.method == LASTING:
             self._lasting.add(task)
-        task.add_done_callback(lambda done: self._done(request.id, done))
+        task.add_done_callback(lambda done: self._on_done(request.id, done))
 
     def _introduce(self, request: RequestMessage) -> None:
+        """Begin the session of a host that sends `initialize`. Raises Refusal."""
         host = introductions.host_of_handshake(request, self.principal, VIA)
         if self._session is not None:
             raise Refusal(INVALID_REQUEST, "this connection is initialized")
@@ -184,7 +186,7 @@ class BridgedHost:
         self._session.outlet = self.outlet
         host.is_listening = lambda: not self.outlet.closed
 
-    def _stateless(self, request: RequestMessage) -> asyncio.Task[bytes]:
+    def _serve_stateless(self, request: RequestMessage) -> asyncio.Task[bytes]:
         if len(self._serving) >= (most := self.hosts.limits().requests_per_session):
             raise Refusal(INVALID_REQUEST, f"{most} requests of this connection are open")
         host = introductions.host_of_request(request, self.principal, VIA)
@@ -201,14 +203,14 @@ class BridgedHost:
         )
         return asyncio.get_running_loop().create_task(self.endpoint.serve(host_request))
 
-    def _done(self, id_: Id, task: asyncio.Task[bytes]) -> None:
+    def _on_done(self, id_: Id, task: asyncio.Task[bytes]) -> None:
         if self._serving.get(id_) is task:
             del self._serving[id_]
         self._lasting.discard(task)
         if not task.cancelled():
             self.outlet.tell(task.result())
 
-    def _cancelled(self, message: NotificationMessage) -> None:
+    def _cancel_request(self, message: NotificationMessage) -> None:
         """Cancel a request and its call, even if that was made over an earlier stream.
 
         A call that goes on after the response to its request, with a ticket or as a task, is not cancelled: some hosts

@@ -197,7 +197,7 @@ class HostTasks:
         """Tell of a task whenever it is no longer as it was told before, first as `known`, during the block."""
         latest = (known.status, known.status_message) if known is not None else None
 
-        def look(*_changed: object) -> None:
+        def notify_if_changed(*_changed: object) -> None:
             nonlocal latest
             with suppress(NotFound):
                 now = self.as_task(host, self.hub.calls.get(task_id))
@@ -205,13 +205,13 @@ class HostTasks:
                     latest = now.status, now.status_message
                     tell(now)
 
-        def changed(_call: Call, live: object) -> None:
+        def on_call_event(_call: Call, live: object) -> None:
             if live is None:
-                look()
+                notify_if_changed()
 
-        observer = CallObserver(self.hub, task_id, on_question=look)
-        with self.hub.calls.listen(task_id, changed), observer.following(self.hub.calls.find(task_id)):
-            look()
+        observer = CallObserver(self.hub, task_id, on_question=notify_if_changed)
+        with self.hub.calls.listen(task_id, on_call_event), observer.following(self.hub.calls.find(task_id)):
+            notify_if_changed()
             yield
 
     def watch_until_ended(self, task: Task, tell: Callable[[Task], None], also: AbstractContextManager[None]) -> None:

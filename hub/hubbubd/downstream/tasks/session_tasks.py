@@ -126,13 +126,13 @@ class SessionTasks:
 def _naming_task(ask: RequestSender, task_id: str) -> RequestSender:
     """Return `ask` with the task named in what is asked."""
 
-    async def ask_it(
+    async def ask_about_task(
         method: str, params: dict[str, Any], late: Callable[[ResponseMessage], None] | None = None
     ) -> ResponseMessage:
         meta: dict[str, Any] = {**(params.get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}
         return await ask(method, {**params, "_meta": meta}, late)
 
-    return ask_it
+    return ask_about_task
 
 
 def _tell_about_task(task_id: str, session: SessionNotifications, message: bytes) -> None:

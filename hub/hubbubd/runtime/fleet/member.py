@@ -236,6 +236,7 @@ class FleetOwnership:
         return bool(expulsion)
 
     def look_soon(self) -> None:
+        """Look at the members and their leases now, and not only after the pause."""
         self._look_due.set()
 
     async def move(self, server: str, to: str = "") -> None:
@@ -250,12 +251,14 @@ class FleetOwnership:
         await done.wait()
 
     async def _hand_over(self, server: str, to: str, done: anyio.Event) -> None:
-        async def leave() -> None:
+        async def stop_serving() -> None:
             await self._taken.wait_until_settled()  # one that is just being taken over is left afterwards
             await self._hooks.hand_over(server, self._drain_timeout_s)
 
         try:
-            await self._moves.hand_over(server, lambda: server in self._own, leave, lambda: self._give_up(server, to))
+            await self._moves.hand_over(
+                server, lambda: server in self._own, stop_serving, lambda: self._give_up(server, to)
+            )
         finally:
             done.set()
 
@@ -282,10 +285,10 @@ class FleetOwnership:
     async def run(self) -> None:
         """Serve the member's servers until it is found to be gone, or until cancelled."""
         self._is_running = True
-        await self._term.attempt(self._beat_once)  # from here on others may expect its beats
+        await self._term.attempt(self._renew_lease_once)  # from here on others may expect its beats
         self._term.note_losses(self._note)
         async with anyio.create_task_group() as self._tasks:
-            self._tasks.start_soon(self._scan)
+            self._tasks.start_soon(self._look_until_cancelled)
             self._tasks.start_soon(self._taken.run, self._term.attempt)
             await self.lost.wait()
             self._measures.count_loss()
@@ -299,7 +302,7 @@ class FleetOwnership:
         while not self.lost.is_set() and not self._term.is_quitting:
             started = self._now()
             could_not_act = not self.may_act()
-            if await self._term.attempt(self._beat_once):
+            if await self._term.attempt(self._renew_lease_once):
                 self._valid_until = started + self.membership.lease_ttl_s * (1 - MARGIN)
                 if could_not_act:
                     log.warning("the database is back; this member acts again", member=self.me)
@@ -309,14 +312,15 @@ class FleetOwnership:
             pause_s = self.membership.lease_ttl_s / BEATS - (self._now() - started)
             await anyio.sleep(max(pause_s, self.membership.lease_ttl_s / SHORTEST_PAUSE_PARTS))
 
-    async def _beat_once(self) -> None:
+    async def _renew_lease_once(self) -> None:
+        """Renew this member's own lease, and note what the database says of the time."""
         for_s = self.membership.lease_ttl_s
         self.time.take_reading(
             await self.membership.renew_lease(self._position(), for_s if self._is_running else max(for_s, STARTING_S))
         )
         self.feed.observe()
 
-    async def _scan(self) -> None:
+    async def _look_until_cancelled(self) -> None:
         while True:
             await self._term.attempt(self._look_at_members)
             with anyio.move_on_after(SCAN_S * random.uniform(0.8, 1.2)):  # noqa: S311 - spreads load, guards nothing
@@ -331,7 +335,7 @@ class FleetOwnership:
                 log.warning("member declared gone: it was not heard of in time", member=member.name)
         self._note_free_servers()
         await self._drop_unwanted()
-        await self._take_free()
+        await self._claim_free_servers()
         await self._hand_over_surplus()
         self._ledger.health.reconsider()
 
@@ -364,7 +368,8 @@ class FleetOwnership:
         free = self.view().free_servers(self.ownable_names())
         self._free_since = {server: self._free_since.get(server, now) for server in free}
 
-    async def _take_free(self) -> None:
+    async def _claim_free_servers(self) -> None:
+        """Claim the leases of the servers without an owner that are this member's to take."""
         if self._ending:
             return
         async with anyio.create_task_group() as together:
@@ -396,14 +401,14 @@ class FleetOwnership:
     async def _hand_over_surplus(self) -> None:
         """Hand over one server if this member has more than its share, and may rebalance."""
 
-        def may_go(server: str) -> bool:
+        def can_move(server: str) -> bool:
             if server == UPKEEP or self.home(server) or server in self._moves.servers:
                 return False
             return server in self._taken and self._recent_handovers.may_go(server) and self._servers.is_idle(server)
 
         if not self._rebalance or not self._recent_handovers.is_due():
             return
-        if (found := self.view().choose_handover(may_go)) is not None:
+        if (found := self.view().choose_handover(can_move)) is not None:
             server, to = found
             self._recent_handovers.note_handover(server)
             log.info("server handed on: this member has more than its share", server=server, to=to)

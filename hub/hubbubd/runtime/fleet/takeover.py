@@ -64,22 +64,24 @@ class ServedLeases:
         """Go on until cancelled. `attempt` runs a step, and contains its errors."""
         while True:
             self._changed = anyio.Event()
-            await attempt(self._leave_unleased)
-            await attempt(self._take_missing)
+            await attempt(self._stop_unleased_servers)
+            await attempt(self._start_missing_servers)
             with anyio.move_on_after(AGAIN_S):
                 await self._changed.wait()
 
-    async def _leave_unleased(self) -> None:
+    async def _stop_unleased_servers(self) -> None:
+        """Stop the servers that are at work here without a lease of this member."""
         for server in self._servers.servers_at_work():
             if not self._owns(server):
                 log.warning("a server was at work without a lease; it is left", server=server)
                 await self._hooks.hand_over(server, 0)
 
-    async def _take_missing(self) -> None:
+    async def _start_missing_servers(self) -> None:
+        """Start the servers of this member's leases that are not at work here."""
         missing = self._missing_servers()
-        again = missing & self._taken_before
-        await self._take_all(missing - again, OWNER_ENDED)
-        await self._take_all(again, TAKEN_AGAIN)
+        taken_again = missing & self._taken_before
+        await self._take_all(missing - taken_again, OWNER_ENDED)
+        await self._take_all(taken_again, TAKEN_AGAIN)
 
     def _missing_servers(self) -> frozenset[str]:
         """Return the servers that are to be at work here and are not."""

@@ -154,13 +154,13 @@ class Inbox(RecordReader[PendingRequest]):
         take_over: bool = False,
         worker: bool = False,
     ) -> PendingRequest:
-        """Lease a request for `ttl_s` seconds, under a given or a new id. `request_states.claim` has the rules.
+        """Claim a request for `ttl_s` seconds, under a given or a new id. `request_states.claim` has the rules.
 
         Raises NotFound, FailedPrecondition, and ResourceExhausted (TOO_MANY_CLAIMS).
         """
         new_id = claim_id or f"claim_{secrets.token_hex(12)}"
 
-        def lease(request: PendingRequest) -> PendingRequest:
+        def claim_within_quota(request: PendingRequest) -> PendingRequest:
             # The quota does not apply to workers, which have a capacity, nor to renewing one's own claim.
             if not worker and quota_principal(request) != by:
                 others_being_made = set(self._claiming.get(by, ())) - {request_id}
@@ -169,10 +169,10 @@ class Inbox(RecordReader[PendingRequest]):
             return core.claim(request, new_id, by, ttl_s, now, worker=worker, take_over=take_over)
 
         if worker:
-            return await self._change(request_id, lease)
+            return await self._change(request_id, claim_within_quota)
         self._claiming.setdefault(by, set()).add(request_id)
         try:
-            return await self._change(request_id, lease)
+            return await self._change(request_id, claim_within_quota)
         finally:
             self._stop_counting_claim(by, request_id)
 
@@ -343,8 +343,8 @@ class Inbox(RecordReader[PendingRequest]):
         """Return the changes that `step` makes to those of the requests that exist."""
         found: list[Change[Any]] = []
         for before in filter(None, map(self._table.record, request_ids)):
-            seen = self._viewers.with_views(before) if before.state is RequestState.OPEN else before
-            if (after := step(seen)) is not seen:
+            viewed = self._viewers.with_views(before) if before.state is RequestState.OPEN else before
+            if (after := step(viewed)) is not viewed:
                 found.append(self._table.change(before.id, after))
         return found
 
@@ -389,9 +389,9 @@ class Inbox(RecordReader[PendingRequest]):
 
         def plan() -> tuple[PendingRequest, Sequence[Change[Any]]]:
             before = self.get(request_id)
-            seen = self._viewers.with_views(before)
-            after = step(seen)
-            if after is seen:
+            viewed = self._viewers.with_views(before)
+            after = step(viewed)
+            if after is viewed:
                 return before, ()
             settling = after.state is not RequestState.OPEN and before.state is RequestState.OPEN
             settler = self._settlers.get(after.origin)
@@ -427,6 +427,7 @@ class Inbox(RecordReader[PendingRequest]):
                 self._stop_counting_claim(claimer, after.id)
 
     def _count_open(self, request: PendingRequest) -> None:
+        """Count an open request, and its bytes, against the capacity for its server."""
         open_ids = self._open.setdefault(request.server, set())
         if request.id not in open_ids:
             open_ids.add(request.id)

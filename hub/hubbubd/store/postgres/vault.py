@@ -118,6 +118,7 @@ class PostgresVault:
         return vault
 
     async def _load(self) -> None:
+        """Connect, make the tables if they are missing, and read all secrets. Raises StoreError."""
         schema = self._database.schema
         try:
             connection = self._connection = await self._database.connect()
@@ -313,6 +314,7 @@ class PostgresVault:
         return rows, RotationProgress(*counts)
 
     async def _rewrap(self, rows: Sequence[Row]) -> None:
+        """Encrypt the keys of some secrets with the first key of the vault."""
         rewrapped_keys: list[tuple[str, str, int, bytes]] = []
         for row in rows:
             self._require_readable(row)

@@ -73,7 +73,7 @@ async def hold_database(url: str, schema: str, password: str | None) -> AsyncGen
     connection = cast("_Connection", await database.connect())
     try:
         store = HeldDatabase(database, connection)
-        with _explained(database.name):
+        with _as_store_errors(database.name):
             await database.check_durability(connection)
             await connection.execute(_NO_TIMEOUTS)
             if not await connection.fetchval(sql.LOCK, schema):
@@ -90,7 +90,7 @@ async def hold_database(url: str, schema: str, password: str | None) -> AsyncGen
 
 
 @contextmanager
-def _explained(name: str) -> Generator[None]:
+def _as_store_errors(name: str) -> Generator[None]:
     try:
         yield
     except ERRORS as error:
@@ -116,19 +116,19 @@ class HeldDatabase:
     @asynccontextmanager
     async def open_reader(self) -> AsyncGenerator["_PostgresReader | None"]:
         """Open one cut for a block; None if the schema has no store. Raises StoreUnavailable."""
-        with _explained(self.name):
+        with _as_store_errors(self.name):
             has_store = await self.exists()
         if not has_store:
             yield None
             return
-        with _explained(self.name):
+        with _as_store_errors(self.name):
             async with self._connection.transaction(isolation="repeatable_read", readonly=True):
                 yield _PostgresReader(self._database, self._connection)
 
     @asynccontextmanager
     async def open_writer(self, extent: Extent) -> AsyncGenerator["_PostgresWriter"]:
         """Fill the store in one transaction. Raises StoreUnavailable."""
-        with _explained(self.name):
+        with _as_store_errors(self.name):
             async with self._connection.transaction():
                 await self._database.migrate(self._connection, alone=True)
                 await self._database.require_known_version(self._connection, alone=True)
@@ -145,7 +145,7 @@ class _PostgresReader:
         self._connection = connection
 
     async def measure(self) -> Extent:
-        with _explained(self._database.name):
+        with _as_store_errors(self._database.name):
             [(revision, compacted, records, deletions, size)] = await self._connection.fetch(
                 self._database.for_schema(_EXTENT)
             )
@@ -155,7 +155,7 @@ class _PostgresReader:
         query = self._database.for_schema(_SLICE)
         last: str | None = None
         while True:
-            with _explained(self._database.name):
+            with _as_store_errors(self._database.name):
                 records = await self._connection.fetch(query, last, SLICE_ROWS, SLICE_BYTES)
             rows = [cast("Row", tuple(row)) for row in records]
             if not rows:
@@ -173,7 +173,7 @@ class _PostgresWriter:
         for key, _, _ in rows:
             if problem := sql.unfit(key):
                 raise StoreError(f"the key {key[:MAX_NAMED_CHARS]!r} {problem}; nothing was copied")
-        with _explained(self._database.name):
+        with _as_store_errors(self._database.name):
             await self._connection.copy_records_to_table(
                 "entries", schema_name=self._database.schema, columns=("key", "revision", "value"), records=rows
             )

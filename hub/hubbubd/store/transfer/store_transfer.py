@@ -172,7 +172,7 @@ async def transfer(
             )
         secrets = await _collect_secrets(*vaults, written=not existing_rows) if vaults else None
         if not existing_rows:
-            await _copy(reader, target, extent, on_copied)
+            await _copy_records(reader, target, extent, on_copied)
             if vaults and secrets:
                 await _copy_secrets(secrets, vaults[1], target.name)
         compared = await _compare(reader, target, vaults) if verify else None
@@ -192,7 +192,7 @@ async def _count_rows(target: LockedStore) -> int:
         return 0 if reader is None else (await reader.measure()).rows
 
 
-async def _copy(reader: SourceReader, target: LockedStore, extent: Extent, on_copied: OnCopied) -> None:
+async def _copy_records(reader: SourceReader, target: LockedStore, extent: Extent, on_copied: OnCopied) -> None:
     copied = 0
     on_copied(copied, extent.rows)
     async with target.open_writer(extent) as writer, aclosing(reader.read_slices()) as slices:

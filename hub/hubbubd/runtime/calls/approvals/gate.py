@@ -248,6 +248,7 @@ class ApprovalGate:
         return self.rules_of(config).decide(facts).action is Action.ALLOW
 
     def _note_passed(self, config: ServerConfig, call: Call, tool: ToolDefinition) -> None:
+        """Remember for a moment that the rules let a call pass, so that it is not judged twice (`_has_just_passed`)."""
         rules = self.rules_of(config)
         if not rules.active:
             return

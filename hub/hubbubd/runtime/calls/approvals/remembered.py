@@ -97,6 +97,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         return [*over, *valid[: max(0, len(valid) + 1 - MAX_PER_SERVER)]]
 
     def _follow(self, before: RememberedApproval | None, after: RememberedApproval | None) -> None:
+        """Keep the index by server in step with the table."""
         if before is not None:
             of_server = self._by_server.get(before.server, {})
             of_server.pop(before.id, None)
