@@ -64,7 +64,7 @@ class Agent:
         """
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._stop, stop, tasks.cancel_scope)
+                tasks.start_soon(self._finish_and_cancel, stop, tasks.cancel_scope)
                 if dry_run:
                     await self._rehearse_all(once=once)
                 elif once:
@@ -80,7 +80,7 @@ class Agent:
         except ExceptionGroup as group:  # nothing else in it raises
             raise group.exceptions[0] from None
 
-    async def _stop(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
+    async def _finish_and_cancel(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
         await stop.wait()
         self._ending = True
         if self._busy:
@@ -89,6 +89,7 @@ class Agent:
         scope.cancel()
 
     async def _work_once(self) -> None:
+        """Handle the requests that are open now and that nobody has claimed, the oldest first."""
         open_requests = await self._hub.inbox.list(server=self._rules.server, kinds=self._rules.kinds, states=["open"])
         capacity = anyio.Semaphore(self._rules.capacity)
         async with anyio.create_task_group() as tasks:
@@ -180,6 +181,7 @@ class Agent:
                 self._idle.set()
 
     async def _answer(self, request: PendingRequest, match: RuleMatch) -> None:
+        """Decide on a request and answer it, or leave it to people; the outcome goes into the audit file."""
         decision = Decision(None)
         try:
             decision = await self._decide(request, match.rule)
@@ -202,13 +204,13 @@ class Agent:
 
     async def _decide(self, request: PendingRequest, rule: Rule) -> Decision:
         try:
-            return await decide(request, rule, self._rules.chat, self._budget.ask, self._run)
+            return await decide(request, rule, self._rules.chat, self._budget.ask, self._run_program)
         except AnswerProblem as problem:
             decision = await refuse_or_raise(problem, rule)
             self._say(f"{request.id}: {problem}")
             return decision
 
-    async def _run(self, rule: Rule, request: PendingRequest) -> Answer | None:
+    async def _run_program(self, rule: Rule, request: PendingRequest) -> Answer | None:
         return await program.run_program(rule.command or (), request, rule.timeout_s, self._say)
 
     async def _deliver(self, request: PendingRequest, answer: Answer) -> str:

@@ -222,7 +222,7 @@ def from_rpc(failure: aio.AioRpcError) -> HubbubError:
         problem, sent = f"the connection to the hub was lost ({message})", not _found_no_connection(message)
         reason = "UNAVAILABLE" if sent else "HUB_UNREACHABLE"
         return ConnectionLost(problem, sent=sent, reason=reason, retry_after_s=details.get("retry_after_s"))
-    return _error(code, message, details)
+    return _make_error(code, message, details)
 
 
 def _found_no_connection(message: str | None) -> bool:
@@ -235,10 +235,11 @@ def from_status(document: bytes) -> HubbubError:
     from hubbub_client import status  # imported late, as below
 
     number, message = status.summary(document)
-    return _error(_CODES.get(number, StatusCode.UNKNOWN), message, _details(document))
+    return _make_error(_CODES.get(number, StatusCode.UNKNOWN), message, _details(document))
 
 
-def _error(code: StatusCode, message: str | None, details: dict[str, Any]) -> HubbubError:
+def _make_error(code: StatusCode, message: str | None, details: dict[str, Any]) -> HubbubError:
+    """Return the error for a status; `details` are its further fields."""
     conflict, message = details.pop("conflict", None), message or code.name
     error = _BY_CODE.get(code, HubbubError)(message, code=code, **details)
     if isinstance(error, Aborted):
@@ -253,11 +254,12 @@ def _details(document: bytes) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with suppress(DecodeError):  # from a proxy, not from a hub
         for name, detail in status.details(document):
-            _take(name, detail, found)
+            _add_detail(name, detail, found)
     return found
 
 
-def _take(name: str, detail: Any, found: dict[str, Any]) -> None:
+def _add_detail(name: str, detail: Any, found: dict[str, Any]) -> None:
+    """Add what a detail of a status says to `found`, under the names of the fields of HubbubError."""
     match name:
         case "ErrorInfo" if detail.domain == DOMAIN:
             found |= {"reason": detail.reason, "metadata": {each.key: each.value for each in detail.metadata}}

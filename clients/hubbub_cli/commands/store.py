@@ -46,10 +46,10 @@ async def compact(hub: "Hub", settings: Settings) -> None:
 
 @app.hub_command(name="trust-clock", example="store trust-clock")
 async def trust_clock(hub: "Hub", settings: Settings) -> None:
-    """Say that the hub's clock is right: the time by which it is ahead of what was recorded last has passed.
+    """Say that the hub's clock is right, after it went on far ahead of the last record.
 
-    Until then that time ages nothing, as the clock may be wrong. What is too old by it goes with the next round of
-    retention, or now with `store compact`.
+    Until you say so, the hub counts that time as not passed, as the clock may be wrong, and deletes nothing for its
+    age. Afterwards the next round of retention deletes what is too old, or `store compact` does so at once.
     """
     trusted_s = await hub.store.trust_clock()
     if settings.json:
@@ -61,7 +61,7 @@ async def trust_clock(hub: "Hub", settings: Settings) -> None:
             )
         )
     else:
-        say("nothing was doubted")
+        say("the hub did not doubt its clock")
 
 
 @app.hub_command(example="store backup hub-copy.db")

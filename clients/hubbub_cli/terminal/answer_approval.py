@@ -24,7 +24,7 @@ async def ask_to_approve(hub: Hub, request: PendingRequest, how: How) -> Pending
     while True:
         _show(request)
         try:
-            return await _ask(request, how)
+            return await _ask_for_decision(request, how)
         except FailedPrecondition as error:
             if error.reason != "ARGUMENTS_CHANGED":
                 raise
@@ -38,7 +38,8 @@ def _show(request: PendingRequest) -> None:
     print_text(page.text)
 
 
-async def _ask(request: PendingRequest, how: How) -> PendingRequest | None:
+async def _ask_for_decision(request: PendingRequest, how: How) -> PendingRequest | None:
+    """Ask the person until a decision is accepted, and return the request then; None for later."""
     asked = request.approval
     if asked is None:
         choices = {"d": DENY, "l": LATER}
@@ -58,12 +59,12 @@ async def _ask(request: PendingRequest, how: How) -> PendingRequest | None:
                 case "a", _:
                     return await request.approve(**how)
                 case "r", ApprovalRequest():
-                    return await _remember(request, asked, how)
+                    return await _approve_and_remember(request, asked, how)
                 case "s", ApprovalRequest():
                     if taken := await _choose_suggestions(request):
                         return await request.approve(suggestions=taken, **how)
                 case "c", ApprovalRequest():
-                    if (changed := await _change(asked)) is not None:
+                    if (changed := await _edit_arguments(asked)) is not None:
                         return await request.approve(changed, **how)
                 case "d", _:
                     return await request.deny(await read_line("why? (the caller is told) "), **how)
@@ -73,7 +74,8 @@ async def _ask(request: PendingRequest, how: How) -> PendingRequest | None:
             note(error.to_json()["message"])
 
 
-async def _remember(request: PendingRequest, asked: ApprovalRequest, how: How) -> PendingRequest:
+async def _approve_and_remember(request: PendingRequest, asked: ApprovalRequest, how: How) -> PendingRequest:
+    """Ask for how long, and for which arguments, and approve the call and those like it."""
     spans = asked.rule.remember_s
     for number, seconds in enumerate(spans, 1):
         note(f"  {number}) for {describe_span(seconds)}")
@@ -98,7 +100,7 @@ async def _choose_suggestions(request: PendingRequest) -> Sequence[int]:
     return ()
 
 
-async def _change(asked: ApprovalRequest) -> Mapping[str, Any] | None:
+async def _edit_arguments(asked: ApprovalRequest) -> Mapping[str, Any] | None:
     """Return the arguments as the person edits them and agrees to send them; None if they do not."""
     text = editable_json(asked.current_arguments)
     while (edited := await edit_text(text, "arguments.json")) is not None:
@@ -109,14 +111,15 @@ async def _change(asked: ApprovalRequest) -> Mapping[str, Any] | None:
             note(f"this cannot be sent: {error}")
         else:
             if isinstance(changed, dict):
-                return await _agree(asked, cast("dict[str, Any]", changed))
+                return await _confirm_arguments(asked, cast("dict[str, Any]", changed))
             note("the arguments must be a JSON object")
         if await choose_letter({"e": "[e]dit again", "b": "[b]ack"}) == "b":
             return None
     return None
 
 
-async def _agree(asked: ApprovalRequest, changed: dict[str, Any]) -> Mapping[str, Any] | None:
+async def _confirm_arguments(asked: ApprovalRequest, changed: dict[str, Any]) -> Mapping[str, Any] | None:
+    """Show changed arguments, and return them if the person wants to send them."""
     if json.dumps(changed, sort_keys=True) == json.dumps(asked.current_arguments, sort_keys=True):  # 1 is not true
         note("nothing is changed")
         return None

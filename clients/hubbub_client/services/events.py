@@ -34,12 +34,12 @@ class Events:
         request = event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server=server or "", kinds=numbers))
         dropped, begun = 0, False
 
-        def again() -> AsyncGenerator[event_pb2.WatchEventsResponse, None]:
+        def open_stream() -> AsyncGenerator[event_pb2.WatchEventsResponse, None]:
             nonlocal dropped, begun
             dropped, begun = 0, False
             return self._link.stream(lambda hub: hub.events.WatchEvents, request)
 
-        async with contextlib.aclosing(listen(self._link, again)) as steps:
+        async with contextlib.aclosing(listen(self._link, open_stream)) as steps:
             async for step in steps:
                 if not begun and on_listening is not None:
                     on_listening()
@@ -61,12 +61,12 @@ class Events:
         request = event_pb2.TailLogsRequest(server=server, lines=lines, follow=True)
         last = seen = EPOCH
 
-        def again() -> AsyncGenerator[event_pb2.TailLogsResponse, None]:
+        def open_stream() -> AsyncGenerator[event_pb2.TailLogsResponse, None]:
             nonlocal seen
             seen = last
             return self._link.stream(lambda hub: hub.events.TailLogs, request)
 
-        async with contextlib.aclosing(listen(self._link, again)) as steps:
+        async with contextlib.aclosing(listen(self._link, open_stream)) as steps:
             async for step in steps:
                 line = read(ServerEvent, step.event) if step.HasField("event") else None
                 if line is not None and line.at > seen:
@@ -76,8 +76,8 @@ class Events:
     async def resource(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate, None]:
         """Yield the contents of a resource now and after each change; closing the iterator unsubscribes."""
         request = event_pb2.WatchResourceRequest(server=server, uri=uri)
-        again = partial(self._link.stream, lambda hub: hub.events.WatchResource, request)
-        async with contextlib.aclosing(listen(self._link, again)) as steps:
+        open_stream = partial(self._link.stream, lambda hub: hub.events.WatchResource, request)
+        async with contextlib.aclosing(listen(self._link, open_stream)) as steps:
             async for step in steps:
                 if step.HasField("update"):
                     yield read(ResourceUpdate, step.update)

@@ -110,14 +110,14 @@ class Channels:
     def __init__(self) -> None:
         self.several = False
         """Whether the addresses are several."""
-        self._to: dict[object, aio.Channel] = {}
+        self._current: dict[object, aio.Channel] = {}
         self._retired: deque[aio.Channel] = deque()
 
     def to(self, endpoint: HubAddress) -> aio.Channel:
         """Return the channel to an endpoint, the same one until it is retired."""
-        if endpoint.key not in self._to:
-            self._to[endpoint.key] = open_channel(endpoint, several=self.several)
-        return self._to[endpoint.key]
+        if endpoint.key not in self._current:
+            self._current[endpoint.key] = open_channel(endpoint, several=self.several)
+        return self._current[endpoint.key]
 
     async def retire(self, endpoint: HubAddress) -> None:
         """Keep new RPCs off the channel to an endpoint; those under way may finish."""
@@ -125,16 +125,16 @@ class Channels:
 
     async def retain(self, endpoints: Sequence[HubAddress]) -> None:
         """Retire the channels to all other endpoints."""
-        for key in self._to.keys() - {each.key for each in endpoints}:
+        for key in self._current.keys() - {each.key for each in endpoints}:
             await self._retire(key)
 
     async def close(self) -> None:
         """Close all channels, which ends every RPC."""
-        for channel in (*self._to.values(), *self._retired):
+        for channel in (*self._current.values(), *self._retired):
             await channel.close()
 
     async def _retire(self, key: object) -> None:
-        if (channel := self._to.pop(key, None)) is not None:
+        if (channel := self._current.pop(key, None)) is not None:
             self._retired.append(channel)
         if len(self._retired) > MAX_RETIRED:
             await self._retired.popleft().close()

@@ -154,7 +154,7 @@ class HubConnection:
     async def make_call(self, request: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
         """As `call` of CallMethod, over the stream of calls once there is one."""
 
-        async def make(stubs: Stubs) -> call_pb2.CallMethodResponse:
+        async def call_over_stream(stubs: Stubs) -> call_pb2.CallMethodResponse:
             try:
                 return await self._stream(stubs, request).call(request)
             except NotSent:
@@ -165,20 +165,20 @@ class HubConnection:
             )
             return await self._send_unary(stubs.calls.CallMethod, request)
 
-        return await self._send_with_retries(request, make)
+        return await self._send_with_retries(request, call_over_stream)
 
     async def follow_call(
         self, request: call_pb2.CallMethodRequest, hear: Hear, *, follow: bool, answers: Kinds
     ) -> call_pb2.CallMethodResponse:
         """As `make_call`, and hear what happens meanwhile (`CallStream.call`). Raises NotSent if no stream tells."""
 
-        async def make(stubs: Stubs) -> call_pb2.CallMethodResponse:
+        async def call_over_stream(stubs: Stubs) -> call_pb2.CallMethodResponse:
             stream = self._stream(stubs, request, with_answers=bool(answers))
             return await stream.call(request, hear, follow=follow, answers=answers)
 
         # Not within the RPC's span: there may be none.
         self._stream(await self.ready(), request, with_answers=bool(answers))
-        return await self._send_with_retries(request, make)
+        return await self._send_with_retries(request, call_over_stream)
 
     async def answer(
         self, stream: CallStream, request: inbox_pb2.AnswerPendingRequestRequest
@@ -272,7 +272,7 @@ class HubConnection:
         stream = method(stubs)(metadata=self._metadata())
         one_at_a_time = asyncio.Lock()  # two writes at once would break the stream without the hub's knowledge
 
-        async def say(message: Q) -> None:
+        async def send(message: Q) -> None:
             try:
                 async with one_at_a_time:
                     await stream.write(message)
@@ -282,7 +282,7 @@ class HubConnection:
                 raise await _why_ended(stream) from None
 
         async with contextlib.aclosing(self._responses(stubs, stream)) as responses:
-            yield say, responses
+            yield send, responses
 
     async def _responses(self, stubs: Stubs, stream: "Readable[A]") -> AsyncGenerator[A, None]:
         try:

@@ -121,7 +121,7 @@ class InboxPane(ListPane):
         return f"{super().search_text(row)} {record.kind} {record.state} {outcome(record)} {record.answered_by or ''}"
 
     def select(self, key: str) -> bool:
-        self._switch(history=key in self.boards.ended.rows)
+        self._show_list(history=key in self.boards.ended.rows)
         return super().select(key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -131,10 +131,10 @@ class InboxPane(ListPane):
         return self.history if action == "open" else True
 
     def action_history(self) -> None:
-        self._switch(history=True)
+        self._show_list(history=True)
 
     def action_open(self) -> None:
-        self._switch(history=False)
+        self._show_list(history=False)
 
     def action_decline(self) -> None:
         """Decline the elicitation under the cursor after a question; deny a call; refuse another kind, for the usual
@@ -175,7 +175,7 @@ class InboxPane(ListPane):
         else:
             super().open_row(row)
 
-    def _switch(self, *, history: bool) -> None:
+    def _show_list(self, *, history: bool) -> None:
         if history != self.history:
             self.history = history
             self.table.set_columns(HISTORY if history else OPEN)
