@@ -13,7 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub_local.hosts import jsonc
-from hubbub_local.hosts.files import change_entries
+from hubbub_local.hosts.files import change_file
+
+
+def change_entries(file: Path, section: str, entries: dict[str, Any], **how: bool) -> tuple[bool, Path | None]:
+    return change_file(file, {(section,): entries}, **how)
+
 
 ZED = """// Zed settings
 {

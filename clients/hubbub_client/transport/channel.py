@@ -91,7 +91,10 @@ class Stubs:
 
 
 def open_channel(endpoint: HubAddress, *, several: bool = False) -> aio.Channel:
-    """Return a channel to an address, of `several` of the hub; it connects when its state is asked with `connect`."""
+    """Return a channel to an address. It connects when its state is asked with `connect`.
+
+    `several` says that the hub has more addresses: then a lost connection is noticed soon, to try another one.
+    """
     tls = endpoint.tls
     options = _keepalive_options() if several else OPTIONS
     if tls is None:

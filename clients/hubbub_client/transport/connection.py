@@ -123,7 +123,7 @@ class HubConnection:
         if self._closed:
             raise closed()
         if self._stubs is None or not connected:
-            raise await self._unreachable()
+            raise await self._explain_unreachable()
         return self._stubs
 
     async def refresh(self) -> bool:
@@ -370,14 +370,15 @@ class HubConnection:
             await asyncio.sleep(POLL_S)
         return True
 
-    async def _unreachable(self) -> Unavailable:
+    async def _explain_unreachable(self) -> Unavailable:
+        """Return the error that says why no address of the hub can be reached."""
         try:
             endpoints = discover_all(self._where)
         except Unavailable as nowhere:
             return nowhere
-        from hubbub_client.transport.handshake import unreachable  # imported late, since few programs need it
+        from hubbub_client.transport.handshake import unreachable_error  # imported late, since few programs need it
 
-        return await unreachable(endpoints, self._connect_timeout_s / 4)
+        return await unreachable_error(endpoints, self._connect_timeout_s / 4)
 
     def _metadata(self) -> list[tuple[str, str | bytes]]:
         return [*self._untraced_metadata(), *trace_context.metadata()]

@@ -17,7 +17,7 @@ _OTHER_NAME = (62, 63, 64)
 _OTHER_AUTHORITY = (2, 18, 19, 20, 21)
 
 
-async def unreachable(endpoints: Sequence[HubAddress], limit_s: float) -> Unavailable:
+async def unreachable_error(endpoints: Sequence[HubAddress], limit_s: float) -> Unavailable:
     """Return the error for a hub that answers at none of its addresses: each of them, and why it failed."""
     handshakes = await asyncio.gather(*(problem(each, limit_s) for each in endpoints))
     addresses, source = ",".join(each.address for each in endpoints), endpoints[0].source

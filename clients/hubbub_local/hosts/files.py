@@ -43,11 +43,6 @@ def preview_changes(file: Path, changes: Changes) -> str:
     return _CHANGES[file.suffix](_read_text(file.resolve()) or "", changes)
 
 
-def change_entries(file: Path, section: str, entries: Entries, *, private: bool = False) -> tuple[bool, Path | None]:
-    """Do the same as `change_file`, with entries of one section."""
-    return change_file(file, {(section,): entries}, private=private)
-
-
 def change_file(file: Path, changes: Changes, *, private: bool = False) -> tuple[bool, Path | None]:
     """Make changes in a file, which is made if there is none.
 

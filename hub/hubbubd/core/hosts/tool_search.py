@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from heapq import heappush, heappushpop
 from typing import Final
 
-from hubbubd.timing.turns import at_once
-
 K1_SATURATION: Final = 1.2
 """How soon a word that is repeated stops to count for more (k1)."""
 
@@ -48,13 +46,12 @@ class Index:
     words: int
     """Of all texts."""
 
-    def best(self, query: str, most: int) -> list[str]:
-        """Return the keys of the texts that fit best, the best first; equal ones in the order of the index."""
-        return at_once(search_in_steps([self], query, most))
-
 
 def search_in_steps(indexes: Sequence[Index], query: str, most: int) -> Generator[None, None, list[str]]:
-    """Do the same over several indexes as if they were one, in short steps."""
+    """Return the keys of the texts that fit a query best, the best first, over all indexes, in short steps.
+
+    Equal ones are in the order of the indexes.
+    """
     texts = sum(len(each.keys) for each in indexes)
     mean = max(sum(each.words for each in indexes) / max(texts, 1), 1.0)
     scores: defaultdict[tuple[int, int], float] = defaultdict(float)
@@ -78,13 +75,8 @@ def search_in_steps(indexes: Sequence[Index], query: str, most: int) -> Generato
     return [indexes[-index_number].keys[-place] for _, index_number, place in sorted(best, reverse=True)]
 
 
-def build_index(texts: Mapping[str, Sequence[str]]) -> Index:
-    """Return an index of texts, each in parts; a part that stands first counts twice, as names do."""
-    return at_once(build_index_in_steps(texts))
-
-
 def build_index_in_steps(texts: Mapping[str, Sequence[str]]) -> Generator[None, None, Index]:
-    """Do the same in short steps."""
+    """Return an index of texts, each in parts, in short steps; a part that stands first counts twice, as names do."""
     places: dict[str, tuple[array[int], array[int]]] = {}
     lengths = array("L")
     for place, parts in enumerate(texts.values()):

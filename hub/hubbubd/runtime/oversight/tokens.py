@@ -190,10 +190,6 @@ class Tokens:
         """Return the token with this id, expired or not; None if there is none."""
         return self._table.record(token_id)
 
-    def of_credential(self, credential: str) -> Token | None:
-        """Return the token of a credential; None if that is of another kind, or gone."""
-        return self.with_id(credential.removeprefix(CREDENTIAL)) if credential.startswith(CREDENTIAL) else None
-
     async def revoke(self, name: str) -> Token:
         """Delete a token, and what was granted with it; streams that were opened with these end.
 

@@ -30,7 +30,7 @@ from hubbubd.runtime.servers.active_servers import ActiveServers
 from hubbubd.runtime.servers.candidates import CandidateServers
 from hubbubd.runtime.servers.config.confinement import ConfinementCheck
 from hubbubd.runtime.servers.config.record import ServerDiff, lasting_roots, new_record, without_connection
-from hubbubd.runtime.servers.config.revisions import changed, exists, expect, following, kept_revision
+from hubbubd.runtime.servers.config.revisions import exists, expect, following, kept_revision, with_changes
 from hubbubd.runtime.servers.config.secrets import SpecSecrets
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
 from hubbubd.store import WriteConflict
@@ -414,7 +414,7 @@ class Servers:
     async def _write(self, name: str, **changes: Any) -> None:
         """Make a change of a server's record durable. Raises NotFound, Unavailable; Stale if it was reconfigured."""
         before = self.get(name)
-        await self._ledger.change(self._table, name, partial(changed, before, changes))
+        await self._ledger.change(self._table, name, partial(with_changes, before, changes))
         parts = self._active[name]
         parts.record, parts.published = (replace(each, **changes) for each in (parts.record, parts.published or before))
 

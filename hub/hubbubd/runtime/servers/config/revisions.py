@@ -43,16 +43,16 @@ def kept_revision(before: ServerRecord | None, record: ServerRecord, newest: int
     return before.revision if same else following(newest, before)
 
 
-def changed(before: ServerRecord, changes: Mapping[str, Any], there: ServerRecord | None) -> ServerRecord:
-    """Return what is recorded of a server with these changes. Raises NotFound.
+def with_changes(before: ServerRecord, changes: Mapping[str, Any], stored: ServerRecord | None) -> ServerRecord:
+    """Return the `stored` record of a server with these changes. Raises NotFound.
 
-    A new configuration was decided from the record `before`: raises Stale if another one is there now.
+    A new configuration was decided from the record `before`: raises Stale if another one is stored now.
     """
-    if there is None:
+    if stored is None:
         raise NotFound("server", before.name)
     if "revision" in changes:
-        expect(there, before.revision)
-    return replace(there, **changes)
+        expect(stored, before.revision)
+    return replace(stored, **changes)
 
 
 def exists(name: str) -> AlreadyExists:

@@ -232,7 +232,7 @@ class ConnectionShell:
             self._pings.stop()
             self._pings = None
             self.link = None
-            self._queue.set_link(None)  # before the calls on the wire fail and others get their limits
+            self._queue.set_link(None)  # before the calls on the wire fail and others get their turns
 
     def _is_busy(self) -> bool:
         """Return whether there is a good reason for a ping without an answer: a call, or this hub may not act now."""
