@@ -1,0 +1,15 @@
+#!/bin/sh
+# Makes the database where there is none, and starts the server: with the variables of the official image.
+set -eu
+data=/var/lib/postgresql/data
+[ -e "$data/PG_VERSION" ] || {
+  printf '%s\n' "$POSTGRES_PASSWORD" > /tmp/password
+  # Its words are options: a space parts them.
+  initdb --username "$POSTGRES_USER" --pwfile /tmp/password --auth-local trust $POSTGRES_INITDB_ARGS --pgdata "$data"
+  rm /tmp/password
+  echo 'host all all all scram-sha-256' >> "$data/pg_hba.conf"
+  pg_ctl --pgdata "$data" --wait --options "-c listen_addresses=" start
+  createdb --username "$POSTGRES_USER" "$POSTGRES_DB"
+  pg_ctl --pgdata "$data" --wait --mode fast stop
+}
+exec postgres -D "$data" -c listen_addresses='*'
