@@ -1,5 +1,6 @@
 """Takes what is exported over OTLP at port 4317, and prints the service and the number of bytes of each request."""
 
+import signal
 from concurrent import futures
 from typing import Any
 
@@ -20,6 +21,8 @@ class Taker(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(take)
 
 
+# The first process of a container is not ended by a signal that it does not handle.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[Taker()])
 server.add_insecure_port("0.0.0.0:4317")
 server.start()
