@@ -233,7 +233,7 @@ class Machine:
     def _wait_ready(self, engine: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + READY_S
         while engine.poll() is None and time.monotonic() < deadline:
-            if Path(f"/proc/{self._first}/root/run/docker.sock").exists():
+            if Path("/proc", str(self._first), "root", "run/docker.sock").exists():
                 self.run("docker", "version", limit_s=READY_S)
                 return
             time.sleep(0.1)

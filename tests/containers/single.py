@@ -65,7 +65,7 @@ def _look_around(compose: Compose, report: Report) -> None:
         step.figure = f"uid {found['Uid:']}, {limit >> 20} MiB"
     with report.step("one hub: only its volume and /tmp can be written"):
         tried = compose.execute(
-            "hub", "sh", "-c", "touch /srv/x /usr/x /etc/hubbub/x 2>&1; touch /tmp/x /var/lib/hubbub/x"
+            "hub", "sh", "-c", "touch /srv/x /usr/x /etc/hubbub/x 2>&1; touch /var/lib/hubbub/x; cd /tmp && touch x"
         )
         expect(tried.count("Read-only file system") == 3, tried)
         tried = compose.execute("web", "sh", "-c", "touch /var/lib/hubbub/x 2>&1 || true")

@@ -3,10 +3,11 @@
 set -eu
 data=/var/lib/postgresql/data
 [ -e "$data/PG_VERSION" ] || {
-  printf '%s\n' "$POSTGRES_PASSWORD" > /tmp/password
+  cd /tmp
+  printf '%s\n' "$POSTGRES_PASSWORD" > password
   # Its words are options: a space parts them.
-  initdb --username "$POSTGRES_USER" --pwfile /tmp/password --auth-local trust $POSTGRES_INITDB_ARGS --pgdata "$data"
-  rm /tmp/password
+  initdb --username "$POSTGRES_USER" --pwfile password --auth-local trust $POSTGRES_INITDB_ARGS --pgdata "$data"
+  rm password
   echo 'host all all all scram-sha-256' >> "$data/pg_hba.conf"
   pg_ctl --pgdata "$data" --wait --options "-c listen_addresses=" start
   createdb --username "$POSTGRES_USER" "$POSTGRES_DB"
