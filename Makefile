@@ -20,12 +20,8 @@
 #   make crash-hosts   the same with MCP hosts, and RESTARTS=100 of the hub under bridges
 #   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
 #   make hosts  Claude Code, Codex, Gemini CLI and others, with a script for a model; ARGS=--store keeps what it saw
-<<<<<<< HEAD
 #   make coding-agents  the same agents behind the hub, by ACP (a part of `make hosts`)
-||||||| parent of 3a8d1496 (Build and run the containers with make containers)
-=======
 #   make containers  images, both files of Compose, kills and an upgrade, on a Linux machine without an engine; root
->>>>>>> 3a8d1496 (Build and run the containers with make containers)
 #   make odd    servers at their oddest for SECONDS=60   make secrets  none in the code and its history
 #   make check-deploy  what ships for running the hub   make dashboard  that of Grafana
 #   make check-platforms  types for macOS and Windows   make check-workflows  those of GitHub
@@ -75,13 +71,7 @@ HUB_FROM_HERE = --constraint constraints.txt --editable
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-<<<<<<< HEAD
-.PHONY: run run-fleet hosts coding-agents docs quick test test-all test-rest checks-of-python check-page check-workflows check-platforms page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races portable crash-approvals race-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact install-check dist clean
-||||||| parent of 3a8d1496 (Build and run the containers with make containers)
-.PHONY: run run-fleet hosts docs quick test test-all test-rest checks-of-python check-page check-workflows check-platforms page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races portable crash-approvals race-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact install-check dist clean
-=======
-.PHONY: run run-fleet hosts containers docs quick test test-all test-rest checks-of-python check-page check-workflows check-platforms page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races portable crash-approvals race-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact install-check dist clean
->>>>>>> 3a8d1496 (Build and run the containers with make containers)
+.PHONY: run run-fleet hosts coding-agents containers docs quick test test-all test-rest checks-of-python check-page check-workflows check-platforms page-and-peers check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races portable crash-approvals race-approvals crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact install-check dist clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
