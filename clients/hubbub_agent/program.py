@@ -54,6 +54,7 @@ async def run_program(
 
 
 async def _exchange(process: Process, request: PendingRequest, say: Callable[[str], None]) -> bytes:
+    """Give the program a request on its stdin, and return what it prints, up to a limit."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None

@@ -203,6 +203,7 @@ class Agent:
                 self._say(f"{request.id} is left to people: {problem}")
 
     async def _decide(self, request: PendingRequest, rule: Rule) -> Decision:
+        """Return the decision of a rule; where it cannot be made, the refusal that the rule has for that."""
         try:
             return await decide(request, rule, self._rules.chat, self._budget.ask, self._run_program)
         except AnswerProblem as problem:

@@ -68,6 +68,8 @@ class Handlers:
             await asyncio.gather(*working, return_exceptions=True)
 
     async def _work(self, registered: _Registered, capacity: int, on_error: OnError | None) -> None:
+        """Work on what a registered handler is for."""
+
         async def handle(request: PendingRequest) -> None:
             await _give(request, await _call_handler(registered.handler, request))
 
@@ -136,6 +138,7 @@ class StreamedAnswers:
         await in_tasks(self._serve)
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin and end handlers as the hub assigns and revokes requests of the call."""
         while True:
             stream, step = await self._steps.get()
             if (stream, step.id) != self._current_call:  # made again, since it broke; what was assigned before is over

@@ -62,6 +62,7 @@ class Assignments:
             del self._busy[id_]
 
     async def _answer(self, request: PendingRequest, skip: Callable[[str], Awaitable[None]]) -> None:
+        """Handle a request, and tell the hub if it is left to others."""
         try:
             await self._handle(request)
         except Exception as error:  # noqa: BLE001 - one failure must not end the others
@@ -107,6 +108,7 @@ class Worker:
         await in_tasks(self._listen)
 
     async def _listen(self, tasks: asyncio.TaskGroup) -> None:
+        """Handle what the hub assigns, over one stream after the other."""
         async with contextlib.aclosing(listen(self._link, self._stream_steps)) as steps:
             async for say, step in steps:
                 match step.WhichOneof("event"):
@@ -120,6 +122,7 @@ class Worker:
                         pass
 
     async def _stream_steps(self) -> AsyncGenerator[tuple[Say, inbox_pb2.WorkResponse], None]:
+        """Open a stream, and yield each step with the function that writes to it."""
         async with self._link.dialogue(lambda hub: hub.inbox.Work) as (say, responses):
             try:
                 await say(inbox_pb2.WorkRequest(ready=self._ready))

@@ -201,6 +201,7 @@ class Boards:
                 await anyio.sleep(RETRY_S)
 
     def _apply(self, event: Any, put: Callable[[Any], None], boards: tuple[Board[Any], ...]) -> None:
+        """Apply an event of a watch: `put` takes a record, and the boards are those that may show it."""
         match event:
             case Upsert(record=record) | Progressed(progress=record):
                 put(record)
@@ -218,6 +219,8 @@ class Boards:
                 pass
 
     async def _follow_events(self) -> None:
+        """Follow the events of servers until cancelled; again after an error."""
+
         def set_dropped(count: int) -> None:
             self.events_dropped = count
 
@@ -245,6 +248,7 @@ class Boards:
             self.ended.put(row)
 
     def _put_call_or_progress(self, record: Call | Progress) -> None:
+        """Show a call, or how far it is."""
         if isinstance(record, Progress):
             if len(self.progress) >= self._max_rows:
                 del self.progress[next(iter(self.progress))]

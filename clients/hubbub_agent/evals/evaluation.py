@@ -106,6 +106,7 @@ def summarize(verdicts: Sequence[Verdict]) -> Summary:
 
 
 async def _judge(case: Case, rules: Rulebook, ask: AskModel | None, *, programs: bool) -> Verdict:
+    """Decide on a case as the agent would, and return how that compares with what is expected."""
     match = rules.find(case.request)
     if match is None:
         return _make_verdict(case, None, Decision(None, "no rule fits"))
@@ -142,6 +143,7 @@ def _check_form_content(answer: Answer | None, request: PendingRequest) -> None:
 
 
 def _make_verdict(case: Case, rule: str | None, decision: Decision, *, skipped: bool = False) -> Verdict:
+    """Return the verdict on a decision, with what is expected beside it."""
     answer = decision.answer
     got = "-" if skipped else classify_answer(answer)
     if answer is not None and classify_answer(answer) == "answer":

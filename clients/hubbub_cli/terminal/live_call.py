@@ -167,6 +167,7 @@ class LiveCall:
         self._draw()
 
     async def _ask_person(self, request: PendingRequest) -> None:
+        """Ask the person at the terminal, one question at a time."""
         async with self._typing:
             self._draw()
             try:

@@ -195,12 +195,14 @@ class CallStream:
         self._step_enqueued.set()
 
     def _cancel_step(self, id_: int) -> None:
+        """Take back a step that was not written yet, else tell the hub to cancel it."""
         if self._waiting.pop(id_, None) is None:
             return  # it has ended
         if self._unwritten.pop(id_, None) is None:
             self._enqueue(id_, pb.StreamCallsRequest.Step(cancel=pb.StreamCallsRequest.Cancel(id=id_)))
 
     async def _write(self) -> None:
+        """Write steps as they come, several together."""
         # Not by the callers themselves: a cancelled write would end the stream.
         try:
             while True:
@@ -225,6 +227,7 @@ class CallStream:
         return steps
 
     async def _read(self) -> None:
+        """Handle what the hub says until the stream ends."""
         error = HubbubError("it has ended")
         try:
             while isinstance(response := await self._rpc.read(), pb.StreamCallsResponse):
@@ -240,6 +243,7 @@ class CallStream:
             self.end(_stream_error(error))
 
     def _handle_step(self, step: Step) -> None:
+        """Give a step to the call that it is about."""
         end, hear = self._waiting.get(step.id, (None, None))
         if end is not None and step.WhichOneof("step") in ENDS:
             del self._waiting[step.id]
@@ -307,6 +311,7 @@ class ClientCallStreams:
             self._key = key
 
     def _reset(self) -> None:
+        """Forget the stream: it is to another address or with other credentials."""
         if self._opening is not None:
             self._opening.cancel()
         self._retire_current()
@@ -321,6 +326,7 @@ class ClientCallStreams:
         self._stream = None
 
     async def _open(self, rpc: "Rpc", closing: Callable[[], None]) -> None:
+        """Wait until the hub says that a stream is ready; after a failure the next one waits longer."""
         pause_s = self._pause_s
         try:
             first = await rpc.read()

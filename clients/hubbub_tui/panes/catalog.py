@@ -186,6 +186,7 @@ class CatalogPane(Part, Vertical):
             self._fetch(entries)
 
     def _fetch(self, entries: CatalogList) -> None:
+        """Fetch the entries of a list in the background, and draw them."""
         self._fetched[entries.id] = entries
 
         async def fetch() -> None:

@@ -222,6 +222,7 @@ class AnswerScreen(Part, Screen[None]):
         self.run_worker(self._answer(answer), group="answer", exclusive=True)
 
     async def _answer(self, answer: dict[str, object]) -> None:
+        """Send an answer, and show why it is refused, or how the request ended."""
         self._show_banner("sending …")
         # While the claim is on its way, it is not known whether the answer needs its id.
         await self._claim_tried.wait()

@@ -72,6 +72,7 @@ class ApprovalScreen(AnswerScreen):
             self.run_worker(self._read_again(), group="news")
 
     async def _read_again(self) -> None:
+        """Show the call as it is now; if its arguments have changed, the person has to look at it again."""
         try:
             request = await self.hub_app.hub.inbox.get(self._request.id)
         except HubbubError:
@@ -140,6 +141,7 @@ class ApprovalScreen(AnswerScreen):
             self.hub_app.push_screen(EarlierCalls(view.caller, view.server, view.before))
 
     def _approve(self, options: dict[str, Any]) -> None:
+        """Approve the call, unless it has changed unseen; changed arguments are confirmed first."""
         if self._over:
             self.action_leave()
             return

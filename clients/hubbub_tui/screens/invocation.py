@@ -139,6 +139,7 @@ class InvokeScreen(Part, Screen[None]):
         return call_modes(row.record if row else None, self._entry.object)
 
     def _start(self, *, as_task: bool) -> None:
+        """Make the call with the values of the form, if they are complete."""
         try:
             values = self.query_one(Form).values()
         except Incomplete:
@@ -148,6 +149,7 @@ class InvokeScreen(Part, Screen[None]):
             self.run_worker(self._call(values, as_task=as_task))
 
     async def _call(self, values: dict[str, Any], *, as_task: bool) -> None:
+        """Make the call and show it; else say why it cannot be made."""
         method, params = build_request(self._entry, values)
         try:
             call = await self.hub_app.hub.start(self._entry.server, method, params, as_task=as_task)
@@ -208,6 +210,7 @@ class CallScreen(Part, Screen[None]):
         self.dismiss(None)
 
     def _refresh(self) -> None:
+        """Show the call again if it has changed."""
         boards = self.hub_app.boards
         row = boards.calls.rows.get(self._id)
         version = (row, row and waiting_version(row.record, boards))

@@ -169,6 +169,7 @@ class Feed:
             await anyio.sleep(CHECK_S)
 
     async def _watch(self, kind: str, events: AsyncGenerator[WatchEvent[Record] | CallEvent, None]) -> None:
+        """Put the events of a watch into the rows of a kind."""
         async with contextlib.aclosing(events):
             async for event in events:
                 match event:
@@ -186,6 +187,7 @@ class Feed:
                         pass
 
     def _upsert(self, kind: str, record: Record) -> None:
+        """Put a record in its row; of those that are done only the newest stay."""
         fields = brief(record)
         name = str(fields.get("id") or fields.get("name"))
         self._unconfirmed.get(kind, set()).discard(name)

@@ -223,6 +223,7 @@ class HostCalls:
         mode: TaskMode,
         policy: QuestionPolicy,
     ) -> CallSpec:
+        """Return what a new call of a host is made from: its message, capabilities, id and origin."""
         message = without_own_meta(params)
         message.pop("task", None)  # between the host and the hub
         if policy.asks_host_alone or request.host.shows_apps:  # else those of the hub are good for it

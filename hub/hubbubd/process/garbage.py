@@ -88,6 +88,7 @@ class Garbage:
             self._postpone_next_look()
 
     def _is_worthwhile(self) -> bool:
+        """Return whether the permanent objects have grown so much that a look at them may pay."""
         self._permanent = self._collector.get_freeze_count()
         worthwhile = self._permanent_after_look * GROWTH <= self._permanent <= MAX_PERMANENT
         if not worthwhile:

@@ -75,6 +75,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
+    """Do what the options say, and return the exit status."""
     load = partial(load_settings, argv, dict(os.environ))
     try:
         settings = load()
@@ -147,6 +148,7 @@ async def _print_checks(settings: LoadedSettings) -> int:
 
 
 async def _serve(settings: LoadedSettings, load: Callable[[], LoadedSettings]) -> None:
+    """Serve until a signal; a member of a fleet that has lost its lease begins again."""
     hub_settings = settings.hub
     local = _local_socket(hub_settings)
     _make_private(hub_settings.data_dir)

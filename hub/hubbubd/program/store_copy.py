@@ -34,6 +34,7 @@ def make(order: StoreCopy, settings: HubSettings) -> Transferred | None:
 
 
 async def _copy_until_signal(order: StoreCopy, settings: HubSettings) -> Transferred | None:
+    """Carry out a copy, unless a signal ends it: then return None."""
     done: Transferred | None = None
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with anyio.create_task_group() as tasks:

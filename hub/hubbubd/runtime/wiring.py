@@ -165,6 +165,7 @@ def build_servers(
     log_levels: LogLevels,
     audit: Audit,
 ) -> Servers:
+    """Return the registry of servers, with the factory of their parts."""
     assembly = Assembly(
         connector=connector,
         inbox=inbox,

@@ -45,6 +45,7 @@ class _Turns:
         """When the last piece began and how long it took, both of the processor's time; and the end of being busy."""
 
     async def wait(self) -> None:
+        """Let other work of the loop go first, and pause where the processor is busy."""
         async with self._lock:
             before = thread_time()
             await anyio.lowlevel.checkpoint()

@@ -119,6 +119,7 @@ class QuestionRequests:
                 log.exception("asking a host failed: internal error", request=question.id)
 
     def _judge(self, question: PendingRequest, response: ResponseMessage, took_s: float) -> Verdict:
+        """Return what the response of the host means, which came after so many seconds."""
         policy = self._questions.policy
         if response.result is None:
             return judge_error(policy, question.kind, response.error or {})

@@ -318,6 +318,7 @@ def with_tasks(capabilities: Mapping[str, Any], host: McpHost) -> dict[str, Any]
 
 
 def _status(host: McpHost, call: Call, asked: list[PendingRequest]) -> TaskStatus:
+    """Return the status of a task as a host sees it; `asked` are the questions that it waits for."""
     match call.state:
         case CallState.COMPLETED:
             # Up to 2025-11-25 a tool's error is one of its task; from 2026-07-28 on only one of the protocol is.

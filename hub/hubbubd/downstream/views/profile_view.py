@@ -290,6 +290,7 @@ class ProfileView:
     # Tables
 
     def _shown_servers(self, settings: ProfileSettings) -> tuple[str, ...]:
+        """Return the servers of the profile, looked up once for each version of the catalog."""
         version, known, servers = self._filter_in_steps
         if version != self._hub.catalog.version or known != settings:
             servers = tuple(name for name in self._hub.catalog.servers() if settings.has_server(name))
@@ -297,6 +298,7 @@ class ProfileView:
         return servers
 
     def _sources(self, kind: CatalogKind, settings: ProfileSettings) -> dict[str, Source]:
+        """Return the lists of a kind of each server shown; none where the profile hides the kind."""
         hidden = (kind is CatalogKind.PROMPT and not settings.prompts) or (
             kind in URI_MEMBERS and not settings.resources
         )

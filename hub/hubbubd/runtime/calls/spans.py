@@ -261,6 +261,7 @@ class SpanRecorder:
         events: list[SpanEvent] | None = None,
         links: list[Trace] | None = None,
     ) -> None:
+        """Export a span from `start` to `end`, which is `start` for None; nothing without a trace."""
         if trace is not None:
             span = Span(name=name, kind=kind, trace=trace, start=start, attributes=attributes)
             self.tracer.export_span(

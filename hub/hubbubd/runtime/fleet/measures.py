@@ -119,6 +119,7 @@ class FleetMeasures:
         self._meter.count(metrics.FLEET_LOST, {})
 
     def _members(self) -> Iterable[Reading]:
+        """Return how many members there are in each state."""
         found = Counter(
             "overdue" if each.overdue and each.standing is not MemberStatus.GONE else each.standing.value
             for each in self._fleet.members()

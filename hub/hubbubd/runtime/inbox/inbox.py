@@ -402,6 +402,7 @@ class Inbox(RecordReader[PendingRequest]):
         return await self._ledger.transact(plan)
 
     def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        """Keep counts and waiting callers in step with the table."""
         self._follow_claim(before, after)
         if after is not None and after.state is RequestState.OPEN:
             self._count_open(after)

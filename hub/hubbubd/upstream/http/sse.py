@@ -103,6 +103,7 @@ class HttpWithSse:
         return self._fault or await closed_stream_fault()
 
     async def _read(self, response: HttpResponse) -> None:
+        """Read the stream to its end: first where to post to, then the messages of the server."""
         events = EventParser(self._max_bytes)
         try:
             async for piece in body.read_in_turns(response.chunks()):
@@ -135,6 +136,7 @@ class HttpWithSse:
         return endpoint
 
     async def _post(self, message: JSONRPCMessage, headers: Mapping[str, str], content: bytes) -> None:
+        """Send one message. The answer comes over the stream."""
         assert self._endpoint is not None, "open"
         request = HttpRequest("POST", self._endpoint, self._client.headers(POST_HEADERS), content)
         try:

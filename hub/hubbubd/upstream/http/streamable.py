@@ -131,6 +131,7 @@ class StreamableHttp:
             self._write_stream.start(GetStream(self._client, self._url, self._max_bytes, self.arrivals, context).run())
 
     def _note_loss(self, fault: Fault) -> None:
+        """Note that the connection is lost, and whether the session is over with it."""
         self._is_session_lost |= fault.code == FaultCode.SESSION_LOST
         self._callbacks.mark_lost(fault)
 
@@ -149,6 +150,7 @@ class StreamableHttp:
             await self.arrivals.aclose()
 
     async def _end_session(self) -> None:
+        """Tell the server that the session is over (DELETE)."""
         try:
             response = await self._client.send(HttpRequest("DELETE", self._url, self._headers({})))
         except (HttpFailure, UpstreamError):
@@ -156,6 +158,7 @@ class StreamableHttp:
         response.close()
 
     def _headers(self, own: Mapping[str, str]) -> CIMultiDict[str]:
+        """Return the headers of a request: its own, and those that name the session and the revision."""
         headers = self._client.headers(own)
         if self._session_id is not None:
             headers[SESSION] = self._session_id
@@ -164,6 +167,7 @@ class StreamableHttp:
         return headers
 
     async def _post(self, message: JSONRPCMessage, headers: Mapping[str, str], content: bytes) -> None:
+        """Send one message; a request is answered over its own response, or over a stream."""
         request = HttpRequest("POST", self._url, self._headers({**POST_HEADERS, **headers}), content)
         if isinstance(message, JSONRPCRequest):
             await self._send_request(message, request)

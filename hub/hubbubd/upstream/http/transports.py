@@ -50,6 +50,7 @@ class HttpTransports:
     async def _open(
         self, config: ServerConfig, access: Access | None, hosts: HostRules | None, callbacks: LinkCallbacks
     ) -> AsyncGenerator[TransportStreams]:
+        """Open a transport for the block, over the connections that servers with the same rules share."""
         assert config.url is not None
         url = URL(str(httpx2.URL(config.url)), encoded=True).with_fragment(None)
         tls = await self._tls_for(config)

@@ -325,6 +325,7 @@ class ServerLink:
         patient: bool = True,
         on_acknowledged: OnAcknowledged | None = None,
     ) -> dict[str, Any]:
+        """Send a request and return its result. Raises PeerError and UpstreamError."""
         assert self._dispatcher is not None, "connected"
         outgoing = OutgoingMessage(awaits_result=True, patient=patient, method=method)
         if (scope := SPAN_SCOPE.get()) is not None:

@@ -205,6 +205,7 @@ def _import_http_transports() -> "type[HttpTransports]":
 async def _open_stdio(
     config: ServerConfig, on_stderr: OnLine, permit: Permit | None
 ) -> AsyncGenerator[TransportStreams]:
+    """Start a server as a process for the block."""
     async with stdio_transport(config, on_stderr) as streams:
         yield TransportStreams(
             read=streams.read,

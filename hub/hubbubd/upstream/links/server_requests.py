@@ -73,6 +73,7 @@ class ServerRequests:
             answer.settle("the connection closed before the answer was taken")
 
     async def _serve(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
+        """Return the result of a request of the server. Raises MCPError."""
         await self._check_request(method, params)
         if method == "ping":
             return {}

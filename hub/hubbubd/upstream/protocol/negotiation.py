@@ -230,6 +230,7 @@ class Negotiation:
             self.side_output.release()
 
     async def _negotiate(self) -> tuple[Hello, Revision]:
+        """Introduce the hub in the revision that is configured, or else in the newest that both have."""
         pinned = self.config.protocol
         if pinned == LATEST_MODERN_VERSION:
             return await self._discover()
@@ -311,6 +312,7 @@ class Negotiation:
         return await self._initialize(common[-1])
 
     async def _initialize(self, version: str) -> tuple[Hello, Revision]:
+        """Make the handshake, asking for a version; the server may choose another one."""
         params = {
             "protocolVersion": version,
             "capabilities": capabilities(self.config, version),

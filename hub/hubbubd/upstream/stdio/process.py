@@ -93,6 +93,7 @@ class ServerProcess:
         return process
 
     async def _spawn(self, config: ServerConfig) -> None:
+        """Start the server under a reaper of its own, which ends it with the hub, and watch its reports."""
         with ExitStack() as reaper_ends:
             stdin, self.stdin = _open_pipe(reaper_ends, self._owned, towards_us=False)
             stdout, self.stdout = _open_pipe(reaper_ends, self._owned, towards_us=True)

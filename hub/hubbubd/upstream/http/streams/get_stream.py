@@ -166,6 +166,7 @@ class GetStream:
             )
 
     def _note_cuts(self) -> None:
+        """Note for operators that streams end after the same time again and again."""
         ages = self._cut_after_s
         if len(ages) == SIMILAR_CUTS and max(ages) - min(ages) < AGE_SPREAD * max(ages):
             about = f"after {max(ages):.0f} s; a time limit of a proxy or a load balancer?"
