@@ -371,7 +371,6 @@ class HubConnection:
         return True
 
     async def _explain_unreachable(self) -> Unavailable:
-        """Return the error that says why no address of the hub can be reached."""
         try:
             endpoints = discover_all(self._where)
         except Unavailable as nowhere:

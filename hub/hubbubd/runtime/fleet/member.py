@@ -236,7 +236,6 @@ class FleetOwnership:
         return bool(expulsion)
 
     def look_soon(self) -> None:
-        """Look at the members and their leases now, and not only after the pause."""
         self._look_due.set()
 
     async def move(self, server: str, to: str = "") -> None:
@@ -251,14 +250,12 @@ class FleetOwnership:
         await done.wait()
 
     async def _hand_over(self, server: str, to: str, done: anyio.Event) -> None:
-        async def stop_serving() -> None:
+        async def release() -> None:
             await self._taken.wait_until_settled()  # one that is just being taken over is left afterwards
             await self._hooks.hand_over(server, self._drain_timeout_s)
 
         try:
-            await self._moves.hand_over(
-                server, lambda: server in self._own, stop_serving, lambda: self._give_up(server, to)
-            )
+            await self._moves.hand_over(server, lambda: server in self._own, release, lambda: self._give_up(server, to))
         finally:
             done.set()
 
@@ -313,7 +310,6 @@ class FleetOwnership:
             await anyio.sleep(max(pause_s, self.membership.lease_ttl_s / SHORTEST_PAUSE_PARTS))
 
     async def _renew_lease_once(self) -> None:
-        """Renew this member's own lease, and note what the database says of the time."""
         for_s = self.membership.lease_ttl_s
         self.time.take_reading(
             await self.membership.renew_lease(self._position(), for_s if self._is_running else max(for_s, STARTING_S))
@@ -369,7 +365,6 @@ class FleetOwnership:
         self._free_since = {server: self._free_since.get(server, now) for server in free}
 
     async def _claim_free_servers(self) -> None:
-        """Claim the leases of the servers without an owner that are this member's to take."""
         if self._ending:
             return
         async with anyio.create_task_group() as together:
