@@ -52,7 +52,7 @@ SURROUNDINGS = (
 
 def run(*words: str | Path, cwd: Path = ROOT, umask: int = -1, **variables: str) -> str:
     """Runs a command with nothing but these variables around it; returns what it printed. Raises BuildFailed."""
-    env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables}
+    env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "NO_COLOR": "1", **variables}
     env |= {name: os.environ[name] for name in ("SSL_CERT_FILE", "PIP_CERT") if name in os.environ}
     done = subprocess.run(
         words,
