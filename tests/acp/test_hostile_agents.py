@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from hubbub_acp.agent import agent_client
+from hubbub_acp.agent import agent_client, agent_stream
 from hubbub_acp.sessions import agent_sessions
 
-from .conftest import Bridge, Host, StartBridge
+from .conftest import LIMIT_S, Bridge, Host, StartBridge
 
 
 def error_of(result: dict[str, Any]) -> tuple[str, str]:
@@ -178,6 +178,22 @@ async def test_a_huge_diff_is_asked_cut_with_what_was_left_out(start_bridge_with
     assert kept == 128 * 1024
     host.answer(question, "no")
     assert json.loads((await call)["result"]["content"][0]["text"])["optionId"] == "no"
+
+
+async def test_a_message_that_is_too_long_is_passed_over_and_said(
+    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_stream, "LINE_BYTES", 100_000)
+    host = (await start_bridge_within()).host
+    session = await session_of(host, work)
+    call = host.begin_call("continue", session=session, prompt="say begun\nhuge 200000")
+    async with asyncio.timeout(LIMIT_S):
+        while not any("cancel the turn" in json.dumps(note) for note in host.notes):
+            host.noted.clear()
+            await host.noted.wait()
+    await host.call("cancel", session=session)
+    result = (await call)["result"]["structuredContent"]
+    assert (result["stopReason"], len(result["warnings"])) == ("cancelled", 2)
 
 
 async def test_escape_sequences_of_terminals_reach_nobody(start_bridge_within: StartBridge, work: Path) -> None:

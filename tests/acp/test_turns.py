@@ -177,3 +177,39 @@ async def test_the_extension_is_declared_where_it_exists(start_bridge_within: St
     host = (await start_bridge_within(revision=STATELESS)).host
     found = (await host.request("server/discover"))["result"]
     assert TASKS in found["capabilities"]["extensions"]
+
+
+async def test_a_call_that_is_cancelled_while_the_agent_starts_ends_the_agent(
+    start_bridge_within: StartBridge, work: Path
+) -> None:
+    bridge: Bridge = await start_bridge_within("--silent")
+    request_id, _ = bridge.host.begin("tools/call", name="start", arguments={"prompt": "say one", "cwd": str(work)})
+    while not bridge.agents:
+        await bridge.host.request("ping")
+    bridge.host.send({"method": "notifications/cancelled", "params": {"requestId": request_id}})
+    while not bridge.agents[0].stops:
+        await bridge.host.request("ping")
+    assert json.loads(await bridge.host.read_resource("acp://sessions")) == []
+
+
+@pytest.mark.parametrize("by", ["tool", "task"])
+async def test_only_a_task_that_is_cancelled_has_no_result(
+    start_bridge_within: StartBridge, work: Path, by: str
+) -> None:
+    host = (await start_bridge_within(revision=STATELESS)).host
+    arguments = {"prompt": "say one\nhang", "cwd": str(work)}
+    task = (await host.request("tools/call", name="start", arguments=arguments))["result"]
+    while not (states := json.loads(await host.read_resource("acp://sessions"))) or states[0]["text"] != "one":
+        await asyncio.sleep(0)
+    if by == "tool":
+        await host.call("cancel", session=states[0]["id"])
+    else:
+        await host.request("tasks/cancel", taskId=task["taskId"])
+    while (task := (await host.request("tasks/get", taskId=task["taskId"]))["result"])["status"] == "working":
+        await asyncio.sleep(0)
+    if by == "tool":
+        assert task["status"] == "completed"
+        assert task["result"]["structuredContent"]["stopReason"] == "cancelled"
+        assert task["result"]["structuredContent"]["text"] == "one"
+    else:
+        assert (task["status"], task["statusMessage"]) == ("cancelled", "the turn was cancelled")

@@ -54,7 +54,12 @@ class AgentClient:
 
     @classmethod
     async def launch(
-        cls, options: AcpOptions, start_agent: ProcessStarter, handler: Handler, on_update: UpdateHandler
+        cls,
+        options: AcpOptions,
+        start_agent: ProcessStarter,
+        handler: Handler,
+        on_update: UpdateHandler,
+        on_loss: Callable[[], None],
     ) -> "AgentClient":
         """Start an agent and introduce this client. Raises AgentFault."""
         process = await start_agent(options.command)
@@ -64,7 +69,7 @@ class AgentClient:
         except BaseException:
             await asyncio.shield(process.stop())
             raise
-        stream = AgentStream(process, on_update)
+        stream = AgentStream(process, on_update, on_loss)
         client = cls(options, process, stream, sdk.Connection(_make_handler(handler), stream))
         try:
             await client._initialize()

@@ -30,10 +30,16 @@ LOGGED_STRAYS: Final = 5
 
 
 class AgentStream:
-    """A transport: `receive` gives requests and responses, `send` takes them. `on_update` gets session updates."""
+    """A transport: `receive` gives requests and responses, `send` takes them. `on_update` gets session updates.
 
-    def __init__(self, process: AgentPipes, on_update: Callable[[str, Mapping[str, Any]], None]) -> None:
+    `on_loss` is called when a message was too long to be read.
+    """
+
+    def __init__(
+        self, process: AgentPipes, on_update: Callable[[str, Mapping[str, Any]], None], on_loss: Callable[[], None]
+    ) -> None:
         self._on_update = on_update
+        self._on_loss = on_loss
         self._lines = read_lines(process.stdout, LINE_BYTES)
         self._writer = PipeLineWriter(process.stdin, self._note_deaf)
         self._writing = asyncio.create_task(self._writer.run())
@@ -51,9 +57,13 @@ class AgentStream:
             self._read += 1
             if self._read % TURN_MESSAGES == 0:
                 await asyncio.sleep(0)
-            message = None if isinstance(line, LineTooLong) else _parse_message(line)
+            if isinstance(line, LineTooLong):
+                self._note_stray(f"a line of more than {LINE_BYTES} bytes")
+                self._on_loss()
+                continue
+            message = _parse_message(line)
             if message is None:
-                self._note_stray("a line that is too long" if isinstance(line, LineTooLong) else line)
+                self._note_stray(line)
             elif message.get("method") == "session/update" and "id" not in message:
                 self._update(message.get("params"))
             elif "method" in message and "id" not in message:

@@ -82,7 +82,7 @@ class Workspace:
                 with os.fdopen(os.open(draft, flags, mode, dir_fd=folder), "wb") as file:
                     file.write(raw)
                     if mode != 0o666:
-                        os.fchmod(file.fileno(), mode)
+                        os.chmod(file.fileno(), mode)  # noqa: PTH101 - of what is open, whatever its name is by now
                 os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
             except OSError:
                 with suppress(OSError):

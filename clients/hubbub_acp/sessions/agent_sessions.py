@@ -202,6 +202,15 @@ class AgentSessions:
             session.turn.report(line)
         self._on_change(session)
 
+    def _warn_of_loss(self) -> None:
+        """Say in each turn under way that a message of the agent was too long: nobody can tell whose it was."""
+        for session in self._sessions.values():
+            if session.turn is not None:
+                text = "A message of the agent was too long to be read. If it waits for an answer now, cancel the turn"
+                session.warn(text)
+                session.turn.report(text)
+                self._on_change(session)
+
     async def ask_permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outcome of a permission request: what a person chose."""
         session = self._sessions.get(str(params.get("sessionId")))
@@ -341,7 +350,7 @@ class AgentSessions:
                 if self._client is not None:
                     self._end_unused(self._client)
                 self._client = await AgentClient.launch(
-                    self._options, self._start_agent, self._requests.handle, self.apply_update
+                    self._options, self._start_agent, self._requests.handle, self.apply_update, self._warn_of_loss
                 )
                 self._clients.add(self._client)
             return self._client
