@@ -193,7 +193,7 @@ async def test_a_message_that_is_too_long_is_passed_over_and_said(
             await host.noted.wait()
     await host.call("cancel", session=session)
     result = (await call)["result"]["structuredContent"]
-    assert (result["stopReason"], len(result["warnings"])) == ("cancelled", 2)
+    assert (result["stopReason"], len(result["warnings"])) == ("cancelled", 1)
 
 
 async def test_escape_sequences_of_terminals_reach_nobody(start_bridge_within: StartBridge, work: Path) -> None:

@@ -143,6 +143,8 @@ def test_an_answer_chooses_an_option_or_rejects(content: Any) -> None:
     for action in ("accept", "decline", "cancel", "other"):
         outcome = choose_outcome(options, {"action": action, "content": content})
         assert outcome == {"outcome": {"outcome": "selected", "optionId": "no"}}
+    other = choose_outcome(options, {"action": "accept", "content": {"decision": "always"}})
+    assert other == {"outcome": {"outcome": "selected", "optionId": "no"}}
     accepted = choose_outcome(options, {"action": "accept", "content": {"decision": "yes"}})
     assert accepted == {"outcome": {"outcome": "selected", "optionId": "yes"}}
     assert choose_outcome(options[:1], {"action": "decline"}) == CANCELLED
