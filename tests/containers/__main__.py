@@ -4,7 +4,8 @@
 
 It needs root, and the packages of Debian, PyPI and npm; no registry of images. What stands for their images is in
 images/, and the table says which. The first run takes some minutes; what can be used again stays in the folder of the
-peers, of 3 GB. Exits with 1 when a step failed. Nothing else stays, also after Ctrl-C.
+peers, some 6 GB. Exits with 1 when a step failed. Nothing else stays, also
+after Ctrl-C; after kill -9 of it, empty cgroups stay until it is run again.
 """
 
 import argparse
@@ -109,7 +110,7 @@ def main() -> int:
         print(obstacle, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, _interrupt)
-    report = Report()
+    report, status = Report(), 0
     machine = Machine(Path(os.environ.get("HUBBUB_PEERS") or REPOSITORY / ".peers").resolve(), REPOSITORY)
     try:
         with report.step("Debian and Docker"):
@@ -118,11 +119,13 @@ def main() -> int:
             _run(machine, report, options)
     except StepFailed as failure:
         print(f"ended early: {failure}", file=sys.stderr)
+        status = 1
     except KeyboardInterrupt:
-        print("interrupted; all is taken down", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
+        status = 128 + signal.SIGINT
     left = machine.find_leftovers()
     print(f"\n{report.table()}\n\nleft on this machine: {', '.join(left) or 'nothing but the cache'}")
-    return 1 if report.has_failed or left else 0
+    return status or int(report.has_failed or bool(left))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import time
+import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +22,8 @@ HERE: Final = Path(__file__).parent
 SUITE: Final = "trixie"
 MIRROR: Final = "http://deb.debian.org/debian"
 PACKAGES: Final = "docker.io docker-cli docker-buildx docker-compose iptables iproute2 slirp4netns"
-CGROUP: Final = "hubbub-containers"
+MOST_LAYERS: Final = "4GB"
+"""Of builds before, so much is kept."""
 DOWNLOAD: Final = "apt-get -qq -o APT::Sandbox::User=root download"
 NAMESERVER: Final = "10.0.2.3"
 """That of slirp4netns, which asks the one of this machine."""
@@ -91,6 +93,7 @@ class Machine:
         self._log = self.cache / "engine.log"
         self._first = 0
         self._namespace = ""
+        self._cgroup = f"hubbub-containers-{zlib.crc32(bytes(self.cache)):08x}"
 
     def prepare(self) -> None:
         """Make the file systems, if an earlier run has not."""
@@ -166,13 +169,13 @@ class Machine:
 
     @contextmanager
     def started(self) -> Generator[None]:
-        """Run the engine meanwhile, without what an earlier run has left in it. One run at a time has the cache."""
+        """Run the engine meanwhile, with the last images of an earlier run. One run at a time has the cache."""
         with (self.cache / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise StepFailed(f"another run uses {self.cache}; wait for it, or set HUBBUB_PEERS") from None
-            _remove_cgroups()
+            _remove_cgroups(self._cgroup)
             self._log.unlink(missing_ok=True)
             engine = network = None
             try:
@@ -189,7 +192,7 @@ class Machine:
                     self._store,
                     self._tree,
                     self.contexts,
-                    f"/{CGROUP}",
+                    f"/{self._cgroup}",
                 )
                 self._first = self._find_first(engine)
                 self._namespace = str(Path(f"/proc/{self._first}/ns/pid").readlink())
@@ -204,7 +207,7 @@ class Machine:
                     process.kill()
                     process.wait()
                 self._wait_gone()
-                _remove_cgroups()
+                _remove_cgroups(self._cgroup)
 
     def _begin(self, *words: str | Path) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
@@ -242,8 +245,9 @@ class Machine:
     def _forget_containers(self) -> None:
         if containers := self.run("docker", "ps", "--all", "--quiet").split():
             self.run("docker", "rm", "--force", "--volumes", *containers)
-        for kind in ("volume", "network"):
-            self.run("docker", kind, "prune", "--force", *(["--all"] if kind == "volume" else []))
+        for kind in (("volume", "prune", "--all"), ("network", "prune"), ("image", "prune")):
+            self.run("docker", *kind, "--force")
+        self.run("docker", "builder", "prune", "--force", "--keep-storage", MOST_LAYERS)
 
     def inside(self, *words: str | Path, env: Mapping[str, str] | None = None) -> list[str]:
         """Return the command that runs another one in the engine's namespaces and file system."""
@@ -273,6 +277,7 @@ class Machine:
         stdin: IO[bytes] | None = None,
     ) -> str:
         """Run a command there."""
+        title = title or " ".join(map(str, words[:2]))
         return run(self.inside(*words, env=env), title=title, given=given, limit_s=limit_s, stdin=stdin)
 
     def on_its_network(self, *words: str | Path) -> str:
@@ -283,7 +288,7 @@ class Machine:
         """Return what is still there of the engine: mounts, cgroups, and processes in its namespace."""
         mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         left = [each for each in mounts if Path(each).is_relative_to(self.cache)]
-        return left + self._find_processes() + [str(each) for each in _find_cgroups()]
+        return left + self._find_processes() + [str(each) for each in _find_cgroups(self._cgroup)]
 
     def _find_processes(self) -> list[str]:
         found: list[str] = []
@@ -300,15 +305,15 @@ class Machine:
             time.sleep(0.1)
 
 
-def _find_cgroups() -> list[Path]:
+def _find_cgroups(name: str) -> list[Path]:
     top = Path("/sys/fs/cgroup")
-    return [each for each in (top / CGROUP, *top.glob(f"*/{CGROUP}")) if each.is_dir()]
+    return [each for each in (top / name, *top.glob(f"*/{name}")) if each.is_dir()]
 
 
-def _remove_cgroups() -> None:
+def _remove_cgroups(name: str) -> None:
     """Remove the engine's cgroups, which stay when it is killed. Their last processes may take a moment to end."""
     deadline = time.monotonic() + READY_S
-    for top in _find_cgroups():
+    for top in _find_cgroups(name):
         folders = [Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
         for folder in folders:
             while True:
