@@ -61,13 +61,14 @@ class _Sooner:
 uvicorn.server.asyncio = _Sooner()  # type: ignore[assignment]
 
 
-gc.set_threshold(ALLOCATIONS)
+gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end: the collector need not look at it again and again."""
-    gc.collect()
+    """What was imported and collected stays to the end: the collector need not look at it, now or later."""
     gc.freeze()
+    gc.set_threshold(ALLOCATIONS)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

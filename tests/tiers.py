@@ -12,6 +12,7 @@ A quick test that starts a process fails: it is to use a fixture that gives one,
 
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -143,9 +144,14 @@ def _heard(event: str, given: tuple[Any, ...]) -> None:
 sys.addaudithook(_heard)
 
 
+@cache
+def _place(path: Path) -> str:
+    return path.relative_to(HERE).as_posix()
+
+
 def tier(path: Path, fixtures: set[str], name: str = "") -> str:
     """The tier of a test in this file that has this name and uses these fixtures."""
-    place = path.relative_to(HERE).as_posix()
+    place = _place(path)
     if place.startswith(WHOLE_PLACES) or fixtures & WHOLE_FIXTURES:
         return "whole"
     if place.startswith(REAL_PLACES) or fixtures & REAL_FIXTURES:
