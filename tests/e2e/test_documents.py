@@ -81,7 +81,7 @@ HOSTS = tuple(path.stem for path in sorted((ROOT / "docs/hosts").glob("*.md")))
 CALL_NOTHING = {
     "README.md",
     *(f"docs/{name}.md" for name in ("access", "configuration", "errors", "metrics", "operations", "servers", "store")),
-    *(f"docs/{name}.md" for name in ("tracing", "tui", "web")),
+    *(f"docs/{name}.md" for name in ("login", "mcp", "tracing", "tui", "web")),
     *(f"docs/hosts/{name}.md" for name in HOSTS),
 }
 # What must have been printed when a document is through.
@@ -250,10 +250,9 @@ async def shared_demo(tmp_path_factory: pytest.TempPathFactory, module_port: int
 
 
 @pytest.fixture
-def demo(request: pytest.FixtureRequest) -> Demo:
+def demo(request: pytest.FixtureRequest, document: str) -> Demo:
     """One that nobody has used, or that which is shared by documents that call nothing."""
-    shared = "document" in request.fixturenames and request.getfixturevalue("document") in CALL_NOTHING
-    return request.getfixturevalue("shared_demo" if shared else "own_demo")
+    return request.getfixturevalue("shared_demo" if document in CALL_NOTHING else "own_demo")
 
 
 @pytest.mark.parametrize("document", [document for document, commands in RUN.items() if commands])
@@ -263,10 +262,10 @@ async def test_the_commands_of_a_document_work_as_written(document: str, demo: D
         assert text in "".join(said)
 
 
-async def test_the_program_of_the_readme_works_as_written(demo: Demo) -> None:
+async def test_the_program_of_the_readme_works_as_written(shared_demo: Demo) -> None:
     (program,) = [block.text for block in blocks("README.md") if block.language == "python"]
-    (demo.directory / "program.py").write_text(program)
-    assert '"timezone": "UTC"' in await demo.run(f"python {demo.directory}/program.py")
+    (shared_demo.directory / "program.py").write_text(program)
+    assert '"timezone": "UTC"' in await shared_demo.run(f"python {shared_demo.directory}/program.py")
 
 
 async def test_at_a_terminal_the_demo_says_each_thing_once_and_of_each_server_how_many_tools_it_has(
