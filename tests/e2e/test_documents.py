@@ -53,7 +53,7 @@ COPIES = "test_store_copy.py does, from a hub that has ended"
 NOT_RUN = {
     "pipx install .": "it installs: tests/deploy/first_contact.py does, in an empty home",
     "uv tool install .": PACKAGES,
-    "uvx --from . hubbub --version": PACKAGES,
+    "uvx --from . hubbub --help": PACKAGES,
     "pip install ./clients/library": INSTALLS,
     "hubbub init": FIRST,
     "hubbub up -d": FIRST,
