@@ -30,21 +30,24 @@ const ROUTES = {
 // From this width on the inbox stays beside what was opened from it.
 const wide = matchMedia("(min-width: 1200px)");
 // Screen readers are told of what is new at most so often.
-const TOLD_MS = 5000;
+const ANNOUNCE_MS = 5000;
 
 const [main, side, nav, banner, link, person, dialog, arrivals, skip] =
   ["main", "side", "nav", "banner", "link", "person", "dialog", "arrivals", "skip"].map((id) => document.getElementById(id));
 
 let page = null;
 let title = "Hubbub";
+// Counts the pages that were opened: only the latest is shown.
 let visits = 0;
 let name = null;
 // Whether the first snapshot is complete; before that nothing is new.
-let begun = false;
+let isLoaded = false;
+// The ids of the pending requests that were open at the last change.
 let known = new Set();
 let inbox = null;
+// New pending requests that were not announced yet.
 let fresh = [];
-let telling = 0;
+let announceTimer = 0;
 
 /** The page of the inbox; the list stays as it is while one goes from it to a request and back. */
 function inboxPage(box) {
@@ -73,6 +76,7 @@ function arrange() {
   }
 }
 
+/** Return the first part of the address, which names the page. */
 function routeOf() {
   return location.hash.replace(/^#\/?/, "").split("/")[0] || "inbox";
 }
@@ -80,13 +84,13 @@ function routeOf() {
 /** Show the page of the address. */
 async function visit() {
   if (location.hash.startsWith("#login=")) return enter();
-  if (state.link === "out" || !begun) return undefined;
+  if (state.link === "out" || !isLoaded) return undefined;
   const route = routeOf();
-  const [make, called, under] = Object.hasOwn(ROUTES, route) ? ROUTES[route] : [nowhere, "Not found"];
+  const [make, pageTitle, under] = Object.hasOwn(ROUTES, route) ? ROUTES[route] : [noSuchPage, "Not found"];
   const mine = ++visits;
   page?.leave();
   page = null;
-  title = called;
+  title = pageTitle;
   mark(nav, under ?? route);
   // Rendered detached, so that a slow page never draws over a later one.
   const box = h("div", { class: "page", "data-route": location.hash });
@@ -98,8 +102,8 @@ async function visit() {
   } catch (error) {
     if (mine !== visits) return undefined;
     const missing = error instanceof URIError || error.status === 404;
-    title = missing ? "Not found" : called;
-    refill(box, missing ? notFound(called, under ?? route) : failed(called, error));
+    title = missing ? "Not found" : pageTitle;
+    refill(box, missing ? notFoundPage(pageTitle, under ?? route) : failedPage(pageTitle, error));
   }
   if (page?.title) ({ title } = page);
   main.replaceChildren(box);
@@ -116,12 +120,13 @@ function focusPage() {
 }
 
 /** What is shown for an address that no page has. */
-function nowhere(box) {
-  refill(box, h("h1", { text: "There is no such page" }), h("p", { text: "The address may be from another version, or not whole." }), back("inbox"));
+function noSuchPage(box) {
+  refill(box, h("h1", { text: "There is no such page" }), h("p", { text: "The address may be from another version, or not whole." }), backLink("inbox"));
   return { update() {}, leave() {} };
 }
 
-function notFound(called, under) {
+/** The page for a record that is not there. */
+function notFoundPage(pageTitle, under) {
   let id = location.hash.split("/").slice(2).join("/");
   try {
     id = decodeURIComponent(id);
@@ -129,19 +134,21 @@ function notFound(called, under) {
     // It is shown as it is.
   }
   id = id.length > 100 ? `${id.slice(0, 100)}…` : id;
-  return [h("h1", { text: `No ${called.toLowerCase()} “${id}”` }), h("p", { text: "It may have been removed: old records are deleted after a while. Or you may not see it." }), back(under)];
+  return [h("h1", { text: `No ${pageTitle.toLowerCase()} “${id}”` }), h("p", { text: "It may have been removed: old records are deleted after a while. Or you may not see it." }), backLink(under)];
 }
 
-function failed(called, error) {
-  return [h("h1", { text: called }), h("p", { class: "warning", text: error instanceof Refused ? error.message : "This cannot be shown now. Try again in a moment." }),
+/** The page for one that could not be read. */
+function failedPage(pageTitle, error) {
+  return [h("h1", { text: pageTitle }), h("p", { class: "warning", text: error instanceof Refused ? error.message : "This cannot be shown now. Try again in a moment." }),
     h("div", { class: "row" }, h("button", { type: "button", text: "Try again", on: { click: visit } }))];
 }
 
-function back(under) {
-  const [, called] = ROUTES[under] ?? ROUTES.inbox;
-  return h("div", { class: "row" }, h("a", { class: "button primary", href: `#/${under}`, text: `Back to ${called === "Inbox" ? "the inbox" : called.toLowerCase()}` }));
+function backLink(under) {
+  const [, pageTitle] = ROUTES[under] ?? ROUTES.inbox;
+  return h("div", { class: "row" }, h("a", { class: "button primary", href: `#/${under}`, text: `Back to ${pageTitle === "Inbox" ? "the inbox" : pageTitle.toLowerCase()}` }));
 }
 
+/** Draw the title, the number of open requests, and whether the hub can be reached. */
 function drawAround() {
   const waiting = openRequests().length;
   document.title = `${waiting ? `(${waiting}) ` : ""}${clean(title)} · Hubbub`;
@@ -167,35 +174,37 @@ function announce() {
   known = ids;
   if (!arrived.length) return;
   fresh.push(...arrived);
-  if (!telling) tell();
+  if (!announceTimer) announceFresh();
 }
 
 /** Say what is new, and then for a while nothing: what comes meanwhile is said in one. */
-function tell() {
-  telling = 0;
+function announceFresh() {
+  announceTimer = 0;
   if (!fresh.length) return;
   const text = clean(fresh.length === 1 ? (fresh[0].kind === "approval" ? fresh[0].question : `${fresh[0].server} asks: ${fresh[0].question}`) : `${fresh.length} new requests`);
   fresh = [];
   arrivals.textContent = text;
   if (document.hidden && wantsNotifications()) new Notification("Hubbub", { body: text, tag: "hubbub" });
-  telling = setTimeout(tell, TOLD_MS);
+  announceTimer = setTimeout(announceFresh, ANNOUNCE_MS);
 }
 
-function changed() {
-  if (state.link === "out") return leave("You are logged out: the bridge was started anew.");
-  if (state.link === "live" && !begun) {
-    begun = true;
+/** Draw what the tables have now; the first time, open the page of the address. */
+function onChange() {
+  if (state.link === "out") return showLogin("You are logged out: the bridge was started again.");
+  if (state.link === "live" && !isLoaded) {
+    isLoaded = true;
     known = new Set(openRequests().map((request) => request.id));
     visit();
   }
   drawAround();
-  if (begun) announce();
+  if (isLoaded) announce();
   page?.update();
   if (!side.hidden) inbox?.update();
   return undefined;
 }
 
-function leave(problem) {
+/** Leave the page, and show the login page with a problem in words. */
+function showLogin(problem) {
   state.link = "out";
   visits += 1;
   page?.leave();
@@ -217,40 +226,42 @@ async function enter() {
   const { secret, to } = linkIn(location.hash);
   history.replaceState(null, "", `#/${to}`);
   // Where somebody is logged in already, a link of a notification is used up, and leads to its place in any case.
-  const inside = begun && state.link !== "out";
+  const inside = isLoaded && state.link !== "out";
   try {
-    return await login(secret) && inside ? visit() : begin();
+    return await login(secret) && inside ? visit() : start();
   } catch (error) {
     if (inside) return visit();
-    return error instanceof Refused ? begin(wordsForLink(error)) : leave(wordsForLink(error));
+    return error instanceof Refused ? start(wordsForLink(error)) : showLogin(wordsForLink(error));
   }
 }
 
-async function begin(problem) {
+/** Show the pages of a person who is logged in, and follow the hub; else the login page, with `problem`. */
+async function start(problem) {
   try {
-    named(await knownName());
+    showName(await knownName());
   } catch (error) {
-    if (error instanceof Refused && error.status === 401) return leave(problem);
-    named(null);
+    if (error instanceof Refused && error.status === 401) return showLogin(problem);
+    showName(null);
   }
   document.body.className = "";
   nav.hidden = false;
   drawNav(nav, ROUTES);
-  if (!name) openDialog(dialog, null, named);
+  if (!name) openDialog(dialog, null, showName);
   state.link = "loading";
-  begun = false;
+  isLoaded = false;
   startWorker();
   return run();
 }
 
-function named(now) {
+/** Show the name of the person; null hides it. */
+function showName(now) {
   name = now;
   person.hidden = !name;
   refill(person, h("span", { class: "unseen", text: "You are " }), name ?? "");
 }
 
 skip.addEventListener("click", () => main.focus());
-person.addEventListener("click", () => openDialog(dialog, name, named));
+person.addEventListener("click", () => openDialog(dialog, name, showName));
 // After a dialog, the focus returns to what had it before, or to the page.
 dialog.addEventListener("close", () => {
   const at = document.activeElement;
@@ -274,6 +285,6 @@ listen({
 function inSide() {
   return !side.hidden && side.contains(document.activeElement);
 }
-follow(changed);
+follow(onChange);
 if (location.hash.startsWith("#login=")) enter();
-else begin();
+else start();

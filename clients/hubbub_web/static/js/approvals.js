@@ -4,7 +4,7 @@ import { ask, Refused } from "./api.js";
 import { sure } from "./dialogs.js";
 import { clean, code, facts, h, pill, refill } from "./dom.js";
 import { oneAtATime } from "./store.js";
-import { ago, left } from "./time.js";
+import { ago, timeLeft } from "./time.js";
 import { ACTIONS, lasting, number, whoCounts } from "./wording.js";
 
 const REFRESH_MS = 10_000;
@@ -61,7 +61,7 @@ export async function approvalsPage(main) {
 
 function rememberedCard(it, revoke) {
   const request = it.pending_request_id ? h("a", { href: `#/request/${encodeURIComponent(it.pending_request_id)}`, text: "the call that was approved" }) : null;
-  return [h("div", { class: "line" }, h("span", {}, h("bdi", {}, h("strong", { text: it.caller })), " may run ", h("code", { class: "name", text: it.tool.slice(0, 300) }), " on ", h("code", { class: "name", text: it.server }), it.text ? " with these arguments only" : " with any arguments"), left(it.expires_at)),
+  return [h("div", { class: "line" }, h("span", {}, h("bdi", {}, h("strong", { text: it.caller })), " may run ", h("code", { class: "name", text: it.tool.slice(0, 300) }), " on ", h("code", { class: "name", text: it.server }), it.text ? " with these arguments only" : " with any arguments"), timeLeft(it.expires_at)),
     it.text ? code(it.text, "The only arguments") : null,
     facts(["Approved by", it.approved_by.join(", ")], ["Rule", it.rule], ["Given", ago(it.created_at)], ["For", request]),
     h("div", { class: "row" }, h("button", { type: "button", class: "danger", "aria-label": clean(`Revoke: ${it.tool} on ${it.server} by ${it.caller}`), text: "Revoke", on: { click: revoke } }))];

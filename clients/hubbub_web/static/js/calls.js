@@ -37,26 +37,26 @@ function callRow(call) {
   const took = call.completed_at ? span(Date.parse(call.completed_at) - Date.parse(call.created_at)) : null;
   const waits = call.state === "waiting_input" ? `${call.pending_ids.length} question${call.pending_ids.length === 1 ? "" : "s"}` : null;
   return [entry(`#/call/${encodeURIComponent(call.id)}`, {
-    title: call.tool ?? call.method, right: [defectPill(call), pill(standing(call))], chips: [call.server],
+    title: call.tool ?? call.method, right: [defectPill(call), pill(stateWord(call))], chips: [call.server],
     more: [call.error ? h("span", { class: "ended", text: `${call.error.code}: ${call.error.message ?? ""}` }) : null, ago(call.created_at),
       took ? h("span", { text: `took ${took}` }) : null, waits ? h("span", { text: waits }) : null],
   })];
 }
 
-/** The open pending requests that this call may have caused, where the cause is unknown. */
-function perhapsWaits(call) {
+/** Return the ids of the open pending requests that this call may have caused, where the cause is unknown; null for none. */
+function candidateRequestIds(call) {
   const ids = call.completed_at ? [] : call.perhaps_pending_ids ?? [];
   return ids.length ? ids : null;
 }
 
-/** What has become of a call, in a word. */
-function standing(call) {
-  return perhapsWaits(call) && call.state !== "waiting_input" ? "perhaps waiting" : call.outcome;
+/** Return the state or the outcome of a call, in a word. */
+function stateWord(call) {
+  return candidateRequestIds(call) && call.state !== "waiting_input" ? "perhaps waiting" : call.outcome;
 }
 
 /** Links to the pending requests that a call is perhaps waiting for. */
-function perhapsRequests(call) {
-  const ids = perhapsWaits(call);
+function candidateRequestLinks(call) {
+  const ids = candidateRequestIds(call);
   if (!ids) return null;
   return h("p", { class: "warning" }, ids.length === 1 ? "This open request may be of this call: " : "These open requests may be of this call: ",
     ids.slice(0, SEEN).map((id, at) => [at ? " · " : "", h("a", { href: `#/request/${encodeURIComponent(id)}`, text: tables.request.get(id)?.question || id, dir: "auto" })]));
@@ -65,7 +65,7 @@ function perhapsRequests(call) {
 /** The page of one call. */
 export async function callPage(main, id) {
   let { call, requests, timeline: spent } = await ask("call", { id });
-  let seen = signs(call, (each) => requests.find((request) => request.id === each));
+  let seen = shownState(call, (each) => requests.find((request) => request.id === each));
   const status = h("div", { class: "status" });
   const perhaps = h("div");
   const progress = h("div", { class: "progress" });
@@ -92,8 +92,8 @@ export async function callPage(main, id) {
 
   function draw() {
     const running = !call.completed_at;
-    refill(perhaps, defect(call), perhapsRequests(call));
-    refill(status, pill(standing(call)), running ? h("button", { type: "button", class: "danger", text: "Cancel call", on: { click: cancel } })
+    refill(perhaps, defect(call), candidateRequestLinks(call));
+    refill(status, pill(stateWord(call)), running ? h("button", { type: "button", class: "danger", text: "Cancel call", on: { click: cancel } })
       : isUsable(call) ? h("a", { class: "button", href: againAt(call), text: "Call again" }) : null);
     asked.hidden = !requests.length;
     refill(asked, h("h2", { text: "Questions" }), h("ul", { class: "rows" }, requests.map((request) => h("li", { class: "item" }, entry(`#/request/${encodeURIComponent(request.id)}`, {
@@ -108,7 +108,7 @@ export async function callPage(main, id) {
   function drawApproval() {
     const it = call.approval;
     approved.hidden = !it;
-    if (it) refill(approved, approval(it, call));
+    if (it) refill(approved, approvalFacts(it, call));
   }
 
   function drawTime() {
@@ -124,7 +124,7 @@ export async function callPage(main, id) {
   async function update() {
     const short = tables.call.get(id);
     drawProgress(progress, short);
-    const now = short ? signs(short, (each) => tables.request.get(each)) : seen;
+    const now = short ? shownState(short, (each) => tables.request.get(each)) : seen;
     if (now === seen) return;
     ({ call, requests, timeline: spent } = await ask("call", { id }));
     seen = now;
@@ -138,7 +138,7 @@ export async function callPage(main, id) {
 }
 
 /** Render by which rule a call needed an approval, who gave it, and what was changed before it was sent. */
-function approval(it, call) {
+function approvalFacts(it, call) {
   const request = it.pending_request_id && h("a", { href: `#/request/${encodeURIComponent(it.pending_request_id)}`, text: "what was asked" });
   const given = it.approved_by.length ? it.approved_by.join(", ") : null;
   return [h("h2", { text: "Approval" }),
@@ -148,11 +148,12 @@ function approval(it, call) {
 }
 
 /** A value that changes when the page must be drawn again; pending requests are updated separately. */
-function signs(call, find) {
+function shownState(call, find) {
   const ids = call.pending_ids.slice(-SEEN);
   return JSON.stringify([call.state, ids, call.perhaps_pending_ids?.slice(-SEEN), call.defect, call.approval?.approved_by?.length, ids.map(find).map((request) => request && [request.state, request.moments.length])]);
 }
 
+/** Draw the progress of a call that is under way; `short` is its record in the tables. */
 function drawProgress(box, short) {
   const it = short?.done ? null : short?.progress;
   if (!it) return box.replaceChildren();

@@ -17,6 +17,7 @@ export function isFlat(schema, given) {
   return specs.every(([name, spec]) => PLAIN.has(spec?.type) && (given[name] === undefined || fits(given[name], spec)));
 }
 
+/** Return whether a value is of the type that its field of the form has, so that the form gives it back as it is. */
 function fits(value, { type, format }) {
   if (type === "string") return typeof value === "string" && value.length <= LETTERS && !value.includes("\r") && format !== "date-time";
   return type === "boolean" ? typeof value === "boolean" : typeof value === "number";

@@ -16,7 +16,7 @@ export function wordsForLink(error) {
   const words = {
     LINK_EXPIRED: "This link has expired. Open the page where you are logged in, or get another link.",
     LINK_SETTLED: "The question of this link does not wait any more, so the link lets nobody in.",
-    LINK_USED: "This link has been used, or is from before the bridge was started anew.",
+    LINK_USED: "This link has been used, or is from before the bridge was started again.",
   };
   return words[error.reason] ?? `${error.message[0].toUpperCase()}${error.message.slice(1)}.`;
 }

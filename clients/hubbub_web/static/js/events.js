@@ -15,9 +15,9 @@ export function eventsPage(main, only) {
   const search = searchBox("Search", drawSoon);
   const server = chooser("All servers", listen);
   const kind = chooser("All kinds", listen);
-  const pause = h("button", { type: "button", "aria-pressed": "false", text: "Pause", on: { click: hold } });
-  const clear = h("button", { type: "button", class: "plain", text: "Clear", on: { click: forget } });
-  const said = h("p", { class: "help", role: "status" });
+  const pause = h("button", { type: "button", "aria-pressed": "false", text: "Pause", on: { click: togglePause } });
+  const clear = h("button", { type: "button", class: "plain", text: "Clear", on: { click: removeAll } });
+  const counts = h("p", { class: "help", role: "status" });
   const trouble = h("p", { class: "problem", role: "alert" });
   const list = cards(eventCard, { name: "Events", empty: "No events yet. They appear here as they happen." });
   let kept = [];
@@ -32,7 +32,7 @@ export function eventsPage(main, only) {
     server.element.value = only;
   }
   refill(main, h("h1", { text: "Events" }), h("p", { class: "help", text: "What servers report from now on: progress, log messages, stderr and changes. Older log lines are on each server's page." }),
-    h("div", { class: "filters", role: "search" }, search.element, server.element, kind.element, pause, clear), said, trouble, list.element);
+    h("div", { class: "filters", role: "search" }, search.element, server.element, kind.element, pause, clear), counts, trouble, list.element);
 
   /** Follow events until the page is left or the filter changes. */
   async function listen() {
@@ -43,7 +43,7 @@ export function eventsPage(main, only) {
     while (!mine.signal.aborted) {
       dropped = { before: dropped.before + dropped.now, now: 0 };
       try {
-        for await (const lines of stream("events", { server: server.value, kind: kind.value }, mine.signal)) take(lines);
+        for await (const lines of stream("events", { server: server.value, kind: kind.value }, mine.signal)) addLines(lines);
       } catch (error) {
         if (error instanceof Refused) trouble.textContent = error.message;
       }
@@ -51,7 +51,8 @@ export function eventsPage(main, only) {
     }
   }
 
-  function take(lines) {
+  /** Add the events of some lines of the stream; others say how many events were lost, or why there are none. */
+  function addLines(lines) {
     for (const line of lines) {
       if (line.event) {
         seen += 1;
@@ -67,14 +68,15 @@ export function eventsPage(main, only) {
     drawSoon();
   }
 
-  function hold() {
+  /** Freeze the list as it is, or show all events again. */
+  function togglePause() {
     held = held ? null : { events: [...kept], seen };
     pause.textContent = held ? "Go on" : "Pause";
     pause.setAttribute("aria-pressed", String(Boolean(held)));
     drawSoon();
   }
 
-  function forget() {
+  function removeAll() {
     kept = [];
     if (held) held.events = [];
     drawSoon();
@@ -91,11 +93,11 @@ export function eventsPage(main, only) {
     server.offer([...tables.server.keys()].sort());
     const lost = dropped.before + dropped.now;
     const shown = (held?.events ?? kept).filter((each) => (!server.value || each.server === server.value) && (!kind.value || each.kind === kind.value)
-      && search.matches(each.server || "the hub", each.kind, told(each)));
+      && search.matches(each.server || "the hub", each.kind, describeEvent(each)));
     const parts = [seen ? `${seen.toLocaleString()} event${seen === 1 ? "" : "s"}` : null, seen > KEPT ? `the last ${KEPT} are kept` : null,
       lost ? `${lost} lost: they came too fast` : null, held ? `paused, ${seen - held.seen} more since` : null];
     const words = parts.filter(Boolean).join(" · ");
-    if (said.textContent !== words) said.textContent = words;
+    if (counts.textContent !== words) counts.textContent = words;
     list.show(shown);
   }
 
@@ -104,7 +106,7 @@ export function eventsPage(main, only) {
 }
 
 /** Return an event in one line. */
-export function told(event) {
+export function describeEvent(event) {
   const params = event.params ?? {};
   switch (event.kind) {
     case "stderr":
@@ -129,12 +131,13 @@ function changes(params) {
   return Object.entries(words).filter(([key]) => params[key]?.length).map(([key, word]) => `${word} ${params[key].join(", ")}`).join("; ");
 }
 
+/** Render an event: one line, and its params as JSON once it is opened. */
 function eventCard(event) {
   const at = new Date(event.at);
   const whole = h("div");
   const summary = h("summary", { class: "said" }, h("span", { class: "line" }, h("time", { datetime: event.at, title: at.toLocaleString(), text: at.toLocaleTimeString() }),
     h("strong", { text: event.server || "the hub", dir: "auto" }), h("span", { class: "kind", text: event.kind.replaceAll("_", " ") })),
-  h("span", { class: "what", dir: "auto", text: told(event).slice(0, 300) }));
+  h("span", { class: "what", dir: "auto", text: describeEvent(event).slice(0, 300) }));
   return h("details", { class: "card", on: { toggle: () => refill(whole,
     event.call_id ? h("p", {}, h("a", { href: `#/call/${encodeURIComponent(event.call_id)}`, text: "The call it is about" })) : null,
     json(event.params, `${clean(event.method ?? event.kind)} as JSON`)) } }, summary, whole);

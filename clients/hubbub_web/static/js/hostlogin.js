@@ -2,7 +2,7 @@
 
 import { ask, Refused } from "./api.js";
 import { h, refill } from "./dom.js";
-import { left } from "./time.js";
+import { timeLeft } from "./time.js";
 
 /** Make a code and show it in a box, with what to do with it; or why there is none. */
 export async function showLoginCode(box) {
@@ -18,7 +18,7 @@ function steps({ code, link, endpoint, expires_at: end }) {
     h("ol", { class: "steps" },
       h("li", {}, "Give the host this address: ", h("code", { text: endpoint, dir: "ltr" })),
       h("li", {}, "The host opens the hub's page in your browser. Type this code there, or ", h("a", { href: link, target: "_blank", rel: "noopener", text: "open its page" }), " before:")),
-    h("div", { class: "row" }, h("code", { class: "login-code", text: code, dir: "ltr" }), copyButton(code), left(end)),
+    h("div", { class: "row" }, h("code", { class: "login-code", text: code, dir: "ltr" }), copyButton(code), timeLeft(end)),
     h("p", { class: "help", text: "It is good once. Tell it to nobody: who has it acts in your name." }),
   ];
 }

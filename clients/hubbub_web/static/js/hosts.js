@@ -20,10 +20,10 @@ export async function hostsPage(main) {
   const withGone = h("div", { class: "check" }, all, howMany);
   const filters = h("div", { class: "filters", role: "search" }, search.element);
   const note = h("p", { class: "help" });
-  const instead = h("div");
+  const emptyPlace = h("div");
   let hosts = [];
   let words = {};
-  refill(main, h("h1", { text: "Hosts" }), filters, withGone, note, list.element, instead);
+  refill(main, h("h1", { text: "Hosts" }), filters, withGone, note, list.element, emptyPlace);
 
   function draw() {
     const gone = hosts.filter((host) => host.gone).length;
@@ -31,9 +31,9 @@ export async function hostsPage(main) {
     howMany.textContent = `Show those that have probably gone, too (${gone.toLocaleString()})`;
     const none = all.checked ? !hosts.length : gone === hosts.length;
     filters.hidden = list.element.hidden = none;
-    if (!none) instead.replaceChildren();
-    else if (words.refused) refill(instead, h("p", { class: "none", text: words.refused }));
-    else if (!instead.querySelector(".panel")) refill(instead, nobody(words));
+    if (!none) emptyPlace.replaceChildren();
+    else if (words.refused) refill(emptyPlace, h("p", { class: "none", text: words.refused }));
+    else if (!emptyPlace.querySelector(".panel")) refill(emptyPlace, noHosts(words));
     list.show(hosts.filter((host) => (all.checked || !host.gone) && search.matches(host.name, host.version, host.principal, host.sees, host.id)));
   }
 
@@ -68,16 +68,16 @@ export async function hostPage(main, id) {
   }
 
   function draw() {
-    const now = JSON.stringify([host, host.requests.map((request) => [subject(request), request.pending_request_ids.map(asked), perhaps(request).map(asked)])]);
+    const now = JSON.stringify([host, host.requests.map((request) => [requestTitle(request), request.pending_request_ids.map(questionText), candidateRequestIds(request).map(questionText)])]);
     if (now === seen) return;
     seen = now;
     const focused = box.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     refill(title, [host.name, host.version].filter(Boolean).join(" "));
     refill(box, h("div", { class: "status" }, hostPill(stateOf(host))),
-      facts(["Acts for", host.principal], ["Sees", sight(host)], ["Over", host.transport], ["MCP revision", host.protocol_version],
+      facts(["Acts for", host.principal], ["Sees", endpointLink(host)], ["Over", host.transport], ["MCP revision", host.protocol_version],
         [host.has_session ? "Connected" : "First seen", ago(host.created_at)], ["Last seen", ago(host.last_used_at)], ["Stream", host.stream], ["Id", host.id]),
       h("section", { class: "panel" }, h("h2", { text: "What it waits for" }),
-        host.requests.length ? h("ul", { class: "cards" }, host.requests.map(waited)) : h("p", { class: "quiet", text: "Nothing at the moment." }),
+        host.requests.length ? h("ul", { class: "cards" }, host.requests.map(requestCard)) : h("p", { class: "quiet", text: "Nothing at the moment." }),
         h("p", { class: "help" }, "A call that it was given a ticket or a task for goes on without it, and is among ", h("a", { href: "#/calls", text: "the calls" }), ".")));
     if (focused) box.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus();
   }
@@ -110,55 +110,59 @@ function waitsFor(host) {
   const calls = host.requests.filter((each) => each.call_id);
   if (!calls.length) return "";
   const others = calls.length + host.open - host.requests.length - 1;
-  const asks = calls.flatMap((each) => [...each.pending_request_ids, ...perhaps(each)]).map(asked)[0];
-  return `waits for ${subject(calls[0])}${others ? ` and ${others} more` : ""}${asks ? `: ${asks}` : ""}`;
+  const asks = calls.flatMap((each) => [...each.pending_request_ids, ...candidateRequestIds(each)]).map(questionText)[0];
+  return `waits for ${requestTitle(calls[0])}${others ? ` and ${others} more` : ""}${asks ? `: ${asks}` : ""}`;
 }
 
 const STATES = { connected: "good", quiet: "", "probably gone": "", gone: "" };
 
-/** Return how a host stands, with what only the page knows of its calls. */
+/** Return the state of a host; "perhaps" if one of its calls may wait for a person. */
 function stateOf(host) {
-  return host.state === "in_progress" && host.requests.some((each) => perhaps(each).length) ? "perhaps" : host.state;
+  return host.state === "in_progress" && host.requests.some((each) => candidateRequestIds(each).length) ? "perhaps" : host.state;
 }
 
 function hostPill(state) {
   return state in STATES ? h("span", { class: `pill ${STATES[state]}`, text: state === "gone" ? "not connected any more" : state }) : pill(state);
 }
 
-function sight(host) {
+/** Render which endpoint a host uses: a link to its server, or the profile in words. */
+function endpointLink(host) {
   const [kind, name] = [host.endpoint.slice(0, 1), host.endpoint.slice(2)];
   return kind === "s" ? h("span", {}, "server ", h("a", { href: `#/server/${encodeURIComponent(name)}`, text: name })) : host.sees;
 }
 
 /** Render an open request, with links to its call and to what that waits for. */
-function waited(request) {
-  const name = subject(request);
+function requestCard(request) {
+  const name = requestTitle(request);
   return h("li", { class: "card" },
     h("span", { class: "line" }, request.call_id ? h("a", { href: `#/call/${encodeURIComponent(request.call_id)}`, text: name, dir: "auto" }) : h("strong", { text: name }),
       name === request.method ? null : h("span", { class: "kind", text: request.method }), ago(request.created_at)),
-    request.pending_request_ids.map((id) => question(id, "Waits for an answer: ")), perhaps(request).map((id) => question(id, "Waits for an answer, perhaps: ")));
+    request.pending_request_ids.map((id) => questionLink(id, "Waits for an answer: ")), candidateRequestIds(request).map((id) => questionLink(id, "Waits for an answer, perhaps: ")));
 }
 
-function question(id, before) {
-  return h("span", { class: "what" }, before, h("a", { href: `#/request/${encodeURIComponent(id)}`, text: asked(id), dir: "auto" }));
+/** Render a link to a pending request, after some words. */
+function questionLink(id, before) {
+  return h("span", { class: "what" }, before, h("a", { href: `#/request/${encodeURIComponent(id)}`, text: questionText(id), dir: "auto" }));
 }
 
 /** Return what a request is about: its call, or its method. */
-function subject(request) {
+function requestTitle(request) {
   return tables.call.has(request.call_id) ? callName(request.call_id) : request.method;
 }
 
 /** Return the open pending requests that the call of a request may have caused, where the cause is unknown. */
-function perhaps(request) {
+function candidateRequestIds(request) {
   const call = tables.call.get(request.call_id);
   return call && !call.done ? call.perhaps_pending_ids ?? [] : [];
 }
 
-function asked(id) {
+/** Return the question of a pending request; its id if the page does not know it. */
+function questionText(id) {
   return tables.request.get(id)?.question || id;
 }
 
-function nobody(words) {
+/** Render how to connect the first host; `words` are texts of the bridge. */
+function noHosts(words) {
   return h("section", { class: "panel" }, h("h2", { text: "No host is connected" }), h("p", { text: words.empty }),
     h("p", { class: "address", text: words.paste }), h("p", { class: "help", text: words.others }));
 }
@@ -173,14 +177,14 @@ function unchanged(before, now) {
 function repeat(read) {
   let timer = 0;
   let over = false;
-  async function turn() {
+  async function readAndWait() {
     const began = Date.now();
     if (!document.hidden) {
       await read().catch((error) => { if (!(error instanceof Refused || error instanceof TypeError)) throw error; });
     }
-    if (!over) timer = setTimeout(turn, Math.min(Math.max(REFRESH_MS, SHARE * (Date.now() - began)), LONGEST_MS));
+    if (!over) timer = setTimeout(readAndWait, Math.min(Math.max(REFRESH_MS, SHARE * (Date.now() - began)), LONGEST_MS));
   }
-  timer = setTimeout(turn, REFRESH_MS);
+  timer = setTimeout(readAndWait, REFRESH_MS);
   return () => { over = true; clearTimeout(timer); };
 }
 

@@ -8,7 +8,7 @@ import { chooser, entry, rows, searchBox } from "./list.js";
 import { myName } from "./person.js";
 import { KINDS, REFUSAL } from "./request.js";
 import { isSeen, newestFirst, openRequests, tables } from "./store.js";
-import { ago, left } from "./time.js";
+import { ago, timeLeft } from "./time.js";
 
 /** The list of open pending requests: a page of its own, and on wide screens beside one of them. */
 export class Inbox {
@@ -76,7 +76,7 @@ export class Inbox {
   row(request) {
     const why = request.kind === "approval" ? this.standing(request) : [causeInWords(request), request.caller && `called by ${request.caller}`].filter(Boolean).join(", ");
     const link = entry(`#/request/${encodeURIComponent(request.id)}`, {
-      title: titleOf(request), unread: !isSeen(request.id), right: left(request.deadline) ?? ago(request.created_at),
+      title: titleOf(request), unread: !isSeen(request.id), right: timeLeft(request.deadline) ?? ago(request.created_at),
       chips: [request.server, KINDS[request.kind] ?? request.kind],
       more: [defectPill(request), request.cause_ended ? h("span", { class: "ended", text: "its call is over" }) : null,
         request.claim ? h("span", { class: "claimed", text: request.claim.host ? `held for ${clean(request.claim.host)}` : request.claim.by === myName() ? "you are answering" : `being answered by ${request.claim.by}` }) : null,

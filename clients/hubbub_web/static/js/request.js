@@ -11,7 +11,7 @@ import { hostsAsked, waitingHost } from "./hosts.js";
 import { answered, returned, story, unlessGiven } from "./outcome.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
 import { isKnown, openRequests, see, tables } from "./store.js";
-import { ago, left } from "./time.js";
+import { ago, timeLeft } from "./time.js";
 import { address, visitForm } from "./visit.js";
 
 // States of a pending request that cannot be claimed.
@@ -180,7 +180,7 @@ export class RequestPage {
 
   drawStatus() {
     const it = this.whole;
-    refill(this.status, it.state === "open" ? left(it.deadline) : pill(it.outcome));
+    refill(this.status, it.state === "open" ? timeLeft(it.deadline) : pill(it.outcome));
   }
 
   drawForm() {

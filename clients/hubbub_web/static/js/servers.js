@@ -3,10 +3,10 @@
 import { ask, Refused } from "./api.js";
 import { defect, defectPill, facts, h, json, pill, refill, words } from "./dom.js";
 import { fault } from "./content.js";
-import { told } from "./events.js";
+import { describeEvent } from "./events.js";
 import { entry, rows } from "./list.js";
 import { oneAtATime, tables } from "./store.js";
-import { left } from "./time.js";
+import { timeLeft } from "./time.js";
 
 /** The page of all servers. */
 export function serversPage(main) {
@@ -26,7 +26,7 @@ function serverRow(server) {
   return [entry(`#/server/${encodeURIComponent(server.name)}`, {
     title: server.name, right: [defectPill(server), statePill(server)], chips: [[server.transport, server.protocol_version].filter(Boolean).join(" · ")],
     more: [server.error ? h("span", { class: "ended", dir: "auto", text: `${server.error.code}: ${server.error.message ?? ""}` }) : null,
-      server.next_retry_at ? h("span", {}, "next attempt: ", left(server.next_retry_at)) : null,
+      server.next_retry_at ? h("span", {}, "next attempt: ", timeLeft(server.next_retry_at)) : null,
       h("span", { text: busy.map(([name, count]) => `${count} ${name}`).join(", ") || "idle" }), said && said !== server.name ? h("span", { text: said, dir: "auto" }) : null],
   })];
 }
@@ -57,7 +57,7 @@ export async function serverPage(main, name) {
   let seen = "";
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/servers", text: "Servers" })), h("h1", { text: name }), trouble, box, log);
 
-  async function want(to) {
+  async function setDesiredState(to) {
     trouble.textContent = "";
     try {
       await ask("set_server", { name, to });
@@ -69,13 +69,13 @@ export async function serverPage(main, name) {
 
   async function draw() {
     const { server, logs } = await ask("server", { name });
-    seen = signs(server);
+    seen = shownState(server);
     const on = server.desired_state === "connected";
     const info = server.server_info ?? {};
     const queue = server.queue ?? {};
     refill(box, h("div", { class: "status" }, statePill(server),
-      on ? h("button", { type: "button", class: "danger", text: "Disconnect", on: { click: () => want("disconnected") } }) : null,
-      on && server.state !== "error" && !server.gave_up ? null : h("button", { type: "button", text: "Connect", on: { click: () => want("connected") } }),
+      on ? h("button", { type: "button", class: "danger", text: "Disconnect", on: { click: () => setDesiredState("disconnected") } }) : null,
+      on && server.state !== "error" && !server.gave_up ? null : h("button", { type: "button", text: "Connect", on: { click: () => setDesiredState("connected") } }),
       h("a", { class: "button plain", href: `#/catalog/${encodeURIComponent(name)}`, text: "What it offers" }),
       h("a", { class: "button plain", href: `#/events/${encodeURIComponent(name)}`, text: "Its events" })),
     defect(server), givenUp(server),
@@ -85,7 +85,7 @@ export async function serverPage(main, name) {
     server.error ? h("section", { class: "panel" }, h("h2", { text: "What is wrong" }), fault(server.error)) : null,
     noted(server.notes),
     h("details", { class: "aside" }, h("summary", { text: "Capabilities" }), json(server.capabilities, "Capabilities as JSON")));
-    const lines = logs.length ? words(logs.map(line).join("\n"), { class: "code", tabindex: "0", role: "group", "aria-label": "Log", dir: "ltr" })
+    const lines = logs.length ? words(logs.map(logLine).join("\n"), { class: "code", tabindex: "0", role: "group", "aria-label": "Log", dir: "ltr" })
       : h("p", { class: "none", text: "It has said nothing." });
     refill(log, h("div", { class: "heading" }, h("h2", { text: "Last lines of its log" }),
       h("button", { type: "button", class: "plain", text: "Read again", on: { click: draw } })), lines);
@@ -94,17 +94,19 @@ export async function serverPage(main, name) {
 
   async function update() {
     const short = tables.server.get(name);
-    if (short && signs(short) !== seen) await draw();
+    if (short && shownState(short) !== seen) await draw();
   }
 
   await draw();
   return { update: oneAtATime(update), leave() {}, title: name };
 }
 
-function signs(server) {
+/** Return a value that changes when the page must be drawn again. */
+function shownState(server) {
   return JSON.stringify([server.state, server.desired_state, server.error?.code, server.queue, server.gave_up, server.defect, server.notes]);
 }
 
-function line(event) {
-  return `${new Date(event.at).toLocaleTimeString()}  ${told(event)}`;
+/** Return a line of the log, with its time. */
+function logLine(event) {
+  return `${new Date(event.at).toLocaleTimeString()}  ${describeEvent(event)}`;
 }

@@ -25,7 +25,7 @@ export function hubIsThere() {
   return tables.hub.get("hub")?.connected !== false;
 }
 
-/** Return whether the tables are what the hub has now; else an empty one says nothing. */
+/** Return whether the tables are what the hub has now. If not, an empty table does not mean that there is nothing. */
 export function isKnown() {
   return state.link === "live" && hubIsThere();
 }
@@ -80,36 +80,41 @@ export function oneAtATime(work) {
   };
 }
 
+/** Compare by the deadline, the earliest first; then by age. */
 function byUrgency(a, b) {
   const [one, other] = [a, b].map((each) => (each.deadline ? Date.parse(each.deadline) : Infinity));
   return one < other ? -1 : one > other ? 1 : byAge(a, b);
 }
 
+/** Compare by age, the oldest first. */
 function byAge(a, b) {
   return a.created_at < b.created_at ? -1 : a.created_at > b.created_at ? 1 : a.id < b.id ? -1 : 1;
 }
 
-function changed() {
+/** Call the followers with the next frame, once for all changes until then. */
+function scheduleFollowers() {
   if (scheduled) return;
   scheduled = true;
-  requestAnimationFrame(tellAll);
+  requestAnimationFrame(callFollowers);
   // A hidden or covered page gets no frames, but its title still has to count.
-  setTimeout(tellAll, LATEST_MS);
+  setTimeout(callFollowers, LATEST_MS);
 }
 
-function tellAll() {
+function callFollowers() {
   if (!scheduled) return;
   scheduled = false;
   for (const follower of [...followers]) follower();
 }
 
+/** Set `state.link`, and call the followers if it has changed. */
 function setLink(link) {
   if (state.link === link) return;
   state.link = link;
-  changed();
+  scheduleFollowers();
 }
 
-function take(lines) {
+/** Apply lines of the stream to the tables: all records at first (`reset`), records that changed or are gone, and tokens to resume from. */
+function applyLines(lines) {
   for (const line of lines) {
     if (line.reset) {
       for (const table of Object.values(tables)) table.clear();
@@ -122,14 +127,14 @@ function take(lines) {
       setLink("live");
     }
   }
-  changed();
+  scheduleFollowers();
 }
 
 /** Follow the bridge while this page is logged in; after a break, go on from the last token. */
 export async function run() {
   for (;;) {
     try {
-      for await (const lines of stream("feed", { token })) take(lines);
+      for await (const lines of stream("feed", { token })) applyLines(lines);
       setLink("lost");
     } catch (error) {
       if (error instanceof Refused && error.status === 401) {

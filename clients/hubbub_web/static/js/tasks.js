@@ -57,7 +57,7 @@ export async function taskPage(main, id) {
 
   async function draw() {
     const { task, result: outcome, error } = await ask("task", { id });
-    seen = signs(task);
+    seen = shownState(task);
     refill(heading, nameOf(task));
     const over = ["completed", "failed", "cancelled"].includes(task.status);
     refill(box, h("div", { class: "status" }, pill(task.status), over ? null : h("button", { type: "button", class: "danger", text: "Cancel task", on: { click: cancel } })),
@@ -72,13 +72,14 @@ export async function taskPage(main, id) {
 
   async function update() {
     const short = tables.task.get(id);
-    if (short && signs(short) !== seen) await draw();
+    if (short && shownState(short) !== seen) await draw();
   }
 
   await draw();
   return { update: oneAtATime(update), leave() {}, title: heading.textContent };
 }
 
-function signs(task) {
+/** Return a value that changes when the page must be drawn again. */
+function shownState(task) {
   return JSON.stringify([task.status, task.last_updated_at, Math.min(task.pending_ids.length, SEEN)]);
 }

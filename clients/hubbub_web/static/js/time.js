@@ -17,34 +17,34 @@ export function span(ms) {
 
 /** Render `12 s ago`, kept up to date. */
 export function ago(moment) {
-  return moment ? live(moment, "ago") : null;
+  return moment ? liveTime(moment, "ago") : null;
 }
 
 /** Render `4:32 left`, kept up to date; urgent when little is left. */
-export function left(moment) {
-  return moment ? live(moment, "left") : null;
+export function timeLeft(moment) {
+  return moment ? liveTime(moment, "left") : null;
 }
 
-function live(moment, way) {
+function liveTime(moment, way) {
   const element = h("time", { datetime: moment, "data-way": way, title: new Date(moment).toLocaleString() });
-  tick(element, Date.now());
+  updateText(element, Date.now());
   return element;
 }
 
-function tick(element, now) {
+function updateText(element, now) {
   const distance = new Date(element.dateTime) - now;
   if (element.dataset.way === "ago") {
-    element.textContent = distance > -1500 ? "just now" : `${coarse(-distance)} ago`;
+    element.textContent = distance > -1500 ? "just now" : `${roughSpan(-distance)} ago`;
     return;
   }
   const s = Math.max(0, Math.ceil(distance / 1000));
   const clock = `${Math.floor(s / 60) % 60}:${String(s % 60).padStart(2, "0")}`;
-  element.textContent = s >= 86400 ? `${coarse(distance)} left` : s >= 3600 ? `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min left`
+  element.textContent = s >= 86400 ? `${roughSpan(distance)} left` : s >= 3600 ? `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min left`
     : s > 0 ? `${clock} left` : "time is up";
   element.classList.toggle("urgent", s < 30);
 }
 
-function coarse(ms) {
+function roughSpan(ms) {
   const s = Math.round(ms / 1000);
   const found = SPANS.find((each) => s >= each[0]);
   return found ? `${Math.floor(s / found[0])} ${found[1]}` : `${s} s`;
@@ -52,5 +52,5 @@ function coarse(ms) {
 
 setInterval(() => {
   const now = Date.now();
-  for (const element of document.querySelectorAll("time[data-way]")) tick(element, now);
+  for (const element of document.querySelectorAll("time[data-way]")) updateText(element, now);
 }, 1000);
