@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Protocol, cast, get_args
 
 import anyio
 import anyio.to_thread
@@ -43,6 +43,9 @@ ACTIONS = {**actions.ACTIONS, **approval_actions.ACTIONS}
 
 ROOT_FILES = {"/sw.js": "js/sw.js", "/manifest.webmanifest": "manifest.webmanifest"}
 """Files that a browser takes for all of the page only if they are at its root."""
+
+MAX_NAME_CHARS = 1000
+"""Characters of the names of a server and of a session."""
 
 NDJSON = "application/x-ndjson"
 STATUS = {
@@ -83,6 +86,7 @@ class Bridge:
                 Route("/api/push-to", self._set_push_subscription, methods=["POST"]),
                 Route("/api/feed", self._serve_feed, methods=["POST"]),
                 Route("/api/events", self._serve_events, methods=["POST"]),
+                Route("/api/sessions", self._serve_sessions, methods=["POST"]),
                 Route("/api/{action}", self._run_action, methods=["POST"]),
                 Mount("/static", StaticFiles(directory=STATIC)),
             ],
@@ -153,7 +157,18 @@ class Bridge:
         if kind not in ("", *get_args(EventKind)):
             raise InvalidArgument("there is no such kind of event", violations=(("kind", "is not known"),))
         stream = EventStream(await session.hub(), server or None, cast("EventKind | None", kind or None))
-        return _EventResponse(stream, session, self._feed.closed)
+        return _FollowedResponse(stream, session, self._feed.closed)
+
+    async def _serve_sessions(self, request: Request) -> Response:
+        """Stream the sessions of coding agents: all in short, or the one with this `server` and `id`."""
+        session = self._require_session(request)
+        body = await _read_body(request)
+        server, id_ = str(body.get("server", "")), str(body.get("id", ""))
+        if not (is_text(server) and is_text(id_)) or len(server) > MAX_NAME_CHARS or len(id_) > MAX_NAME_CHARS:
+            raise InvalidArgument("no session has such an id", violations=(("id", "is not a short text"),))
+        from hubbub_web.records.session_stream import SessionStream  # imported late: few pages show agents
+
+        return _FollowedResponse(SessionStream(await session.hub(), server, id_), session, self._feed.closed)
 
     async def _run_action(self, request: Request) -> Response:
         session = self._require_session(request)
@@ -195,16 +210,26 @@ async def _until_logout(lines: AsyncGenerator[bytes], session: Session) -> Async
             yield line
 
 
-class _EventResponse(StreamingResponse):
-    """A stream of events, while the browser reads and is logged in, until the page is `closed`."""
+class FollowedStream(Protocol):
+    """A stream for one browser: `follow` fills it, `lines` drains it."""
 
-    def __init__(self, stream: EventStream, session: Session, closed: anyio.Event) -> None:
+    async def follow(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def lines(self) -> AsyncGenerator[bytes]: ...
+
+
+class _FollowedResponse(StreamingResponse):
+    """A stream, while the browser reads and is logged in, until the page is `closed`."""
+
+    def __init__(self, stream: FollowedStream, session: Session, closed: anyio.Event) -> None:
         super().__init__(_until_logout(stream.lines(), session), media_type=NDJSON)
         self._stream = stream
         self._closed = closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Follow the events and send them."""
+        """Follow what happens and send it."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._stream.follow)
             group.start_soon(self._close_with_the_page)

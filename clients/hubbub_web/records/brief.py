@@ -46,6 +46,7 @@ def brief(record: Record) -> dict[str, Any]:
                 "question": question_excerpt(record),
                 "done": record.state != "open" and record.delivery != "pending",
                 "yes_or_no": boolean_field(record),
+                "coding_session": record.agent.session if record.agent else None,
                 "outcome": outcome(record),
             }
             return _clip_texts(fields) | {"candidate_call_ids": list(record.candidate_call_ids[:MAX_IDS])}

@@ -2,6 +2,7 @@
 
 import { login, Refused } from "./api.js";
 import { addPage } from "./add.js";
+import { agentsPage } from "./agents.js";
 import { approvalsPage } from "./approvals.js";
 import { requestPage } from "./approving.js";
 import { callPage, callsPage } from "./calls.js";
@@ -16,6 +17,7 @@ import { drawNav, mark } from "./nav.js";
 import { knownName, loginPage, openDialog, wantsNotifications } from "./person.js";
 import { startWorker } from "./push.js";
 import { serverPage, serversPage } from "./servers.js";
+import { sessionPage } from "./session.js";
 import { follow, hubIsThere, openRequests, run, state } from "./store.js";
 import { taskPage, tasksPage } from "./tasks.js";
 import { usePage } from "./use.js";
@@ -23,7 +25,7 @@ import { usePage } from "./use.js";
 const ROUTES = {
   inbox: [inboxPage, "Inbox"], add: [addPage, "Add a server", "servers"], request: [requestPage, "Request", "inbox"], calls: [callsPage, "Calls"], call: [callPage, "Call", "calls"],
   servers: [serversPage, "Servers"], server: [serverPage, "Server", "servers"], tasks: [tasksPage, "Tasks"], task: [taskPage, "Task", "tasks"],
-  catalog: [catalogPage, "Catalog"], hosts: [hostsPage, "Hosts"], host: [hostPage, "Host", "hosts"], tool: [usePage("tool"), "Tool", "catalog"],
+  agents: [agentsPage, "Agents"], session: [sessionPage, "Session", "agents"], catalog: [catalogPage, "Catalog"], hosts: [hostsPage, "Hosts"], host: [hostPage, "Host", "hosts"], tool: [usePage("tool"), "Tool", "catalog"],
   resource: [usePage("resource"), "Resource", "catalog"], template: [usePage("template"), "Template", "catalog"],
   prompt: [usePage("prompt"), "Prompt", "catalog"], skill: [usePage("skill"), "Skill", "catalog"], events: [eventsPage, "Events"], history: [historyPage, "History"], approvals: [approvalsPage, "Approvals"],
 };

@@ -3,7 +3,7 @@
 import { h, icon, put, refill } from "./dom.js";
 
 const FIRST = ["inbox", "calls", "catalog", "servers"];
-const OTHERS = ["tasks", "hosts", "approvals", "events", "history"];
+const OTHERS = ["agents", "tasks", "hosts", "approvals", "events", "history"];
 
 /** Draw the links; `routes` has the name of each page. */
 export function drawNav(nav, routes) {

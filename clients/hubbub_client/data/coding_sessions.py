@@ -1,0 +1,165 @@
+"""Sessions of coding agents behind the hub, as the bridge (`hubbub acp`) offers them as resources.
+
+The bridge bounds what it sends; another server may offer the same resources, so everything is bounded here once more.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, cast
+from urllib.parse import quote
+
+from hubbub_client import payload
+from hubbub_client.data.records import Record
+from hubbub_client.numbers import whole
+from hubbub_client.payload import as_list, as_object, as_objects
+
+SESSIONS: Final = "acp://sessions"
+"""The resource that lists the sessions; a server that has it is a coding agent."""
+
+SessionState = Literal["working", "waiting", "idle", "lost", "unknown"]
+STATES: Final[tuple[SessionState, ...]] = ("working", "waiting", "idle", "lost")
+
+MAX_SESSIONS: Final = 500
+MAX_ENTRIES: Final = 200
+"""Entries of a plan, tool calls and files of a session that are read."""
+
+MAX_TEXT_CHARS: Final = 100_000
+MAX_WORDS_CHARS: Final = 2000
+MAX_DOCUMENT_CHARS: Final = 64_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanEntry:
+    """One entry of an agent's plan; ACP has the states pending, in_progress and completed."""
+
+    content: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStep:
+    """A tool call of an agent's own: what it did; ACP has the states pending, in_progress, completed and failed."""
+
+    title: str
+    kind: str
+    status: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodingSession(Record):
+    """A session of a coding agent. `waiting_for` is the question that it waits for; empty if it waits for none."""
+
+    server: str
+    id: str
+    agent: str
+    cwd: str
+    title: str
+    state: SessionState
+    started_at: datetime | None
+    updated_at: datetime | None
+    turns: int
+    plan: tuple[PlanEntry, ...]
+    tools: tuple[ToolStep, ...]
+    waiting_for: str
+    text: str
+    changed: tuple[str, ...]
+    stop_reason: str
+    error: str
+
+
+def session_uri(session: str) -> str:
+    """Return the URI of a session's transcript."""
+    return f"acp://session/{quote(session, safe='')}"
+
+
+def state_uri(session: str) -> str:
+    """Return the URI of a session's state."""
+    return f"{session_uri(session)}/state"
+
+
+def read_sessions(server: str, result: object) -> tuple[CodingSession, ...]:
+    """Return the sessions in the result of reading their list. Raises ValueError if it is not such a list."""
+    document = _read_document(result)
+    if not isinstance(document, list):
+        raise ValueError("the list of sessions cannot be read")
+    return tuple(_read_session(server, each) for each in as_objects(cast("list[Any]", document))[:MAX_SESSIONS])
+
+
+def read_session(server: str, result: object) -> CodingSession:
+    """Return the session in the result of reading its state. Raises ValueError if it is no such state."""
+    document = as_object(_read_document(result))
+    if not document.get("id"):
+        raise ValueError("the state of the session cannot be read")
+    return _read_session(server, document)
+
+
+def _read_document(result: object) -> Any:
+    contents = as_objects(as_object(result).get("contents"))
+    text = contents[0].get("text") if contents else None
+    if not isinstance(text, str) or len(text) > MAX_DOCUMENT_CHARS:
+        raise ValueError("the resource has no text, or too much of it")
+    try:
+        return payload.loads(text.encode())
+    except (ValueError, RecursionError):
+        raise ValueError("the resource is not JSON") from None
+
+
+def _read_session(server: str, given: Mapping[str, Any]) -> CodingSession:
+    agent, waiting = as_object(given.get("agent")), as_object(given.get("waiting"))
+    title, version = _words(agent.get("title") or agent.get("name")), _words(agent.get("version"))
+    known: SessionState = given["state"] if given.get("state") in STATES else "unknown"
+    return CodingSession(
+        server=server,
+        id=_words(given.get("id")),
+        agent=f"{title} {version}".strip(),
+        cwd=_words(given.get("cwd")),
+        title=_words(given.get("title")),
+        state=known,
+        started_at=_read_time(given.get("startedAt")),
+        updated_at=_read_time(given.get("updatedAt")),
+        turns=whole(given.get("turns")) or 0,
+        plan=tuple(
+            PlanEntry(content=_words(each.get("content")), status=_words(each.get("status")))
+            for each in as_objects(given.get("plan"))[:MAX_ENTRIES]
+        ),
+        tools=tuple(
+            ToolStep(
+                title=_words(each.get("title")) or _words(each.get("kind")),
+                kind=_words(each.get("kind")),
+                status=_words(each.get("status")),
+                paths=_texts(each.get("paths")),
+            )
+            for each in as_objects(given.get("tools"))[-MAX_ENTRIES:]
+        ),
+        waiting_for=_words(waiting.get("title") or waiting.get("question")) or ("a person" if waiting else ""),
+        text=_end(given.get("text")),
+        changed=_texts(given.get("changed")),
+        stop_reason=_words(given.get("stopReason")),
+        error=_words(given.get("error")),
+    )
+
+
+def _words(value: object) -> str:
+    return value[:MAX_WORDS_CHARS] if isinstance(value, str) else ""
+
+
+def _end(value: object) -> str:
+    """Return a text within its bound; of a long one the end, where the news is."""
+    return value[-MAX_TEXT_CHARS:] if isinstance(value, str) else ""
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(_words(each) for each in as_list(value)[:MAX_ENTRIES] if isinstance(each, str))
+
+
+def _read_time(value: object) -> datetime | None:
+    """Return a moment; None for what is none."""
+    if not isinstance(value, str):
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+        return at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,135 @@
+"""The coding agents behind the hub and their sessions, kept up to date by the resources of their servers."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+from anyio import CancelScope
+from anyio.abc import TaskGroup
+
+from hubbub_client.data.coding_sessions import SESSIONS, CodingSession, read_session, read_sessions, state_uri
+from hubbub_client.data.records import CatalogList, ResourceUpdate
+from hubbub_client.data.watch_events import Upsert
+from hubbub_client.errors import HubbubError
+from hubbub_client.hub import Hub
+
+RETRY_S: Final = 2.0
+"""Pause after the hub refused a watch, seconds."""
+
+MAX_AGENTS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSessions:
+    """What is known of one agent: its sessions, and in words why there is nothing newer."""
+
+    sessions: tuple[CodingSession, ...] = ()
+    problem: str = ""
+    is_read: bool = False
+
+
+class SessionFeed:
+    """The sessions of all coding agents, by server. `changed` is called after each change."""
+
+    def __init__(self, hub: Hub, changed: Callable[[], None]) -> None:
+        self.agents: dict[str, ServerSessions] = {}
+        self.problem = ""
+        self.is_read = False
+        self._hub = hub
+        self._changed = changed
+        self._scopes: dict[str, CancelScope] = {}
+
+    async def follow(self) -> None:
+        """Keep the sessions up to date, forever."""
+        while True:
+            try:
+                async with anyio.create_task_group() as group:
+                    await self._follow_catalogs(group)
+            except* HubbubError as errors:
+                self._forget(_first_message(errors))
+            await anyio.sleep(RETRY_S)
+
+    async def _follow_catalogs(self, group: TaskGroup) -> None:
+        """Follow which servers are agents. Raises HubbubError."""
+        async with aclosing(self._hub.catalog.watch(kinds=["resource"])) as events:
+            await self._look_for_agents(group)
+            async for event in events:
+                match event:
+                    case Upsert(record=CatalogList()) if self.is_read:
+                        await self._look_for_agents(group)
+                    case _:
+                        pass
+
+    async def _look_for_agents(self, group: TaskGroup) -> None:
+        entries = await self._hub.catalog.resources()
+        found = [entry.server for entry in entries if entry.uri == SESSIONS][:MAX_AGENTS]
+        for server in self._scopes.keys() - set(found):
+            self._scopes.pop(server).cancel()
+            self.agents.pop(server, None)
+        for server in found:
+            if server not in self._scopes:
+                self.agents[server] = ServerSessions()
+                scope = self._scopes[server] = CancelScope()
+                group.start_soon(self._follow_agent, server, scope)
+        self.problem, self.is_read = "", True
+        self._changed()
+
+    async def _follow_agent(self, server: str, scope: CancelScope) -> None:
+        with scope:
+            while True:
+                try:
+                    async with aclosing(self._hub.subscribe(server, SESSIONS)) as updates:
+                        async for update in updates:
+                            self._put(server, _read_update(server, update, self.agents[server]))
+                    problem = ""
+                except HubbubError as error:
+                    problem = error.message
+                self._put(server, ServerSessions(self.agents[server].sessions, problem, is_read=True))
+                await anyio.sleep(RETRY_S)
+
+    def _put(self, server: str, sessions: ServerSessions) -> None:
+        self.agents[server] = sessions
+        self._changed()
+
+    def _forget(self, problem: str) -> None:
+        """Begin again after the hub refused to go on."""
+        self._scopes.clear()
+        self.agents.clear()
+        self.problem, self.is_read = problem, False
+        self._changed()
+
+
+async def follow_session(hub: Hub, server: str, session: str) -> AsyncGenerator[CodingSession | str, None]:
+    """Yield a session now and after each change; in words why it cannot be read, and go on."""
+    while True:
+        try:
+            async with aclosing(hub.subscribe(server, state_uri(session))) as updates:
+                async for update in updates:
+                    if update.error is not None:
+                        yield update.error.message or update.error.code
+                        continue
+                    try:
+                        yield read_session(server, update.result)
+                    except ValueError as error:
+                        yield str(error)
+        except HubbubError as error:
+            yield error.message
+        await anyio.sleep(RETRY_S)
+
+
+def _read_update(server: str, update: ResourceUpdate, before: ServerSessions) -> ServerSessions:
+    if update.error is not None:
+        return ServerSessions(before.sessions, update.error.message or update.error.code, is_read=True)
+    try:
+        return ServerSessions(read_sessions(server, update.result), is_read=True)
+    except ValueError as error:
+        return ServerSessions(before.sessions, str(error), is_read=True)
+
+
+def _first_message(errors: BaseExceptionGroup[HubbubError]) -> str:
+    first: BaseException = errors
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return str(first)

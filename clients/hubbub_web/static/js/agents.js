@@ -1,0 +1,163 @@
+// Coding agents behind the hub: their sessions, as they change, and a form to start one.
+
+import { ask, Refused, stream } from "./api.js";
+import { code, fresh, h, pill, refill } from "./dom.js";
+import { guardEnter } from "./form.js";
+import { entry, rows, searchBox } from "./list.js";
+import { tables } from "./store.js";
+import { ago } from "./time.js";
+
+const AGAIN_MS = 2000;
+const FOLDER = "hubbub-folder";
+
+/** Yield what the bridge tells of sessions, of all or of one, until `signal`; after a break it goes on. `say` gets what is in the way. */
+export async function* followSessions(args, signal, say) {
+  while (!signal.aborted) {
+    try {
+      for await (const lines of stream("sessions", args, signal)) {
+        say("");
+        for (const line of lines) if (Object.keys(line).length) yield line;
+      }
+    } catch (error) {
+      if (!signal.aborted) say(error instanceof Refused ? error.message : "");
+    }
+    if (!signal.aborted) await new Promise((resume) => setTimeout(resume, AGAIN_MS));
+  }
+}
+
+/** Starts calls of an agent's tools, and says of the last why it failed. `update()` looks whether it has ended. */
+export function turns(trouble) {
+  let running = null;
+  async function say(id) {
+    const { call } = await ask("call", { id });
+    const text = call.error ? call.error.message ?? call.error.code : call.result?.content?.find?.((each) => each?.type === "text")?.text ?? "It failed.";
+    refill(trouble, text, " ", h("a", { href: `#/call/${encodeURIComponent(id)}`, text: "The call" }));
+  }
+  return {
+    /** Start a call; return whether it was taken. */
+    async start(server, name, given) {
+      trouble.textContent = "";
+      try {
+        running = (await ask("start", { server, method: "tools/call", params: { name, arguments: given } })).id;
+        return true;
+      } catch (error) {
+        trouble.textContent = error instanceof Refused ? error.message : "The bridge cannot be reached. Nothing was sent, as far as this page knows.";
+        return false;
+      }
+    },
+    update() {
+      const call = running && tables.call.get(running);
+      if (!call?.done) return;
+      const id = running;
+      running = null;
+      if (call.error || call.outcome === "tool error") say(id).catch(() => {});
+    },
+  };
+}
+
+/** The page of all sessions of all agents. */
+export function agentsPage(main) {
+  const control = new AbortController();
+  const trouble = h("p", { class: "problem", role: "alert" });
+  const problems = h("div");
+  const none = h("div", {}, h("p", { text: "Loading…" }));
+  const search = searchBox("Search", () => draw());
+  const list = rows(sessionRow, { name: "Sessions", empty: none });
+  const more = h("p", { class: "help" });
+  const begin = beginForm();
+  let now = { agents: [], sessions: [], more: 0, problem: "" };
+  refill(main, h("h1", { text: "Agents" }), begin.element, trouble, problems, h("div", { class: "filters", role: "search" }, search.element), list.element, more);
+
+  function draw() {
+    list.show(now.sessions.map((each) => ({ ...each, key: each.id, id: `${each.server} ${each.id}` }))
+      .filter((each) => search.matches(each.title, each.server, each.cwd, each.agent)));
+    search.element.parentElement.hidden = now.sessions.length < 6;
+    more.textContent = now.more ? `and ${now.more.toLocaleString()} older ones` : "";
+    refill(problems, now.agents.filter((each) => each.problem).map((each) => h("p", { class: "warning", dir: "auto", text: `${each.server}: ${each.problem}` })));
+    refill(none, now.problem ? h("p", { text: now.problem }) : now.agents.length ? noSessions() : noAgents());
+    begin.offer(now.agents.map((each) => each.server));
+  }
+
+  async function follow() {
+    for await (const line of followSessions({}, control.signal, (text) => { trouble.textContent = text; })) {
+      now = line;
+      draw();
+    }
+  }
+  follow();
+  return { update: begin.update, leave: () => control.abort(), list };
+}
+
+function noSessions() {
+  return [h("p", { class: "big", text: "No agent works." }), h("p", { text: "Start one above: say what it is to do, and in which folder." })];
+}
+
+function noAgents() {
+  return [h("p", { class: "big", text: "No coding agent is behind the hub." }), h("p", { text: "One command adds opencode, Gemini CLI, Claude Code, Codex or another:" }),
+    code("hubbub servers add coder --agent opencode", "Command")];
+}
+
+function sessionRow(each) {
+  return [entry(`#/session/${encodeURIComponent(each.server)}/${encodeURIComponent(each.key)}`, {
+    title: each.title, right: [statePill(each.state), ago(each.updated_at)], chips: [each.server],
+    more: [each.waiting_for ? h("span", { class: "claimed", dir: "auto", text: `waits: ${each.waiting_for}` }) : null,
+      each.end ? h("span", { class: "ended", dir: "auto", text: each.end }) : null, h("span", { dir: "ltr", text: each.cwd }), h("span", { text: each.agent, dir: "auto" })],
+  })];
+}
+
+/** Render the state of a session. */
+export function statePill(state) {
+  const [look, text] = { waiting: ["open", "waits for you"], lost: ["failed", "lost"] }[state] ?? [state, state];
+  return pill(look, text);
+}
+
+/** The form that starts a session of one of the agents. */
+function beginForm() {
+  const trouble = h("p", { class: "problem", role: "alert" });
+  const said = h("p", { class: "help", role: "status" });
+  const turn = turns(trouble);
+  const [agentId, promptId, folderId] = ["agent", "prompt", "folder"].map(fresh);
+  const agent = h("select", { id: agentId });
+  const prompt = h("textarea", { id: promptId, rows: 3, dir: "auto" });
+  const folder = h("input", { type: "text", id: folderId, dir: "ltr", spellcheck: "false", autocomplete: "off", placeholder: "/home/me/project", value: localStorage.getItem(FOLDER) ?? "" });
+  const which = h("div", { class: "field" }, h("label", { for: agentId, text: "Agent" }), agent);
+  const send = h("button", { type: "submit", class: "primary", text: "Start" });
+  const all = h("a", { class: "button plain", text: "With mode and model" });
+  const form = h("form", { on: { submit } }, which, h("div", { class: "field" }, h("label", { for: promptId, text: "What is it to do?" }), prompt),
+    h("div", { class: "field" }, h("label", { for: folderId, text: "In the folder" }), folder), trouble, h("div", { class: "row" }, send, all));
+  form.noValidate = true;
+  guardEnter(form, (text) => { trouble.textContent = text; });
+  const element = h("details", { class: "panel", hidden: true }, h("summary", { text: "Start a session" }), form, said);
+
+  async function submit(event) {
+    event.preventDefault();
+    const given = { prompt: prompt.value.trim(), cwd: folder.value.trim() };
+    trouble.textContent = given.prompt ? given.cwd ? "" : "Please say in which folder." : "Please say what it is to do.";
+    if (trouble.textContent) return;
+    send.disabled = true;
+    if (await turn.start(agent.value, "start", given)) {
+      localStorage.setItem(FOLDER, given.cwd);
+      prompt.value = "";
+      said.textContent = "It starts; its session appears below.";
+    }
+    send.disabled = false;
+  }
+
+  function link() {
+    if (agent.value) all.setAttribute("href", `#/tool/${encodeURIComponent(agent.value)}/start`);
+  }
+  agent.addEventListener("change", link);
+  return {
+    element,
+    update: turn.update,
+    /** Show which agents there are. */
+    offer(names) {
+      element.hidden = !names.length;
+      which.hidden = names.length < 2;
+      if ([...agent.options].map((each) => each.value).join("\n") === names.join("\n")) return;
+      const chosen = agent.value;
+      refill(agent, names.map((value) => h("option", { value, text: value, selected: value === chosen })));
+      link();
+    },
+  };
+}
