@@ -24,6 +24,7 @@ from hubbub_frontend.display.records import outcome
 from hubbub_frontend.display.text import line
 from hubbub_tui.boards import MAX_ROWS, Boards
 from hubbub_tui.output_filter import CleanOutput
+from hubbub_tui.panes.agents import AgentsScreen
 from hubbub_tui.panes.calls import CallsPane
 from hubbub_tui.panes.catalog import CatalogPane
 from hubbub_tui.panes.events import EventsPane
@@ -68,6 +69,7 @@ class HubbubApp(App[None]):
             Binding(str(number), f"pane('{name}')", name.title(), show=False)
             for number, (name, _) in enumerate(PANES, 1)
         ),
+        Binding("8", "agents", "Agents", show=False),
         Binding("question_mark", "help", "Keys", key_display="?"),
         Binding("t", "light_or_dark", "Light/Dark", show=False),
         Binding("q", "quit", "Quit"),
@@ -79,6 +81,7 @@ class HubbubApp(App[None]):
         self.who = who
         self.boards = Boards(hub, max_rows)
         self._output_filter = CleanOutput()
+        self._follows_sessions = False
         # Claims on their way, and the pending requests of claims to release at the end, both by the claim's id.
         self._claiming: dict[str, asyncio.Future[PendingRequest]] = {}
         self._claims: dict[str, str] = {}
@@ -102,6 +105,7 @@ class HubbubApp(App[None]):
         yield from super().get_system_commands(screen)  # pyright: ignore[reportUnknownMemberType] - as typed there
         for name, _ in PANES:
             yield SystemCommand(f"Go to {name}", f"Shows the {name} pane", lambda name=name: self.action_pane(name))
+        yield SystemCommand("Go to agents", "Shows the sessions of coding agents", self.action_agents)
         yield SystemCommand("Remembered approvals", "Shows and revokes them", self.show_remembered)
         yield SystemCommand("Light or dark", "Changes the colours", self.action_light_or_dark)
 
@@ -122,6 +126,8 @@ class HubbubApp(App[None]):
         super().notify(line(message), title=line(title), severity=severity, timeout=timeout, markup=markup)
 
     def action_pane(self, name: str) -> None:
+        if isinstance(self.screen, AgentsScreen):
+            self.pop_screen()
         if len(self.screen_stack) > 1:
             return
         panes = self.query_one("#panes", TabbedContent)
@@ -132,6 +138,17 @@ class HubbubApp(App[None]):
         if isinstance(pane, ListPane):
             pane.refresh_rows(at_once=True)  # the rows must be there for the next key, not only from the next tick on
         pane.focus_list()
+
+    def action_agents(self) -> None:
+        """Show the sessions of coding agents."""
+        if len(self.screen_stack) == 1:
+            self.push_screen(AgentsScreen())
+
+    def follow_sessions(self) -> None:
+        """Begin to follow the sessions of coding agents; once is enough."""
+        if not self._follows_sessions:
+            self._follows_sessions = True
+            self.run_worker(self.boards.follow_sessions(), group="watches")
 
     def action_help(self) -> None:
         self.push_screen(Help())

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
+from hubbub_client.data.coding_sessions import CodingSession
 from hubbub_client.data.hosts import ConnectedHost
 from hubbub_client.data.records import (
     Call,
@@ -110,6 +111,11 @@ class Boards:
         self.tasks: Board[Task] = Board(max_rows)
         self.lists: Board[CatalogList] = Board(max_rows)
         self.hosts: Board[ConnectedHost] = Board(max_rows)
+        self.sessions: Board[CodingSession] = Board(max_rows)
+        self.agents: set[str] = set()
+        self.agent_problems: dict[str, str] = {}
+        # The open pending request of each session of a coding agent, by its server and its id.
+        self.session_questions: dict[tuple[str, str], str] = {}
         self.more_hosts = False
         self.hosts_refused = False
         self.progress: dict[str, Progress] = {}
@@ -147,6 +153,27 @@ class Boards:
         for host in hosts[: self._max_rows]:
             self.hosts.put(BoardRow(host.id, host))
         self.hosts.synced = True
+
+    async def follow_sessions(self) -> None:
+        """Keep the sessions of coding agents live, forever."""
+        from hubbub_frontend.coding_sessions import SessionFeed  # imported late: it is followed once it is shown
+
+        def show() -> None:
+            shown = {row.key: row.record for row in self.sessions.rows.values()}
+            found = {f"{each.server} {each.id}": each for agent in feed.agents.values() for each in agent.sessions}
+            for key in shown.keys() - found.keys():
+                self.sessions.drop(key)
+            for key, session in found.items():
+                if session != shown.get(key):
+                    self.sessions.put(BoardRow(key, session, line(session.title)))
+            self.agents = set(feed.agents)
+            self.agent_problems = {name: agent.problem for name, agent in feed.agents.items() if agent.problem}
+            self.refusal = feed.problem or None
+            self.sessions.synced = feed.is_read
+            self.sessions.version += 1
+
+        feed = SessionFeed(self._hub, show)
+        await feed.follow()
 
     def request(self, id_: str) -> PendingRequest | None:
         """Return a pending request without payloads; None if it is not on a board."""
@@ -239,6 +266,7 @@ class Boards:
         self.servers.put(BoardRow(server.name, server))
 
     def _put_request(self, request: PendingRequest) -> None:
+        self._note_session(request)
         short = replace(request, request=None, changed_arguments=None, answer=_answer_without_content(request.answer))
         row = BoardRow(request.id, short, _subject_line(question_line(request), request.defect))
         if request.state == "open":
@@ -246,6 +274,17 @@ class Boards:
         else:
             self.open.drop(request.id)
             self.ended.put(row)
+
+    def _note_session(self, request: PendingRequest) -> None:
+        """Note which session of a coding agent a pending request is of, while it is open."""
+        agent = request.agent
+        if agent is None or not agent.session:
+            return
+        key = (request.server, agent.session)
+        if request.state == "open" and len(self.session_questions) < self._max_rows:
+            self.session_questions.setdefault(key, request.id)
+        elif request.state != "open" and self.session_questions.get(key) == request.id:
+            del self.session_questions[key]
 
     def _put_call_or_progress(self, record: Call | Progress) -> None:
         """Show a call, or how far it is."""

@@ -27,6 +27,7 @@ async def hub(start_shared_hub: Any) -> RunningHub:
     agent = {
         "command": str(Path(sys.executable).with_name("hubbub")),
         "args": ["acp", "--", sys.executable, "-I", "-S", str(PEERS / "acp_agent.py")],
+        "env": {"LANG": "C.UTF-8"},
         "max_in_flight": 16,
     }
     hub = await start_shared_hub({"coder": agent, "helper": agent})

@@ -124,7 +124,7 @@ class AnswerScreen(Part, Screen[None]):
         """Yield a button for each option; keys have the narrowest yes, the wider one and the first no."""
         keys = self._option_keys()
         for index, each in enumerate(self._options):
-            key = next((f" ({key})" for key, option in keys.items() if option is each), "")
+            key = next((f" ({key})" for key, option in keys.items() if option == each), "")
             variant = "error" if each.rejects else "warning" if each.note else "success"
             yield Button(f"{each.short}{key}", id=f"option-{index}", variant=variant, compact=True)
         if "f8" not in keys:

@@ -17,6 +17,7 @@ DEFAULT_REFUSAL = "refused by a person"
 KEYS = """\
 Everywhere
   1 to 7      a pane, by the number in its tab
+  8           sessions of coding agents
   j  k        down, up; the arrow keys do the same
   enter       open it, or all there is to say about it
   tab         to the detail and back
@@ -46,6 +47,10 @@ Catalog
 Hosts
   a  g        answer what it waits for, show its call
   h           those that have probably gone, and without them
+Agents
+  a           answer what the session waits for
+  c  x        go on with a prompt, stop the turn
+  n           start a session
 Events
   s  e        only of one server, only of one kind
   p           pause, go on
