@@ -224,3 +224,28 @@ def test_each_example_is_in_the_list_and_has_a_test() -> None:
     assert sorted(listed) == sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
     text = Path(__file__).read_text()
     assert [name for name in listed if f"{name}/" not in text] == []
+
+
+async def test_two_agents_work_at_the_same_time_and_a_person_answers_both(
+    start_hub: Callable[..., Any], tmp_path: Path
+) -> None:
+    agent = {
+        "command": str(Path(sys.executable).with_name("hubbub")),
+        "args": ["acp", "--", sys.executable, "-I", "-S", str(ROOT / "tests/peers/acp_agent.py")],
+        "env": {"LANG": "C.UTF-8"},
+    }
+    hub: RunningHub = await start_hub({"writer": agent, "tester": agent})
+    await hub.connected("writer", "tester")
+    prompts = ("writer=edit notes.txt Rounded.\nsay Written.", "tester=run echo tested\nsay Tested.")
+    reached = environment() | {"HUBBUB_DATA_DIR": str(hub.data_dir)}
+    command = [sys.executable, str(EXAMPLES / "two_agents/agents.py"), str(tmp_path), *prompts]
+    async with child(command, env=reached, stdout=PIPE) as process:
+        with anyio.fail_after(LIMIT_S):
+            for request in await hub.asked(2):
+                await hub.answer(request, "decision=once")
+            assert process.stdout is not None
+            said = b"".join([part async for part in process.stdout]).decode()
+    assert "writer: Written." in said
+    assert f"writer changed {tmp_path / 'notes.txt'}" in said
+    assert "tester: Tested." in said
+    assert (tmp_path / "notes.txt").read_text().startswith("Rounded.")
