@@ -3,7 +3,7 @@
 import { followSessions, statePill, turns } from "./agents.js";
 import { agentCard } from "./agent.js";
 import { ask, Refused } from "./api.js";
-import { coded, facts, fresh, h, pill, refill, words } from "./dom.js";
+import { coded, facts, fresh, h, refill, words } from "./dom.js";
 import { guardEnter, optionButtons } from "./form.js";
 import { oneAtATime, openRequests } from "./store.js";
 import { ago } from "./time.js";
@@ -31,11 +31,11 @@ export function sessionPage(main, server, id) {
     asked.element, about, plan, said.element, next.element, steps, changed);
 
   /** Draw a part again only if what it shows has changed: a person may be reading it, or have the focus there. */
-  function part(box, value, draw) {
+  function part(box, value, make) {
     const now = JSON.stringify(value);
     if (seen.get(box) === now) return;
     seen.set(box, now);
-    refill(box, draw());
+    refill(box, make());
   }
 
   function draw() {
