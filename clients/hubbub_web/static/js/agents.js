@@ -119,7 +119,7 @@ function beginForm() {
   const [agentId, promptId, folderId] = ["agent", "prompt", "folder"].map(fresh);
   const agent = h("select", { id: agentId });
   const prompt = h("textarea", { id: promptId, rows: 3, dir: "auto" });
-  const folder = h("input", { type: "text", id: folderId, dir: "ltr", spellcheck: "false", autocomplete: "off", placeholder: "/home/me/project", value: localStorage.getItem(FOLDER) ?? "" });
+  const folder = h("input", { type: "text", id: folderId, dir: "ltr", spellcheck: "false", autocomplete: "off", placeholder: "/srv/shop", value: localStorage.getItem(FOLDER) ?? "" });
   const which = h("div", { class: "field" }, h("label", { for: agentId, text: "Agent" }), agent);
   const send = h("button", { type: "submit", class: "primary", text: "Start" });
   const all = h("a", { class: "button plain", text: "With mode and model" });
