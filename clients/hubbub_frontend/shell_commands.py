@@ -11,6 +11,7 @@ LOCAL: Final = ("config", "down", "init", "service", "up")
 
 ANY: Final = (
     *(
+        "acp",
         "agent",
         "approvals",
         "audit",
