@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from hubbub.v1 import server_pb2
+from hubbub_cli.machine.agent_server import AgentWish, make_command
+from hubbub_cli.run.session import Settings
 from hubbub_local.coding_agents import AGENTS
 
 OWN = str(Path(sys.executable).with_name("hubbub"))
@@ -73,19 +75,13 @@ async def test_profile_and_folder_are_passed_on_and_any_other_agent_has_its_own_
     assert "logged in" not in said
 
 
-async def test_a_hub_elsewhere_has_programs_of_its_own(
-    hub: Any, hubbub: Any, programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from hubbub_cli.machine import agent_server
-
-    monkeypatch.setattr(agent_server, "_is_local", lambda _: False)
-    hub.replies["AddServer"] = lambda request: server_pb2.AddServerResponse(server=server_pb2.Server(name="coder"))
-    ran = await hubbub("servers", "add", "coder", "--agent", "gemini", "--fs", "/srv/shop")
-    assert ran.status == 0, ran.err
-    spec = hub.requests("AddServer")[0].spec
-    assert (spec.stdio.command, list(spec.stdio.args)) == (
-        "hubbub",
-        ["acp", "--fs", "/srv/shop", "--", "gemini", "--acp"],
+def test_a_hub_elsewhere_has_programs_of_its_own() -> None:
+    given: Any = {"address": "https://hub.example.org:7878", "token": "t"}
+    options: Any = {name: given.get(name) for name in ("address", "token", "data_dir", "ca", "cert", "key", "name")}
+    settings = Settings(**options, json=False, connect_timeout_s=None)
+    assert make_command(settings, AgentWish("gemini", (), None, None, "/srv/shop")) == (
+        ["hubbub", "acp", "--fs", "/srv/shop", "--mode", "default", "--", "gemini", "--acp"],
+        {},
     )
 
 
