@@ -21,6 +21,8 @@ from hubbub_client.data.records import PendingRequest
 from hubbub_client.errors import FailedPrecondition
 from hubbub_frontend.forms import fields
 
+from .coding_agents import Agents
+
 LIMIT_S = 60
 TOOL = b'{"name":"order","inputSchema":{"properties":{"count":{"type":"integer"}},"required":["count"]}}'
 
@@ -198,6 +200,22 @@ async def test_only_what_the_hub_refuses_is_asked_for_again(hub: Any, person: Pe
     assert hub.requests("AnswerPendingRequest")[-1].accept.content == b'{"name":"Ada","age":9}'
     assert person.sees.count("name (optional)") == 1
     assert "  age: too old\n" in person.sees
+
+
+async def test_an_agents_own_options_are_answered_by_their_numbers_and_enter_alone_takes_none(
+    hub: Any, person: Person
+) -> None:
+    Agents(hub).ask("s1")
+    done = inbox_pb2.PendingRequest(id="q1", server="coder", state=inbox_pb2.PENDING_REQUEST_STATE_ANSWERED)
+    hub.replies["AnswerPendingRequest"] = lambda _: inbox_pb2.AnswerPendingRequestResponse(pending_request=done)
+    person.types("", "3")
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            await ask_for_answer(client, await client.inbox.get("q1"), {})
+    assert hub.requests("AnswerPendingRequest")[-1].accept.content == b'{"decision":"no"}'
+    assert "[1] Allow, [2] Always (for what is like it, too), [3] Reject or [l]ater? " in person.sees
+    for line in ("Command", "  npm test", "in the folder", "/srv/shop"):
+        assert line in person.sees
 
 
 async def test_after_an_answer_a_person_sees_what_the_call_returned(
