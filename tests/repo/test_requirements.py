@@ -5,7 +5,8 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,26 @@ def test_everything_that_the_image_needs_is_in_the_list_and_what_builds_the_pack
     of_linux = [each for each in map(Requirement, wanted) if each.marker is None or each.marker.evaluate(ON_LINUX)]
     names = {plain(each.name) for each in of_linux} - {project["project"]["name"]}
     assert names <= set(HASHES)
+
+
+def add_needs(wanted: Iterable[str], extras: Iterable[str], found: set[str]) -> None:
+    """Add what these need to run, with what that needs, as the distributions say that are installed here."""
+    markers = [ON_LINUX | {"extra": extra} for extra in ("", *extras)]
+    for each in map(Requirement, wanted):
+        name = plain(each.name)
+        if name in HASHES and (not each.marker or any(map(each.marker.evaluate, markers))) and name not in found:
+            found.add(name)
+            add_needs(distribution(name).requires or (), each.extras, found)
+
+
+def test_what_the_image_removes_after_its_build_is_needed_by_nothing_in_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = [each for extra in EXTRAS for each in project["optional-dependencies"][extra]]
+    needed: set[str] = set()
+    add_needs([*project["dependencies"], *optional], (), needed)
+    assert {"tomlkit", "typing-extensions", "protobuf"} <= needed
+    (removed,) = re.findall(r"uninstall --yes ([^\\\n]*)", (ROOT / "hub/Dockerfile").read_text())
+    assert set(removed.split()) & needed == set()
 
 
 def test_the_image_installs_from_the_list_and_nothing_else() -> None:
