@@ -1,6 +1,7 @@
 """The manifests for Kubernetes say what the code knows: settings, variables, ports, commands, users and times."""
 
 import re
+from ipaddress import ip_address, ip_network
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -71,6 +72,53 @@ def test_every_port_is_where_the_hub_or_the_page_listens(manifests: Manifests, s
     assert {each["port"] for rule in allowed for each in rule} == set(ports)
 
 
+def lets_through(manifests: Manifests, to: str, port: int, protocol: str) -> bool:
+    """Whether a pod of the hub reaches an address outside of the cluster, or `a pod` of it, by each policy together."""
+    egress = [
+        one["spec"]["egress"] for one in manifests.of_kind("NetworkPolicy") if "Egress" in one["spec"]["policyTypes"]
+    ]
+    return any(
+        ("ports" not in rule or {"port": port, "protocol": protocol} in rule["ports"])
+        and ("to" not in rule or any(is_peer(peer, to) for peer in rule["to"]))
+        for rules in egress
+        for rule in rules
+    )
+
+
+def is_peer(peer: dict[str, Any], to: str) -> bool:
+    if to == "a pod":  # which is in no block of addresses where the network knows pods by their labels
+        return peer.get("namespaceSelector") == {} and set(peer) == {"namespaceSelector"}
+    address, block = ip_address(to), peer.get("ipBlock", {"cidr": "0.0.0.0/32"})
+    return address in ip_network(block["cidr"]) and not any(
+        address in ip_network(each) for each in block.get("except", ())
+    )
+
+
+@pytest.mark.parametrize(
+    ("to", "port", "protocol", "passes"),
+    [
+        ("a pod", 53, "UDP", True),
+        ("169.254.20.10", 53, "UDP", True),  # a cache of DNS on the node
+        ("169.254.20.10", 53, "TCP", True),
+        ("a pod", 5432, "TCP", True),  # the database
+        ("a pod", 7879, "TCP", True),  # another member
+        ("a pod", 4317, "TCP", True),  # a collector
+        ("a pod", 8000, "TCP", True),  # an MCP server over HTTP
+        ("203.0.113.9", 443, "TCP", True),
+        ("10.0.0.9", 5432, "TCP", True),
+        ("2001:db8::9", 443, "TCP", True),
+        ("169.254.169.254", 80, "TCP", False),
+        ("169.254.170.2", 80, "TCP", False),
+        ("100.100.100.200", 80, "TCP", False),
+        ("fd00:ec2::254", 80, "TCP", False),
+    ],
+)
+def test_the_hub_reaches_all_that_it_needs_and_no_credentials_of_a_cloud(
+    manifests: Manifests, to: str, port: int, protocol: str, passes: bool
+) -> None:
+    assert lets_through(manifests, to, port, protocol) is passes
+
+
 def test_members_find_each_other_also_while_they_take_no_work(manifests: Manifests, settings: HubSettings) -> None:
     services = {each["metadata"]["name"]: each["spec"] for each in manifests.of_kind("Service")}
     name = manifests.workload["serviceName"]
@@ -139,3 +187,7 @@ def test_the_document_makes_every_secret_that_is_wanted(manifests: Manifests) ->
 def test_the_document_makes_a_certificate_for_each_member() -> None:
     named = DOCUMENT.partition("certs member members ")[2].partition("\n")[0].split()
     assert named == [f"hubbub-{number}" for number in range(Manifests("fleet").workload["replicas"])]
+
+
+def test_a_member_of_a_drained_node_starts_on_another_one() -> None:
+    assert all(each["nodeTaintsPolicy"] == "Honor" for each in Manifests("fleet").pod["topologySpreadConstraints"])
