@@ -86,6 +86,8 @@ def test_a_command_is_shown_as_it_was_written_with_its_folder_and_the_rest_of_it
 def test_agents_name_command_and_folder_in_ways_of_their_own(call: dict[str, Any], line: str, folder: str) -> None:
     asked = acp(call).agent
     assert (asked.command_line, asked.folder) == (line, folder)
+    told = acp({"kind": "execute", "title": "`ls`", "rawInput": {"command": "ls"}})
+    assert rows(told) == [("Command", "code", "ls")]  # a title that says the same is not said again
 
 
 def test_a_change_is_a_diff_with_numbers_and_what_is_no_text_says_so_but_is_shown() -> None:

@@ -89,7 +89,7 @@ def _question_rows(asked: AgentQuestion) -> tuple[ArgumentRow, ...]:
     if asked.command:
         title = f"Command, run by {line(asked.shell, 100)}" if asked.shell else "Command"
         rows.append(ArgumentRow(path="", title=title, kind="code", text=clean(asked.command_line)))
-    if asked.title and not (asked.is_line and asked.title == asked.command_line):
+    if asked.title and asked.title.strip("`") != asked.command_line:
         rows.append(ArgumentRow(path="", title="The agent calls it", kind="text", text=line(asked.title)))
     rows += [_change_row(each) for each in islice(asked.changes, MAX_FILES)]
     if len(asked.changes) > MAX_FILES:

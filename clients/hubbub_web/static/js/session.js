@@ -3,11 +3,13 @@
 import { followSessions, statePill, turns } from "./agents.js";
 import { agentCard } from "./agent.js";
 import { ask, Refused } from "./api.js";
-import { coded, facts, fresh, h, refill, words } from "./dom.js";
+import { clean, coded, facts, fresh, h, refill, words } from "./dom.js";
 import { guardEnter, optionButtons } from "./form.js";
 import { oneAtATime, openRequests } from "./store.js";
 import { ago } from "./time.js";
 
+// A prompt of up to this length is the heading as it is; of a longer one the beginning.
+const HEADING = 100;
 // Steps and files that are shown at first.
 const FIRST = 10;
 const MARKS = { completed: "✓", in_progress: "▸", failed: "✗" };
@@ -40,7 +42,7 @@ export function sessionPage(main, server, id) {
 
   function draw() {
     const it = session;
-    if (heading.textContent !== it.title) heading.textContent = it.title;
+    part(heading, it.title, () => clean(it.title.length > HEADING ? `${it.title.slice(0, HEADING)}…` : it.title));
     part(status, [it.state], () => h("div", { class: "status" }, statePill(it.state), GOING.has(it.state) ? h("button", { type: "button", class: "danger", text: "Stop this turn", on: { click: stop } }) : null));
     part(about, [it.end, it.agent, it.cwd, it.started_at, it.updated_at, it.turns], () => [it.end ? h("p", { class: "warning", dir: "auto", text: it.end }) : null,
       facts(["Agent", it.agent], ["Folder", h("code", { class: "name", dir: "ltr", text: it.cwd })], ["Started", ago(it.started_at)], ["Last change", ago(it.updated_at)], ["Prompts", it.turns])]);
