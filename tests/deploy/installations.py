@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .distributions import ROOT, SURROUNDINGS, build, copy
+from .distributions import SURROUNDINGS, build, copy
 from .first_contact import Failed, Home, cost, fresh, say_cost
 
 UV = Path(sys.executable).parent / "uv"
@@ -98,6 +98,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if not (ROOT / "pyproject.toml").is_file():
-        sys.exit(f"{ROOT} is not the repository")
     sys.exit(main())
