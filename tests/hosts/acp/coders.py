@@ -37,7 +37,6 @@ class Coder:
     name: str
     """For `--agent`."""
     program: Program
-    title: str
     started_as: str
     """The program that `--agent` looks for."""
     work: Callable[[Path], Sequence[Use]]
@@ -45,7 +44,7 @@ class Coder:
     keys: Sequence[str] = ()
     """Variables without which it is not logged in; none if a scripted model needs no log-in."""
     files: Callable[[Place], Mapping[str, str]] = lambda _: {}
-    """What it has in its home, beside the settings of the program."""
+    """What it has in its home beside the settings of the program, if it is logged in."""
 
     def install(self, directory: Path, peers: Path) -> None:
         """Make the program that `--agent` looks for."""
@@ -54,10 +53,10 @@ class Coder:
         script.write_text(f'#!/bin/sh\nexec {shlex.join(command_of(self.program, peers))} "$@"\n')
         script.chmod(0o755)
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, place: Place, *, logged_in: bool) -> None:
         """Write what it has in its home."""
         prepare(self.program, place)
-        for name, text in self.files(place).items():
+        for name, text in self.files(place).items() if logged_in else ():
             file = place.home / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
@@ -146,21 +145,17 @@ def _adapter(program: Program, name: str) -> Program:
 
 
 CODERS = (
-    Coder(name="opencode", title="opencode", program=OPENCODE, started_as="opencode", work=_opencode_work),
+    Coder(name="opencode", program=OPENCODE, started_as="opencode", work=_opencode_work),
     Coder(
         name="gemini",
-        title="Gemini CLI",
         program=GEMINI_CLI,
         started_as="gemini",
         work=_gemini_work,
         keys=["GEMINI_API_KEY"],
     ),
-    Coder(
-        name="qwen", title="Qwen Code", program=QWEN_CODE, started_as="qwen", work=_qwen_work, keys=["OPENAI_API_KEY"]
-    ),
+    Coder(name="qwen", program=QWEN_CODE, started_as="qwen", work=_qwen_work, keys=["OPENAI_API_KEY"]),
     Coder(
         name="claude",
-        title="Claude Code",
         program=_adapter(CLAUDE_CODE, "claude-agent-acp"),
         started_as="claude-agent-acp",
         work=_claude_work,
@@ -168,7 +163,6 @@ CODERS = (
     ),
     Coder(
         name="codex",
-        title="Codex",
         program=_adapter(CODEX, "codex-acp"),
         started_as="codex-acp",
         work=_codex_work,
@@ -178,11 +172,10 @@ CODERS = (
     ),
     Coder(
         name="copilot",
-        title="Copilot CLI",
         program=COPILOT_CLI,
         started_as="copilot",
         work=_copilot_work,
-        keys=["COPILOT_PROVIDER_BASE_URL", "COPILOT_PROVIDER_API_KEY", "COPILOT_MODEL"],
+        keys=["COPILOT_PROVIDER_BASE_URL", "COPILOT_PROVIDER_API_KEY", "COPILOT_MODEL", "COPILOT_OFFLINE"],
     ),
 )
 """In the order of the table."""

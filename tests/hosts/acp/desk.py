@@ -4,9 +4,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from subprocess import STDOUT
 from typing import Any
@@ -25,7 +26,6 @@ from .coders import DONE, FILES, Coder
 PLAIN = Path(__file__).parents[2] / "peers" / "plain_server.py"
 SERVER = "coder"
 PROFILE = "agents"
-PROMPT = "Do the work."
 SAID = "All is done."
 LAPTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
@@ -40,8 +40,12 @@ class Missed(Exception):
 
 @dataclass
 class WorkScript:
-    """A model that makes some calls one after the other, and then says that all is done."""
+    """A model that makes some calls one after the other, and then says that all is done.
 
+    Only a conversation with `prompt` gets them: agents also ask their models things of their own, with tools, later.
+    """
+
+    prompt: str = ""
     calls: list[Use] = field(default_factory=list[Use])
     heard: list[str] = field(default_factory=list[str])
     """What the calls of the turn returned so far."""
@@ -50,7 +54,11 @@ class WorkScript:
 
     async def act(self, turn: Turn) -> Action:
         """Return what the model does."""
-        if not turn.tools or (self.calls and not turn.find(self.calls[0].tool) and len(turn.tools) < 3):
+        if (
+            not turn.tools
+            or self.prompt not in turn.body
+            or (self.calls and not turn.find(self.calls[0].tool) and len(turn.tools) < 3)
+        ):
             return Say("Work")  # a title for the session, or the like
         self.heard = [*turn.results]
         if not self.calls:
@@ -75,6 +83,7 @@ class Desk:
     browser: Browser
     stack: AsyncExitStack
     start_hub: Callable[[], Any]
+    numbers: Iterator[int] = field(default_factory=count)
 
     @property
     def folder(self) -> Path:
@@ -82,22 +91,25 @@ class Desk:
         return self.place.folder
 
     def begin(self, calls: Sequence[Use] | None = None) -> None:
-        """Put the folder back as it was, and give the model its calls; without any, all the work."""
+        """Put the folder back as it was, and give the model its calls for a new prompt; without any, all the work."""
         for file in self.folder.iterdir():
             if file.is_file():
                 file.unlink()
         for name, text in FILES.items():
             (self.folder / name).write_text(text)
+        self.script.prompt = f"Do the work, for the {next(self.numbers)}. time."
         self.script.calls = [*(self.coder.work(self.folder) if calls is None else calls)]
 
     async def start(self) -> str:
         """Start a session with the prompt; the id of the call."""
-        arguments = {"prompt": PROMPT, "cwd": str(self.folder)}
+        arguments = {"prompt": self.script.prompt, "cwd": str(self.folder)}
         return (await self.hub.client.start_tool(SERVER, "start", arguments)).id
 
     async def go_on(self, session: str) -> str:
         """Go on in a session; the id of the call."""
-        return (await self.hub.client.start_tool(SERVER, "continue", {"session": session, "prompt": PROMPT})).id
+        return (
+            await self.hub.client.start_tool(SERVER, "continue", {"session": session, "prompt": self.script.prompt})
+        ).id
 
     async def find_question(self, call_id: str) -> Any:
         """Return what a call asks next; None once it has ended."""
@@ -218,7 +230,7 @@ async def opened(
         place = Place(home, folder, url)
         hub = await start_hub()
         desk = Desk(directory, coder, hub, script, place, browser, stack, start_hub)
-        coder.prepare(place)
+        coder.prepare(place, logged_in=logged_in)
         await _add(desk, peers, programs, logged_in=logged_in)
         yield desk
 

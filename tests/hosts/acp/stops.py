@@ -10,7 +10,7 @@ import anyio
 from playwright.async_api import expect
 
 from ..real.dialects import Use
-from .coders import COMMAND, DONE
+from .coders import COMMAND
 from .desk import LAPTOP, PHONE, SERVER, Desk, Missed, find_choice, name_choice
 
 Stop = Callable[[Desk], Awaitable[None]]
@@ -65,7 +65,7 @@ async def approve_on_phone(desk: Desk) -> None:
 async def approve_by_command(desk: Desk) -> None:
     """All is started, read and approved by the command line."""
     desk.begin()
-    arguments = json.dumps({"prompt": "Do the work.", "cwd": str(desk.folder)})
+    arguments = json.dumps({"prompt": desk.script.prompt, "cwd": str(desk.folder)})
     started = await desk.hub.hubbub("call", "--detach", SERVER, "start", arguments)
     if started.status:
         raise Missed(f"hubbub call: {started.err}")
@@ -126,10 +126,21 @@ async def cancel(desk: Desk) -> None:
     desk.check_work()
 
 
-async def kill_hub(desk: Desk) -> None:
-    """The hub is killed while a turn asks, and started again: the session goes on from there."""
+async def kill_hub_at_first(desk: Desk) -> None:
+    """The hub is killed while the first turn of a session asks, and started again: the session goes on from there."""
     desk.begin()
-    call_id = await desk.start()
+    await _kill_hub(desk, await desk.start())
+
+
+async def kill_hub_later(desk: Desk) -> None:
+    """The same in a later turn."""
+    desk.begin([])
+    first = await desk.find_end(await desk.start())
+    desk.begin()
+    await _kill_hub(desk, await desk.go_on(first["session"]))
+
+
+async def _kill_hub(desk: Desk, call_id: str) -> None:
     request = await desk.next_question(call_id)
     (session,) = [each for each in await desk.list_sessions() if each["state"] == "waiting"]
     await desk.restart("kill")
@@ -187,9 +198,9 @@ STOPS: Mapping[str, Stop] = MappingProxyType(
         "command line": approve_by_command,
         "refused": refuse,
         "cancelled": cancel,
-        "hub killed": kill_hub,
+        "hub killed at first": kill_hub_at_first,
+        "hub killed later": kill_hub_later,
         "hub's tools": use_hub,
     }
 )
 LOG_IN = "log-in"
-__all__ = ["DONE", "LOG_IN", "STOPS", "find_no_login"]
