@@ -4,8 +4,8 @@
 
 It needs root, and the packages of Debian, PyPI and npm; no registry of images. What stands for their images is in
 images/, and the table says which. The first run takes some minutes; what can be used again stays in the folder of the
-peers, some 6 GB. Exits with 1 when a step failed. Nothing else stays, also
-after Ctrl-C; after kill -9 of it, empty cgroups stay until it is run again.
+peers, some 6 GB. Exits with 1 when a step failed. Nothing else stays, also after Ctrl-C; after kill -9 of this program,
+empty cgroups stay until it is run again.
 """
 
 import argparse

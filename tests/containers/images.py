@@ -120,7 +120,7 @@ def build_before(machine: Machine, tree: Path, commit: str, name: str) -> None:
     if packed.returncode or unpacked.returncode:
         raise StepFailed(f"git has no commit {commit}: give one with --before, in a clone with its history")
     inside = CONTEXTS / "before"
-    build(machine, name, inside / "hub/Dockerfile", context=inside, target="hub")
+    build(machine, name, inside / "hub/Dockerfile", context=inside)
 
 
 def run_tools(machine: Machine) -> str:

@@ -13,7 +13,8 @@ from .compose import POLL_S, Compose
 from .report import StepFailed, expect
 
 ANSWER_S = 60
-DISH = ("dish=soup", "portions=2")
+DISH = ("--accept", '{"dish": "soup", "portions": 2}')
+"""In a form that earlier versions know, too."""
 ORDERED = "Ordered: 2 x soup"
 
 
