@@ -23,8 +23,10 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = {
     "benchmarks/README.md": "they take minutes; tests/e2e/test_benchmarks.py has a short one of each part",
     "CONTRIBUTING.md": "the targets of make run these tests",
+    "docs/agents-behind.md": "they install one; tests/web/test_agent_sessions.py has one of the tests' own at work",
     "docs/connect.md": "tests/e2e/test_connect.py types whole blocks, as functions and pipes need",
     "docs/examples/page/README.md": "tests/e2e/test_examples.py serves the page with what these commands install",
+    "docs/examples/two_agents/README.md": "tests/e2e/test_examples.py runs it with agents of the tests' own",
     "docs/fleet.md": "they are typed on several machines; tests/e2e/test_run_fleet.py has a fleet on this one",
     "docs/frontends/go.md": "tests/e2e/test_frontends.py does, with the plugins of Debian",
     "docs/frontends/typescript.md": "tests/e2e/test_connect.py runs the example with what these commands install",
