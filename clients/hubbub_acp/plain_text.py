@@ -7,11 +7,14 @@ import re
 from typing import Final
 
 STRING_CHARACTERS: Final = 4096
-"""The most characters of a control string: what begins one and never ends it does not hide all that follows."""
+"""The most characters of a control string: what begins one and never ends it does not hide all that follows.
+
+None has the beginning of another one in it, so that a text of nothing but beginnings is read once.
+"""
 
 _ESCAPES: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]{0,256}[ -/]{0,16}[@-~]?"
-    rf"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])(?:[^\x07\x1b\x9c]{{0,{STRING_CHARACTERS}}}(?:\x07|\x1b\\|\x9c))?"
+    rf"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])(?:[^\x07\x1b\x90\x98\x9c-\x9f]{{0,{STRING_CHARACTERS}}}(?:\x07|\x1b\\|\x9c))?"
     r"|\x1b[ -/]{0,16}[0-~]?"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
