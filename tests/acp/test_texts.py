@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,8 @@ from hubbub_acp.plain_text import TextTail, make_line, strip_escapes
 from hubbub_acp.sessions.permissions import (
     CALL_BYTES,
     CANCELLED,
+    MAX_CONTENTS,
+    RAW_LEVELS,
     bound_tool_call,
     choose_outcome,
     make_form,
@@ -83,6 +86,7 @@ LOOKALIKES = st.recursive(
         ("\x1b(Bafter", "after"),
         ("a\x08\x7f\x00b\r\n", "ab\n"),
         ("\x1b]never ended, and more", "never ended, and more"),
+        ("\x9dnever ended\x9dtitle\x07after", "never endedafter"),
         ("end\x1b", "end"),
         ("end\x1b[", "end"),
     ],
@@ -193,3 +197,11 @@ def test_a_transcript_keeps_its_end() -> None:
     assert text.startswith("# Title\n\n*What was before is no longer kept.*")
     assert "piece 2999" in text
     assert "piece 1 " not in text
+
+
+@pytest.mark.parametrize(("levels", "omitted"), [(RAW_LEVELS, 10 * 2 * RAW_LEVELS), (RAW_LEVELS + 1, 11), (1000, 11)])
+def test_input_that_nests_too_deep_is_left_out_and_said(levels: int, omitted: int) -> None:
+    given = orjson.loads(b"[" * levels + b"]" * levels)
+    shown, found = bound_tool_call({"rawInput": given, "content": [given] * (MAX_CONTENTS + 10)})
+    assert shown["rawInput"] == (given if levels == RAW_LEVELS else "it nests too deep to be shown")
+    assert found == omitted

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 import orjson
 
 from hubbub_acp.plain_text import count_bytes, make_line
-from hubbub_acp.values import as_object
+from hubbub_acp.values import as_object, is_deeper
 
 MAX_OPTIONS: Final = 20
 ID_CHARACTERS: Final = 256
@@ -25,6 +25,9 @@ CALL_BYTES: Final = 512 * 1024
 
 RAW_BYTES: Final = 32 * 1024
 """The most bytes of a tool call's raw input."""
+
+RAW_LEVELS: Final = 100
+"""The most levels of a tool call's raw input: what others on its way can read and write."""
 
 WISHES: Final = {
     "edit": "wants to change a file",
@@ -165,17 +168,20 @@ def bound_tool_call(tool_call: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
         shown["rawInput"] = _bound_raw(tool_call["rawInput"], budget)
     contents = cast("list[Any]", tool_call["content"]) if isinstance(tool_call.get("content"), list) else []
     shown["content"] = [found for each in contents[:MAX_CONTENTS] if (found := _bound_content(each, budget))]
-    for each in contents[MAX_CONTENTS:]:
-        budget.omitted += len(orjson.dumps(each))
+    budget.omitted += sum(map(_count_json, contents[MAX_CONTENTS:]))
     locations = cast("list[Any]", tool_call["locations"]) if isinstance(tool_call.get("locations"), list) else []
     shown["locations"] = [
         {"path": budget.cut(path, PATH_CHARACTERS), **({"line": line} if isinstance(line, int) else {})}
         for path, line in map(_read_location, locations[:MAX_LOCATIONS])
         if path
     ]
-    for each in locations[MAX_LOCATIONS:]:
-        budget.omitted += len(orjson.dumps(each))
+    budget.omitted += sum(map(_count_json, locations[MAX_LOCATIONS:]))
     return shown, budget.omitted
+
+
+def _count_json(value: object) -> int:
+    """Return how many bytes a value has as JSON; 1 for one that nests too deep."""
+    return 1 if is_deeper(value, RAW_LEVELS) else len(orjson.dumps(value))
 
 
 def _read_location(given: object) -> tuple[str, object]:
@@ -185,7 +191,10 @@ def _read_location(given: object) -> tuple[str, object]:
 
 
 def _bound_raw(raw: object, budget: _Budget) -> Any:
-    """Return the raw input, or the beginning of its JSON if it is too long."""
+    """Return the raw input, or the beginning of its JSON if it is too long, or a word for it if it nests too deep."""
+    if is_deeper(raw, RAW_LEVELS):
+        budget.omitted += 1  # at least: what nests so deep has no JSON whose bytes could be counted
+        return "it nests too deep to be shown"
     document = orjson.dumps(raw)
     if len(document) <= min(RAW_BYTES, budget.left):
         budget.left -= len(document)
