@@ -1,5 +1,6 @@
 """Files and terminals that the agent asks its client for: below one folder, and only with `--fs`."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -8,8 +9,10 @@ from typing import Any
 import pytest
 
 from hubbub_acp.agent import workspace as workspace_module
+from hubbub_acp.agent.terminals import MAX_TERMINALS, Terminals
 from hubbub_acp.agent.workspace import Workspace
 from hubbub_acp.faults import AgentFault
+from hubbub_acp.sessions.opening import find_folder
 
 from .conftest import StartBridge
 
@@ -166,3 +169,34 @@ async def test_a_terminal_runs_in_the_folder_and_keeps_the_end_of_its_output(
     prompt = "terminal head -c 400000 /dev/zero | tr '\\0' x"
     text = (await host.call("continue", session=session, prompt=prompt))["content"][0]["text"]
     assert text.endswith('x", "truncated": true, "exitStatus": {"exitCode": 0, "signal": null}}]')
+
+
+def test_lines_of_a_file_end_with_line_feeds_alone(root: Path) -> None:
+    (root / "page.txt").write_bytes("one\f\u2028still one\r\ntwo\n".encode())
+    assert Workspace(root).read(str(root / "page.txt"), 2, 1) == "two\n"
+
+
+def test_a_folder_whose_name_is_no_utf8_is_refused(root: Path) -> None:
+    strange = Path(os.fsdecode(os.fsencode(root) + b"/\xff"))
+    try:
+        strange.mkdir()
+    except OSError:
+        pytest.skip("this file system has no such names")
+    (root / "link").symlink_to(strange)
+    with pytest.raises(AgentFault, match="no UTF-8: rename it"):
+        find_folder(str(root / "link"), None)
+
+
+@pytest.mark.usefixtures("processes")
+async def test_terminals_that_are_asked_for_at_once_are_counted(root: Path) -> None:
+    terminals = Terminals(Workspace(root))
+    params = {"sessionId": "s", "command": "/bin/sleep", "args": ["600"]}
+    wanted = MAX_TERMINALS + 4
+    made = await asyncio.gather(*(terminals.create(params, str(root)) for _ in range(wanted)), return_exceptions=True)
+    assert [each.code for each in made if isinstance(each, AgentFault)] == ["TOO_MANY_TERMINALS"] * 4
+    terminal_ids = [each["terminalId"] for each in made if isinstance(each, dict)]
+    terminals.release({"sessionId": "s", "terminalId": terminal_ids[0]})
+    again = await terminals.create(params, str(root))
+    with pytest.raises(AgentFault, match="has no terminal"):
+        terminals.show({"sessionId": "another", **again})
+    terminals.release_all()

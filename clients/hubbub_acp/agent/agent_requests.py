@@ -55,7 +55,13 @@ class AgentRequests:
                 self._desk.note_written(session_id, str(written))
                 return {}
             case "terminal/create":
-                return await self._terminals.create(params, self._desk.find_folder_at_work(session_id))
+                created = await self._terminals.create(params, self._desk.find_folder_at_work(session_id))
+                try:
+                    self._desk.find_folder_at_work(session_id)
+                except AgentFault:  # its turn has ended meanwhile
+                    self._terminals.release({"sessionId": session_id, **created})
+                    raise
+                return created
             case "terminal/output":
                 return self._terminals.show(params)
             case "terminal/wait_for_exit":

@@ -6,6 +6,7 @@ A command is a process of this user like the agent itself: `--fs` says where it 
 import asyncio
 import os
 import secrets
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -79,12 +80,25 @@ class Terminals:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._terminals: dict[str, Terminal] = {}
+        self._starting: Counter[str] = Counter()
 
     async def create(self, params: Mapping[str, Any], cwd: str) -> dict[str, Any]:
         """Run a command in the folder of the session, or one below the root. Raises AgentFault."""
         session_id = str(params.get("sessionId"))
-        if sum(each.session_id == session_id for each in self._terminals.values()) >= MAX_TERMINALS:
+        open_now = sum(each.session_id == session_id for each in self._terminals.values())
+        if open_now + self._starting[session_id] >= MAX_TERMINALS:
             raise AgentFault("TOO_MANY_TERMINALS", f"{MAX_TERMINALS} terminals are open: release one first")
+        self._starting[session_id] += 1
+        try:
+            terminal = await self._start(session_id, params, cwd)
+        finally:
+            self._starting[session_id] -= 1
+            self._starting = +self._starting
+        terminal_id = secrets.token_urlsafe(12)
+        self._terminals[terminal_id] = terminal
+        return {"terminalId": terminal_id}
+
+    async def _start(self, session_id: str, params: Mapping[str, Any], cwd: str) -> Terminal:
         words = [params.get("command"), *as_list(params.get("args"))[:MAX_WORDS]]
         command = [word for word in words if isinstance(word, str)]
         if len(command) != len(words) or not command[0] or sum(map(len, command)) > MAX_COMMAND_CHARACTERS:
@@ -108,9 +122,7 @@ class Terminals:
         limit = min(wanted, MAX_OUTPUT_BYTES) if isinstance(wanted, int) and wanted >= 0 else OUTPUT_BYTES
         terminal = Terminal(session_id, process, limit)
         terminal.reading = asyncio.create_task(terminal.read())
-        terminal_id = secrets.token_urlsafe(12)
-        self._terminals[terminal_id] = terminal
-        return {"terminalId": terminal_id}
+        return terminal
 
     def show(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the output so far. Raises AgentFault: NOT_FOUND."""

@@ -4,6 +4,7 @@ A path is resolved first, links and all, and must be below the root then. What w
 from the root on, without following links: a link that is put there meanwhile leads nowhere.
 """
 
+import io
 import os
 import secrets
 import stat
@@ -60,7 +61,7 @@ class Workspace:
         if line is None and limit is None:
             return text
         first = max((line or 1) - 1, 0)
-        lines = text.splitlines(keepends=True)
+        lines = io.StringIO(text, newline="\n").readlines()  # other separators are characters of a line
         return "".join(lines[first:] if limit is None else lines[first : first + limit])
 
     def write(self, given: str, content: str) -> Path:

@@ -43,6 +43,10 @@ def find_folder(given: str, root: Path | None) -> str:
         raise AgentFault("FOLDER_INVALID", f"{shown!r} cannot be the agent's folder: {problem}") from None
     if not is_folder:
         raise AgentFault("FOLDER_INVALID", f"{shown!r} is no folder")
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise AgentFault("FOLDER_INVALID", f"{shown!r} leads to a folder whose name is no UTF-8: rename it") from None
     if root is not None and not folder.is_relative_to(root):
         raise AgentFault("FOLDER_INVALID", f"{shown!r} is not below {root}, where --fs allows this agent to work")
     return str(folder)
