@@ -67,3 +67,15 @@ async def test_a_file_of_sessions_that_is_broken_costs_nothing(
         host = (await start_bridge_within()).host
         assert json.loads(await host.read_resource("acp://sessions")) == []
     assert (await host.call("start", prompt="say two", cwd=str(work)))["structuredContent"]["text"] == "two"
+
+
+async def test_a_session_that_the_agent_refuses_to_load_keeps_its_transcript(
+    start_bridge_within: StartBridge, work: Path, tmp_path: Path
+) -> None:
+    bridge: Bridge = await start_bridge_within("--store", str(tmp_path))
+    session = (await bridge.host.call("start", prompt="say one", cwd=str(work)))["structuredContent"]["session"]
+    (tmp_path / f"{session}.json").unlink()
+    bridge.agents[0].hang_up()
+    code, _ = error_of(await bridge.host.call("continue", session=session, prompt="say two"))
+    assert code == "SESSION_LOST"
+    assert "say one" in await bridge.host.read_resource(f"acp://session/{session}")

@@ -289,3 +289,37 @@ async def test_the_agent_gets_the_hub_as_its_own_server(start_bridge_within: Sta
     assert shown["servers"] == [
         {"name": "hubbub", "command": "hubbub", "args": ["mcp", "--profile", "coding"], "env": []}
     ]
+
+
+async def test_a_question_that_its_agent_takes_back_is_withdrawn(start_bridge_within: StartBridge, work: Path) -> None:
+    host = (await start_bridge_within()).host
+    session = await session_of(host, work)
+    options = [{"optionId": "once", "name": "Allow", "kind": "allow_once"}]
+    params = {"sessionId": "SESSION", "toolCall": {"toolCallId": "own", "title": "Own"}, "options": options}
+    asks = json.dumps({"id": "own", "method": "session/request_permission", "params": params})
+    takes_back = json.dumps({"method": "$/cancel_request", "params": {"requestId": "own"}})
+    prompt = f"raw {asks}\nwait go\nraw {takes_back}\nwait on\nsay end"
+    call = host.begin_call("continue", session=session, prompt=prompt)
+    question = await host.next_question()
+    (work / "go").touch()
+    note = await host.until_noted("notifications/cancelled")
+    assert note["params"]["requestId"] == question["id"]
+    state = json.loads(await host.read_resource(f"acp://session/{session}/state"))
+    assert (state["state"], state["waiting"]) == ("working", None)
+    (work / "on").touch()
+    assert (await call)["result"]["content"][0]["text"] == "end"
+    assert "no longer asked by the agent" in await host.read_resource(f"acp://session/{session}")
+
+
+async def test_turns_that_are_begun_at_once_are_counted(
+    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_sessions, "MAX_TURNS", 2)
+    host = (await start_bridge_within()).host
+    calls = [host.begin_call("start", prompt="hang", cwd=str(work)) for _ in range(4)]
+    ended: set[asyncio.Future[dict[str, Any]]] = set()
+    async with asyncio.timeout(LIMIT_S):
+        while len(ended) < 2:
+            await asyncio.wait(set(calls) - ended, return_when=asyncio.FIRST_COMPLETED)
+            ended = {each for each in calls if each.done()}
+    assert [error_of((await each)["result"])[0] for each in ended] == ["TOO_MANY_TURNS"] * 2

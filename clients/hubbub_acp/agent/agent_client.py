@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from hubbub_acp.agent.agent_process import AgentPipes, ProcessStarter
-from hubbub_acp.agent.agent_stream import AgentStream
+from hubbub_acp.agent.agent_stream import WITHDRAWN, AgentStream
 from hubbub_acp.agent.login_hints import find_login_hint
 from hubbub_acp.faults import AgentFault
 from hubbub_acp.log import log
@@ -31,6 +31,7 @@ REQUEST_LIMIT_S: Final = 60.0
 AUTH_REQUIRED: Final = -32000
 NOT_FOUND: Final = -32002
 INVALID_PARAMS: Final = -32602
+REQUEST_CANCELLED: Final = -32800
 MAX_METHODS: Final = 20
 
 Handler = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any] | None]]
@@ -201,16 +202,26 @@ def _make_handler(handler: Handler) -> Any:
     from acp.exceptions import RequestError
 
     async def handle(method: str, params: Any, is_notification: bool) -> dict[str, Any] | None:
+        given = as_object(params)
+        withdrawn = given.pop(WITHDRAWN)
+        serving = asyncio.ensure_future(handler(method, given))
         try:
-            return await handler(method, as_object(params))
+            await asyncio.wait({serving, withdrawn}, return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                raise RequestError(REQUEST_CANCELLED, "Request cancelled")
+            return serving.result()
         except AgentFault as exc:
             if exc.code == "METHOD_UNKNOWN":
                 raise RequestError.method_not_found(method) from None
             raise RequestError(
-                NOT_FOUND if exc.code == "NOT_FOUND" else -32602, exc.message, exc.details or None
+                NOT_FOUND if exc.code == "NOT_FOUND" else INVALID_PARAMS, exc.message, exc.details or None
             ) from None
+        except RequestError:
+            raise
         except Exception as exc:  # noqa: BLE001 - one request of the agent costs no other
             log(f"hubbub acp: {method} failed: {exc!r}")
             raise RequestError.internal_error({"details": "the client failed"}) from None
+        finally:
+            serving.cancel()
 
     return handle

@@ -25,6 +25,9 @@ TURN_MESSAGES: Final = 32
 MAX_REQUESTS: Final = 200
 """The most requests of the agent at one time; a further one is not read until one is answered."""
 
+WITHDRAWN: Final = "hubbub/withdrawn"
+"""A param that each request gets here: a future, which is done once the agent has taken the request back."""
+
 LOGGED_STRAYS: Final = 5
 """So many lines that are no messages are logged; the others are only counted."""
 
@@ -44,6 +47,7 @@ class AgentStream:
         self._writer = PipeLineWriter(process.stdin, self._note_deaf)
         self._writing = asyncio.create_task(self._writer.run())
         self._open_requests = 0
+        self._withdrawals: dict[str | int, asyncio.Future[None]] = {}
         self._has_room = asyncio.Event()
         self._has_room.set()
         self.is_open = True
@@ -67,10 +71,13 @@ class AgentStream:
             elif message.get("method") == "session/update" and "id" not in message:
                 self._update(message.get("params"))
             elif "method" in message and "id" not in message:
-                pass  # ACP has no other notification of agents that this client knows
+                if message["method"] == "$/cancel_request":
+                    self._withdraw(as_object(message.get("params")).get("requestId"))
+            elif "method" in message:
+                await self._take_room()
+                withdrawn = self._withdrawals[message["id"]] = asyncio.get_running_loop().create_future()
+                return {**message, "params": {**as_object(message.get("params")), WITHDRAWN: withdrawn}}
             else:
-                if "method" in message:
-                    await self._take_room()
                 return message
         self.is_open = False
         return None
@@ -80,6 +87,7 @@ class AgentStream:
         is_response = "method" not in message
         if is_response:
             self._free_room()
+            self._withdrawals.pop(message["id"], None)
         if not self.is_open:
             if is_response:
                 return  # nobody waits for it any more
@@ -103,6 +111,11 @@ class AgentStream:
             self._on_update(session_id, cast("dict[str, Any]", update))
         else:
             self._note_stray("a session/update without a session or an update")
+
+    def _withdraw(self, request_id: object) -> None:
+        withdrawn = self._withdrawals.get(request_id) if isinstance(request_id, str | int) else None
+        if withdrawn is not None and not withdrawn.done():
+            withdrawn.set_result(None)
 
     def _note_stray(self, what: bytes | str) -> None:
         self.strays += 1

@@ -17,6 +17,7 @@ from hubbub_acp.sessions.permissions import CANCELLED, make_form, name_decision,
 from hubbub_acp.sessions.session import AgentInfo, AgentSession
 from hubbub_acp.sessions.session_file import SessionFile, StoredSession
 from hubbub_acp.sessions.times import now
+from hubbub_acp.sessions.tool_calls import KEPT_CHARACTERS, weigh
 from hubbub_acp.sessions.turn import Turn
 from hubbub_acp.values import as_object
 
@@ -190,7 +191,7 @@ class AgentSessions:
         """Take over an update of the agent."""
         session = self._sessions.get(session_id)
         if session is None or session.home is None:
-            if self._opening and len(self._early) < MAX_EARLY:
+            if self._opening and len(self._early) < MAX_EARLY and weigh(update) <= KEPT_CHARACTERS:
                 self._early.append((session_id, update))
                 return
             self._foreign += 1
@@ -228,10 +229,14 @@ class AgentSessions:
         turn = session.turn
         asking = asyncio.ensure_future(turn.ask(form, now()))
         self._on_change(session)
-        outcome = await asking
-        session.note(f"- Asked: {form.title}. Decided: {name_decision(options, outcome)}")
-        self._on_change(session)
-        return outcome
+        decided = "no longer asked by the agent"
+        try:
+            outcome = await asking
+            decided = name_decision(options, outcome)
+            return outcome
+        finally:
+            session.note(f"- Asked: {form.title}. Decided: {decided}")
+            self._on_change(session)
 
     def find_folder_at_work(self, session_id: str) -> str:
         """Return the folder of a session that has a turn under way. Raises AgentFault."""
@@ -259,6 +264,9 @@ class AgentSessions:
                 f"the prompt has {size} bytes, and at most {PROMPT_BYTES} are taken: put the text into a file of the "
                 "folder, and name it in the prompt",
             )
+        self._check_room()
+
+    def _check_room(self) -> None:
         if self._is_closing:
             raise AgentFault("AGENT_ENDED", "the connection ends: call again")
         if sum(not turn.has_ended for turn in self.turns.values()) >= MAX_TURNS:
@@ -267,6 +275,7 @@ class AgentSessions:
     def _begin(
         self, opener: Callable[[AgentClient], Awaitable[AgentSession]], prompt: str, session: AgentSession | None = None
     ) -> Turn:
+        self._check_room()  # again: there was time meanwhile
         turn = Turn()
         if session is not None:
             turn.session_id, session.turn = session.id, turn
@@ -360,20 +369,18 @@ class AgentSessions:
         how = "session/load" if client.can("loadSession") else "session/resume"
         params = {"sessionId": session.id, "cwd": session.cwd, "mcpServers": self._tools}
         before, session.home = session.home, client
+        history = session.forget_history() if how == "session/load" else None
         session.agent = client.info
+        session.is_loading = True
         try:
             if not _can_load(client):
                 raise AgentFault("AGENT_REFUSED", f"{client.info.title} cannot load sessions")
-            if how == "session/load":
-                session.forget_history()
-            session.is_loading = True
             answer = as_object(await client.request(how, params))
-            session.is_lost = session.is_loading = False
-            await self._select(client, session, answer)
-        except AgentFault as exc:
-            session.is_loading = False
+        except BaseException as exc:
             session.home = before
-            if exc.code != "AGENT_REFUSED":
+            if history is not None:
+                session.restore_history(history)
+            if not isinstance(exc, AgentFault) or exc.code != "AGENT_REFUSED":
                 raise
             session.is_lost = True
             raise AgentFault(
@@ -381,6 +388,10 @@ class AgentSessions:
                 f"session {session.id} was in a process of the agent that has ended, and {exc.message}: begin another "
                 "one with `start`, and say in its prompt what is done",
             ) from None
+        finally:
+            session.is_loading = False
+        session.is_lost = False
+        await self._select(client, session, answer)
 
     async def _select(
         self,

@@ -20,6 +20,10 @@ MAX_WARNINGS: Final = 20
 ERROR_CHARACTERS: Final = 4000
 
 
+History = tuple[Transcript, ToolCalls, list[dict[str, str]], TextTail]
+"""What was said in a session: the transcript, the tool calls, the plan, and the last text."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
     """How an agent introduces itself; before it is started, as it was configured."""
@@ -95,12 +99,15 @@ class AgentSession:
         """Add an event to the transcript."""
         self.transcript.add(EVENT, text)
 
-    def forget_history(self) -> None:
-        """Forget what was said, as the agent is about to say it again."""
-        self.transcript = Transcript()
-        self.calls = ToolCalls()
-        self.plan = []
-        self.text = TextTail(TEXT_BYTES)
+    def forget_history(self) -> History:
+        """Forget what was said, as the agent is about to say it again; return it, in case that the agent does not."""
+        history = (self.transcript, self.calls, self.plan, self.text)
+        self.restore_history((Transcript(), ToolCalls(), [], TextTail(TEXT_BYTES)))
+        return history
+
+    def restore_history(self, history: History) -> None:
+        """Have this as what was said."""
+        self.transcript, self.calls, self.plan, self.text = history
 
     def apply(self, update: Mapping[str, Any], at: str) -> str | None:
         """Take over an update; return what to report as progress, None if nothing."""

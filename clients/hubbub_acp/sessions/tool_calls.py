@@ -52,7 +52,7 @@ class ToolCallView:
             self.paths = list(dict.fromkeys([*self.paths, *diff_paths]))[:MAX_PATHS]
         for key in KEPT_KEYS:
             if update.get(key) is not None:
-                self.known[key] = update[key] if _weigh(update[key]) <= KEPT_CHARACTERS else None
+                self.known[key] = update[key] if weigh(update[key]) <= KEPT_CHARACTERS else None
 
     @property
     def changed(self) -> list[str]:
@@ -132,7 +132,7 @@ def _type_of(given: object) -> object:
     return cast("dict[str, Any]", given).get("type") if isinstance(given, dict) else None
 
 
-def _weigh(value: object) -> int:
+def weigh(value: object) -> int:
     """Return about how many characters a value has; text and its containers are counted, to a few levels."""
     total, level = 0, [value]
     for _ in range(6):
