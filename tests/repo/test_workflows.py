@@ -48,6 +48,25 @@ def test_a_release_is_tested_and_checked_before_it_is_built_and_has_no_secret() 
     assert "cache" not in text.lower().replace("without a cache", "")
 
 
+def test_nothing_is_published_that_is_not_signed_and_nothing_announced_that_is_not_published() -> None:
+    release: dict[str, Any] = yaml.safe_load((FILES[0].parent / "release.yml").read_text())
+    needs = {name: job.get("needs") for name, job in release["jobs"].items()}
+    assert needs == {
+        "build": None,
+        "provenance": "build",
+        "publish": ["build", "provenance"],
+        "announce": "publish",
+    }
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_no_checkout_leaves_its_token_to_what_runs_after_it(path: Path) -> None:
+    jobs: dict[str, Any] = yaml.safe_load(path.read_text())["jobs"]
+    steps = [step for job in jobs.values() for step in job["steps"] if "actions/checkout@" in step.get("uses", "")]
+    assert steps
+    assert all(step["with"]["persist-credentials"] is False for step in steps)
+
+
 def test_the_index_has_an_environment_for_each_distribution() -> None:
     """It takes two distributions that are new from one workflow only if their environments differ."""
     root = FILES[0].parents[2]
