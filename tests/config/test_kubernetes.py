@@ -13,7 +13,7 @@ from hubbubd.store.vault.keys import VaultKeys
 from hubbubd.telemetry import setup
 
 from ..command_tree import whole
-from ..kubernetes import POD, ROOT, VARIANTS, Manifests, map_paths
+from ..kubernetes import MADE_UP, POD, ROOT, VARIANTS, Manifests, map_paths
 
 DOCUMENT = (ROOT / "docs/kubernetes.md").read_text()
 DOCKERFILE = (ROOT / "hub/Dockerfile").read_text()
@@ -117,6 +117,29 @@ def test_the_hub_reaches_all_that_it_needs_and_no_credentials_of_a_cloud(
     manifests: Manifests, to: str, port: int, protocol: str, passes: bool
 ) -> None:
     assert lets_through(manifests, to, port, protocol) is passes
+
+
+def test_only_named_pods_reach_a_port_and_only_members_that_of_members(manifests: Manifests) -> None:
+    member = manifests.of_kind("StatefulSet")[0]["metadata"]["name"]
+    ours = [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": member}}}]
+    callers: list[dict[str, Any]] = [
+        {"podSelector": {}},
+        {"namespaceSelector": {"matchLabels": {"hubbub-callers": "allowed"}}},
+    ]
+    rules = [rule for one in manifests.of_kind("NetworkPolicy") for rule in one["spec"]["ingress"]]
+    found = {port["port"]: rule.get("from") for rule in rules for port in rule["ports"]}
+    assert found == {name: ours if name == "members" else callers for name in manifests.ports()}
+
+
+def test_secrets_are_in_secrets_alone_and_the_page_writes_no_state(manifests: Manifests) -> None:
+    given = {each["name"]: each for one in manifests.pod["containers"] for each in one["env"]}
+    secret = {name for name in given if name in MADE_UP or re.search("PASSWORD|TOKEN|SECRET", name)}
+    assert secret == (set(MADE_UP) if manifests.variant == "fleet" else set())
+    assert all("secretKeyRef" in given[name].get("valueFrom", {}) for name in secret)
+    assert not re.search(r"://[^/\s]*:[^/\s]*@|password\s*=", manifests.settings_text)
+    assert [each.get("readOnly") for each in manifests.container("web")["volumeMounts"] if each["name"] == "state"] == [
+        True
+    ]
 
 
 def test_members_find_each_other_also_while_they_take_no_work(manifests: Manifests, settings: HubSettings) -> None:
