@@ -320,7 +320,9 @@ class AgentSessions:
         if session is not None:
             session.turn = None
             self._requests.end_turn(session.id)
-            session.interrupted = turn.id if self._is_closing else ""
+            # Whoever ends this process may end the agent first.
+            was_cut_off = self._is_closing or (fault is not None and fault.code == "AGENT_ENDED")
+            session.interrupted = turn.id if was_cut_off else ""
             if turn.is_prompted or fault is not None:
                 session.end_turn(now(), stop_reason=reason, error=fault.message if fault else None)
             if fault is not None:
