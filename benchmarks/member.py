@@ -85,7 +85,7 @@ async def main(name: str, directory: Path, forward: str | None) -> None:
 
 if __name__ == "__main__":
     console.log_to(None, setup.open_log_sink({}))
-    console.Level.set("warning")
+    console.set_log_level("warning")
     (Path(sys.argv[2]) / sys.argv[1]).mkdir(mode=0o700, exist_ok=True)
     anyio.run(
         main,
