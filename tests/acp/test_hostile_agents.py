@@ -9,6 +9,8 @@ import pytest
 
 from hubbub_acp.agent import agent_client, agent_stream
 from hubbub_acp.sessions import agent_sessions
+from hubbub_acp.sessions.permissions import CANCELLED, make_form, read_options
+from hubbub_acp.sessions.turn import MAX_QUESTIONS, Turn
 
 from .conftest import LIMIT_S, Bridge, Host, StartBridge
 
@@ -323,3 +325,20 @@ async def test_turns_that_are_begun_at_once_are_counted(
             await asyncio.wait(set(calls) - ended, return_when=asyncio.FIRST_COMPLETED)
             ended = {each for each in calls if each.done()}
     assert [error_of((await each)["result"])[0] for each in ended] == ["TOO_MANY_TURNS"] * 2
+
+
+async def test_a_turn_asks_so_many_questions_at_one_time_and_none_once_it_is_cancelled() -> None:
+    form = make_form(
+        "s", "/work", "Scripted", {"title": "Run"}, read_options([{"optionId": "x", "kind": "allow_once"}])
+    )
+    turn = Turn()
+    asking = [asyncio.ensure_future(turn.ask(form, "now")) for _ in range(MAX_QUESTIONS)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(LIMIT_S):
+        assert await turn.ask(form, "now") == CANCELLED
+    assert len(turn.questions) == MAX_QUESTIONS
+    turn.drop_questions()
+    assert await asyncio.gather(*asking) == [CANCELLED] * MAX_QUESTIONS
+    turn.is_cancelled = True
+    async with asyncio.timeout(LIMIT_S):
+        assert await turn.ask(form, "now") == CANCELLED
