@@ -79,3 +79,15 @@ async def test_a_session_that_the_agent_refuses_to_load_keeps_its_transcript(
     code, _ = error_of(await bridge.host.call("continue", session=session, prompt="say two"))
     assert code == "SESSION_LOST"
     assert "say one" in await bridge.host.read_resource(f"acp://session/{session}")
+
+
+async def test_what_an_agent_says_again_as_it_loads_a_session_is_no_progress(
+    start_bridge_within: StartBridge, work: Path, tmp_path: Path
+) -> None:
+    words = ("--store", str(tmp_path))
+    first: Bridge = await start_bridge_within(*words)
+    result = await first.host.call("start", prompt="quietly edit a.txt 1", cwd=str(work))
+    await first.end()
+    host = (await start_bridge_within(*words)).host
+    await host.begin_call("continue", session=result["structuredContent"]["session"], prompt="say two")
+    assert [note for note in host.notes if note["method"] == "notifications/progress"] == []

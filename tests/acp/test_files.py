@@ -176,6 +176,13 @@ def test_lines_of_a_file_end_with_line_feeds_alone(root: Path) -> None:
     assert Workspace(root).read(str(root / "page.txt"), 2, 1) == "two\n"
 
 
+def test_a_folder_beside_the_root_is_not_below_it(root: Path) -> None:
+    (root.parent / "root2").mkdir()
+    with pytest.raises(AgentFault, match="is not below"):
+        find_folder(str(root.parent / "root2"), root)
+    assert find_folder(str(root), root) == str(root.resolve())
+
+
 def test_a_folder_whose_name_is_no_utf8_is_refused(root: Path) -> None:
     strange = Path(os.fsdecode(os.fsencode(root) + b"/\xff"))
     try:

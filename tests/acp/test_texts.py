@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hubbub_acp.faults import AgentFault
 from hubbub_acp.plain_text import TextTail, make_line, strip_escapes
+from hubbub_acp.sessions.opening import open_session
 from hubbub_acp.sessions.permissions import (
     CALL_BYTES,
     CANCELLED,
@@ -21,6 +23,7 @@ from hubbub_acp.sessions.permissions import (
 from hubbub_acp.sessions.session import AgentInfo, AgentSession
 from hubbub_acp.sessions.tool_calls import ToolCalls
 from hubbub_acp.sessions.transcript import EVENT, SPEECH, TRANSCRIPT_BYTES, Transcript
+from hubbub_acp.surface.resources import make_uri
 
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=8),
@@ -205,3 +208,26 @@ def test_input_that_nests_too_deep_is_left_out_and_said(levels: int, omitted: in
     shown, found = bound_tool_call({"rawInput": given, "content": [given] * (MAX_CONTENTS + 10)})
     assert shown["rawInput"] == (given if levels == RAW_LEVELS else "it nests too deep to be shown")
     assert found == omitted
+
+
+class Opener:
+    """An agent that gives a new session this id."""
+
+    info = AgentInfo("scripted", "Scripted", "1")
+
+    def __init__(self, session_id: Any) -> None:
+        self.session_id = session_id
+
+    async def request(self, method: str, params: Any) -> Any:
+        return {"sessionId": self.session_id}
+
+
+@pytest.mark.parametrize("session_id", [None, 7, "", "x" * 257, "two\nlines", "\u202eturned", "\x1b[2J"])
+async def test_an_agent_whose_session_has_no_proper_id_is_refused(session_id: Any) -> None:
+    with pytest.raises(AgentFault, match="without the id of a session"):
+        await open_session(Opener(session_id), "/work", [])
+
+
+async def test_an_id_that_looks_like_a_path_is_one_part_of_a_uri() -> None:
+    session_id, _ = await open_session(Opener("../a b/state"), "/work", [])
+    assert make_uri(session_id) == "acp://session/..%2Fa%20b%2Fstate"

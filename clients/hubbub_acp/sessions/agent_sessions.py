@@ -219,8 +219,7 @@ class AgentSessions:
             log(f"hubbub acp: the agent asked outside of a turn: {make_line(params.get('sessionId'), 100)}")
             return CANCELLED
         options = read_options(params.get("options"))
-        given = params.get("toolCall")
-        tool_call = session.calls.complete(as_object(given))
+        tool_call = session.calls.complete(as_object(params.get("toolCall")))
         if not options:
             title = make_line(tool_call.get("title"), 200) or "a tool call"
             session.warn(f"{session.agent.title} asked about {title} and offered no choice, so it was cancelled")
@@ -302,8 +301,7 @@ class AgentSessions:
             turn.is_prompted = True
             blocks = [{"type": "text", "text": prompt}]
             answer = await client.request("session/prompt", {"sessionId": session.id, "prompt": blocks}, None)
-            given = as_object(answer).get("stopReason")
-            reason = make_line(given, 50) or "unknown"
+            reason = make_line(as_object(answer).get("stopReason"), 50) or "unknown"
         except AgentFault as exc:
             fault = exc
         except asyncio.CancelledError:
