@@ -150,7 +150,7 @@ async def test_changed_arguments_are_shown_before_they_are_sent_and_on_the_page_
     await field.fill("release/1.3")
     await button(main, "Show what is different").click()
     changes = main.get_by_label("What is different")
-    lines = ["-removed: release/1.4", "+added: release/1.3"]
+    lines = ["1-removed: release/1.4", "1+added: release/1.3"]
     await expect(changes.locator("del, ins")).to_have_text(lines)
     assert (await hub.client.calls.get(call_id)).state == "waiting_input"
     await button(main, "Approve with these changes").click()
@@ -322,7 +322,7 @@ async def test_a_change_of_a_file_is_drawn_as_a_difference(hub: RunningHub, ada:
     await call(hub, "edit_file", {"path": "a.txt", "edits": [{"oldText": old, "newText": new}]})
     main = await ada.open("Run edit_file?")
     lines = main.get_by_label("What is sent").locator(".line-of")
-    await expect(lines).to_have_text(["one", "-removed: two", "+added: 2", "three"])
+    await expect(lines).to_have_text(["1 one", "2-removed: two", "2+added: 2", "3 three"])
 
 
 async def test_what_others_wrote_is_text_and_is_not_said_by_the_hub(hub: RunningHub, ada: Person) -> None:
