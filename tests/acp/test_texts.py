@@ -71,7 +71,7 @@ WORDS = st.sampled_from(
     ]
 )
 LOOKALIKES = st.recursive(
-    st.none() | WORDS | st.integers() | st.text(max_size=20),
+    st.none() | WORDS | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=20),
     lambda below: st.lists(below, max_size=4) | st.dictionaries(KEYS, below, max_size=6),
     max_leaves=20,
 )
