@@ -78,7 +78,7 @@ async def test_a_session_that_the_agent_refuses_to_load_keeps_its_transcript(
     bridge.agents[0].hang_up()
     code, _ = error_of(await bridge.host.call("continue", session=session, prompt="say two"))
     assert code == "SESSION_LOST"
-    assert "say one" in await bridge.host.read_resource(f"acp://session/{session}")
+    assert "## Prompt\n\nsay one" in await bridge.host.read_resource(f"acp://session/{session}")
 
 
 async def test_what_an_agent_says_again_as_it_loads_a_session_is_no_progress(
