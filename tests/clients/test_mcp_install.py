@@ -14,7 +14,7 @@ import yaml
 
 from hubbub_bridge import trial
 from hubbub_cli.host_entry.check import print_trial
-from hubbub_local.hosts.files import UnchangeableHostFile, change_entries
+from hubbub_local.hosts.files import UnchangeableHostFile, change_file
 from hubbub_local.hosts.kinds import HOSTS, BridgeCommand, HostProgram, Url
 from hubbub_local.platform_dirs import Machine
 from hubbub_shared.legible import is_clean
@@ -127,7 +127,7 @@ def test_the_file_that_opencode_makes_itself_is_the_one_that_is_changed(tmp_path
     host = HOSTS["opencode"]
     file = host.file(Machine(platform="linux", home=tmp_path, environ={}))
     assert file == made
-    change_entries(file, host.section, {"hubbub": {"type": "local", "command": ["hubbub", "mcp"]}})
+    change_file(file, {(host.section,): {"hubbub": {"type": "local", "command": ["hubbub", "mcp"]}}})
     assert "// its own" in made.read_text()
 
 
@@ -155,10 +155,10 @@ def test_a_file_that_is_not_there_is_made_for_its_owner_alone(host: HostProgram,
     file = tmp_path / "new" / host.file(Machine(platform="linux", home=tmp_path, environ={})).name
     section = ENTRIES[host.name][0]
     for entry, wanted in entries(host):
-        assert change_entries(file, section, {"hubbub": entry})[0]
+        assert change_file(file, {(section,): {"hubbub": entry}})[0]
         assert READ[file.suffix](file.read_text()) == {section: {"hubbub": wanted}}
         assert file.stat().st_mode & 0o077 == 0
-        assert change_entries(file, section, {"hubbub": entry}) == (False, None)
+        assert change_file(file, {(section,): {"hubbub": entry}}) == (False, None)
 
 
 @pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
@@ -171,7 +171,7 @@ def test_what_else_a_file_says_stays_and_a_copy_of_it_is_kept(host: HostProgram,
         real.chmod(0o640)
         link = tmp_path / f"link{number}{real.suffix}"
         link.symlink_to(real)
-        changed, backup = change_entries(link, section, {"hubbub": entry})
+        changed, backup = change_file(link, {(section,): {"hubbub": entry}})
         assert changed
         assert backup is not None
         assert backup.read_text() == before
@@ -189,7 +189,7 @@ def test_what_else_a_file_says_stays_and_a_copy_of_it_is_kept(host: HostProgram,
 def test_a_section_without_entries_gets_its_first(before: str, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(before)
-    change_entries(file, "extensions", {"hubbub": {"cmd": "x", "envs": {"a b": "c"}}})
+    change_file(file, {("extensions",): {"hubbub": {"cmd": "x", "envs": {"a b": "c"}}}})
     wanted = (yaml.safe_load(before) or {}) | {"extensions": {"hubbub": {"cmd": "x", "envs": {"a b": "c"}}}}
     assert yaml.safe_load(file.read_text()) == wanted
 
@@ -224,7 +224,7 @@ def test_a_file_that_cannot_be_changed_with_certainty_is_left_as_it_is(
     file = tmp_path / f"file{kind}"
     file.write_bytes(content)
     with pytest.raises(UnchangeableHostFile):
-        change_entries(file, "section", {"hubbub": {"command": "x"}})
+        change_file(file, {("section",): {"hubbub": {"command": "x"}}})
     assert file.read_bytes() == content
     assert list(tmp_path.iterdir()) == [file]
 
@@ -234,21 +234,21 @@ def test_a_text_that_looks_like_the_table_of_the_hub_is_not_cut(tmp_path: Path) 
     before = 'about = """\n[mcp_servers.hubbub]\nis how it looks\n[end]\n"""\n'
     file.write_text(before)
     with pytest.raises(UnchangeableHostFile, match="cannot be changed here"):
-        change_entries(file, "mcp_servers", {"hubbub": {"command": "x"}})
+        change_file(file, {("mcp_servers",): {"hubbub": {"command": "x"}}})
     assert file.read_text() == before
 
 
 def test_half_a_character_stays_as_it_is_written(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text('{"history": ["cut \\ud83d"]}')
-    assert change_entries(file, "mcpServers", {"hubbub": {"command": "x"}})[0]
+    assert change_file(file, {("mcpServers",): {"hubbub": {"command": "x"}}})[0]
     assert json.loads(file.read_text()) == {"history": ["cut \ud83d"], "mcpServers": {"hubbub": {"command": "x"}}}
 
 
 def test_each_change_keeps_a_copy_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     for number in range(3):
-        change_entries(file, "servers", {"hubbub": {"command": str(number)}})
+        change_file(file, {("servers",): {"hubbub": {"command": str(number)}}})
     assert json.loads((tmp_path / "mcp.json.bak").read_text())["servers"]["hubbub"] == {"command": "0"}
     assert json.loads((tmp_path / "mcp.json.bak1").read_text())["servers"]["hubbub"] == {"command": "1"}
 
