@@ -93,6 +93,11 @@ class AgentClient:
             found = cast("dict[str, Any]", found).get(key) if isinstance(found, dict) else None
         return found is not None and found is not False
 
+    @property
+    def can_load(self) -> bool:
+        """Whether the agent can go on in a session that another process of it had."""
+        return self.can("loadSession") or self.can("sessionCapabilities", "resume")
+
     async def request(self, method: str, params: Mapping[str, Any], limit_s: float | None = REQUEST_LIMIT_S) -> Any:
         """Send a request and return its result. Raises AgentFault."""
         from acp.exceptions import RequestError
@@ -191,8 +196,8 @@ class AgentClient:
         advice = f" It can log in by: {'; '.join(ways)}. `--login ID` chooses one that asks nobody." if ways else ""
         return AgentFault(
             "AGENT_LOGIN_REQUIRED",
-            f"{self.info.title} needs a log-in ({text}): {find_login_hint(self._options.command)}. Do it as the "
-            f"hub's user; variables belong into the server's `env`.{advice}",
+            f"{self.info.title} needs a log-in ({text}). As the hub's user: {find_login_hint(self._options.command)}; "
+            f"variables belong into the server's `env`.{advice}",
             methods=methods,
         )
 

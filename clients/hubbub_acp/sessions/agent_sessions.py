@@ -12,7 +12,7 @@ from hubbub_acp.faults import AgentFault
 from hubbub_acp.log import log
 from hubbub_acp.options import AcpOptions
 from hubbub_acp.plain_text import make_line
-from hubbub_acp.sessions.opening import find_folder, make_tools, open_session, select_choices
+from hubbub_acp.sessions.opening import check_prompt, find_folder, make_tools, open_session, select_choices
 from hubbub_acp.sessions.permissions import CANCELLED, make_form, name_decision, read_options
 from hubbub_acp.sessions.session import AgentInfo, AgentSession
 from hubbub_acp.sessions.session_file import SessionFile, StoredSession
@@ -20,9 +20,6 @@ from hubbub_acp.sessions.times import now
 from hubbub_acp.sessions.tool_calls import KEPT_CHARACTERS, weigh
 from hubbub_acp.sessions.turn import Turn
 from hubbub_acp.values import as_object
-
-PROMPT_BYTES: Final = 4 * 1024 * 1024
-"""The most bytes of a prompt."""
 
 MAX_TURNS: Final = 50
 """The most turns at one time."""
@@ -56,13 +53,14 @@ class AgentSessions:
         self._client: AgentClient | None = None
         self._clients: set[AgentClient] = set()
         self._requests = AgentRequests(self, options.root)
-        self._launching = asyncio.Lock()
+        self._launch: asyncio.Task[AgentClient] | None = None
+        self._waiting_for_launch = 0
         self._opening = 0
         self._early: list[tuple[str, Mapping[str, Any]]] = []
         self._foreign = 0
         self._saving: asyncio.Task[None] | None = None
         self._is_unsaved = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closing = False
 
     async def load_records(self) -> None:
@@ -91,7 +89,8 @@ class AgentSessions:
 
     async def start(self, prompt: str, cwd: str, mode: str | None, model: str | None) -> Turn:
         """Begin a session with a turn. Raises AgentFault for a prompt or a folder that cannot be."""
-        self._check_prompt(prompt)
+        check_prompt(prompt)
+        self._check_room()
         folder = await asyncio.to_thread(find_folder, cwd, self._options.root)
 
         async def open_new(client: AgentClient) -> AgentSession:
@@ -118,7 +117,8 @@ class AgentSessions:
 
     async def continue_(self, session_id: str, prompt: str) -> Turn:
         """Begin a turn in a session. Raises AgentFault: SESSION_UNKNOWN, SESSION_BUSY, SESSION_LOST, PROMPT_INVALID."""
-        self._check_prompt(prompt)
+        check_prompt(prompt)
+        self._check_room()
         session = self.get(session_id)
         if session.turn is not None:
             doing = "waits for an answer" if session.turn.questions else "is working"
@@ -250,21 +250,6 @@ class AgentSessions:
 
     # Turns.
 
-    def _check_prompt(self, prompt: str) -> None:
-        if not prompt.strip():
-            raise AgentFault("PROMPT_INVALID", "the prompt is empty: say what the agent is to do")
-        try:
-            size = len(prompt.encode())
-        except UnicodeEncodeError:
-            raise AgentFault("PROMPT_INVALID", "the prompt has half a character, which UTF-8 does not have") from None
-        if size > PROMPT_BYTES:
-            raise AgentFault(
-                "PROMPT_INVALID",
-                f"the prompt has {size} bytes, and at most {PROMPT_BYTES} are taken: put the text into a file of the "
-                "folder, and name it in the prompt",
-            )
-        self._check_room()
-
     def _check_room(self) -> None:
         if self._is_closing:
             raise AgentFault("AGENT_ENDED", "the connection ends: call again")
@@ -342,7 +327,7 @@ class AgentSessions:
         for session in self._sessions.values():
             if session.home is client:
                 session.home = None
-                session.is_lost = session.is_lost or not _can_load(client)
+                session.is_lost = session.is_lost or not client.can_load
                 self._on_change(session)
         ending = asyncio.create_task(client.close())
         self._tasks.add(ending)
@@ -354,15 +339,33 @@ class AgentSessions:
         home = session.home if session is not None else None
         if isinstance(home, AgentClient) and home.is_alive and not home.is_retiring:
             return home
-        async with self._launching:
-            if self._client is None or not self._client.is_alive or self._client.is_retiring:
-                if self._client is not None:
-                    self._end_unused(self._client)
-                self._client = await AgentClient.launch(
-                    self._options, self._start_agent, self._requests.handle, self.apply_update, self._warn_of_loss
-                )
-                self._clients.add(self._client)
-            return self._client
+        if self._client is None or not self._client.is_alive or self._client.is_retiring:
+            if self._client is not None:
+                self._end_unused(self._client)
+            self._client = await self._join_launch()
+        return self._client
+
+    async def _join_launch(self) -> AgentClient:
+        """Start the agent once for all turns that wait for it; the last one that is cancelled ends it."""
+        if self._launch is None or self._launch.done():
+            self._launch = asyncio.create_task(self._launch_client())
+            self._tasks.add(self._launch)
+            self._launch.add_done_callback(self._tasks.discard)
+        launch = self._launch
+        self._waiting_for_launch += 1
+        try:
+            return await asyncio.shield(launch)
+        finally:
+            self._waiting_for_launch -= 1
+            if not self._waiting_for_launch:
+                launch.cancel()
+
+    async def _launch_client(self) -> AgentClient:
+        client = await AgentClient.launch(
+            self._options, self._start_agent, self._requests.handle, self.apply_update, self._warn_of_loss
+        )
+        self._clients.add(client)
+        return client
 
     async def _load(self, client: AgentClient, session: AgentSession) -> None:
         """Have the agent load a session that another process had. Raises AgentFault: SESSION_LOST."""
@@ -373,7 +376,7 @@ class AgentSessions:
         session.agent = client.info
         session.is_loading = True
         try:
-            if not _can_load(client):
+            if not client.can_load:
                 raise AgentFault("AGENT_REFUSED", f"{client.info.title} cannot load sessions")
             answer = as_object(await client.request(how, params))
         except BaseException as exc:
@@ -431,20 +434,4 @@ class AgentSessions:
     async def _write(self) -> None:
         while self._is_unsaved:
             self._is_unsaved = False
-            await asyncio.to_thread(self._file.write, [_store(each) for each in self._sessions.values()])
-
-
-def _store(session: AgentSession) -> StoredSession:
-    return StoredSession(
-        id=session.id,
-        cwd=session.cwd,
-        title=session.title,
-        started_at=session.started_at,
-        updated_at=session.updated_at,
-        turns=session.turns,
-        turn=session.turn.id if session.turn is not None else session.interrupted,
-    )
-
-
-def _can_load(client: AgentClient) -> bool:
-    return client.can("loadSession") or client.can("sessionCapabilities", "resume")
+            await asyncio.to_thread(self._file.write, [StoredSession.of(each) for each in self._sessions.values()])

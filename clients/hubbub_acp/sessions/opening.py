@@ -1,4 +1,4 @@
-"""What opens a session: its folder, the MCP servers for the agent, its mode and model."""
+"""What opens a session: its prompt and folder, the MCP servers for the agent, its mode and model."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +9,9 @@ from hubbub_acp.plain_text import make_line
 from hubbub_acp.sessions.permissions import ID_CHARACTERS
 from hubbub_acp.sessions.session import AgentInfo
 from hubbub_acp.values import as_list, as_object
+
+PROMPT_BYTES: Final = 4 * 1024 * 1024
+"""The most bytes of a prompt."""
 
 MAX_CHOICES: Final = 1000
 """The most modes or models that are looked at."""
@@ -28,6 +31,22 @@ class Requester(Protocol):
     async def request(self, method: str, params: Mapping[str, Any]) -> Any:
         """Return the result of a request. Raises AgentFault."""
         ...
+
+
+def check_prompt(prompt: str) -> None:
+    """Raise AgentFault (PROMPT_INVALID) for a prompt that no agent gets."""
+    if not prompt.strip():
+        raise AgentFault("PROMPT_INVALID", "the prompt is empty: say what the agent is to do")
+    try:
+        size = len(prompt.encode())
+    except UnicodeEncodeError:
+        raise AgentFault("PROMPT_INVALID", "the prompt has half a character, which UTF-8 does not have") from None
+    if size > PROMPT_BYTES:
+        raise AgentFault(
+            "PROMPT_INVALID",
+            f"the prompt has {size} bytes, and at most {PROMPT_BYTES} are taken: put the text into a file of the "
+            "folder, and name it in the prompt",
+        )
 
 
 def find_folder(given: str, root: Path | None) -> str:

@@ -11,6 +11,7 @@ import orjson
 
 from hubbub_acp.log import log
 from hubbub_acp.sessions.permissions import ID_CHARACTERS
+from hubbub_acp.sessions.session import AgentSession
 from hubbub_acp.values import as_object
 from hubbub_frontend.private_files import make_private_folder, write_private
 from hubbub_shared.platform import files
@@ -33,6 +34,19 @@ class StoredSession:
     updated_at: str
     turns: int
     turn: str = ""
+
+    @classmethod
+    def of(cls, session: AgentSession) -> "StoredSession":
+        """Return what is kept of a session."""
+        return cls(
+            id=session.id,
+            cwd=session.cwd,
+            title=session.title,
+            started_at=session.started_at,
+            updated_at=session.updated_at,
+            turns=session.turns,
+            turn=session.turn.id if session.turn is not None else session.interrupted,
+        )
 
 
 class SessionFile:
