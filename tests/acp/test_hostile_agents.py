@@ -52,6 +52,19 @@ async def test_an_agent_that_does_not_answer_is_given_up(
     assert [agent.stops for agent in bridge.agents] == [1]
 
 
+async def test_calls_that_wait_for_the_same_start_fail_with_it_and_a_cancelled_one_does_not_end_it(
+    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_client, "INITIALIZE_LIMIT_S", 0.3)
+    bridge: Bridge = await start_bridge_within("--silent")
+    arguments = {"prompt": "say hello", "cwd": str(work)}
+    begun = [bridge.host.begin("tools/call", name="start", arguments=arguments) for _ in range(3)]
+    bridge.host.send({"method": "notifications/cancelled", "params": {"requestId": begun[0][0]}})
+    codes = [error_of((await response)["result"])[0] for _, response in begun[1:]]
+    assert codes == ["AGENT_SILENT"] * 2
+    assert [agent.stops for agent in bridge.agents] == [1]
+
+
 async def test_a_log_in_that_is_missing_is_an_error_with_its_methods(
     start_bridge_within: StartBridge, work: Path
 ) -> None:
@@ -106,6 +119,7 @@ async def test_a_flood_of_updates_is_one_text_of_which_the_end_is_kept(
     assert text.endswith("\n\nend")
     state = json.loads(await host.read_resource("acp://sessions"))[0]
     assert len(state["tools"]) == 50
+    assert state["text"] == text[-500:]
     assert len(host.notes) < 100
     assert len(await host.read_resource(f"acp://session/{state['id']}")) < 600 * 1024
 

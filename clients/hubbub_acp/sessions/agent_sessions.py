@@ -79,6 +79,10 @@ class AgentSessions:
         """Return the sessions, the one that changed last first."""
         return sorted(self._sessions.values(), key=lambda each: each.updated_at, reverse=True)
 
+    def list_states(self) -> list[dict[str, Any]]:
+        """Return the states of the sessions as they are listed, in the same order."""
+        return [session.to_wire(is_listed=True) for session in self.list_sessions()]
+
     def get(self, session_id: str) -> AgentSession:
         """Return a session. Raises AgentFault: SESSION_UNKNOWN."""
         session = self._sessions.get(session_id)

@@ -13,6 +13,9 @@ from hubbub_acp.values import as_object
 TEXT_BYTES: Final = 64 * 1024
 """The most bytes of the text of a turn; its end is kept."""
 
+LISTED_CHARACTERS: Final = 500
+"""So much of that text is in a list of sessions."""
+
 TITLE_CHARACTERS: Final = 200
 MAX_PLAN: Final = 100
 PLAN_CHARACTERS: Final = 500
@@ -175,8 +178,9 @@ class AgentSession:
             return "waiting" if self.turn.questions else "working"
         return "lost" if self.is_lost else "idle"
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return its state."""
+    def to_wire(self, *, is_listed: bool = False) -> dict[str, Any]:
+        """Return its state; in a list of sessions with the end of its text alone."""
+        text = self.text.read()
         question = next(iter(self.turn.questions.values()), None) if self.turn is not None else None
         return {
             "id": self.id,
@@ -190,7 +194,7 @@ class AgentSession:
             "plan": self.plan,
             "tools": self.calls.to_wire(),
             "waiting": question.to_wire() if question is not None else None,
-            "text": self.text.read(),
+            "text": text[-LISTED_CHARACTERS:] if is_listed else text,
             "changed": list(self.calls.changed),
             "stopReason": self.stop_reason,
             "error": self.error,

@@ -79,7 +79,7 @@ class AcpServer:
     async def _serve(self, context: Context, params: CallToolRequestParams) -> Any:
         arguments = params.arguments or {}
         if params.name == "sessions":
-            states = [session.to_wire() for session in self.sessions.list_sessions()]
+            states = self.sessions.list_states()
             lines = [f"{each['id']}  {each['state']}  {each['cwd']}  {each['title']}" for each in states]
             return _result("\n".join(lines) or "There are no sessions.", {"sessions": states})
         if params.name == "cancel":

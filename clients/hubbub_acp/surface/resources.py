@@ -130,7 +130,7 @@ class SessionResources:
     def _render(self, uri: str) -> tuple[str, str]:
         """Return the type and the text of a resource. Raises AgentFault."""
         if uri == LIST:
-            return JSON, orjson.dumps([session.to_wire() for session in self._sessions.list_sessions()]).decode()
+            return JSON, orjson.dumps(self._sessions.list_states()).decode()
         if not uri.startswith(SESSION):
             raise AgentFault("RESOURCE_UNKNOWN", f"there is no resource {uri[:200]!r}: {LIST} lists the sessions")
         session_id = uri.removeprefix(SESSION)
