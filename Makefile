@@ -417,6 +417,7 @@ docs: $(VENV)/dev.stamp
 pictures: $(VENV)/dev.stamp mcp1 chromium $(HUBBUB_PEERS)/apps/stamp
 	$(BIN)/python docs/pictures/make.py
 	$(BIN)/python docs/pictures/login.py
+	$(BIN)/python docs/pictures/coding_agents.py
 	$(BIN)/python docs/pictures/tui.py
 	$(BIN)/python -m tests.apps.pictures docs/pictures
 

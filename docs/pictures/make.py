@@ -35,13 +35,13 @@ CALLS = {
 
 def main() -> None:
     """Starts everything, takes the pictures, ends everything."""
-    with at_the_page() as page:
+    with at_the_page() as (page, _):
         take_all(page)
 
 
 @contextmanager
-def at_the_page() -> Iterator[Page]:
-    """The page with the inbox of the demo, where questions wait; all of it ends afterwards."""
+def at_the_page() -> Iterator[tuple[Page, str]]:
+    """The page with the inbox of the demo, where questions wait, and the hub's data; all of it ends afterwards."""
     browser = chromium_path()
     with tempfile.TemporaryDirectory() as data_dir:
         hub = [sys.executable, "docs/demo/run.py", "--listen", "127.0.0.1:0", "--data-dir", data_dir]
@@ -60,7 +60,7 @@ def at_the_page() -> Iterator[Page]:
                 page.get_by_label("Your name").fill("Ada")
                 page.get_by_role("button", name="Start").click()
                 page.locator("a.card").nth(len(CALLS)).wait_for()
-                yield page
+                yield page, data_dir
                 chromium.close()
 
 

@@ -36,7 +36,7 @@ QUESTIONS = {
 def main(folder: Path, wanted: list[str]) -> None:
     """Takes all pictures, or those whose names contain one of the wanted words."""
     folder.mkdir(parents=True, exist_ok=True)
-    with at_the_page() as page:
+    with at_the_page() as (page, _):
         routes = {name: name for name in LISTS} | OTHERS
         for name, text in QUESTIONS.items():
             href = page.locator("a.card", has_text=text).get_attribute("href") or ""

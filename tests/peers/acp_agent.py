@@ -6,7 +6,8 @@
 Each line of a prompt is a step:
 
     say TEXT           think TEXT          plan A; B; C (the first is done, the second under way)
-    edit PATH TEXT     asks, with a diff, and then writes the file; `quietly edit` asks nobody
+    title TEXT         how the session is called from now on
+    edit PATH TEXT     asks, with a diff, and then writes the file (`\\n` ends a line); `quietly edit` asks nobody
     run COMMAND        asks, and then runs it in the folder of the session
     ask JSON           asks with these options; then says which outcome came back
     twice              asks two questions at the same time, and says both outcomes
@@ -281,6 +282,9 @@ class Steps:
     def do_think(self, text: str) -> None:
         self.update(sessionUpdate="agent_thought_chunk", content={"type": "text", "text": text})
 
+    def do_title(self, text: str) -> None:
+        self.update(sessionUpdate="session_info_update", title=text)
+
     def do_plan(self, rest: str) -> None:
         statuses = ["completed", "in_progress"]
         entries = [
@@ -290,7 +294,7 @@ class Steps:
         self.update(sessionUpdate="plan", entries=entries)
 
     def do_edit(self, rest: str, *, quietly: bool = False) -> None:
-        name, _, text = rest.partition(" ")
+        name, _, text = rest.replace("\\n", "\n").partition(" ")
         path = Path(self.session.cwd) / name
         old = path.read_text() if path.is_file() else None
         content = [{"type": "diff", "path": str(path), "oldText": old, "newText": text}]
