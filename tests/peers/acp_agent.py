@@ -5,21 +5,17 @@
 
 Each line of a prompt is a step:
 
-    say TEXT           think TEXT          plan A; B; C (the first is done, the second under way)
-    title TEXT         how the session is called from now on
+    say | think | title TEXT            plan A; B; C (the first is done, the second under way)
     edit PATH TEXT     asks, with a diff, and then writes the file (`\\n` ends a line); `quietly edit` asks nobody
-    run COMMAND        asks, and then runs it in the folder of the session
+    run COMMAND        asks, and then runs it           twice          asks two questions at once, says both outcomes
     ask JSON           asks with these options; then says which outcome came back
-    twice              asks two questions at the same time, and says both outcomes
     raw JSON           sends this message as it is      line TEXT      writes this line as it is
     flood N            N chunks of text                 babble N       N updates of a tool call
-    huge BYTES         asks with a diff of so many bytes
+    huge BYTES         asks with a diff of so many bytes               escapes        escape sequences in text and title
     foreign            sends an update, and asks, for a session that does not exist
-    escapes            text and a title with the escape sequences of terminals
     read PATH | write PATH TEXT | terminal COMMAND      asks its client to do it, and says what came back
     wait PATH          until the file exists            hang           until it is cancelled
-    deaf               for ever, and does not heed being cancelled
-    die CODE           ends, with a last word on stderr
+    deaf               for ever, and does not heed being cancelled     die CODE       ends, with a last word on stderr
     spawn PATH         starts a child that goes on, and writes its process id to the file
     show               says which MCP servers, mode and model the session has, and what its client offers
     fail TEXT          ends the turn with an error      stop REASON    ends the turn with this reason
