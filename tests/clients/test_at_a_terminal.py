@@ -24,7 +24,7 @@ TRICK = "\x1b]0;EVIL\x07\x1b[31mRED\x1bc\x9b2J\b\b\b\u202eTURNED\u200b\U000e0041
 DEPTH = 5
 # These serve, start a hub's neighbour, or write files; what they print of others is that of a test of their own.
 # `explain` lists all codes, and asks no hub.
-ELSEWHERE = {"explain", "web", "tui", "certs", "agent", "mcp", "up", "down", "service", "init", "config", "copy"}
+ELSEWHERE = {"explain", "web", "tui", "certs", "agent", "acp", "mcp", "up", "down", "service", "init", "config", "copy"}
 VALUES = {"json": "{}", "roots": "[]", "action": "show", "level": "debug", "request": "x"}
 
 

@@ -72,8 +72,8 @@ FILES_OF_HUB: list[bytes] = []
 LASTING = ("web", "tui", "agent")
 OF_THE_PERSON = {"config", "init", "up", "down", "service"}
 """What works on files of the person, and starts an editor, the hub or its service: tests/e2e has these."""
-COPIES = ("store", "copy")
-"""It starts a process and hears signals, which only a process's own thread can: tests/e2e has it."""
+OF_A_PROCESS = {("store", "copy"), ("acp",)}
+"""They start a process and hear signals, which only a process's own thread can: tests/e2e and tests/acp have them."""
 
 # Their exit status is what they found, which stands on stdout.
 VERDICTS = {("doctor",), ("health",), ("mcp", "check"), ("calls", "watch")}
@@ -93,7 +93,7 @@ async def command_line(tally: Tally, seed: int, directory: Path) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     FILES_OF_HUB[:] = [(directory / "client.json").read_bytes()]
     root = whole()
-    commands = [each for each in _commands(root, ()) if each[0][0] not in OF_THE_PERSON and each[0] != COPIES]
+    commands = [each for each in _commands(root, ()) if each[0][0] not in OF_THE_PERSON and each[0] not in OF_A_PROCESS]
 
     def one(number: int) -> str:
         chance = hub.chance = Chance(seed, "command_line", number)
