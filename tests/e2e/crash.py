@@ -155,11 +155,15 @@ class Storm:
     async def _finish(self, people: list[Person], begun: anyio.CancelScope, watches: dict[str, Seen]) -> None:
         """Lets everything end that was begun, fetches what was promised, and judges."""
         begun.cancel()
-        client = people[0].client
         for person in people:
             person.hasty = True
+        # All people answer at once now, so that the hub may take longer to accept a connection than a person waits.
+        async with hubbub_client.connect(data_dir=self.data_dir, connect_timeout_s=LIMIT_S) as client:
+            await self._judge(client, people, watches)
+
+    async def _judge(self, client: hubbub_client.Hub, people: list[Person], watches: dict[str, Seen]) -> None:
         with anyio.fail_after(LIMIT_S):
-            await answer_all(people)
+            await answer_all(people, client)
             fetched = await self._fetch_all(client)
         requests, calls, tasks = await client.inbox.list(), await client.calls.list(), await client.tasks.list()
         judge(self.memory, requests, calls, self.journal)
@@ -230,9 +234,8 @@ class Storm:
         return config
 
 
-async def answer_all(people: list[Person]) -> None:
-    """Answers what is open until nothing waits any more."""
-    client = people[0].client
+async def answer_all(people: list[Person], client: hubbub_client.Hub) -> None:
+    """Answers what is open until nothing waits any more, as this client sees it."""
     async with anyio.create_task_group() as answers:
         while True:
             for request in await client.inbox.list(states=["open"]):

@@ -194,7 +194,7 @@ class Storm:
         for person in people:
             person.hasty = True
         with anyio.fail_after(LIMIT_S):
-            await answer_all(people)
+            await answer_all(people, people[0].client)
 
     async def _judge_owners(self, torment: Torment) -> None:
         """Two members never act on one server."""
