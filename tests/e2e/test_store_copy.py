@@ -79,7 +79,11 @@ async def test_a_refused_copy_says_why_and_is_told_from_wrong_usage(source: str,
         ("copy.db", source): "FROM and TO are sqlite:PATH or postgresql://",
         (source, source): "FROM and TO are the same store",
         (source, "postgresql://ada:secret@db/hub"): "other users of this machine see a password here",
-        (source, "sqlite:copy.db", "--secrets"): "--secrets needs the hubbub.db of a data directory",
+        (
+            source,
+            f"sqlite:{tmp_path}/not/made/copy.db",
+            "--secrets",
+        ): "--secrets needs the hubbub.db of a data directory",
         (source, "postgresql://ada@db/hub", "--config", "missing.toml"): "missing.toml",
     }
     for words, says in wrong.items():
@@ -87,6 +91,7 @@ async def test_a_refused_copy_says_why_and_is_told_from_wrong_usage(source: str,
         assert ran.status == 2, ran.err
         assert says in ran.error["message"]
         assert "secret@" not in ran.err
+    assert not (tmp_path / "not").exists()
 
 
 async def test_without_its_program_the_command_says_what_is_missing(source: str, tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ async def carry_out(order: StoreCopy, settings: HubSettings, on_copied: OnCopied
 
     Raises StoreError of every kind, OSError, and ConfigError for what the settings lack.
     """
+    if order.secrets:
+        require_vaults(order.source, order.target)
     async with AsyncExitStack() as stack:
         source = await stack.enter_async_context(held(order.source, settings, make=False))
         target = await stack.enter_async_context(held(order.target, settings, make=True))
@@ -77,6 +79,13 @@ async def held(place: Place, settings: HubSettings, *, make: bool) -> AsyncGener
             yield file
 
 
+def require_vaults(*places: Place) -> None:
+    """Raise ConfigError for a file that is no hub's store: no secrets are beside it."""
+    for place in places:
+        if not isinstance(place, DatabasePlace) and place.path.name != engines.FILE:
+            raise ConfigError(OPTION, f"--secrets needs the {engines.FILE} of a data directory, beside {TOKENS}")
+
+
 class _Secrets:
     """The secrets that belong to a store; implements `transfer.Vault`.
 
@@ -84,15 +93,12 @@ class _Secrets:
     """
 
     def __init__(self, place: Place, store: LockedStore, settings: HubSettings) -> None:
-        """Raises ConfigError for a file that is no hub's store."""
+        """Take a place that `require_vaults` has let pass: a file's lock is that of its data directory."""
         self._place = place
         self._store = store
         self._settings = settings
         if isinstance(place, DatabasePlace):
             self._keys = _keys(settings)
-        elif place.path.name != engines.FILE:
-            # Its lock is that of the data directory: no hub uses the vault meanwhile.
-            raise ConfigError(OPTION, f"--secrets needs the {engines.FILE} of a data directory, beside {TOKENS}")
 
     async def all(self) -> dict[str, dict[str, Any]]:
         """As `Vault`."""
