@@ -73,7 +73,7 @@ class Restarts:
         sent = [f"{number}-{each}" for each in range(WAVE + WAVE // 2)]
         for each in sent[:WAVE]:
             await working.say("tools/call", each, name="work", arguments={"text": each})
-        lines = [await working.next() for _ in range(self.chance.randrange(WAVE))]
+        lines = [await _next_response(working) for _ in range(self.chance.randrange(WAVE))]
         end = self.chance.choice(["terminate", "kill"])
         await getattr(hub, end)()
         self.seen.counts[f"hubs ended by {end}"] += 1
@@ -86,7 +86,7 @@ class Restarts:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._answer, asked, number, questions)
             while len(lines) < len(sent):
-                lines.append(await working.next())
+                lines.append(await _next_response(working))
         self._check_responses(sent, lines, killed=end == "kill")
         return hub
 
@@ -155,6 +155,13 @@ class Restarts:
             self.seen.counts[f"{what}s that arrived"] = len(counted)
             twice = [each for each, count in counted.items() if count > 1]
             self.seen.check(not twice, f"{what}s that arrived twice: {twice}")
+
+
+async def _next_response(host: Host) -> dict[str, Any]:
+    """A hub whose servers connect after its hosts also says that their lists have changed."""
+    while "id" not in (line := await host.next()):
+        pass
+    return line
 
 
 async def _questions(host: Host) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """A person's first minutes: `hubbub init` and `hubbub config`, in a home with the files of all hosts."""
 
 import json
-import os
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -139,12 +138,14 @@ async def test_json_has_a_record_for_each_server_and_one_of_what_was_done(home: 
     assert "github" in done["taken"]
 
 
-async def test_a_person_chooses_answers_once_and_has_secrets_in_the_keyring(home: Home) -> None:
+async def test_a_person_chooses_answers_once_and_has_secrets_in_the_keyring(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home.with_keyring()
     listed = [json.loads(line) for line in (await home.hubbub("--json", "init")).out.splitlines()]
     number = {each["name"]: str(at) for at, each in enumerate(listed, 1) if "name" in each}
     command = [str(BIN / "hubbub"), "init"]
-    os.chdir(home.folder)
+    monkeypatch.chdir(home.folder)
     async with on_a_terminal(command, home.environ) as person:
         await person.answers("Which?", "99")
         await person.answers("type numbers", f"{number['github']}, {number['search']} {number['notes']}")
@@ -171,11 +172,11 @@ async def test_a_person_chooses_answers_once_and_has_secrets_in_the_keyring(home
     assert SECRET not in home.file.read_text()
 
 
-async def test_enter_leaves_what_a_folder_brings_and_all_takes_it(home: Home) -> None:
+async def test_enter_leaves_what_a_folder_brings_and_all_takes_it(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     own = home.path / "own"
     own.mkdir()
     home.path, home.folder = own, home.folder  # a home without any file of a host
-    os.chdir(home.folder)
+    monkeypatch.chdir(home.folder)
     async with on_a_terminal([str(BIN / "hubbub"), "init"], home.environ) as person:
         await person.answers("Which? (numbers such as 1 3-5; or all; or none)", "")
         await person.answers("type numbers of the first column", "none")
