@@ -140,7 +140,7 @@ class Uplink:
                     await self._link.moved()  # a hub that has started again may have another token
                     is_over = await self._stream()
                 except HubbubError as error:
-                    await self._wait_after(error)
+                    await self._wait_after(self._link.explain_refusal(error))
                 else:
                     if is_over:
                         return

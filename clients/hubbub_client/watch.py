@@ -82,8 +82,10 @@ async def listen(link: HubConnection, stream: Callable[[], AsyncGenerator[L, Non
                     pause_s = FIRST_PAUSE_S
                     yield step
         except HubbubError as error:
-            if _is_final(error) and not (isinstance(error, Unauthenticated) and await link.moved()):
-                raise
+            if not (isinstance(error, Unauthenticated) and await link.moved()):
+                error = link.explain_refusal(error)
+                if _is_final(error):
+                    raise error from None
         await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - jitter, not a secret
         pause_s = min(2 * pause_s, LAST_PAUSE_S)
 

@@ -174,7 +174,7 @@ class ScriptedHub:
         self.streams["StreamCalls"] = stream
         return came
 
-    async def start(self, port: int = 0) -> None:
+    async def start(self, port: int = 0, *, announced: bool = True) -> None:
         self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         for messages, services, name in SERVICES:
             methods = messages.DESCRIPTOR.services_by_name[name].methods
@@ -186,6 +186,10 @@ class ScriptedHub:
             getattr(services, f"add_{name}Servicer_to_server")(servicer, self._server)
         self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
         await self._server.start()
+        if announced:
+            self._announce()
+
+    def _announce(self) -> None:
         client = {"address": self.address, "token": self.token}
         (self.data_dir / "client.json").write_text(json.dumps(client))
 

@@ -155,6 +155,42 @@ async def test_a_new_token_is_read_again_when_the_old_one_is_refused(hub: Any) -
         assert (await client.servers.get("a")).name == "a"
 
 
+async def test_another_hub_at_the_port_of_a_dead_one_ends_no_watch_and_is_named_to_a_call(hub: Any) -> None:
+    async def script(_: Any) -> AsyncIterator[Any]:
+        yield _server("a")
+        await anyio.sleep_forever()
+
+    hub.streams["WatchServers"] = script
+    refused = anyio.Event()
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client, contextlib.aclosing(client.servers.watch()) as events:
+            await anext(events)
+            await hub.stop()
+            hub.token, own = "of another hub", hub.token
+            await hub.start(hub.port, announced=False)
+
+            async def call() -> None:
+                with pytest.raises(Unavailable, match=f"{hub.address} .*client.json.* answers another hub") as caught:
+                    await client.servers.get("x")
+                assert caught.value.reason == "HUB_UNREACHABLE"
+                while len(hub.requests("WatchServers")) < 2:
+                    await anyio.sleep(0)
+                refused.set()
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(call)
+                group.start_soon(_start_when, refused, hub, own)
+                event = await anext(events)
+            assert isinstance(event, Upsert)
+
+
+async def _start_when(refused: anyio.Event, hub: Any, token: str) -> None:
+    await refused.wait()
+    await hub.stop()
+    hub.token = token
+    await hub.start()
+
+
 async def test_a_watch_goes_on_from_its_token_after_a_restart_on_another_port(hub: Any) -> None:
     async def script(request: Any) -> AsyncIterator[Any]:
         if not request.resume_token:

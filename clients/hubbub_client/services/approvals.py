@@ -12,7 +12,8 @@ from hubbub.v1 import approval_pb2
 from hubbub_client import payload
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import RECORDS, Record
-from hubbub_client.transport.connection import HubConnection, PageFields, pages
+from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.transport.connection import HubConnection
 from hubbub_shared.durations import duration_of
 
 ApprovalAction = Literal["allow", "ask", "deny"]

@@ -8,7 +8,8 @@ from typing import Literal
 from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.records import Record
-from hubbub_client.transport.connection import HubConnection, PageFields, pages
+from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.transport.connection import HubConnection
 
 AuditSort = Literal["change", "answer", "refusal"]
 

@@ -15,8 +15,9 @@ from hubbub_client.errors import FailedPrecondition, HubbubError, NotFound
 from hubbub_client.handlers import CallAnswers, StreamedAnswers
 from hubbub_client.options import CallCallbacks, CallOptions, Reporter, call_spec
 from hubbub_client.services.inbox import Inbox
+from hubbub_client.services.pages import PageFields, pages
 from hubbub_client.transport.call_stream import CallStream, NotSent, Step
-from hubbub_client.transport.connection import HubConnection, PageFields, pages
+from hubbub_client.transport.connection import HubConnection
 from hubbub_client.waits import beside, within
 from hubbub_client.watch import follow
 

@@ -8,7 +8,8 @@ from hubbub.v1 import login_pb2, mcp_pb2
 from hubbub_client.data.conversion import read
 from hubbub_client.data.hosts import ConnectedHost
 from hubbub_client.data.records import RECORDS, Record
-from hubbub_client.transport.connection import HubConnection, PageFields, pages
+from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.transport.connection import HubConnection
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,8 @@ from hubbub_client.data.approvals import ApproveOptions
 from hubbub_client.data.conversion import enum_numbers
 from hubbub_client.data.records import Answering, PendingRequest, RequestKind, RequestState
 from hubbub_client.data.watch_events import Upsert, WatchEvent
-from hubbub_client.transport.connection import HubConnection, PageFields, pages
+from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.transport.connection import HubConnection
 from hubbub_client.watch import follow
 from hubbub_client.worker import OnError, Worker
 from hubbub_shared.durations import duration_of

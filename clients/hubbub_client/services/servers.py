@@ -11,7 +11,8 @@ from hubbub_client.data.conversion import read
 from hubbub_client.data.records import Server
 from hubbub_client.data.specs import ConfiguredServer, Roots, ServerSpec
 from hubbub_client.data.watch_events import WatchEvent
-from hubbub_client.transport.connection import HubConnection, PageFields, pages
+from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.transport.connection import HubConnection
 from hubbub_client.watch import follow
 
 

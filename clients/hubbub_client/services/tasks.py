@@ -8,7 +8,8 @@ from hubbub_client.data import watch_events
 from hubbub_client.data.conversion import enum_number, enum_numbers, read, result
 from hubbub_client.data.records import Task, TaskRole, TaskStatus
 from hubbub_client.data.watch_events import WatchEvent
-from hubbub_client.transport.connection import HubConnection, PageFields, pages
+from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.transport.connection import HubConnection
 from hubbub_client.watch import follow
 
 

@@ -9,7 +9,8 @@ from hubbub.v1 import admin_pb2
 from hubbub_client.data.conversion import enum_number, read
 from hubbub_client.data.literals import Role
 from hubbub_client.data.records import RECORDS, Record
-from hubbub_client.transport.connection import HubConnection, PageFields, pages
+from hubbub_client.services.pages import PageFields, pages
+from hubbub_client.transport.connection import HubConnection
 from hubbub_shared.durations import duration_of
 
 _ROLES: Any = admin_pb2.AccessRole.DESCRIPTOR

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from grpc import aio
 from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType] - not in its stubs
@@ -38,7 +38,6 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
-PAGE_SIZE = 200
 # How often a client that waits for its hub looks up the address again.
 LOOK_AGAIN_S = 0.25
 POLL_S = 0.005
@@ -197,15 +196,14 @@ class HubConnection:
             try:
                 with trace_context.rpc(cast("Message", request), self.address):
                     return await send(stubs)
-            except Unauthenticated as error:
+            except HubbubError as error:
                 from hubbub_client.transport import retries  # imported late, since few programs see an error
 
-                again = may_repeat and retries.may_show_another_token(cast("Message", request), error)
-                if not (again and await self.moved()):
-                    raise
-            except HubbubError as error:
-                from hubbub_client.transport import retries
-
+                if isinstance(error, Unauthenticated):
+                    again = may_repeat and retries.may_show_another_token(cast("Message", request), error)
+                    if again and await self.moved():
+                        continue
+                    raise retries.explain_refusal(error, self._endpoint) from None
                 if retries.is_away(error):
                     self._leave_address(stubs)
                 if not may_repeat or not retries.may_repeat(
@@ -315,6 +313,12 @@ class HubConnection:
         with contextlib.suppress(Unavailable):
             return await self.refresh()
         return False
+
+    def explain_refusal(self, error: HubbubError) -> HubbubError:
+        """As `retries.explain_refusal`, of the hub that was last found."""
+        from hubbub_client.transport import retries
+
+        return retries.explain_refusal(error, self._endpoint)
 
     def _check_closed(self) -> None:
         """Raise Cancelled if `close` has cancelled the RPC, which does not cancel the task that waits for it."""
@@ -428,23 +432,3 @@ async def _why_ended(stream: "aio.StreamStreamCall[Q, A]") -> HubbubError:
 
 def _not_sent_error(failure: Exception) -> HubbubError:
     return InvalidArgument(f"the request cannot be sent: {failure}", reason="REQUEST_UNSENDABLE")
-
-
-class PageFields(TypedDict):
-    """Fields of every list request that choose the page."""
-
-    page_size: int
-    page_token: str
-
-
-async def pages(fetch: Callable[[PageFields], Awaitable[tuple[Sequence[A], str]]], limit: int | None = None) -> list[A]:
-    """Fetch a list page by page and return at most `limit` records of it."""
-    found: list[A] = []
-    token = ""
-    while limit is None or len(found) < limit:
-        size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - len(found))
-        records, token = await fetch(PageFields(page_size=size, page_token=token))
-        found += records
-        if not token:
-            break
-    return found

@@ -56,6 +56,8 @@ class HubAddress:
     source: str
     target: str
     tls: ClientTls | None
+    own: bool = False
+    """Whether `client.json` names the address and the token, which its hub keeps over restarts."""
 
     @property
     def key(self) -> object:
@@ -93,6 +95,7 @@ def discover_all(where: Where) -> Sequence[HubAddress]:
     source = "as given" if where.address else "from HUBBUB_ADDRESS"
     address = where.address or os.environ.get("HUBBUB_ADDRESS")
     token = where.token or os.environ.get("HUBBUB_TOKEN")
+    own = not (address or token)
     if not (address and token):
         file = client_file(where)
         _check_owner(file)
@@ -111,7 +114,9 @@ def discover_all(where: Where) -> Sequence[HubAddress]:
     targets = {each: _parse_target(each) for each in _split_addresses(address)}
     tls = _read_tls(where) if any(secure for _, secure in targets.values()) else None
     token = _find_token(token)
-    endpoints = [HubAddress(each, token, source, to, tls if secure else None) for each, (to, secure) in targets.items()]
+    endpoints = [
+        HubAddress(each, token, source, to, tls if secure else None, own) for each, (to, secure) in targets.items()
+    ]
     return _shuffle(endpoints) if len(endpoints) > 1 else endpoints
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from hubbub_client.errors import ConnectionLost, HubbubError
+from hubbub_client.errors import ConnectionLost, HubbubError, Unavailable
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
+
+    from hubbub_client.transport.discovery import HubAddress
 
 BEHIND: Final = "BEHIND"
 # The hub says with these that it has not carried out a call.
@@ -44,6 +46,22 @@ def may_show_another_token(request: "Message", error: HubbubError) -> bool:
     One whose token has ended meanwhile had begun.
     """
     return error.reason != "CREDENTIAL_ENDED" or _is_harmless(request) or _has_call_id(request)
+
+
+def explain_refusal(error: HubbubError, endpoint: "HubAddress | None") -> HubbubError:
+    """Return the error, or Unavailable for a token that another hub refuses at the address of `client.json`.
+
+    A hub that was killed leaves that file, and its port to anybody. It keeps its token, and writes its new address once
+    it has started.
+    """
+    if error.reason != "TOKEN_INVALID" or endpoint is None or not endpoint.own:
+        return error
+    return Unavailable(
+        f"at {endpoint.address} ({endpoint.source}) answers another hub, which refuses the token of that file; "
+        "`hubbub up -d` starts yours",
+        reason="HUB_UNREACHABLE",
+        metadata={"address": endpoint.address},
+    )
 
 
 def retry_pause_s(error: HubbubError) -> float:
