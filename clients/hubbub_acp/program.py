@@ -4,14 +4,16 @@ import asyncio
 import signal
 
 import anyio
+import orjson
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import INVALID_REQUEST, jsonrpc_message_adapter
 
 from hubbub_acp.agent.agent_process import AgentProcess, ProcessStarter
 from hubbub_acp.log import log
 from hubbub_acp.options import AcpOptions
 from hubbub_acp.surface.acp_server import AcpServer
+from hubbub_acp.values import read_members
 from hubbub_local.stdio import LineTooLong, PipeLineWriter, read_lines
 
 LINE_BYTES = 64 * 1024 * 1024
@@ -52,7 +54,10 @@ async def _serve_streams(bridge: AcpServer, stdin: int, stdout: int, has_left: a
     outgoing, to_host = anyio.create_memory_object_stream[SessionMessage](0)
     writer = PipeLineWriter(stdout, has_left.set)
     writing = asyncio.create_task(writer.run())
-    pumps = [asyncio.create_task(_read(stdin, from_host, has_left)), asyncio.create_task(_write(to_host, writer))]
+    pumps = [
+        asyncio.create_task(_read(stdin, from_host, has_left, writer)),
+        asyncio.create_task(_write(to_host, writer)),
+    ]
     try:
         await bridge.server.run(incoming, outgoing, bridge.make_introduction())
     finally:
@@ -63,13 +68,22 @@ async def _serve_streams(bridge: AcpServer, stdin: int, stdout: int, has_left: a
 
 
 async def _read(
-    stdin: int, from_host: MemoryObjectSendStream[SessionMessage | Exception], has_left: asyncio.Event
+    stdin: int,
+    from_host: MemoryObjectSendStream[SessionMessage | Exception],
+    has_left: asyncio.Event,
+    writer: PipeLineWriter,
 ) -> None:
-    """Take what the host says, until it closes its end."""
+    """Take what the host says, until it closes its end. A request that is too long is refused."""
     async with from_host:
         async for line in read_lines(stdin, LINE_BYTES):
             if isinstance(line, LineTooLong):
-                log(f"hubbub acp: a message of more than {LINE_BYTES} bytes was passed over: shorten the prompt")
+                problem = f"a message of more than {LINE_BYTES} bytes was passed over: shorten the prompt"
+                log(f"hubbub acp: {problem}")
+                members = read_members(line.beginning)
+                if "id" in members and "method" in members:
+                    error = {"code": INVALID_REQUEST, "message": problem}
+                    writer.queue_line(orjson.dumps({"jsonrpc": "2.0", "id": members["id"], "error": error}))
+                    await writer.wait_for_capacity()
                 continue
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)

@@ -1,6 +1,9 @@
 """Values of JSON that others sent, where only some form of them is of use."""
 
-from typing import Any, cast
+import re
+from typing import Any, Final, cast
+
+_MEMBER: Final = re.compile(rb'\s*[{,]\s*"(jsonrpc|id|method)"\s*:\s*("[^"\\]{0,256}"|-?\d{1,18})(?=\s*[,}])')
 
 
 def as_object(value: object) -> dict[str, Any]:
@@ -27,3 +30,14 @@ def is_deeper(value: object, levels: int) -> bool:
             return False
         level = below
     return True
+
+
+def read_members(beginning: bytes) -> dict[str, Any]:
+    """Return what the beginning of a message of JSON-RPC says of itself: `id` and `method`, if they stand there."""
+    found: dict[str, Any] = {}
+    at = 0
+    while (member := _MEMBER.match(beginning, at)) is not None:
+        name, value = member[1].decode(), member[2].decode(errors="replace")
+        found[name] = value[1:-1] if value.startswith('"') else int(value)
+        at = member.end()
+    return found

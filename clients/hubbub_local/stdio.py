@@ -14,8 +14,16 @@ MAX_UNREAD_BYTES = 4 * 1024 * 1024
 """While as much waits for the other end to read it, there is no room for more."""
 
 
+BEGINNING_BYTES = 1000
+"""So much of a line that is too long is kept: whose it is stands at its beginning."""
+
+
 class LineTooLong(Exception):
-    """A line is too long; what follows it can be read."""
+    """A line is too long; what follows it can be read. `beginning` has its first bytes."""
+
+    def __init__(self, beginning: bytes = b"") -> None:
+        super().__init__()
+        self.beginning = beginning
 
 
 async def read_lines(descriptor: int, max_bytes: int) -> AsyncGenerator[bytes | LineTooLong, None]:
@@ -24,19 +32,21 @@ async def read_lines(descriptor: int, max_bytes: int) -> AsyncGenerator[bytes | 
     In place of one that is too long comes LineTooLong. What comes after the last line end is no line.
     """
     parts: list[bytes] = []
-    length, skipping = 0, False
+    length, skipping, beginning = 0, False, b""
     while chunk := await _read(descriptor):
         *ended, rest = chunk.split(b"\n")
         for line in ended:
             whole = b"".join((*parts, line))
             parts.clear()
             if skipping or len(whole) > max_bytes:
-                yield LineTooLong()
+                yield LineTooLong(beginning if skipping else whole[:BEGINNING_BYTES])
             elif whole.strip():
                 yield whole
             length, skipping = 0, False
         length += len(rest)
         if length > max_bytes:
+            if not skipping:
+                beginning = b"".join((*parts, rest))[:BEGINNING_BYTES]
             skipping = True
             parts.clear()
         elif rest:

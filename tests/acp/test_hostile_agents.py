@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hubbub_acp import program
 from hubbub_acp.agent import agent_client, agent_stream
 from hubbub_acp.sessions import agent_sessions
 from hubbub_acp.sessions.permissions import CANCELLED, make_form, read_options
@@ -196,13 +197,62 @@ async def test_a_huge_diff_is_asked_cut_with_what_was_left_out(start_bridge_with
     assert json.loads((await call)["result"]["content"][0]["text"])["optionId"] == "no"
 
 
+async def test_a_request_that_cannot_be_read_is_refused_and_said(
+    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_stream, "LINE_BYTES", 100_000)
+    host = (await start_bridge_within()).host
+    session = await session_of(host, work)
+    broken = '{"jsonrpc": "2.0", "method": "session/request_permission", "id": 1, "params": {'
+    for step, why in (("huge 200000", "it has more than 100000 bytes"), (f"broken {broken}", "it cannot be read")):
+        result = await host.call("continue", session=session, prompt=step)
+        assert why in result["content"][0]["text"]
+        warned = result["structuredContent"]["warnings"]
+        assert warned == ["A request of the agent was too long, or no JSON, so it was refused"]
+
+
+async def test_a_response_that_cannot_be_read_fails_its_request(
+    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_stream, "LINE_BYTES", 100_000)
+    host = (await start_bridge_within()).host
+    session = await session_of(host, work)
+    code, message = error_of(await host.call("continue", session=session, prompt=f"fail {'x' * 200_000}"))
+    assert code == "AGENT_REFUSED"
+    assert "refused session/prompt: its response was passed over: it has more than 100000 bytes" in message
+
+
+async def test_a_request_of_the_host_that_is_too_long_is_refused(
+    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "LINE_BYTES", 100_000)
+    host = (await start_bridge_within()).host
+    error = await host.call("start", prompt="x" * 200_000, cwd=str(work))
+    assert error["message"] == "a message of more than 100000 bytes was passed over: shorten the prompt"
+    assert await session_of(host, work)
+
+
+async def test_half_a_character_in_a_question_is_shown_as_one_that_is_not_known(
+    start_bridge_within: StartBridge, work: Path
+) -> None:
+    host = (await start_bridge_within()).host
+    session = await session_of(host, work)
+    params = (
+        f'{{"sessionId": "{session}", "toolCall": {{"toolCallId": "half", "title": "cut \\ud83d"}}, "options": []}}'
+    )
+    asks = f'broken {{"jsonrpc": "2.0", "id": 1, "method": "session/request_permission", "params": {params}}}'
+    result = await host.call("continue", session=session, prompt=asks)
+    assert json.loads(result["content"][0]["text"]) == {"outcome": {"outcome": "cancelled"}}
+    assert "asked about cut \ufffd and offered" in result["structuredContent"]["warnings"][0]
+
+
 async def test_a_message_that_is_too_long_is_passed_over_and_said(
     start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_stream, "LINE_BYTES", 100_000)
     host = (await start_bridge_within()).host
     session = await session_of(host, work)
-    call = host.begin_call("continue", session=session, prompt="say begun\nhuge 200000")
+    call = host.begin_call("continue", session=session, prompt=f"say begun\nsay {'x' * 200_000}\nhang")
     async with asyncio.timeout(LIMIT_S):
         while not any("cancel the turn" in json.dumps(note) for note in host.notes):
             host.noted.clear()

@@ -10,6 +10,7 @@ Each line of a prompt is a step:
     run COMMAND        asks, and then runs it           twice          asks two questions at once, says both outcomes
     ask JSON           asks with these options; then says which outcome came back
     raw JSON           sends this message as it is      line TEXT      writes this line as it is
+    broken TEXT        writes this line, and says what comes back for its id, which is 1
     flood N            N chunks of text                 babble N       N updates of a tool call
     huge BYTES         asks with a diff of so many bytes               escapes        escape sequences in text and title
     foreign            sends an update, and asks, for a session that does not exist
@@ -69,6 +70,10 @@ class Wire:
             self._waiting[request_id] = reply
         self.send({"id": request_id, "method": method, "params": params})
         return reply
+
+    def expect(self, request_id: int) -> Reply:
+        """Return what a response to this id comes to."""
+        return self._waiting.setdefault(request_id, Reply())
 
     def take_response(self, message: dict[str, Any]) -> None:
         reply = self._waiting.pop(message.get("id", 0), None)
@@ -336,6 +341,11 @@ class Steps:
 
     def do_line(self, text: str) -> None:
         self.wire.write(text)
+
+    def do_broken(self, text: str) -> None:
+        reply = self.wire.expect(1)
+        self.wire.write(text)
+        self.tell(self.await_reply(reply))
 
     def do_flood(self, count: str) -> None:
         update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x" * 50}}

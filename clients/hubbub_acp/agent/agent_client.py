@@ -60,7 +60,7 @@ class AgentClient:
         start_agent: ProcessStarter,
         handler: Handler,
         on_update: UpdateHandler,
-        on_loss: Callable[[], None],
+        on_loss: Callable[[bool], None],
     ) -> "AgentClient":
         """Start an agent and introduce this client. Raises AgentFault."""
         process = await start_agent(options.command)

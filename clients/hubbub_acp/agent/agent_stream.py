@@ -5,6 +5,8 @@ before the response that follows it, and a hundred thousand of them take no memo
 """
 
 import asyncio
+import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
@@ -13,8 +15,8 @@ import orjson
 from hubbub_acp.agent.agent_process import AgentPipes
 from hubbub_acp.log import log
 from hubbub_acp.plain_text import make_line
-from hubbub_acp.values import as_object
-from hubbub_local.stdio import LineTooLong, PipeLineWriter, read_lines
+from hubbub_acp.values import as_object, read_members
+from hubbub_local.stdio import BEGINNING_BYTES, LineTooLong, PipeLineWriter, read_lines
 
 LINE_BYTES: Final = 64 * 1024 * 1024
 """The most bytes of a message of the agent."""
@@ -31,15 +33,19 @@ WITHDRAWN: Final = "hubbub/withdrawn"
 LOGGED_STRAYS: Final = 5
 """So many lines that are no messages are logged; the others are only counted."""
 
+PARSE_ERROR, INTERNAL_ERROR = -32700, -32603
+
+_HALF_CHARACTERS: Final = re.compile(r"[\ud800-\udfff]")
+
 
 class AgentStream:
     """A transport: `receive` gives requests and responses, `send` takes them. `on_update` gets session updates.
 
-    `on_loss` is called when a message was too long to be read.
+    `on_loss` is called when a message could not be read, with whether it was a request, which is refused then.
     """
 
     def __init__(
-        self, process: AgentPipes, on_update: Callable[[str, Mapping[str, Any]], None], on_loss: Callable[[], None]
+        self, process: AgentPipes, on_update: Callable[[str, Mapping[str, Any]], None], on_loss: Callable[[bool], None]
     ) -> None:
         self._on_update = on_update
         self._on_loss = on_loss
@@ -61,13 +67,10 @@ class AgentStream:
             self._read += 1
             if self._read % TURN_MESSAGES == 0:
                 await asyncio.sleep(0)
-            if isinstance(line, LineTooLong):
-                self._note_stray(f"a line of more than {LINE_BYTES} bytes")
-                self._on_loss()
-                continue
-            message = _parse_message(line)
+            message = None if isinstance(line, LineTooLong) else _parse_message(line)
             if message is None:
-                self._note_stray(line)
+                if (failure := await self._pass_over(line)) is not None:
+                    return failure
             elif message.get("method") == "session/update" and "id" not in message:
                 self._update(message.get("params"))
             elif "method" in message and "id" not in message:
@@ -104,6 +107,25 @@ class AgentStream:
     def _note_deaf(self) -> None:
         self.is_open = False
 
+    async def _pass_over(self, line: bytes | LineTooLong) -> dict[str, Any] | None:
+        """Refuse what cannot be read if it is a request; return the error that stands for it if it is a response."""
+        is_long = isinstance(line, LineTooLong)
+        beginning = line.beginning if isinstance(line, LineTooLong) else line[:BEGINNING_BYTES]
+        why = f"it has more than {LINE_BYTES} bytes" if is_long else "it cannot be read as JSON"
+        self._note_stray(f"a line of more than {LINE_BYTES} bytes" if is_long else beginning)
+        members = read_members(beginning)
+        is_request = "id" in members and "method" in members
+        if is_request:
+            error = {"code": PARSE_ERROR, "message": f"the client passed this request over: {why}"}
+            self._writer.queue_line(orjson.dumps({"jsonrpc": "2.0", "id": members["id"], "error": error}))
+            await self._writer.wait_for_capacity()
+        elif isinstance(members.get("id"), int):
+            error = {"code": INTERNAL_ERROR, "message": f"its response was passed over: {why}", "data": None}
+            return {"id": members["id"], "error": error}
+        if is_long or is_request:
+            self._on_loss(is_request)
+        return None
+
     def _update(self, given: object) -> None:
         params = as_object(given)
         session_id, update = params.get("sessionId"), params.get("update")
@@ -119,7 +141,7 @@ class AgentStream:
 
     def _note_stray(self, what: bytes | str) -> None:
         self.strays += 1
-        text = make_line(what if isinstance(what, str) else what[:1000].decode(errors="replace"), 300)
+        text = make_line(what if isinstance(what, str) else what.decode(errors="replace"), 300)
         self.first_stray = self.first_stray or text
         if self.strays <= LOGGED_STRAYS:
             log(f"hubbub acp: the agent wrote what is no message of ACP: {text}")
@@ -140,7 +162,7 @@ def _parse_message(line: bytes) -> dict[str, Any] | None:
     try:
         message: Any = orjson.loads(line)
     except orjson.JSONDecodeError:
-        return None
+        message = _parse_leniently(line)
     if not isinstance(message, dict):
         return None
     found = cast("dict[str, Any]", message)
@@ -161,3 +183,15 @@ def _parse_message(line: bytes) -> dict[str, Any] | None:
             "data": error.get("data"),
         },
     }
+
+
+def _parse_leniently(line: bytes) -> Any:
+    """Return a value whose texts have half characters, which JavaScript writes where it cuts; None for what is no JSON.
+
+    Nobody else on its way could pass them on: U+FFFD stands for each.
+    """
+    try:
+        text = json.dumps(json.loads(line.decode(errors="replace")), ensure_ascii=False)
+        return orjson.loads(_HALF_CHARACTERS.sub("\ufffd", text))
+    except (ValueError, RecursionError):
+        return None

@@ -207,11 +207,13 @@ class AgentSessions:
             session.turn.report(line)
         self._on_change(session)
 
-    def _warn_of_loss(self) -> None:
-        """Say in each turn under way that a message of the agent was too long: nobody can tell whose it was."""
+    def _warn_of_loss(self, is_refused: bool) -> None:
+        """Say in each turn under way that a message of the agent was not read: nobody can tell whose it was."""
+        text = "A message of the agent was too long to be read. If it waits for an answer now, cancel the turn"
+        if is_refused:
+            text = "A request of the agent was too long, or no JSON, so it was refused"
         for session in self._sessions.values():
             if session.turn is not None:
-                text = "A message of the agent was too long to be read. If it waits for an answer now, cancel the turn"
                 session.warn(text)
                 session.turn.report(text)
                 self._on_change(session)
