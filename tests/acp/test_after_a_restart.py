@@ -2,6 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubbub_acp.faults import AgentFault
+from hubbub_acp.sessions import agent_sessions
 
 from .conftest import STATELESS, Bridge, StartBridge
 from .test_hostile_agents import error_of
@@ -91,3 +97,25 @@ async def test_what_an_agent_says_again_as_it_loads_a_session_is_no_progress(
     host = (await start_bridge_within(*words)).host
     await host.begin_call("continue", session=result["structuredContent"]["session"], prompt="say two")
     assert [note for note in host.notes if note["method"] == "notifications/progress"] == []
+
+
+async def test_a_loaded_session_whose_mode_cannot_be_set_is_not_gone_on_with(
+    start_bridge_within: StartBridge, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--modes", "--store", str(tmp_path))
+    first: Bridge = await start_bridge_within(*words)
+    session = (await first.host.call("start", prompt="say one", cwd=str(work)))["structuredContent"]["session"]
+    await first.end()
+    select, refusals = agent_sessions.select_choices, [AgentFault("AGENT_SILENT", "no answer")] * 2
+
+    async def select_later(*given: Any) -> None:
+        if refusals:
+            raise refusals.pop()
+        await select(*given)
+
+    monkeypatch.setattr(agent_sessions, "select_choices", select_later)
+    host = (await start_bridge_within(*words, mode="code")).host
+    for _ in range(2):
+        assert error_of(await host.call("continue", session=session, prompt="show"))[0] == "AGENT_SILENT"
+    shown = json.loads((await host.call("continue", session=session, prompt="show"))["content"][0]["text"])
+    assert shown["mode"] == "code"

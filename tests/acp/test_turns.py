@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import HANDSHAKE, STATELESS, TASKS, Bridge, StartBridge
+from hubbub_acp.sessions import agent_sessions
+
+from .conftest import HANDSHAKE, LIMIT_S, STATELESS, TASKS, Bridge, StartBridge, ThreadedAgent
 
 
 async def test_a_turn_returns_what_the_agent_said_did_and_planned(start_bridge_within: StartBridge, work: Path) -> None:
@@ -213,3 +215,48 @@ async def test_only_a_task_that_is_cancelled_has_no_result(
         assert task["result"]["structuredContent"]["text"] == "one"
     else:
         assert (task["status"], task["statusMessage"]) == ("cancelled", "the turn was cancelled")
+
+
+async def test_a_start_after_a_cancelled_one_does_not_wait_for_its_agent_to_end(
+    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge: Bridge = await start_bridge_within("--silent")
+    host, ending, stop = bridge.host, asyncio.Event(), ThreadedAgent.stop
+
+    async def stop_later(agent: ThreadedAgent) -> None:
+        await ending.wait()
+        await stop(agent)
+
+    monkeypatch.setattr(ThreadedAgent, "stop", stop_later)
+    arguments = {"prompt": "say one", "cwd": str(work)}
+    request_id, _ = host.begin("tools/call", name="start", arguments=arguments)
+    while not bridge.agents:
+        await host.request("ping")
+    host.send({"method": "notifications/cancelled", "params": {"requestId": request_id}})
+    await host.request("ping")
+    second = host.begin_call("start", **arguments)
+    async with asyncio.timeout(LIMIT_S):
+        while len(bridge.agents) < 2:
+            await host.request("ping")
+    assert not second.done()
+    ending.set()
+
+
+async def test_a_start_that_is_cancelled_before_its_mode_is_set_leaves_no_session(
+    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    selecting = asyncio.Event()
+
+    async def select(*_: object) -> None:
+        selecting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(agent_sessions, "select_choices", select)
+    host = (await start_bridge_within("--modes", mode="ask")).host
+    request_id, _ = host.begin("tools/call", name="start", arguments={"prompt": "say one", "cwd": str(work)})
+    async with asyncio.timeout(LIMIT_S):
+        await selecting.wait()
+        assert json.loads(await host.read_resource("acp://sessions")) != []
+        host.send({"method": "notifications/cancelled", "params": {"requestId": request_id}})
+        while json.loads(await host.read_resource("acp://sessions")):
+            await asyncio.sleep(0)

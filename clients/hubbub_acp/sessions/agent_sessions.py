@@ -112,8 +112,9 @@ class AgentSessions:
                     self._early.clear()
             try:
                 await self._select(client, session, answer, mode, model)
-            except AgentFault:
+            except BaseException:  # nobody is to go on in a session that is in another mode
                 del self._sessions[session.id]
+                self._on_change(session)
                 raise
             return session
 
@@ -348,7 +349,7 @@ class AgentSessions:
         if self._client is None or not self._client.is_alive or self._client.is_retiring:
             if self._client is not None:
                 self._end_unused(self._client)
-            self._client = await self._join_launch()
+            return await self._join_launch()
         return self._client
 
     async def _join_launch(self) -> AgentClient:
@@ -365,12 +366,14 @@ class AgentSessions:
             self._waiting_for_launch -= 1
             if not self._waiting_for_launch:
                 launch.cancel()
+                self._launch = None  # it may take long to end: nobody else is to wait for it
 
     async def _launch_client(self) -> AgentClient:
         client = await AgentClient.launch(
             self._options, self._start_agent, self._requests.handle, self.apply_update, self._warn_of_loss
         )
         self._clients.add(client)
+        self._client = client
         return client
 
     async def _load(self, client: AgentClient, session: AgentSession) -> None:
@@ -400,7 +403,11 @@ class AgentSessions:
         finally:
             session.is_loading = False
         session.is_lost = False
-        await self._select(client, session, answer)
+        try:
+            await self._select(client, session, answer)
+        except BaseException:  # the next turn is to load it again, and not to go on in another mode
+            session.home = None
+            raise
 
     async def _select(
         self,
