@@ -21,7 +21,7 @@ from hubbub_acp.sessions.permissions import (
     read_options,
 )
 from hubbub_acp.sessions.session import AgentInfo, AgentSession
-from hubbub_acp.sessions.tool_calls import ToolCalls
+from hubbub_acp.sessions.tool_calls import CHANGED_CHARACTERS, PATHS_CHARACTERS, ToolCalls
 from hubbub_acp.sessions.transcript import EVENT, SPEECH, TRANSCRIPT_BYTES, Transcript
 from hubbub_acp.surface.resources import make_uri
 
@@ -231,3 +231,17 @@ async def test_an_agent_whose_session_has_no_proper_id_is_refused(session_id: An
 async def test_an_id_that_looks_like_a_path_is_one_part_of_a_uri() -> None:
     session_id, _ = await open_session(Opener("../a b/state"), "/work", [])
     assert make_uri(session_id) == "acp://session/..%2Fa%20b%2Fstate"
+
+
+def test_the_paths_that_a_session_tells_of_are_bounded_together() -> None:
+    session = AgentSession("s", "/", AgentInfo("a", "a", "1"), "now")
+    for number in range(300):
+        places = [{"path": f"/{number}/{place}/{'d' * 4000}"} for place in range(20)]
+        call = {"toolCallId": f"c-{number}", "kind": "edit", "status": "completed", "locations": places}
+        session.apply({"sessionUpdate": "tool_call", **call}, "now")
+    wire = session.to_wire()
+    assert sum(len(path) for each in wire["tools"] for path in each["paths"]) <= 50 * PATHS_CHARACTERS
+    assert 0 < sum(map(len, wire["changed"])) <= CHANGED_CHARACTERS
+    session.begin_turn("next", "now")
+    session.apply({"sessionUpdate": "tool_call", **call, "toolCallId": "next"}, "now")
+    assert wire["changed"] != session.to_wire()["changed"] != []

@@ -77,7 +77,7 @@ class AgentSession:
         self.stop_reason = self.error = None
         self.plan = []
         self.text = TextTail(TEXT_BYTES)
-        self.calls.changed.clear()
+        self.calls.forget_changed()
         self.warnings = []
         self._has_spoken = False
         self.transcript.add(PROMPT, prompt)

@@ -11,6 +11,12 @@ MAX_CALLS: Final = 50
 MAX_PATHS: Final = 20
 MAX_CHANGED: Final = 1000
 PATH_CHARACTERS: Final = 4096
+PATHS_CHARACTERS: Final = 16 * 1024
+"""The most characters of all paths of a call: each state of the session has them."""
+
+CHANGED_CHARACTERS: Final = 256 * 1024
+"""The most characters of all paths that were changed."""
+
 ID_CHARACTERS: Final = 256
 TITLE_CHARACTERS: Final = 300
 
@@ -73,6 +79,7 @@ class ToolCalls:
     def __init__(self) -> None:
         self._calls: dict[str, ToolCallView] = {}
         self.changed: dict[str, None] = {}
+        self._changed_characters = 0
 
     def find(self, update: Mapping[str, Any]) -> ToolCallView | None:
         """Return the call that an update is about, if it is known."""
@@ -99,8 +106,15 @@ class ToolCalls:
     def add_changed(self, *paths: str) -> None:
         """Note files that were changed."""
         for path in paths:
-            if len(self.changed) < MAX_CHANGED:
+            has_room = self._changed_characters + len(path) <= CHANGED_CHARACTERS and len(self.changed) < MAX_CHANGED
+            if has_room and path not in self.changed:
                 self.changed[path] = None
+                self._changed_characters += len(path)
+
+    def forget_changed(self) -> None:
+        """Begin the list of changed files again."""
+        self.changed.clear()
+        self._changed_characters = 0
 
     def complete(self, tool_call: Mapping[str, Any]) -> dict[str, Any]:
         """Return a tool call of a permission request, with what the agent said of it before where it says nothing."""
@@ -119,12 +133,14 @@ class ToolCalls:
 
 
 def read_paths(given: object) -> list[str]:
-    """Return the paths of locations, or of diffs; at most MAX_PATHS."""
+    """Return the paths of locations, or of diffs; at most MAX_PATHS, of PATHS_CHARACTERS together."""
     found: dict[str, None] = {}
+    left = PATHS_CHARACTERS
     for each in as_list(given)[:MAX_PATHS]:
         path = cast("dict[str, Any]", each).get("path") if isinstance(each, dict) else None
-        if isinstance(path, str) and 0 < len(path) <= PATH_CHARACTERS:
+        if isinstance(path, str) and 0 < len(path) <= min(PATH_CHARACTERS, left):
             found[strip_escapes(path)] = None
+            left -= len(path)
     return list(found)
 
 
