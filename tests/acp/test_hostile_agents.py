@@ -11,7 +11,7 @@ from hubbub_acp import program
 from hubbub_acp.agent import agent_client, agent_stream
 from hubbub_acp.sessions import agent_sessions
 from hubbub_acp.sessions.permissions import CANCELLED, make_form, read_options
-from hubbub_acp.sessions.turn import MAX_QUESTIONS, Turn
+from hubbub_acp.sessions.turn import MAX_QUESTIONS, Turn, TurnQuestion
 
 from .conftest import LIMIT_S, Bridge, Host, StartBridge
 
@@ -396,13 +396,15 @@ async def test_a_turn_asks_so_many_questions_at_one_time_and_none_once_it_is_can
         "s", "/work", "Scripted", {"title": "Run"}, read_options([{"optionId": "x", "kind": "allow_once"}])
     )
     turn = Turn()
-    asking = [asyncio.ensure_future(turn.ask(form, "now")) for _ in range(MAX_QUESTIONS)]
+    asking = [asyncio.ensure_future(turn.ask(TurnQuestion(form, "now"))) for _ in range(MAX_QUESTIONS)]
     await asyncio.sleep(0)
+    too_much = TurnQuestion(form, "now")
     async with asyncio.timeout(LIMIT_S):
-        assert await turn.ask(form, "now") == CANCELLED
+        assert await turn.ask(too_much) == CANCELLED
+    assert too_much.problem == "50 questions are open"
     assert len(turn.questions) == MAX_QUESTIONS
     turn.drop_questions()
     assert await asyncio.gather(*asking) == [CANCELLED] * MAX_QUESTIONS
     turn.is_cancelled = True
     async with asyncio.timeout(LIMIT_S):
-        assert await turn.ask(form, "now") == CANCELLED
+        assert await turn.ask(TurnQuestion(form, "now")) == CANCELLED

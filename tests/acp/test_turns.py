@@ -54,6 +54,18 @@ async def test_what_nobody_allows_is_rejected_by_the_agents_own_option(
     assert not (work / "a.txt").exists()
 
 
+async def test_what_nobody_could_be_asked_is_declined_and_said(start_bridge_within: StartBridge, work: Path) -> None:
+    host = (await start_bridge_within()).host
+    call = host.begin_call("start", prompt="edit a.txt one\nsay done", cwd=str(work))
+    question = await host.next_question()
+    host.send({"id": question["id"], "error": {"code": -32601, "message": "no forms here"}})
+    result = (await call)["result"]
+    said = "Nobody could be asked about Edit a.txt: no forms here"
+    assert (result["structuredContent"]["changed"], result["structuredContent"]["warnings"]) == ([], [said])
+    assert [each["text"] for each in result["content"]] == ["done", said]
+    assert f"*{said}*" in await host.read_resource(f"acp://session/{result['structuredContent']['session']}")
+
+
 async def test_two_questions_at_once_are_answered_in_any_order(start_bridge_within: StartBridge, work: Path) -> None:
     host = (await start_bridge_within()).host
     call = host.begin_call("start", prompt="twice", cwd=str(work))
@@ -111,6 +123,17 @@ async def test_a_caller_of_2025_gets_a_task_where_it_wants_one(start_bridge_with
     assert (await result)["result"]["structuredContent"]["changed"] == [str(work / "a.txt")]
     assert (await host.request("tasks/get", taskId=task_id))["result"]["status"] == "completed"
     assert await host.until_noted("notifications/tasks/status")
+
+
+async def test_of_tasks_that_fail_at_once_the_last_are_kept(
+    start_bridge_within: StartBridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_sessions, "MAX_ENDED_TURNS", 2)
+    host = (await start_bridge_within()).host
+    arguments = {"prompt": "", "cwd": "/"}
+    begun = [await host.request("tools/call", name="start", arguments=arguments, task={}) for _ in range(4)]
+    listed = (await host.request("tasks/list"))["result"]["tasks"]
+    assert [each["taskId"] for each in listed] == [each["result"]["task"]["taskId"] for each in begun[2:]]
 
 
 @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])

@@ -15,10 +15,10 @@ from hubbub_acp.plain_text import make_line
 from hubbub_acp.sessions.opening import check_prompt, find_folder, make_tools, open_session, select_choices
 from hubbub_acp.sessions.permissions import CANCELLED, make_form, name_decision, read_options
 from hubbub_acp.sessions.session import AgentInfo, AgentSession
-from hubbub_acp.sessions.session_file import SessionFile, StoredSession
+from hubbub_acp.sessions.session_file import SessionFile
 from hubbub_acp.sessions.times import now
 from hubbub_acp.sessions.tool_calls import KEPT_CHARACTERS, weigh
-from hubbub_acp.sessions.turn import Turn
+from hubbub_acp.sessions.turn import Turn, TurnQuestion
 from hubbub_acp.values import as_object
 
 MAX_TURNS: Final = 50
@@ -58,8 +58,6 @@ class AgentSessions:
         self._opening = 0
         self._early: list[tuple[str, Mapping[str, Any]]] = []
         self._foreign = 0
-        self._saving: asyncio.Task[None] | None = None
-        self._is_unsaved = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closing = False
 
@@ -187,8 +185,7 @@ class AgentSessions:
         await asyncio.gather(*(client.close() for client in self._clients), return_exceptions=True)
         if self._tasks:
             await asyncio.wait(self._tasks)
-        if self._saving is not None:
-            await asyncio.wait({self._saving})
+        await self._file.wait_until_saved()
 
     # What the agent says and asks.
 
@@ -232,8 +229,8 @@ class AgentSessions:
             session.warn(f"{session.agent.title} asked about {title} and offered no choice, so it was cancelled")
             return CANCELLED
         form = make_form(session.id, session.cwd, session.agent.title, tool_call, options)
-        turn = session.turn
-        asking = asyncio.ensure_future(turn.ask(form, now()))
+        question = TurnQuestion(form, now())
+        asking = asyncio.ensure_future(session.turn.ask(question))
         self._on_change(session)
         decided = "no longer asked by the agent"
         try:
@@ -241,6 +238,8 @@ class AgentSessions:
             decided = name_decision(options, outcome)
             return outcome
         finally:
+            if question.problem:
+                session.warn(f"Nobody could be asked about {form.title}: {question.problem}")
             session.note(f"- Asked: {form.title}. Decided: {decided}")
             self._on_change(session)
 
@@ -263,6 +262,13 @@ class AgentSessions:
         if sum(not turn.has_ended for turn in self.turns.values()) >= MAX_TURNS:
             raise AgentFault("TOO_MANY_TURNS", f"{MAX_TURNS} turns are under way: wait until one has ended")
 
+    def keep(self, turn: Turn) -> None:
+        """Have a turn found by its id; of those that have ended, the oldest are forgotten."""
+        self.turns[turn.id] = turn
+        ended = [each.id for each in self.turns.values() if each.has_ended]
+        for turn_id in ended[: max(0, len(ended) - MAX_ENDED_TURNS)]:
+            del self.turns[turn_id]
+
     def _begin(
         self, opener: Callable[[AgentClient], Awaitable[AgentSession]], prompt: str, session: AgentSession | None = None
     ) -> Turn:
@@ -270,10 +276,7 @@ class AgentSessions:
         turn = Turn()
         if session is not None:
             turn.session_id, session.turn = session.id, turn
-        self.turns[turn.id] = turn
-        ended = [each.id for each in self.turns.values() if each.has_ended]
-        for turn_id in ended[: max(0, len(ended) - MAX_ENDED_TURNS)]:
-            del self.turns[turn_id]
+        self.keep(turn)
         turn.task = asyncio.create_task(self._run(turn, opener, prompt))
         self._tasks.add(turn.task)
         turn.task.add_done_callback(self._tasks.discard)
@@ -436,15 +439,4 @@ class AgentSessions:
         self._on_change(session)
         if is_listed:
             self._on_change(None)
-            self._save()
-
-    def _save(self) -> None:
-        """Write the records, soon and once for all that changes meanwhile."""
-        self._is_unsaved = True
-        if self._saving is None or self._saving.done():
-            self._saving = asyncio.create_task(self._write())
-
-    async def _write(self) -> None:
-        while self._is_unsaved:
-            self._is_unsaved = False
-            await asyncio.to_thread(self._file.write, [StoredSession.of(each) for each in self._sessions.values()])
+            self._file.write_soon(self._sessions)

@@ -1,8 +1,9 @@
 """What outlives the process: the sessions of an agent, with their folders, in a file of the person's data folder."""
 
+import asyncio
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -55,6 +56,8 @@ class SessionFile:
     def __init__(self, folder: Path | None, name: str, command: Sequence[str]) -> None:
         digest = hashlib.sha256("\0".join((name, *command)).encode(errors="surrogateescape")).hexdigest()[:16]
         self._path = None if folder is None else folder / f"{digest}.json"
+        self._unsaved: Mapping[str, AgentSession] | None = None
+        self._saving: asyncio.Task[None] | None = None
 
     def read(self) -> list[StoredSession]:
         """Return what was kept, the latest first; nothing if there is no such file, or another's. Blocks."""
@@ -89,6 +92,22 @@ class SessionFile:
                 os.close(lock)
         except OSError as exc:
             log(f"hubbub acp: {self._path} cannot be written, so sessions are not found after a restart: {exc}")
+
+    def write_soon(self, sessions: Mapping[str, AgentSession]) -> None:
+        """Keep the sessions that are there by then; once for all calls that come meanwhile."""
+        self._unsaved = sessions
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.create_task(self._write_unsaved())
+
+    async def wait_until_saved(self) -> None:
+        """Wait until the file has what was to be kept."""
+        if self._saving is not None:
+            await asyncio.wait({self._saving})
+
+    async def _write_unsaved(self) -> None:
+        while self._unsaved is not None:
+            sessions, self._unsaved = self._unsaved, None
+            await asyncio.to_thread(self.write, [StoredSession.of(each) for each in sessions.values()])
 
 
 def _read_entry(given: object) -> StoredSession | None:

@@ -14,13 +14,23 @@ MAX_QUESTIONS: Final = 50
 
 
 class TurnQuestion:
-    """A permission request that waits for a person. `asked_by` says who has put it to the host, if anybody has."""
+    """A permission request that waits for a person. `is_asked`: it was put to the host.
+
+    `problem` says why no person decided, if none could.
+    """
 
     def __init__(self, form: PermissionForm, since: str) -> None:
         self.form = form
         self.since = since
         self.outcome: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self.is_asked = False
+        self.problem = ""
+
+    def drop(self, problem: str = "") -> None:
+        """Cancel it, unless it is answered: nobody waits for an answer any more."""
+        if not self.outcome.done():
+            self.problem = problem
+            self.outcome.set_result(CANCELLED)
 
     def to_wire(self) -> dict[str, str]:
         """Return it as in a session's state."""
@@ -77,13 +87,16 @@ class Turn:
         self.progress_line = line
         self.publish()
 
-    async def ask(self, form: PermissionForm, since: str) -> dict[str, Any]:
+    async def ask(self, question: TurnQuestion) -> dict[str, Any]:
         """Wait until a person has decided, and return the outcome; cancelled with the turn, or if too much is open."""
-        if self.has_ended or self.is_cancelled or len(self.questions) >= MAX_QUESTIONS:
+        if self.has_ended or self.is_cancelled:
+            return CANCELLED
+        if len(self.questions) >= MAX_QUESTIONS:
+            question.problem = f"{MAX_QUESTIONS} questions are open"
             return CANCELLED
         self._asked += 1
         key = f"permission-{self._asked}"
-        question = self.questions[key] = TurnQuestion(form, since)
+        self.questions[key] = question
         self.publish()
         try:
             return await question.outcome
@@ -101,10 +114,9 @@ class Turn:
         return True
 
     def drop_questions(self) -> None:
-        """Cancel all open questions: nobody waits for an answer any more."""
+        """Cancel all open questions."""
         for question in self.questions.values():
-            if not question.outcome.done():
-                question.outcome.set_result(CANCELLED)
+            question.drop()
 
     def end(self, *, result: dict[str, Any] | None = None, fault: AgentFault | None = None) -> None:
         """Note the end, once."""

@@ -28,6 +28,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from hubbub_acp.faults import AgentFault
 from hubbub_acp.log import log
+from hubbub_acp.plain_text import make_line
 from hubbub_acp.sessions.turn import Turn, TurnQuestion
 
 PROGRESS_S: Final = 0.25
@@ -36,16 +37,19 @@ PROGRESS_S: Final = 0.25
 ABANDONED_S: Final = 24 * 3600.0
 """Seconds for which a call that was returned with questions may stay away; then they are cancelled."""
 
+PROBLEM_CHARACTERS: Final = 300
+
 Context = ServerRequestContext[Any, Any]
 
 
 def make_result(turn: Turn) -> CallToolResult:
-    """Return the result of a turn that has ended."""
+    """Return the result of a turn that has ended: what the agent said, and a text for each warning."""
     if turn.fault is not None:
         return make_fault_result(turn.fault)
     result = turn.result or {}
     text = result.get("text") or f"The agent said nothing. Its turn ended: {result.get('stopReason')}"
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=result)
+    texts = [text, *result.get("warnings", ())]
+    return CallToolResult(content=[TextContent(type="text", text=each) for each in texts], structured_content=result)
 
 
 def make_fault_result(fault: AgentFault) -> CallToolResult:
@@ -104,6 +108,7 @@ class QuestionAsker:
             answer = await self._session.send_request(request, ElicitResult, metadata=self._metadata)
         except (MCPError, NoBackChannelError, ValueError) as exc:
             log(f"hubbub acp: nobody could be asked, so it counts as declined: {exc}")
+            question.problem = make_line(str(exc), PROBLEM_CHARACTERS) or "the host refused"
             return {"action": "decline"}
         return answer.model_dump(mode="json", by_alias=True, exclude_none=True)
 
@@ -141,11 +146,8 @@ async def await_round(turn: Turn, context: Context) -> CallToolResult | InputReq
 
 
 def _abandon(questions: list[TurnQuestion]) -> None:
-    from hubbub_acp.sessions.permissions import CANCELLED
-
     for question in questions:
-        if not question.outcome.done():
-            question.outcome.set_result(CANCELLED)
+        question.drop(f"the call did not come back within {ABANDONED_S / 3600:g} h")
 
 
 async def report_progress(turn: Turn, context: Context) -> None:

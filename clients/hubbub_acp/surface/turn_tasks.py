@@ -121,7 +121,7 @@ class TurnTasks:
         except AgentFault as fault:
             turn = Turn()
             turn.end(fault=fault)
-            self._sessions.turns[turn.id] = turn
+            self._sessions.keep(turn)
         following = asyncio.create_task(self._notify(turn, ctx))
         self._background.add(following)
         following.add_done_callback(self._background.discard)
