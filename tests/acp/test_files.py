@@ -13,8 +13,9 @@ from hubbub_acp.agent.terminals import MAX_TERMINALS, Terminals
 from hubbub_acp.agent.workspace import Workspace
 from hubbub_acp.faults import AgentFault
 from hubbub_acp.sessions.opening import find_folder
+from hubbub_shared.platform import processes
 
-from .conftest import StartBridge
+from .conftest import LIMIT_S, StartBridge
 
 
 @pytest.fixture
@@ -195,6 +196,30 @@ def test_a_folder_whose_name_is_no_utf8_is_refused(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("within_a_hub", [True, False])
+async def test_what_a_terminal_left_running_is_known_by_a_mark(
+    root: Path, monkeypatch: pytest.MonkeyPatch, within_a_hub: bool
+) -> None:
+    monkeypatch.delenv(processes.MARK, raising=False)
+    mark = f"{os.getpid()}.hub"
+    if within_a_hub:
+        monkeypatch.setenv(processes.MARK, mark)
+    terminals = Terminals(Workspace(root))
+    script = "setsid sh -c 'echo $$ >draft; mv draft pid; exec sleep 600' & wait"
+    named = [{"name": processes.MARK, "value": "none"}]
+    await terminals.create({"sessionId": "s", "command": "sh", "args": ["-c", script], "env": named}, str(root))
+    while not (root / "pid").exists():
+        await asyncio.sleep(0.01)
+    left = int((root / "pid").read_text())
+    await terminals.close()
+    with processes.hold_process(left) as process:
+        assert (process is not None and not process.wait_for_end(0)) == within_a_hub
+    processes.kill_marked(mark)
+    with processes.hold_process(left) as process:
+        assert process is None or process.wait_for_end(LIMIT_S)
+
+
+@pytest.mark.usefixtures("processes")
 async def test_terminals_that_are_asked_for_at_once_are_counted(root: Path) -> None:
     terminals = Terminals(Workspace(root))
     params = {"sessionId": "s", "command": "/bin/sleep", "args": ["600"]}
@@ -206,4 +231,4 @@ async def test_terminals_that_are_asked_for_at_once_are_counted(root: Path) -> N
     again = await terminals.create(params, str(root))
     with pytest.raises(AgentFault, match="has no terminal"):
         terminals.show({"sessionId": "another", **again})
-    terminals.release_all()
+    await terminals.close()

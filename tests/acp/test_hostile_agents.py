@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from hubbub_acp import program
-from hubbub_acp.agent import agent_client, agent_stream
+from hubbub_acp.agent import agent_client
 from hubbub_acp.sessions import agent_sessions
 from hubbub_acp.sessions.permissions import CANCELLED, make_form, read_options
 from hubbub_acp.sessions.turn import MAX_QUESTIONS, Turn, TurnQuestion
@@ -125,28 +124,6 @@ async def test_a_flood_of_updates_is_one_text_of_which_the_end_is_kept(
     assert len(await host.read_resource(f"acp://session/{state['id']}")) < 600 * 1024
 
 
-async def test_what_is_no_message_is_passed_over(start_bridge_within: StartBridge, work: Path) -> None:
-    host = (await start_bridge_within()).host
-    prompt = "\n".join(
-        [
-            "line no JSON",
-            "line [1, 2]",
-            'line {"id": [1], "result": {}}',
-            'line {"id": 99, "result": {}}',
-            'line {"id": 0, "error": 7}',
-            'line {"method": 5}',
-            'line {"method": "session/update"}',
-            'line {"method": "session/update", "params": {"sessionId": "x", "update": 7}}',
-            'raw {"method": "session/update", "params": {"sessionId": "SESSION", "update": {"sessionUpdate": "new"}}}',
-            'raw {"method": "session/update", "params": {"sessionId": "SESSION", "update": {"sessionUpdate": "plan"}}}',
-            'raw {"method": "auth/status_update", "params": {}}',
-            'raw {"id": "own", "method": "their/own", "params": {}}',
-            "say hello",
-        ]
-    )
-    assert (await host.call("start", prompt=prompt, cwd=str(work)))["content"][0]["text"] == "hello"
-
-
 async def test_a_question_without_options_is_cancelled_and_said(start_bridge_within: StartBridge, work: Path) -> None:
     host = (await start_bridge_within()).host
     session = await session_of(host, work)
@@ -184,6 +161,33 @@ async def test_sessions_that_do_not_exist_get_nothing(start_bridge_within: Start
     assert "foreign" not in await host.read_resource("acp://sessions")
 
 
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("session/request_permission", {"toolCall": {"toolCallId": "l"}, "options": [{"optionId": "x"}]}),
+        ("fs/read_text_file", {"path": "WORK/go"}),
+        ("fs/write_text_file", {"path": "WORK/made", "content": "late"}),
+        ("terminal/create", {"command": "touch", "args": ["WORK/made"]}),
+    ],
+)
+async def test_outside_of_a_turn_an_agent_gets_nothing(
+    start_bridge_within: StartBridge, work: Path, method: str, params: dict[str, Any]
+) -> None:
+    host = (await start_bridge_within(root=work)).host
+    asked = json.dumps(params).replace("WORK", str(work))
+    await host.call("start", prompt=f"after go {method} {asked}\nsay on", cwd=str(work))
+    (work / "go").touch()
+    async with asyncio.timeout(LIMIT_S):
+        while not (came := work / "go.reply").exists() or not came.read_text():
+            await host.request("ping")
+    reply = json.loads(came.read_text())
+    cancelled = {"outcome": {"outcome": "cancelled"}}
+    assert reply == cancelled or reply["message"] == "the session has no turn under way"
+    assert (reply == cancelled) == (method == "session/request_permission")
+    assert host.asked.empty()
+    assert not (work / "made").exists()
+
+
 async def test_a_huge_diff_is_asked_cut_with_what_was_left_out(start_bridge_within: StartBridge, work: Path) -> None:
     host = (await start_bridge_within()).host
     session = await session_of(host, work)
@@ -195,71 +199,6 @@ async def test_a_huge_diff_is_asked_cut_with_what_was_left_out(start_bridge_with
     assert kept == 128 * 1024
     host.answer(question, "no")
     assert json.loads((await call)["result"]["content"][0]["text"])["optionId"] == "no"
-
-
-async def test_a_request_that_cannot_be_read_is_refused_and_said(
-    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(agent_stream, "LINE_BYTES", 100_000)
-    host = (await start_bridge_within()).host
-    session = await session_of(host, work)
-    broken = '{"jsonrpc": "2.0", "method": "session/request_permission", "id": 1, "params": {'
-    for step, why in (("huge 200000", "it has more than 100000 bytes"), (f"broken {broken}", "it cannot be read")):
-        result = await host.call("continue", session=session, prompt=step)
-        assert why in result["content"][0]["text"]
-        warned = result["structuredContent"]["warnings"]
-        assert warned == ["A request of the agent was too long, or no JSON, so it was refused"]
-
-
-async def test_a_response_that_cannot_be_read_fails_its_request(
-    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(agent_stream, "LINE_BYTES", 100_000)
-    host = (await start_bridge_within()).host
-    session = await session_of(host, work)
-    code, message = error_of(await host.call("continue", session=session, prompt=f"fail {'x' * 200_000}"))
-    assert code == "AGENT_REFUSED"
-    assert "refused session/prompt: its response was passed over: it has more than 100000 bytes" in message
-
-
-async def test_a_request_of_the_host_that_is_too_long_is_refused(
-    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(program, "LINE_BYTES", 100_000)
-    host = (await start_bridge_within()).host
-    error = await host.call("start", prompt="x" * 200_000, cwd=str(work))
-    assert error["message"] == "a message of more than 100000 bytes was passed over: shorten the prompt"
-    assert await session_of(host, work)
-
-
-async def test_half_a_character_in_a_question_is_shown_as_one_that_is_not_known(
-    start_bridge_within: StartBridge, work: Path
-) -> None:
-    host = (await start_bridge_within()).host
-    session = await session_of(host, work)
-    params = (
-        f'{{"sessionId": "{session}", "toolCall": {{"toolCallId": "half", "title": "cut \\ud83d"}}, "options": []}}'
-    )
-    asks = f'broken {{"jsonrpc": "2.0", "id": 1, "method": "session/request_permission", "params": {params}}}'
-    result = await host.call("continue", session=session, prompt=asks)
-    assert json.loads(result["content"][0]["text"]) == {"outcome": {"outcome": "cancelled"}}
-    assert "asked about cut \ufffd and offered" in result["structuredContent"]["warnings"][0]
-
-
-async def test_a_message_that_is_too_long_is_passed_over_and_said(
-    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(agent_stream, "LINE_BYTES", 100_000)
-    host = (await start_bridge_within()).host
-    session = await session_of(host, work)
-    call = host.begin_call("continue", session=session, prompt=f"say begun\nsay {'x' * 200_000}\nhang")
-    async with asyncio.timeout(LIMIT_S):
-        while not any("cancel the turn" in json.dumps(note) for note in host.notes):
-            host.noted.clear()
-            await host.noted.wait()
-    await host.call("cancel", session=session)
-    result = (await call)["result"]["structuredContent"]
-    assert (result["stopReason"], len(result["warnings"])) == ("cancelled", 1)
 
 
 async def test_escape_sequences_of_terminals_reach_nobody(start_bridge_within: StartBridge, work: Path) -> None:

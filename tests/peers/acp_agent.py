@@ -15,6 +15,7 @@ Each line of a prompt is a step:
     huge BYTES         asks with a diff of so many bytes               escapes        escape sequences in text and title
     foreign            sends an update, and asks, for a session that does not exist
     read PATH | write PATH TEXT | terminal COMMAND      asks its client to do it, and says what came back
+    after PATH METHOD JSON   asks its client once the file exists, turn or no turn; what came back is in PATH.reply
     wait PATH          until the file exists            hang           until it is cancelled
     deaf               for ever, and does not heed being cancelled     die CODE       ends, with a last word on stderr
     spawn PATH         starts a child that goes on, and writes its process id to the file
@@ -31,7 +32,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -59,7 +59,7 @@ class Wire:
     def __init__(self, output: TextIO) -> None:
         self._output = output
         self._lock = threading.Lock()
-        self._waiting: dict[int, Reply] = {}
+        self.waiting: dict[int, Reply] = {}
         self._last_id = 0
 
     def ask(self, method: str, params: dict[str, Any]) -> Reply:
@@ -67,22 +67,18 @@ class Wire:
         with self._lock:
             self._last_id += 1
             request_id = self._last_id
-            self._waiting[request_id] = reply
+            self.waiting[request_id] = reply
         self.send({"id": request_id, "method": method, "params": params})
         return reply
 
-    def expect(self, request_id: int) -> Reply:
-        """Return what a response to this id comes to."""
-        return self._waiting.setdefault(request_id, Reply())
-
     def take_response(self, message: dict[str, Any]) -> None:
-        reply = self._waiting.pop(message.get("id", 0), None)
+        reply = self.waiting.pop(message.get("id", 0), None)
         if reply is not None:
             reply.message = message
             reply.came.set()
 
     def notify(self, session_id: str, update: dict[str, Any]) -> None:
-        self.send({"method": "session/update", "params": params_of(session_id, update)})
+        self.send({"method": "session/update", "params": {"sessionId": session_id, "update": update}})
 
     def send(self, message: dict[str, Any]) -> None:
         self.write(json.dumps({"jsonrpc": "2.0", **message}))
@@ -161,11 +157,9 @@ class Agent:
                 return {"sessionId": session.id, **self.choices(session)}
             case "session/load":
                 return self.load(params)
-            case "session/set_mode":
-                self.sessions[params["sessionId"]].mode = params["modeId"]
-                return {}
-            case "session/set_model":
-                self.sessions[params["sessionId"]].model = params["modelId"]
+            case "session/set_mode" | "session/set_model":
+                what = message["method"].removeprefix("session/set_")
+                setattr(self.sessions[params["sessionId"]], what, params[f"{what}Id"])
                 return {}
             case "session/prompt":
                 session = self.sessions[params["sessionId"]]
@@ -190,12 +184,9 @@ class Agent:
         }
 
     def choices(self, session: Session) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if self.options.modes:
-            found["modes"] = {"currentModeId": session.mode, "availableModes": MODES}
-        if self.options.models:
-            found["models"] = {"currentModelId": session.model, "availableModels": MODELS}
-        return found
+        modes = {"modes": {"currentModeId": session.mode, "availableModes": MODES}}
+        models = {"models": {"currentModelId": session.model, "availableModels": MODELS}}
+        return (modes if self.options.modes else {}) | (models if self.options.models else {})
 
     def load(self, params: dict[str, Any]) -> dict[str, Any]:
         file = Path(self.options.store or "/nonexistent") / f"{params['sessionId']}.json"
@@ -266,9 +257,8 @@ class Steps:
         self.update(sessionUpdate="tool_call_update", toolCallId=call_id, status=status)
 
     def permitted(self, call_id: str, tool_call: dict[str, Any], options: list[Any] = OPTIONS) -> dict[str, Any]:
-        message = self.request(
-            "session/request_permission", {"toolCall": {"toolCallId": call_id, **tool_call}, "options": options}
-        )
+        asked = {"toolCall": {"toolCallId": call_id, **tool_call}, "options": options}
+        message = self.request("session/request_permission", asked)
         return message["result"]["outcome"] if "result" in message else message["error"]
 
     def allowed(self, call_id: str, **tool_call: Any) -> bool:
@@ -343,13 +333,14 @@ class Steps:
         self.wire.write(text)
 
     def do_broken(self, text: str) -> None:
-        reply = self.wire.expect(1)
+        reply = self.wire.waiting.setdefault(1, Reply())
         self.wire.write(text)
         self.tell(self.await_reply(reply))
 
     def do_flood(self, count: str) -> None:
         update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x" * 50}}
-        line = json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params_of(self.session.id, update)})
+        params = {"sessionId": self.session.id, "update": update}
+        line = json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params})
         for _ in range(int(count) // 100):
             self.wire.write("\n".join([line] * 100))
 
@@ -363,15 +354,10 @@ class Steps:
         self.do_say(json.dumps(self.permitted(call_id, {"title": "Huge", "kind": "edit", "content": content})))
 
     def do_foreign(self, _: str) -> None:
-        self.wire.notify(
-            "nobody", {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "foreign"}}
-        )
-        call = {"toolCallId": "f", "title": "Foreign"}
-        reply = self.wire.ask(
-            "session/request_permission", {"sessionId": "nobody", "toolCall": call, "options": OPTIONS}
-        )
-        reply.came.wait()
-        self.do_say(json.dumps(reply.message.get("result", reply.message.get("error"))))
+        chunk = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "foreign"}}
+        self.wire.notify("nobody", chunk)
+        asked = {"sessionId": "nobody", "toolCall": {"toolCallId": "f", "title": "Foreign"}, "options": OPTIONS}
+        self.tell(self.await_reply(self.wire.ask("session/request_permission", asked)))
 
     def do_escapes(self, _: str) -> None:
         self.begin_call(title="\x1b]0;owned\x07title\x1b[2J", kind="other")
@@ -403,9 +389,18 @@ class Steps:
 
     def do_wait(self, path: str) -> None:
         while not (Path(self.session.cwd) / path).exists():
-            if self.session.cancelled.is_set():
+            if self.session.cancelled.wait(POLL_S):
                 raise Cancelled
-            time.sleep(POLL_S)
+
+    def do_after(self, rest: str) -> None:
+        path, method, params = rest.split(" ", 2)
+
+        def ask() -> None:
+            self.do_wait(path)
+            reply = self.request(method, json.loads(params))
+            (Path(self.session.cwd) / f"{path}.reply").write_text(json.dumps(reply.get("result", reply.get("error"))))
+
+        threading.Thread(target=ask, daemon=True).start()
 
     def do_hang(self, _: str) -> None:
         self.session.cancelled.wait()
@@ -415,8 +410,7 @@ class Steps:
         threading.Event().wait()
 
     def do_die(self, code: str) -> None:
-        sys.stderr.write("the last word\n")
-        sys.stderr.flush()
+        print("the last word", file=sys.stderr, flush=True)
         os._exit(int(code or "0"))
 
     def do_spawn(self, path: str) -> None:
@@ -430,10 +424,6 @@ class Steps:
 
     def do_fail(self, text: str) -> None:
         raise Failed(text)
-
-
-def params_of(session_id: str, update: dict[str, Any]) -> dict[str, Any]:
-    return {"sessionId": session_id, "update": update}
 
 
 def serve(words: list[str], source: TextIO, output: TextIO) -> None:

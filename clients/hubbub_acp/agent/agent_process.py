@@ -56,39 +56,66 @@ class AgentPipes(Protocol):
 ProcessStarter = Callable[[Sequence[str]], Awaitable[AgentPipes]]
 
 
+class ProcessMark:
+    """By what processes are known wherever they went: `variables` of their environment.
+
+    Within a hub its mark is there already, and the hub ends all that has it. Else it is one of its own.
+    """
+
+    def __init__(self) -> None:
+        inherited = os.environ.get(processes.MARK)
+        mark = inherited or f"{os.getpid()}.{uuid.uuid4().hex}"
+        self.variables = {processes.MARK: mark}
+        self._own = None if inherited else mark
+
+    async def kill(self) -> None:
+        """Kill all that has a mark of its own."""
+        if self._own is not None:
+            await asyncio.to_thread(processes.kill_marked, self._own)
+
+
 class AgentProcess:
     """A running agent. `stdin` and `stdout` are descriptors of this process."""
 
-    def __init__(self, command: Sequence[str], process: asyncio.subprocess.Process, ends: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        process: asyncio.subprocess.Process,
+        ends: tuple[int, int, int],
+        mark: "ProcessMark",
+    ) -> None:
         self.command = command
         self.stdin, self.stdout, self._stderr = ends
         self._process = process
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._mark = ""
+        self._mark = mark
         self._draining = asyncio.create_task(self._drain_stderr())
 
     @classmethod
     async def start(cls, command: Sequence[str]) -> "AgentProcess":
         """Start the agent. Raises AgentFault: AGENT_NOT_FOUND, AGENT_NOT_STARTED."""
-        # Within a hub its mark is there already, and the hub ends all that has it.
-        mark = "" if processes.MARK in os.environ else f"{os.getpid()}.{uuid.uuid4().hex}"
-        environment = os.environ | ({processes.MARK: mark} if mark else {})
+        mark = ProcessMark()
         pipes = [os.pipe() for _ in range(3)]
         (stdin, own_stdin), (own_stdout, stdout), (own_stderr, stderr) = pipes
         try:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, env=environment
+                *command,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                env=os.environ | mark.variables,
             )
-        except (OSError, ValueError) as exc:
+        except BaseException as exc:
             for end in (own_stdin, own_stdout, own_stderr):
                 os.close(end)
-            raise _make_start_fault(command, exc) from None
+            if isinstance(exc, OSError | ValueError):
+                raise _make_start_fault(command, exc) from None
+            raise
         finally:
             for end in (stdin, stdout, stderr):
                 os.close(end)
-        agent = cls(command, process, (own_stdin, own_stdout, own_stderr))
-        agent._mark = mark
-        return agent
+        return cls(command, process, (own_stdin, own_stdout, own_stderr), mark)
 
     async def describe_end(self) -> str:
         """Return how the agent ended, with what it wrote last; wait a moment for both."""
@@ -122,8 +149,7 @@ class AgentProcess:
         with suppress(ProcessLookupError, PermissionError):
             processes.kill_group(self._process.pid)
         await self._wait_for_exit()
-        if self._mark:
-            await asyncio.to_thread(processes.kill_marked, self._mark)
+        await self._mark.kill()
         self._draining.cancel()
         await asyncio.wait({self._draining})
         for end in (self.stdout, self._stderr):

@@ -73,10 +73,15 @@ class AgentRequests:
             case _:
                 raise AgentFault("METHOD_UNKNOWN", f"{method} is not offered")
 
-    def end_turn(self, session_id: str | None) -> None:
-        """End the terminals of a session whose turn has ended; None: of all sessions."""
+    def end_turn(self, session_id: str) -> None:
+        """End the terminals of a session whose turn has ended."""
         if self._terminals is not None:
             self._terminals.release_all(session_id)
+
+    async def close(self) -> None:
+        """End the terminals of all sessions. Bounded."""
+        if self._terminals is not None:
+            await self._terminals.close()
 
 
 def _read_path(params: Mapping[str, Any]) -> str:

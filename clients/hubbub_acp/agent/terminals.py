@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hubbub_acp.agent.agent_process import ProcessMark
 from hubbub_acp.agent.workspace import Workspace
 from hubbub_acp.faults import AgentFault
 from hubbub_acp.plain_text import make_line
@@ -81,6 +82,7 @@ class Terminals:
         self._workspace = workspace
         self._terminals: dict[str, Terminal] = {}
         self._starting: Counter[str] = Counter()
+        self._mark = ProcessMark()
 
     async def create(self, params: Mapping[str, Any], cwd: str) -> dict[str, Any]:
         """Run a command in the folder of the session, or one below the root. Raises AgentFault."""
@@ -112,7 +114,7 @@ class Terminals:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 cwd=folder,
-                env=os.environ | _read_variables(params.get("env")),
+                env=os.environ | _read_variables(params.get("env")) | self._mark.variables,
                 start_new_session=True,
             )
         except (OSError, ValueError) as exc:
@@ -151,6 +153,11 @@ class Terminals:
         for terminal in list(self._terminals.values()):
             if session_id in (None, terminal.session_id):
                 self._forget(terminal)
+
+    async def close(self) -> None:
+        """End all commands, and what they left running in sessions of their own. Bounded."""
+        self.release_all()
+        await self._mark.kill()
 
     def _forget(self, terminal: Terminal) -> None:
         terminal.kill()

@@ -181,8 +181,8 @@ class AgentSessions:
         for turn in list(self.turns.values()):
             if turn.task is not None:
                 turn.task.cancel()
-        self._requests.end_turn(None)
-        await asyncio.gather(*(client.close() for client in self._clients), return_exceptions=True)
+        closing = (*(client.close() for client in self._clients), self._requests.close())
+        await asyncio.gather(*closing, return_exceptions=True)
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self._file.wait_until_saved()
