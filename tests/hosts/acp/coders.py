@@ -45,6 +45,8 @@ class Coder:
     """Variables without which it is not logged in; none if a scripted model needs no log-in."""
     files: Callable[[Place], Mapping[str, str]] = lambda _: {}
     """What it has in its home beside the settings of the program, if it is logged in."""
+    loses_young_sessions: bool = False
+    """Whether it empties the record of a session that it loads in the minute of the clock in which that began."""
 
     def install(self, directory: Path, peers: Path) -> None:
         """Make the program that `--agent` looks for."""
@@ -152,6 +154,7 @@ CODERS = (
         started_as="gemini",
         work=_gemini_work,
         keys=["GEMINI_API_KEY"],
+        loses_young_sessions=True,
     ),
     Coder(name="qwen", program=QWEN_CODE, started_as="qwen", work=_qwen_work, keys=["OPENAI_API_KEY"]),
     Coder(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -129,6 +130,8 @@ async def cancel(desk: Desk) -> None:
 async def kill_hub_at_first(desk: Desk) -> None:
     """The hub is killed while the first turn of a session asks, and started again: the session goes on from there."""
     desk.begin()
+    if desk.coder.loses_young_sessions:
+        await _wait_for_minute()  # so that it loads the session in the minute in which that began, each time
     await _kill_hub(desk, await desk.start())
 
 
@@ -137,7 +140,14 @@ async def kill_hub_later(desk: Desk) -> None:
     desk.begin([])
     first = await desk.find_end(await desk.start())
     desk.begin()
+    if desk.coder.loses_young_sessions:
+        await _wait_for_minute()
     await _kill_hub(desk, await desk.go_on(first["session"]))
+
+
+async def _wait_for_minute() -> None:
+    """Wait until the clock shows another minute: some agents name the file of a session by it."""
+    await anyio.sleep(60 - time.time() % 60)
 
 
 async def _kill_hub(desk: Desk, call_id: str) -> None:

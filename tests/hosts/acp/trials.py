@@ -14,7 +14,7 @@ BEGIN = "<!-- Made by `python -m tests.hosts.acp --table`: -->"
 END = "<!-- End of what is made. -->"
 
 KNOWN: Mapping[tuple[str, str], str] = {
-    ("gemini", "hub killed at first"): "A session whose first turn is cut off is lost: start another.",
+    ("gemini", "hub killed at first"): "A session loaded in the minute that it began in is lost.",
     ("copilot", "hub's tools"): "No `--mcp`: `hubbub mcp install copilot-cli` instead.",
 }
 """By agent and by what was tried, what does not work and is the agent's own: a sentence for the table."""
