@@ -3,19 +3,24 @@
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+_Put = Callable[[object, Any], None]
 
 
 def replaced(record: T, **changes: Any) -> T:
     """Return a copy with other values; nothing else is done to it (`__post_init__`). Raises TypeError for no field."""
     kind = type(record)
+    read, puts, put_by_name = _slots(kind)
     copy = object.__new__(kind)
-    for name, get, put in _slots(kind):
-        put(copy, changes.pop(name) if name in changes else get(record))
-    if changes:
-        raise TypeError(f"{kind.__name__} has no {', '.join(changes)}")
+    for put, value in zip(puts, read(record), strict=True):
+        put(copy, value)
+    for name, value in changes.items():
+        if name not in put_by_name:
+            raise TypeError(f"{kind.__name__} has no {name}")
+        put_by_name[name](copy, value)
     return copy
 
 
@@ -37,6 +42,10 @@ def carried_over(before: T | None, after: T | None, there: T | None) -> T | None
 
 
 @cache
-def _slots(kind: type[object]) -> tuple[tuple[str, Callable[[object], Any], Callable[[object, Any], None]], ...]:
-    slots = ((field.name, getattr(kind, field.name)) for field in fields(cast("Any", kind)))
-    return tuple((name, slot.__get__, slot.__set__) for name, slot in slots)
+def _slots(kind: type[object]) -> tuple[Callable[[object], tuple[Any, ...]], tuple[_Put, ...], dict[str, _Put]]:
+    """Return what reads all fields of a record, and what sets each, in their order and by name."""
+    names = [field.name for field in fields(cast("Any", kind))]
+    puts: dict[str, _Put] = {name: getattr(kind, name).__set__ for name in names}
+    if len(names) > 1:
+        return attrgetter(*names), tuple(puts.values()), puts
+    return lambda record: tuple(getattr(record, name) for name in names), tuple(puts.values()), puts
