@@ -148,7 +148,7 @@ class CallObserver:
             if self._on_live is not None:
                 self._on_live(call, event)
             return
-        self._announce()
+        self.announce()
         for question_id in call.pending_ids:
             if question_id not in self._questions:
                 self._questions[question_id] = None
@@ -168,13 +168,14 @@ class CallObserver:
 
     def _on_question(self, question: PendingRequest) -> None:
         self._questions[question.id] = question
-        self._announce()
+        self.announce()
         if self.on_question is not None:
             self.on_question(question)
         if self.on_candidate is not None:
             self.on_candidate(question)
 
-    def _announce(self) -> None:
+    def announce(self, _: object = None) -> None:
+        """Have `news` be done: something has changed."""
         if not self.news.done():
             self.news.set_result(None)
 

@@ -95,9 +95,11 @@ class InputRounds:
             giving = loop.create_task(self._give(host_call, token, answers))
         is_detached = token is not None
         tasks: set[asyncio.Task[Any]] = {call, *([giving] if giving else [])}
+        for task in tasks:
+            task.add_done_callback(observer.announce)
         try:
             while True:
-                await asyncio.wait({*tasks, observer.news}, return_when=asyncio.FIRST_COMPLETED)
+                await observer.news
                 observer.await_further_news()
                 if call.done():
                     return call.result()
@@ -196,8 +198,9 @@ def _key_questions(call: Call, asked: list[PendingRequest]) -> dict[str, Pending
 
 async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
     """Cancel tasks, and wait for their end, though the endpoint or the credential of the host has ended meanwhile."""
-    for task in tasks:
+    unfinished = [task for task in tasks if not task.done()]
+    for task in unfinished:
         task.cancel()
-    if tasks:
+    if unfinished:
         with anyio.CancelScope(shield=True):  # else each wait in a cancelled scope is cancelled at once
-            await asyncio.wait(tasks)
+            await asyncio.wait(unfinished)
