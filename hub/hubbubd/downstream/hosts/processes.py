@@ -79,8 +79,11 @@ class HostProcesses:
         host.read_from = known.read_from
 
     def _remember(self, key: Identity) -> _KnownProcess:
-        known = self._known.setdefault(key, _KnownProcess())
-        self._known.move_to_end(key)
+        known = self._known.get(key)
+        if known is not None:
+            self._known.move_to_end(key)
+            return known
+        known = self._known[key] = _KnownProcess()
         if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
         return known

@@ -129,9 +129,10 @@ class ConnectedHosts:
 
     def seen(self, about: HostIdentity) -> ConnectedHost:
         """Return the host without a session that says this of itself."""
-        host = self._without.get(about) or self._new(about, has_session=False)
-        self._without[about] = host
-        self._without.move_to_end(about)
+        if (host := self._without.get(about)) is not None:
+            self._without.move_to_end(about)
+            return host
+        host = self._without[about] = self._new(about, has_session=False)
         if len(self._without) > MAX_QUIET:
             self._without.popitem(last=False)
         return host
