@@ -35,7 +35,7 @@ from hubbubd.upstream.messages.codec import BadMessage, NotParsed, ReceivedError
 from hubbubd.upstream.messages.exchange import CALL, OUTGOING, SIZE, ConnectionClosed, UnusableResponse
 from hubbubd.upstream.messages.rate_limit import ServerRateLimit
 from hubbubd.upstream.messages.receipts import ReceiptStream
-from hubbubd.upstream.messages.streams import ReadStream, WriteStream
+from hubbubd.upstream.messages.streams import ReadStream, SettlingStream, WriteStream
 from hubbubd.upstream.ports import ProgressUpdate
 
 CANCEL_LIMIT_S: Final = 5.0
@@ -92,6 +92,7 @@ class Dispatcher:
             inner=read,
             answers=self._write_stream,
             settle=self._settle,
+            is_awaited=self._is_awaited,
             is_duplicate=self._is_duplicate,
             end=self._fail_pending,
             rate_limit=rate_limit,
@@ -204,6 +205,11 @@ class Dispatcher:
             self._note(Deviation.ERROR_WITHOUT_ID, describe_deviation(Deviation.ERROR_WITHOUT_ID))
         response.set_result(message.result if isinstance(message, JSONRPCResponse) else message.error)
         return True
+
+    def _is_awaited(self, message: JSONRPCResponse | JSONRPCError) -> bool:
+        """Return whether a request waits for a response that names it."""
+        response = None if message.id is None else self._pending.get(coerce_request_id(message.id))
+        return response is not None and not response.done()
 
     def _only_pending_id(self) -> RequestId | None:
         """Return the request that an error without an id is about: over stdio, the only pending one, else None."""
@@ -338,6 +344,7 @@ class _ReceiveStream:
         inner: ReadStream,
         answers: ReceiptStream,
         settle: Callable[[JSONRPCResponse | JSONRPCError], bool],
+        is_awaited: Callable[[JSONRPCResponse | JSONRPCError], bool],
         is_duplicate: Callable[[JSONRPCRequest, str | None], bool],
         end: Callable[[], None],
         rate_limit: ServerRateLimit,
@@ -345,10 +352,13 @@ class _ReceiveStream:
         self._inner = inner
         self._answers = answers
         self._settle = settle
+        self._is_awaited = is_awaited
         self._is_duplicate = is_duplicate
         self._fail_pending = end
         self._rate_limit = rate_limit
         self.unusable_run = 0
+        if isinstance(inner, SettlingStream):
+            inner.settle = self._settle_at_once
 
     @property
     def last_context(self) -> Context | None:
@@ -366,6 +376,16 @@ class _ReceiveStream:
         """The last item's size in bytes; without contexts, the transport parses in the receiving task."""
         context = self.last_context
         return SIZE.get() if context is None else context.get(SIZE, 0)
+
+    def _settle_at_once(self, message: JSONRPCResponse | JSONRPCError) -> bool:
+        """Pass a response to the request that waits for it, past the reader; False where the reader is to look at it.
+
+        The reader, which waits, would do the same a turn of the loop and a copy of the context later.
+        """
+        if self._answers.is_full or not self._is_awaited(message):
+            return False
+        self.unusable_run = 0
+        return self._settle(message)
 
     async def receive(self) -> SessionMessage | Exception:
         while True:

@@ -3,10 +3,11 @@
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import anyio
 from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCResponse
 
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream.ports import Permit
@@ -20,6 +21,16 @@ class ReadStream(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class SettlingStream(Protocol):
+    """A read stream that offers a response to `settle` first, while all before it was read and its reader waits.
+
+    `settle` returns False for one that is to be read.
+    """
+
+    settle: Callable[[JSONRPCResponse | JSONRPCError], bool]
 
 
 class WriteStream(Protocol):

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextvars import Context, copy_context
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 from hubbubd.upstream.messages.codec import BadMessage
 from hubbubd.upstream.messages.exchange import SIZE
@@ -17,6 +18,8 @@ class HttpReadStream:
 
     def __init__(self) -> None:
         self.last_context: Context | None = None
+        self.settle: Callable[[JSONRPCResponse | JSONRPCError], bool] = lambda _: False
+        """Passes a response to the request that waits for it, while nothing before it is unread; False if none does."""
         self._unread: deque[tuple[Context, SessionMessage | Exception, asyncio.Future[None]]] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._ended = False
@@ -25,12 +28,19 @@ class HttpReadStream:
         """Hand over what came, of `size` bytes, in the context of the caller; dropped after the end."""
         if self._ended:
             return
+        if isinstance(item, JSONRPCResponse | JSONRPCError) and self._is_all_read and self.settle(item):
+            return
         SIZE.set(size)
         taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         message = item if isinstance(item, BadMessage) else SessionMessage(item)
         self._unread.append((copy_context(), message, taken))
         self._wake()
         await taken
+
+    @property
+    def _is_all_read(self) -> bool:
+        """Whether all that has come was taken, and its reader waits for more."""
+        return not self._unread and self._reader is not None and not self._reader.done()
 
     async def receive(self) -> SessionMessage | Exception:
         """As `streams.ReadStream`."""
