@@ -71,6 +71,9 @@ LET_IN = "hubbub.let_in"
 CUT = "hubbub.cut"
 """Key of an ASGI scope: the function that closes the connection at once."""
 
+GONE = "hubbub.gone"
+"""Key of an ASGI scope: the function that returns a future of the connection's end. Cancel it once it is not needed."""
+
 
 class RequestRefused(Exception):
     """A request is malformed, or exceeds a bound; `status` is the HTTP status that says so."""
@@ -107,14 +110,16 @@ class HttpConnection(HttpToolsProtocol):
         self._in_head, self._beside_body, self._fields, self._chunks, self._drained = True, 0, 0, 0, 0
         self._own = transport
         self._served: RequestResponseCycle | None = None
-        super().connection_made(cast("asyncio.Transport", Gathered(transport, self._linger)))
+        self._gone: asyncio.Future[None] | None = None
+        self._gathered = Gathered(transport, self._linger)
+        super().connection_made(cast("asyncio.Transport", self._gathered))
         self.timeout_keep_alive = KEEP_ALIVE_S
         self.flow = _Flow(transport, lambda: len(self._held) > 0)
         secured = transport.get_extra_info("ssl_object")
         app, shown = self.app, secured.getpeercert(binary_form=True) if secured else None
 
         async def call(scope: Any, receive: Any, send: Any) -> None:
-            extended = {**scope, CERTIFICATE: shown, LET_IN: self.let_in, CUT: self.cut}
+            extended = {**scope, CERTIFICATE: shown, LET_IN: self.let_in, CUT: self.cut, GONE: self.watch_end}
             await app(extended, receive, partial(_send_unbuffered, send))
 
         self.app = call
@@ -142,6 +147,16 @@ class HttpConnection(HttpToolsProtocol):
         if self._served is not None and not self._served.response_complete:
             self._served.disconnected = True
             self._served.message_event.set()
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    def watch_end(self) -> "asyncio.Future[None]":
+        """Return a future that is done once the connection has ended, for the request that is served."""
+        self._gone = gone = self.loop.create_future()
+        if self._own.is_closing():
+            gone.set_result(None)
+        self.flow.resume_reading()  # else the end would not be seen
+        return gone
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._served = cycle
@@ -253,7 +268,10 @@ class HttpConnection(HttpToolsProtocol):
             raise RequestRefused(431, f"a request may have {MAX_HEADERS} header fields")
         if self._in_head:
             # White space around a value is no part of it (RFC 9110, section 5.5); the parser takes off what is before.
-            super().on_header(name, value.rstrip(b" \t"))
+            name, value = name.lower(), value.rstrip(b" \t")
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """What follows is a body. Raises RequestRefused."""
@@ -279,6 +297,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Called by uvicorn: a response was sent."""
         super().on_response_complete()
+        self._gathered.flush()
         if self._held:
             self._unset_keepalive_if_required()
         self._parse_soon()
@@ -344,17 +363,21 @@ async def _send_unbuffered(send: Any, event: Any) -> None:
 
 def _check_head(version: str, method: str, url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
     """Raise RequestRefused for a head that this server and a proxy might read in two ways (RFC 9112, 3.2 and 6)."""
-    size = len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
+    size, hosts, codings = len(url), 0, list[bytes]()
+    for name, value in headers:
+        size += len(name) + len(value) + 4
+        if name == b"host":
+            hosts += 1
+        elif name == b"transfer-encoding":
+            codings.append(value.strip().lower())
     if size > MAX_HEAD_BYTES:
         raise _LONG_HEAD
     if version not in ("1.0", "1.1"):
         raise RequestRefused(400, "HTTP/1.1 is spoken here")
     if method == "CONNECT":
         raise RequestRefused(400, "this is no proxy")
-    hosts = sum(name == b"host" for name, _ in headers)
     if hosts > 1 or (not hosts and version == "1.1"):
         raise RequestRefused(400, "a request has one Host")
-    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
     if codings and version == "1.0":
         raise RequestRefused(400, "HTTP/1.0 has no Transfer-Encoding")
     if codings not in ([], [b"chunked"]):

@@ -28,13 +28,13 @@ class Gathered:
         self._waiting.append(data)
         self._size += len(data)
         if self._size > TOGETHER_BYTES:
-            self._flush()  # so that the transport says at once when it is full
+            self.flush()  # so that the transport says at once when it is full
         elif len(self._waiting) == 1:
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self.flush)
 
     def close(self) -> None:
         """Close the connection once everything is sent."""
-        self._flush()
+        self.flush()
         self._closing = True
         if not self._lingers():
             self._transport.close()
@@ -46,7 +46,8 @@ class Gathered:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send what waits now, and not only at the end of the turn."""
         together = b"".join(self._waiting)
         self._waiting.clear()
         self._size = 0

@@ -1,5 +1,6 @@
 """A host whose connection broke goes on where it was, in the revisions that have sessions."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from hubbub_http import GONE
 from hubbubd.downstream import ReplayStream
 from hubbubd.downstream.hosts.limits import DEFAULTS
 from hubbubd.downstream.sessions.replay import ReplayStreams
@@ -169,8 +171,8 @@ class Connection:
     """A connection to a host that reads nothing, until it is closed."""
 
     def __init__(self, replay: ReplayStream) -> None:
-        self.closed = anyio.Event()
-        self._request = HostHttpRequest.of({"headers": []}, self._receive, self._send)
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._request = HostHttpRequest.of({"headers": [], GONE: lambda: self.closed}, self._receive, self._send)
         self._replay = replay
 
     async def resume(self) -> None:
@@ -178,8 +180,7 @@ class Connection:
         await transport.resume(self._request, self._replay, 0)
 
     async def _receive(self) -> dict[str, Any]:
-        await self.closed.wait()
-        return {"type": "http.disconnect"}
+        raise AssertionError("it has sent all that it sends")
 
     async def _send(self, _message: Any) -> None:
         await anyio.sleep_forever()
@@ -193,7 +194,7 @@ async def test_a_host_is_there_for_as_long_as_its_newest_connection() -> None:
             tasks.start_soon(connection.resume)
             await anyio.wait_all_tasks_blocked()
         for connection, here in ((old, True), (new, False)):
-            connection.closed.set()
+            connection.closed.set_result(None)
             await anyio.sleep(0.01)
             assert replay.presence.here is here
         tasks.cancel_scope.cancel()

@@ -56,7 +56,7 @@ class HostOutbox:
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._max_bytes = max_bytes
-        self._has_news = asyncio.Event()
+        self._news: asyncio.Future[bool] | None = None
         self.closed = False
         self.overrun = False
 
@@ -87,7 +87,7 @@ class HostOutbox:
             return
         self._waiting.append(message)
         self._bytes += len(message)
-        self._has_news.set()
+        _end_wait(self._news, there_is=True)
 
     @property
     def empty(self) -> bool:
@@ -97,26 +97,35 @@ class HostOutbox:
     def close(self) -> None:
         """End the stream, after what waits in it."""
         self.closed = True
-        self._has_news.set()
+        _end_wait(self._news, there_is=True)
 
     def take(self) -> list[bytes]:
         """Return what waits, without waiting."""
         waiting = list(self._waiting)
         self._waiting.clear()
         self._bytes = 0
-        self._has_news.clear()
         return waiting
 
     async def wait_for_news(self, within_s: float | None = None) -> bool:
-        """Wait until there is something to take or the stream is closed; False if not within that many seconds."""
+        """Wait until there is something to take or the stream is closed; False if not within that many seconds.
+
+        One waits at a time.
+        """
         if self._waiting or self.closed:
             return True
+        loop = asyncio.get_running_loop()
+        self._news = news = loop.create_future()
+        timer = None if within_s is None else loop.call_later(within_s, lambda: _end_wait(news, there_is=False))
         try:
-            async with asyncio.timeout(within_s):
-                await self._has_news.wait()
-        except TimeoutError:
-            return False
-        return True
+            return await news
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+
+def _end_wait(news: asyncio.Future[bool] | None, *, there_is: bool) -> None:
+    if news is not None and not news.done():
+        news.set_result(there_is)
 
 
 class Presence:

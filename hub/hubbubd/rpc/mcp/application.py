@@ -357,7 +357,7 @@ class McpApplication:
                 return
             self._require_not_shutting_down()
             stream, outlet = HostEventStream(request), session.listen()
-            gone = asyncio.create_task(request.wait_until_gone())
+            gone = request.watch_connection()
             removed = asyncio.create_task(session.endpoint.wait_until_removed())
             removed.add_done_callback(lambda _: outlet.close())
             try:

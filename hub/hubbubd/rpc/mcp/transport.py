@@ -11,7 +11,7 @@ import structlog
 from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
-from hubbub_http import CUT
+from hubbub_http import CUT, GONE
 from hubbubd import bounds
 from hubbubd.config.sections.mcp import LONGEST_HOLD_S
 from hubbubd.core.jsonrpc import (
@@ -30,6 +30,7 @@ from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Id, Message, MessageTooLarge, Refusal
 from hubbubd.errors import HubError, ResourceExhausted
 from hubbubd.rpc.context import current
+from hubbubd.timing.limited import limited
 
 log = structlog.get_logger(__name__)
 
@@ -175,10 +176,9 @@ class HostHttpRequest:
             late = Refusal(INVALID_REQUEST, f"no message came within {REQUEST_S:g} s", {"reason": "MALFORMED_REQUEST"})
             raise HttpRefusal(408, late, CLOSE) from None
 
-    async def wait_until_gone(self) -> None:
-        """Wait until the host has closed the connection."""
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
+    def watch_connection(self) -> asyncio.Future[None]:
+        """Return what is done once the host has closed the connection; to be cancelled once it is not needed."""
+        return self.scope[GONE]()
 
     async def answer(self, status: int, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         """Send the whole response. One that has begun is ended instead."""
@@ -188,7 +188,11 @@ class HostHttpRequest:
         sized = [(b"content-length", str(len(body)).encode()), *headers]
         if body:
             sized.append((b"content-type", b"application/json"))
-        with self.hold_bytes(len(body)) if len(body) > SMALL else nullcontext():
+        if len(body) <= SMALL:
+            await self.begin(status, sized)
+            await self.end(body)
+            return
+        with self.hold_bytes(len(body)):
             await self.begin(status, sized)
             await self.send({"type": "http.response.body", "body": body, "more_body": True})
             await self.end()  # waits until most of it was read
@@ -198,16 +202,19 @@ class HostHttpRequest:
         self.has_begun = True
         await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.extra_headers]})
 
-    async def end(self) -> None:
-        """End the response. Raises TimeoutError for a host that does not read it."""
-        async with asyncio.timeout(STALL_S):
-            await self.send({"type": "http.response.body", "body": b""})
+    async def end(self, body: bytes = b"") -> None:
+        """End the response, with the last of its body. Raises TimeoutError for a host that does not read it."""
+        await limited(self._end(body), STALL_S)
+
+    async def _end(self, body: bytes) -> None:
+        await self.send({"type": "http.response.body", "body": body})
 
     async def cut(self) -> None:
         """Close the connection, in the middle of the response: a host that reads nothing would keep it open."""
         cut: Callable[[], None] = self.scope.get(CUT, lambda: None)
         cut()
-        await self.wait_until_gone()
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
 
 async def read_message(request: HostHttpRequest, max_bytes: int, reading: anyio.CapacityLimiter) -> Message | None:
@@ -231,7 +238,7 @@ async def reply(request: HostHttpRequest, task: asyncio.Task[bytes], outbox: Hos
     It is cancelled when its host goes away: there is no other way to cancel it. Raises HubError.
     """
     task.add_done_callback(lambda _: outbox.close())
-    gone = asyncio.create_task(request.wait_until_gone())
+    gone = request.watch_connection()
     gone.add_done_callback(lambda _: task.cancel())
     stream = HostEventStream(request)
     try:
@@ -293,16 +300,16 @@ async def resume(request: HostHttpRequest, replay: ReplayStream, after: int) -> 
         gone.cancel()
 
 
-def _watch_connection(request: HostHttpRequest, replay: ReplayStream, outbox: HostOutbox) -> asyncio.Task[None]:
-    """Return a task that ends once the host has closed the connection; cancelled once it has been served."""
+def _watch_connection(request: HostHttpRequest, replay: ReplayStream, outbox: HostOutbox) -> asyncio.Future[None]:
+    """Return what is done once the host has closed the connection; cancelled once it has been served."""
 
-    def on_gone(gone: asyncio.Task[None]) -> None:
+    def on_gone(gone: asyncio.Future[None]) -> None:
         if not gone.cancelled():
             outbox.close()
             if replay.outlet is outbox:  # else the host has resumed the stream over another connection
                 replay.presence.change(here=False)
 
-    gone = asyncio.create_task(request.wait_until_gone())
+    gone = request.watch_connection()
     gone.add_done_callback(on_gone)
     return gone
 
@@ -312,7 +319,7 @@ async def _send_replay(
     replay: ReplayStream,
     outbox: HostOutbox,
     first: int,
-    gone: asyncio.Task[None],
+    gone: asyncio.Future[None],
     *,
     primed: bool,
 ) -> None:
@@ -361,8 +368,8 @@ class HostEventStream:
         """Send an event without data: its id is where to resume."""
         await self._send(f"id: {event_id}\nretry: {RETRY_MS}\ndata:\n\n".encode())
 
-    async def pass_on(self, outbox: HostOutbox, *, until: asyncio.Task[None]) -> None:
-        """Send what is in the outbox, until it is closed or the task is done: the host is gone."""
+    async def pass_on(self, outbox: HostOutbox, *, until: asyncio.Future[None]) -> None:
+        """Send what is in the outbox, until it is closed or the future is done: the host is gone."""
         until.add_done_callback(lambda _: outbox.close())
         while True:
             if not await outbox.wait_for_news(KEEPALIVE_S):
@@ -405,6 +412,8 @@ class HostEventStream:
         if not current().standing():
             raise ConnectionError  # its credential has ended
         with self._request.hold_bytes(len(data)) if len(data) > SMALL else nullcontext():
-            async with asyncio.timeout(STALL_S):
-                await self._request.send({"type": "http.response.body", "body": data, "more_body": True})
-                await self._request.send({"type": "http.response.body", "more_body": True})  # waits as `answer` does
+            await limited(self._pass(data), STALL_S)
+
+    async def _pass(self, data: bytes) -> None:
+        await self._request.send({"type": "http.response.body", "body": data, "more_body": True})
+        await self._request.send({"type": "http.response.body", "more_body": True})  # waits as `answer` does

@@ -20,6 +20,7 @@ from hubbub_shared import __version__
 from hubbubd.config import ServerConfig
 from hubbubd.config.policy.hosts import HostRules
 from hubbubd.errors import Fault, PermissionDenied
+from hubbubd.timing.limited import limited
 from hubbubd.upstream import faults
 from hubbubd.upstream.http import body
 from hubbubd.upstream.http.connections import SENT, SendWatch
@@ -274,12 +275,14 @@ class _Content(Payload):
         if self._permit is not None:
             await self._permit()
         self._way.started = True
-        view = memoryview(self._content)
-        async with asyncio.timeout(self._limit_s):
-            for start in range(0, len(view), WRITE_BYTES):
-                await writer.write(view[start : start + WRITE_BYTES])
-            await writer.drain()
+        await limited(self._write(writer), self._limit_s)
         self._way.handed_over = True
+
+    async def _write(self, writer: AbstractStreamWriter) -> None:
+        view = memoryview(self._content)
+        for start in range(0, len(view), WRITE_BYTES):
+            await writer.write(view[start : start + WRITE_BYTES])
+        await writer.drain()
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """As `aiohttp.payload.Payload`; the length is that of the content."""
