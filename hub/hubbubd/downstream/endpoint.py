@@ -151,7 +151,8 @@ class McpEndpoint:
             try:
                 return await handler(request)
             finally:
-                del self._open[scope]
+                if not self.is_removed:  # else `wait_until_removed` waits until the host was told, too
+                    del self._open[scope]
         raise self.removal
 
     @property
