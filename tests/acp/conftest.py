@@ -38,6 +38,11 @@ class ThreadedAgent:
         with suppress(OSError, ValueError), output:
             self._serve_agent(self._words, source, output)
 
+    def say(self, message: dict[str, Any]) -> None:
+        """Write a message."""
+        self._files[1].write(f"{json.dumps(message)}\n")
+        self._files[1].flush()
+
     def hang_up(self) -> None:
         """The agent's output ends, as if it had died."""
         with suppress(OSError, ValueError):

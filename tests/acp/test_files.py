@@ -172,6 +172,16 @@ async def test_a_terminal_runs_in_the_folder_and_keeps_the_end_of_its_output(
     assert text.endswith('x", "truncated": true, "exitStatus": {"exitCode": 0, "signal": null}}]')
 
 
+@pytest.mark.usefixtures("processes")
+async def test_a_terminal_ends_with_the_turn_that_began_it(start_bridge_within: StartBridge, work: Path) -> None:
+    host = (await start_bridge_within(root=work)).host
+    params = {"sessionId": "SESSION", "command": "sh", "args": ["-c", "echo $$ >draft; mv draft pid; exec sleep 600"]}
+    create = json.dumps({"id": "own", "method": "terminal/create", "params": params})
+    await host.call("start", prompt=f"raw {create}\nwait pid\nsay on", cwd=str(work))
+    with processes.hold_process(int((work / "pid").read_text())) as process:
+        assert process is None or process.wait_for_end(LIMIT_S)
+
+
 def test_lines_of_a_file_end_with_line_feeds_alone(root: Path) -> None:
     (root / "page.txt").write_bytes("one\f\u2028still one\r\ntwo\n".encode())
     assert Workspace(root).read(str(root / "page.txt"), 2, 1) == "two\n"

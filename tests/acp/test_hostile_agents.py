@@ -65,6 +65,16 @@ async def test_calls_that_wait_for_the_same_start_fail_with_it_and_a_cancelled_o
     assert [agent.stops for agent in bridge.agents] == [1]
 
 
+async def test_an_agent_of_another_version_is_refused_and_ended(
+    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_client, "PROTOCOL", 2)
+    bridge: Bridge = await start_bridge_within()
+    code, message = error_of(await bridge.host.call("start", prompt="say hello", cwd=str(work)))
+    assert (code, "speaks version 1 of ACP, and this program version 2" in message) == ("AGENT_VERSION", True)
+    assert [agent.stops for agent in bridge.agents] == [1]
+
+
 async def test_a_log_in_that_is_missing_is_an_error_with_its_methods(
     start_bridge_within: StartBridge, work: Path
 ) -> None:
@@ -347,3 +357,21 @@ async def test_a_turn_asks_so_many_questions_at_one_time_and_none_once_it_is_can
     turn.is_cancelled = True
     async with asyncio.timeout(LIMIT_S):
         assert await turn.ask(TurnQuestion(form, "now")) == CANCELLED
+
+
+async def test_an_agent_that_gives_out_the_id_of_a_session_under_way_does_not_disturb_it(
+    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = (await start_bridge_within()).host
+    session = await session_of(host, work)
+    call = host.begin_call("continue", session=session, prompt="edit a.txt one")
+    question = await host.next_question()
+
+    async def open_again(*_: object) -> tuple[str, dict[str, Any]]:
+        return session, {}
+
+    monkeypatch.setattr(agent_sessions, "open_session", open_again)
+    code, message = error_of(await host.call("start", prompt="say two", cwd=str(work)))
+    assert (code, message) == ("AGENT_REFUSED", "Scripted gave out the id of a session under way")
+    host.answer(question, "once")
+    assert (await call)["result"]["structuredContent"]["changed"] == [str(work / "a.txt")]

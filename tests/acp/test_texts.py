@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hubbub_acp.faults import AgentFault
 from hubbub_acp.plain_text import TextTail, make_line, strip_escapes
-from hubbub_acp.sessions.opening import open_session
+from hubbub_acp.sessions.opening import PROMPT_BYTES, check_prompt, open_session
 from hubbub_acp.sessions.permissions import (
     CALL_BYTES,
     CANCELLED,
@@ -245,3 +245,9 @@ def test_the_paths_that_a_session_tells_of_are_bounded_together() -> None:
     session.begin_turn("next", "now")
     session.apply({"sessionUpdate": "tool_call", **call, "toolCallId": "next"}, "now")
     assert wire["changed"] != session.to_wire()["changed"] != []
+
+
+def test_a_prompt_is_bounded_in_bytes() -> None:
+    check_prompt("x" * PROMPT_BYTES)
+    with pytest.raises(AgentFault, match=f"the prompt has {PROMPT_BYTES + 2} bytes"):
+        check_prompt("ä" * (PROMPT_BYTES // 2 + 1))

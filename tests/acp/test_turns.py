@@ -2,11 +2,15 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hubbub_acp.sessions import agent_sessions
+from hubbub_acp.sessions.permissions import make_form, read_options
+from hubbub_acp.sessions.turn import Turn, TurnQuestion
 
 from .conftest import HANDSHAKE, LIMIT_S, STATELESS, TASKS, Bridge, StartBridge, ThreadedAgent
 
@@ -283,3 +287,43 @@ async def test_a_start_that_is_cancelled_before_its_mode_is_set_leaves_no_sessio
         host.send({"method": "notifications/cancelled", "params": {"requestId": request_id}})
         while json.loads(await host.read_resource("acp://sessions")):
             await asyncio.sleep(0)
+
+
+async def test_what_is_said_of_a_session_before_its_id_is_known_is_not_lost(
+    start_bridge_within: StartBridge, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge: Bridge = await start_bridge_within()
+    open_session = agent_sessions.open_session
+
+    async def open_late(*given: Any) -> Any:
+        for session in (f"s-{os.getpid()}-1", "another"):
+            update = {"sessionUpdate": "session_info_update", "title": f"Early {session}"}
+            params = {"sessionId": session, "update": update}
+            bridge.agents[0].say({"jsonrpc": "2.0", "method": "session/update", "params": params})
+        return await open_session(*given)
+
+    monkeypatch.setattr(agent_sessions, "open_session", open_late)
+    await bridge.host.call("start", prompt="say one", cwd=str(work))
+    (state,) = json.loads(await bridge.host.read_resource("acp://sessions"))
+    assert state["title"] == f"Early {state['id']}"
+
+
+async def test_a_task_that_has_ended_is_not_cancelled(start_bridge_within: StartBridge, work: Path) -> None:
+    host = (await start_bridge_within()).host
+    arguments = {"prompt": "say one", "cwd": str(work)}
+    task = (await host.request("tools/call", name="start", arguments=arguments, task={}))["result"]["task"]["taskId"]
+    await host.request("tasks/result", taskId=task)
+    assert (await host.request("tasks/cancel", taskId=task))["error"]["message"] == "the task has ended already"
+    assert (await host.request("tasks/get", taskId=task))["result"]["status"] == "completed"
+
+
+async def test_a_question_is_answered_once() -> None:
+    options = read_options([{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}])
+    turn = Turn()
+    asking = asyncio.ensure_future(turn.ask(TurnQuestion(make_form("s", "/work", "Scripted", {}, options), "now")))
+    await asyncio.sleep(0)
+    (key,) = turn.questions
+    given = [turn.answer(key, {"action": "accept", "content": {"decision": each}}) for each in ("no", "yes")]
+    assert given == [True, False]
+    assert (await asking)["outcome"]["optionId"] == "no"
+    assert not turn.answer(key, {"action": "accept", "content": {"decision": "yes"}})
