@@ -89,7 +89,8 @@ class _Bridge:
                 else:
                     self._conversation.from_host(line)
                 await self._writer.wait_for_capacity()
-                if self._uplink is not None and not await self._wait_for_capacity(self._uplink):
+                uplink = self._uplink
+                if uplink is not None and not uplink.has_capacity and not await self._wait_for_capacity(uplink):
                     break
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_RESPONSES_LIMIT_S):

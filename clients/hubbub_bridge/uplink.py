@@ -62,6 +62,11 @@ class Outbox:
         self._leaving = True
         self._has_messages.set()
 
+    @property
+    def has_capacity(self) -> bool:
+        """Whether not too much waits to be sent."""
+        return self._has_capacity.is_set()
+
     def abandon(self) -> None:
         """Let nobody wait for room: the stream has ended."""
         self._has_capacity.set()
@@ -126,6 +131,11 @@ class Uplink:
         self._look_soon.set()
         if self._refusal is not None:
             self._give_up(self._refusal)
+
+    @property
+    def has_capacity(self) -> bool:
+        """Whether not too much waits to be sent."""
+        return self._outbox is None or self._outbox.has_capacity
 
     async def wait_for_capacity(self) -> None:
         """Wait while too much waits to be sent."""

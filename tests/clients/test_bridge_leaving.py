@@ -17,7 +17,7 @@ LINE = b'{"jsonrpc":"2.0","method":"notifications/x"}\n'
 class Full:
     """An uplink that never has room."""
 
-    connected = True
+    connected, has_capacity = True, False
 
     def __init__(self) -> None:
         self.blocked, self.left = asyncio.Event(), asyncio.Event()
