@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
 from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.telemetry import mcp, metrics
 from hubbubd.telemetry.meter import Meter
-from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Span, SpanKind, trace_of_params
+from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Span, SpanKind, Trace, trace_of_params
 from hubbubd.telemetry.tracer import Tracer
 
 CANCELLED: Final = "CANCELLED"
@@ -30,14 +30,16 @@ class RequestInstrumentation:
         self._tracer = tracer
         self._meter = meter
 
-    @contextmanager
-    def request(self, request: HostRequest) -> Generator[RequestOutcome]:
+    def request(self, request: HostRequest) -> AbstractContextManager[RequestOutcome]:
         """Measure a request for the block, which says how it ended. What it causes is below it in the trace."""
         parent = trace_of_params(request.params) or CURRENT_TRACE.get()
-        if not self._tracer.on and not self._meter.on:
-            CURRENT_TRACE.set(parent)
-            yield RequestOutcome()
-            return
+        if self._tracer.on or self._meter.on:
+            return self._measured(request, parent)
+        CURRENT_TRACE.set(parent)
+        return nullcontext(RequestOutcome())
+
+    @contextmanager
+    def _measured(self, request: HostRequest, parent: Trace | None) -> Generator[RequestOutcome]:
         name, attributes = mcp.describe_request(request.method, request.params)
         trace = self._tracer.begin(parent, name, SpanKind.SERVER)
         CURRENT_TRACE.set(trace)

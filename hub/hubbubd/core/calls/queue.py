@@ -27,6 +27,8 @@ class Slot(Enum):
     ASIDE = auto()
     """It is a task at its server, and needs no slot any more."""
 
+    __hash__ = object.__hash__  # an Enum's own hashes its name, in Python
+
 
 class CallQueue:
     """FIFO of call ids with `max_in_flight` slots, bounded by number and bytes.

@@ -6,8 +6,9 @@ that the next process can finish it after a crash. While tracing is off all this
 """
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from typing import Final
 
 from hubbubd import payload
 from hubbubd.core.approvals.votes import approval_outcome
@@ -35,6 +36,8 @@ from hubbubd.upstream.ports import InboundRequest, ReplyError
 
 RESTARTED = "HUB_RESTARTED"
 """`error.type` of spans that were open when the previous process ended."""
+
+_NO_SPAN: Final = nullcontext()
 
 METHODS = {
     RequestKind.ELICITATION_FORM: "elicitation/create",
@@ -80,22 +83,24 @@ class SpanRecorder:
         waits = serving.span.trace.own and not call.detached
         return replaced(call, trace=trace, under_way=(serving.span,) if waits else ())
 
-    @contextmanager
-    def queue_span(self, active: ActiveCall) -> Generator[None]:
+    def queue_span(self, active: ActiveCall) -> AbstractContextManager[None]:
         """Export the block, a call's wait for its turn, as a span."""
+        return self._exported_queue_span(active) if self.tracer.on else _NO_SPAN
+
+    @contextmanager
+    def _exported_queue_span(self, active: ActiveCall) -> Generator[None]:
         start = active.call.created_at if active.call.started_at is None else self.tracer.now()
         try:
             yield
         finally:
-            if self.tracer.on:
-                self._export_queue_span(active.call, start, self.tracer.now())
+            self._export_queue_span(active.call, start, self.tracer.now())
+
+    def exchange_span(self, active: ActiveCall, params: dict[str, object]) -> AbstractContextManager[Span | None]:
+        """Yield the span of an exchange on the wire, for the link to export; the record lists it during the block."""
+        return _NO_SPAN if active.call.trace is None else self._listed_exchange_span(active, params)
 
     @contextmanager
-    def exchange_span(self, active: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
-        """Yield the span of an exchange on the wire, for the link to export; the record lists it during the block."""
-        if active.call.trace is None:
-            yield None
-            return
+    def _listed_exchange_span(self, active: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
         name, attributes = mcp.describe_request(active.call.method, params)
         trace = self.tracer.begin(active.call.trace, name, SpanKind.CLIENT)
         if trace is None:

@@ -6,6 +6,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import lru_cache
 from typing import Final, Protocol
 from urllib.parse import urljoin
 from urllib.request import getproxies, proxy_bypass
@@ -239,9 +240,7 @@ class HttpClient:
                 ssl=self._tls,
                 proxy=proxy,
                 proxy_headers=proxy_headers,
-                timeout=aiohttp.ClientTimeout(
-                    total=None, connect=self._limit_s, sock_connect=self._limit_s, sock_read=request.read_s
-                ),
+                timeout=_time_limits(self._limit_s, request.read_s),
             )
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             watch.note_failure(exc)
@@ -250,6 +249,12 @@ class HttpClient:
             watch.close()
         self.cookies.store(request.url, response.headers.getall("set-cookie", ()))
         return HttpResponse(response)
+
+
+@lru_cache
+def _time_limits(connect_s: float, read_s: float | None) -> aiohttp.ClientTimeout:
+    """Return the limits of a request, the same ones for all that have the same."""
+    return aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s, sock_read=read_s)
 
 
 class _Content(Payload):
