@@ -41,9 +41,9 @@ globalThis.document = { createElement: (name) => new Node(name), createTextNode:
 """
 
 LIST = """
-const { cards } = await import(`${JS}/list.js`);
+const { cardList } = await import(`${JS}/list.js`);
 const { h } = await import(`${JS}/dom.js`);
-const { element, show } = cards((record) => h("p", { text: record.id }), { name: "n", empty: "e" });
+const { element, show } = cardList((record) => h("p", { text: record.id }), { name: "n", empty: "e" });
 show(Array.from({ length: 500 }, (_, id) => ({ id: `r${id}` })));
 const [more] = element.all("button");
 const seen = [];

@@ -18,11 +18,11 @@ EVENTS = {"granted", "refused", "own", "silent", "other", "news", "back", "tick"
 def table(everything_command: list[str]) -> dict[tuple[str, str], tuple[str, str | None, bool]]:
     """What follows each state and event, as the page's own module says: state, effect, whether answers are hindered."""
     program = f"""
-    import {{ step, hinders }} from {json.dumps("data:text/javascript," + _quoted())};
+    import {{ transition, blocksAnswer }} from {json.dumps("data:text/javascript," + _quoted())};
     const found = [];
     for (const state of {json.dumps(sorted(STATES))}) for (const event of {json.dumps(sorted(EVENTS))}) {{
-      const next = step(state, event);
-      found.push([state, event, next.state, next.effect, hinders(next.state)]);
+      const next = transition(state, event);
+      found.push([state, event, next.state, next.effect, blocksAnswer(next.state)]);
     }}
     console.log(JSON.stringify(found));
     """

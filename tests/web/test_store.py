@@ -30,8 +30,8 @@ globalThis.fetch = async (path, { body }) => {
   const said = streams.shift();
   return said ? new Response(said) : Response.json({ error: { message: "no" } }, { status: 401 });
 };
-const { run, state, tables } = await import(STORE);
-await run();
+const { followBridge, state, tables } = await import(STORE);
+await followBridge();
 console.log(JSON.stringify([asked, [...tables.server.keys()], state.link]));
 """
 

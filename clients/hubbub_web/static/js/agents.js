@@ -1,35 +1,36 @@
 // Coding agents behind the hub: their sessions, as they change, and a form to start one.
 
-import { ask, Refused, stream } from "./api.js";
-import { code, fresh, h, pill, refill } from "./dom.js";
+import { runAction, Refused, stream } from "./api.js";
+import { codeBlock, uniqueId, h, pill, refill } from "./dom.js";
 import { guardEnter } from "./form.js";
-import { entry, rows, searchBox } from "./list.js";
+import { entryLink, rowList, searchBox } from "./list.js";
 import { tables } from "./store.js";
 import { ago } from "./time.js";
 
 const AGAIN_MS = 2000;
 const FOLDER = "hubbub-folder";
 
-/** Yield what the bridge tells of sessions, of all or of one, until `signal`; after a break it goes on. `say` gets what is in the way. */
-export async function* followSessions(args, signal, say) {
+/** Yield the states of sessions that the bridge streams, of all or of one, until `signal`; after a break it goes on. `showProblem` gets why there are none, empty when there are again. */
+export async function* followSessions(args, signal, showProblem) {
   while (!signal.aborted) {
     try {
       for await (const lines of stream("sessions", args, signal)) {
-        say("");
+        showProblem("");
         for (const line of lines) if (Object.keys(line).length) yield line;
       }
     } catch (error) {
-      if (!signal.aborted) say(error instanceof Refused ? error.message : "");
+      if (!signal.aborted) showProblem(error instanceof Refused ? error.message : "");
     }
     if (!signal.aborted) await new Promise((resume) => setTimeout(resume, AGAIN_MS));
   }
 }
 
-/** Starts calls of an agent's tools, and says of the last why it failed. `update()` looks whether it has ended. */
-export function turns(trouble) {
+/** Return `start`, which calls a tool of an agent, and `update`, which shows in `trouble` why the last call failed once it has. */
+export function agentCalls(trouble) {
   let running = null;
-  async function say(id) {
-    const { call } = await ask("call", { id });
+  /** Show why a call failed, with a link to it. */
+  async function showFailure(id) {
+    const { call } = await runAction("call", { id });
     const text = call.error ? call.error.message ?? call.error.code : call.result?.content?.find?.((each) => each?.type === "text")?.text ?? "It failed.";
     refill(trouble, text, " ", h("a", { href: `#/call/${encodeURIComponent(id)}`, text: "The call" }));
   }
@@ -38,7 +39,7 @@ export function turns(trouble) {
     async start(server, name, given) {
       trouble.textContent = "";
       try {
-        running = (await ask("start", { server, method: "tools/call", params: { name, arguments: given } })).id;
+        running = (await runAction("start", { server, method: "tools/call", params: { name, arguments: given } })).id;
         return true;
       } catch (error) {
         trouble.textContent = error instanceof Refused ? error.message : "The bridge cannot be reached. Nothing was sent, as far as this page knows.";
@@ -50,21 +51,21 @@ export function turns(trouble) {
       if (!call?.done) return;
       const id = running;
       running = null;
-      if (call.error || call.outcome === "tool error") say(id).catch(() => {});
+      if (call.error || call.outcome === "tool error") showFailure(id).catch(() => {});
     },
   };
 }
 
-/** The page of all sessions of all agents. */
+/** Open the page of all sessions of all agents. */
 export function agentsPage(main) {
   const control = new AbortController();
   const trouble = h("p", { class: "problem", role: "alert" });
   const problems = h("div");
   const none = h("div", {}, h("p", { text: "Loading…" }));
   const search = searchBox("Search", () => draw());
-  const list = rows(sessionRow, { name: "Sessions", empty: none });
+  const list = rowList(sessionRow, { name: "Sessions", empty: none });
   const more = h("p", { class: "help" });
-  const begin = beginForm();
+  const begin = startForm();
   let now = { agents: [], sessions: [], more: 0, problem: "" };
   refill(main, h("h1", { text: "Agents" }), begin.element, trouble, problems, h("div", { class: "filters", role: "search" }, search.element), list.element, more);
 
@@ -75,7 +76,7 @@ export function agentsPage(main) {
     more.textContent = now.more ? `and ${now.more.toLocaleString()} older ones` : "";
     refill(problems, now.agents.filter((each) => each.problem).map((each) => h("p", { class: "warning", dir: "auto", text: `${each.server}: ${each.problem}` })));
     refill(none, now.problem ? h("p", { text: now.problem }) : now.agents.length ? noSessions() : noAgents());
-    begin.offer(now.agents.map((each) => each.server));
+    begin.setAgents(now.agents.map((each) => each.server));
   }
 
   async function follow() {
@@ -88,17 +89,20 @@ export function agentsPage(main) {
   return { update: begin.update, leave: () => control.abort(), list };
 }
 
+/** Render what to do when there are agents but no sessions. */
 function noSessions() {
   return [h("p", { class: "big", text: "No agent works." }), h("p", { text: "Start one above: say what it is to do, and in which folder." })];
 }
 
+/** Render how to add the first agent. */
 function noAgents() {
   return [h("p", { class: "big", text: "No coding agent is behind the hub." }), h("p", { text: "One command adds opencode, Gemini CLI, Claude Code, Codex or another:" }),
-    code("hubbub servers add coder --agent opencode", "Command")];
+    codeBlock("hubbub servers add coder --agent opencode", "Command")];
 }
 
+/** Render the row of a session. */
 function sessionRow(each) {
-  return [entry(`#/session/${encodeURIComponent(each.server)}/${encodeURIComponent(each.key)}`, {
+  return [entryLink(`#/session/${encodeURIComponent(each.server)}/${encodeURIComponent(each.key)}`, {
     title: each.title, right: [statePill(each.state), ago(each.updated_at)], chips: [each.server],
     more: [each.waiting_for ? h("span", { class: "claimed", dir: "auto", text: `waits: ${each.waiting_for}` }) : null,
       each.end ? h("span", { class: "ended", dir: "auto", text: each.end }) : null, h("span", { dir: "ltr", text: each.cwd }), h("span", { text: each.agent, dir: "auto" })],
@@ -111,12 +115,12 @@ export function statePill(state) {
   return pill(look, text);
 }
 
-/** The form that starts a session of one of the agents. */
-function beginForm() {
+/** Make the form that starts a session of one of the agents. */
+function startForm() {
   const trouble = h("p", { class: "problem", role: "alert" });
   const said = h("p", { class: "help", role: "status" });
-  const turn = turns(trouble);
-  const [agentId, promptId, folderId] = ["agent", "prompt", "folder"].map(fresh);
+  const turn = agentCalls(trouble);
+  const [agentId, promptId, folderId] = ["agent", "prompt", "folder"].map(uniqueId);
   const agent = h("select", { id: agentId });
   const prompt = h("textarea", { id: promptId, rows: 3, dir: "auto" });
   const folder = h("input", { type: "text", id: folderId, dir: "ltr", spellcheck: "false", autocomplete: "off", placeholder: "/srv/shop", value: localStorage.getItem(FOLDER) ?? "" });
@@ -143,21 +147,22 @@ function beginForm() {
     send.disabled = false;
   }
 
-  function link() {
+  /** Let the link lead to the tool of the chosen agent. */
+  function updateLink() {
     if (agent.value) all.setAttribute("href", `#/tool/${encodeURIComponent(agent.value)}/start`);
   }
-  agent.addEventListener("change", link);
+  agent.addEventListener("change", updateLink);
   return {
     element,
     update: turn.update,
-    /** Show which agents there are. */
-    offer(names) {
+    /** Set the agents to choose from; without any, the form is hidden. */
+    setAgents(names) {
       element.hidden = !names.length;
       which.hidden = names.length < 2;
       if ([...agent.options].map((each) => each.value).join("\n") === names.join("\n")) return;
       const chosen = agent.value;
       refill(agent, names.map((value) => h("option", { value, text: value, selected: value === chosen })));
-      link();
+      updateLink();
     },
   };
 }

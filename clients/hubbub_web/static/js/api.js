@@ -15,6 +15,7 @@ export class Refused extends Error {
   }
 }
 
+/** Send a POST to the bridge, with the token of this browser. */
 function post(path, args, options = {}) {
   return fetch(`/api/${path}`, {
     method: "POST",
@@ -26,8 +27,8 @@ function post(path, args, options = {}) {
   });
 }
 
-/** Run an action and return its result. Throws Refused; TypeError when the bridge cannot be reached. */
-export async function ask(action, args = {}, options = {}) {
+/** Run an action of the bridge and return its result. Throws Refused; TypeError when the bridge cannot be reached. */
+export async function runAction(action, args = {}, options = {}) {
   const response = await post(action, args, options);
   const body = await response.json().catch(() => ({}));
   if (!response.ok) {
@@ -36,19 +37,19 @@ export async function ask(action, args = {}, options = {}) {
   return body;
 }
 
-/** Run an action while the page goes away; nobody waits for the result. */
-export function tell(action, args) {
+/** Send an action while the page goes away, without waiting for its result. */
+export function sendAction(action, args) {
   post(action, args, { keepalive: true }).catch(() => {});
 }
 
 /** Log in with a one-time link, and return the place it leads to, if it is one of a notification. Throws Refused when it is useless. */
 export async function login(link) {
-  const { token, to } = await ask("login", { link });
+  const { token, to } = await runAction("login", { link });
   localStorage.setItem(TOKEN, token);
   return to;
 }
 
-/** Yield what the bridge streams, in batches of parsed lines, until it or `signal` ends the stream. Throws as `ask` does. */
+/** Yield what the bridge streams, in batches of parsed lines, until it or `signal` ends the stream. Throws as `runAction` does. */
 export async function* stream(path, args, signal = null) {
   const control = new AbortController();
   let timer = setTimeout(() => control.abort(), SILENCE_MS);

@@ -8,20 +8,22 @@ import { requestPage } from "./approving.js";
 import { callPage, callsPage } from "./calls.js";
 import { catalogPage } from "./catalog.js";
 import { clean, h, refill } from "./dom.js";
-import { linkIn, wordsForLink } from "./enter.js";
+import { parseLoginLink, linkProblem } from "./enter.js";
 import { eventsPage } from "./events.js";
 import { hostPage, hostsPage } from "./hosts.js";
 import { historyPage, Inbox } from "./inbox.js";
-import { listen } from "./keys.js";
-import { drawNav, mark } from "./nav.js";
-import { knownName, loginPage, openDialog, wantsNotifications } from "./person.js";
+import { listenToKeys } from "./keys.js";
+import { drawNav, markCurrentPage } from "./nav.js";
+import { fetchName, loginPage, openPersonDialog, wantsNotifications } from "./person.js";
 import { startWorker } from "./push.js";
 import { serverPage, serversPage } from "./servers.js";
 import { sessionPage } from "./session.js";
-import { follow, hubIsThere, openRequests, run, state } from "./store.js";
+import { follow, isHubReachable, openRequests, followBridge, state } from "./store.js";
 import { taskPage, tasksPage } from "./tasks.js";
 import { usePage } from "./use.js";
 
+// By the first part of the address: what opens the page, its title, and the page above it. A page has `update()`, called after each change
+// of the tables, and `leave()`; some have `title`, `list`, `focus()` and `isDirty`.
 const ROUTES = {
   inbox: [inboxPage, "Inbox"], add: [addPage, "Add a server", "servers"], request: [requestPage, "Request", "inbox"], calls: [callsPage, "Calls"], call: [callPage, "Call", "calls"],
   servers: [serversPage, "Servers"], server: [serverPage, "Server", "servers"], tasks: [tasksPage, "Tasks"], task: [taskPage, "Task", "tasks"],
@@ -51,14 +53,14 @@ let inbox = null;
 let fresh = [];
 let announceTimer = 0;
 
-/** The page of the inbox; the list stays as it is while one goes from it to a request and back. */
+/** Open the page of the inbox; the list stays as it is while one goes from it to a request and back. */
 function inboxPage(box) {
   return { box, update: () => inbox?.update(), leave() {}, get list() { return inbox?.list; } };
 }
 
-/** Put the inbox where it belongs: on its page, beside a request, or nowhere. */
-function arrange() {
-  const route = routeOf();
+/** Move the inbox where it belongs: on its page, beside a request, or nowhere. */
+function placeInbox() {
+  const route = currentRoute();
   const beside = route === "request" && wide.matches;
   if (route !== "inbox" && route !== "request") inbox = null;
   else if (route === "inbox" || beside) inbox ??= new Inbox(dialog);
@@ -79,21 +81,21 @@ function arrange() {
 }
 
 /** Return the first part of the address, which names the page. */
-function routeOf() {
+function currentRoute() {
   return location.hash.replace(/^#\/?/, "").split("/")[0] || "inbox";
 }
 
-/** Show the page of the address. */
-async function visit() {
-  if (location.hash.startsWith("#login=")) return enter();
+/** Open the page of the address. */
+async function openPage() {
+  if (location.hash.startsWith("#login=")) return useLoginLink();
   if (state.link === "out" || !isLoaded) return undefined;
-  const route = routeOf();
+  const route = currentRoute();
   const [make, pageTitle, under] = Object.hasOwn(ROUTES, route) ? ROUTES[route] : [noSuchPage, "Not found"];
   const mine = ++visits;
   page?.leave();
   page = null;
   title = pageTitle;
-  mark(nav, under ?? route);
+  markCurrentPage(nav, under ?? route);
   // Rendered detached, so that a slow page never draws over a later one.
   const box = h("div", { class: "page", "data-route": location.hash });
   try {
@@ -109,8 +111,8 @@ async function visit() {
   }
   if (page?.title) ({ title } = page);
   main.replaceChildren(box);
-  arrange();
-  drawAround();
+  placeInbox();
+  drawFrame();
   window.scrollTo(0, 0);
   if (mine > 1 || page?.focus) focusPage();
   return undefined;
@@ -121,13 +123,13 @@ function focusPage() {
   (page?.focus ? page : main).focus({ preventScroll: true });
 }
 
-/** What is shown for an address that no page has. */
+/** Open the page for an address that no page has. */
 function noSuchPage(box) {
   refill(box, h("h1", { text: "There is no such page" }), h("p", { text: "The address may be from another version, or not whole." }), backLink("inbox"));
   return { update() {}, leave() {} };
 }
 
-/** The page for a record that is not there. */
+/** Render the page for a record that does not exist. */
 function notFoundPage(pageTitle, under) {
   let id = location.hash.split("/").slice(2).join("/");
   try {
@@ -139,19 +141,20 @@ function notFoundPage(pageTitle, under) {
   return [h("h1", { text: `No ${pageTitle.toLowerCase()} “${id}”` }), h("p", { text: "It may have been removed: old records are deleted after a while. Or you may not see it." }), backLink(under)];
 }
 
-/** The page for one that could not be read. */
+/** Render the page for a record that could not be read, with a button that tries again. */
 function failedPage(pageTitle, error) {
   return [h("h1", { text: pageTitle }), h("p", { class: "warning", text: error instanceof Refused ? error.message : "This cannot be shown now. Try again in a moment." }),
-    h("div", { class: "row" }, h("button", { type: "button", text: "Try again", on: { click: visit } }))];
+    h("div", { class: "row" }, h("button", { type: "button", text: "Try again", on: { click: openPage } }))];
 }
 
+/** Render the link back to the page above. */
 function backLink(under) {
   const [, pageTitle] = ROUTES[under] ?? ROUTES.inbox;
   return h("div", { class: "row" }, h("a", { class: "button primary", href: `#/${under}`, text: `Back to ${pageTitle === "Inbox" ? "the inbox" : pageTitle.toLowerCase()}` }));
 }
 
-/** Draw the title, the number of open requests, and whether the hub can be reached. */
-function drawAround() {
+/** Draw what is around a page: the title, the number of open requests, and whether the hub can be reached. */
+function drawFrame() {
   const waiting = openRequests().length;
   document.title = `${waiting ? `(${waiting}) ` : ""}${clean(title)} · Hubbub`;
   const badge = nav.querySelector("[data-role=count]");
@@ -161,7 +164,7 @@ function drawAround() {
     badge.setAttribute("aria-label", `${waiting} open`);
   }
   const trouble = state.link === "lost" ? "The bridge does not answer: reconnecting. If it was ended, run hubbub web again and open its link."
-    : state.link === "live" && !hubIsThere() ? "The hub does not answer: reconnecting. Nothing is lost." : "";
+    : state.link === "live" && !isHubReachable() ? "The hub does not answer: reconnecting. Nothing is lost." : "";
   if (banner.textContent !== trouble) banner.textContent = trouble;
   banner.classList.toggle("shown", Boolean(trouble));
   link.textContent = trouble ? "Reconnecting…" : state.link === "live" ? "Live" : "";
@@ -179,7 +182,7 @@ function announce() {
   if (!announceTimer) announceFresh();
 }
 
-/** Say what is new, and then for a while nothing: what comes meanwhile is said in one. */
+/** Announce what is new, and then for a while nothing: what comes meanwhile is announced together. */
 function announceFresh() {
   announceTimer = 0;
   if (!fresh.length) return;
@@ -196,9 +199,9 @@ function onChange() {
   if (state.link === "live" && !isLoaded) {
     isLoaded = true;
     known = new Set(openRequests().map((request) => request.id));
-    visit();
+    openPage();
   }
-  drawAround();
+  drawFrame();
   if (isLoaded) announce();
   page?.update();
   if (!side.hidden) inbox?.update();
@@ -219,28 +222,28 @@ function showLogin(problem) {
   nav.hidden = true;
   person.hidden = true;
   title = "Log in";
-  drawAround();
+  drawFrame();
   loginPage(main, problem);
 }
 
-/** Use the one-time link in the address, and remove it from there. */
-async function enter() {
-  const { secret, to } = linkIn(location.hash);
+/** Log in with the one-time link in the address, and remove it from there. */
+async function useLoginLink() {
+  const { secret, to } = parseLoginLink(location.hash);
   history.replaceState(null, "", `#/${to}`);
   // Where somebody is logged in already, a link of a notification is used up, and leads to its place in any case.
   const inside = isLoaded && state.link !== "out";
   try {
-    return await login(secret) && inside ? visit() : start();
+    return await login(secret) && inside ? openPage() : start();
   } catch (error) {
-    if (inside) return visit();
-    return error instanceof Refused ? start(wordsForLink(error)) : showLogin(wordsForLink(error));
+    if (inside) return openPage();
+    return error instanceof Refused ? start(linkProblem(error)) : showLogin(linkProblem(error));
   }
 }
 
 /** Show the pages of a person who is logged in, and follow the hub; else the login page, with `problem`. */
 async function start(problem) {
   try {
-    showName(await knownName());
+    showName(await fetchName());
   } catch (error) {
     if (error instanceof Refused && error.status === 401) return showLogin(problem);
     showName(null);
@@ -248,11 +251,11 @@ async function start(problem) {
   document.body.className = "";
   nav.hidden = false;
   drawNav(nav, ROUTES);
-  if (!name) openDialog(dialog, null, showName);
+  if (!name) openPersonDialog(dialog, null, showName);
   state.link = "loading";
   isLoaded = false;
   startWorker();
-  return run();
+  return followBridge();
 }
 
 /** Show the name of the person; null hides it. */
@@ -263,7 +266,7 @@ function showName(now) {
 }
 
 skip.addEventListener("click", () => main.focus());
-person.addEventListener("click", () => openDialog(dialog, name, showName));
+person.addEventListener("click", () => openPersonDialog(dialog, name, showName));
 // After a dialog, the focus returns to what had it before, or to the page.
 dialog.addEventListener("close", () => {
   const at = document.activeElement;
@@ -271,22 +274,22 @@ dialog.addEventListener("close", () => {
 });
 // A page from the browser's back/forward cache has released its claims, and starts again.
 window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
-window.addEventListener("hashchange", visit);
-wide.addEventListener("change", () => { if (page) arrange(); });
-listen({
+window.addEventListener("hashchange", openPage);
+wide.addEventListener("change", () => { if (page) placeInbox(); });
+listenToKeys({
   dialog,
-  list: () => page?.list ?? (inSide() ? inbox.list : null),
-  inbox: () => (inbox && (page?.list || inSide()) ? inbox : null),
+  list: () => page?.list ?? (isSideFocused() ? inbox.list : null),
+  inbox: () => (inbox && (page?.list || isSideFocused()) ? inbox : null),
   search: () => [...document.querySelectorAll("#main input[type=search], #side input[type=search]")].find((each) => each.checkVisibility()),
   back() {
-    if (!page?.dirty && location.hash.startsWith("#/request/")) location.hash = "#/inbox";
+    if (!page?.isDirty && location.hash.startsWith("#/request/")) location.hash = "#/inbox";
   },
 });
 
 /** Return whether the list beside a request has the focus. */
-function inSide() {
+function isSideFocused() {
   return !side.hidden && side.contains(document.activeElement);
 }
 follow(onChange);
-if (location.hash.startsWith("#login=")) enter();
+if (location.hash.startsWith("#login=")) useLoginLink();
 else start();

@@ -1,23 +1,24 @@
 // A call to approve: who wants to run what, with exactly which arguments, and the ways to say yes or no.
 
-import { ask, Refused } from "./api.js";
+import { runAction, Refused } from "./api.js";
 import { changePanel } from "./change.js";
-import { clean, code, fresh, h, refill, words } from "./dom.js";
+import { clean, codeBlock, uniqueId, h, refill, textBlock } from "./dom.js";
 import { guardEnter } from "./form.js";
 import { argumentList } from "./given.js";
 import { ago } from "./time.js";
-import { afresh, CHANGED, consequence, obstacle, remembering, suggesting, WAIT } from "./wording.js";
+import { changeEffect, CHANGED, approveEffect, obstacleText, rememberHelp, suggestionHelp, WAIT } from "./wording.js";
 
 // After a change of what is shown, so long nothing can be pressed: a finger on its way was meant for what was there before.
 const REST_MS = 500;
 
-/** Render who wants to do what: names that others chose are marked as such. */
-export function approvalTitle({ approval: it }) {
-  return [h("bdi", { text: it.caller || "Somebody" }), it.host ? h("span", { class: "quiet" }, " through ", h("bdi", { text: it.host })) : null,
-    " wants to run ", marked(it.tool), " on ", marked(it.server)];
+/** Render who wants to run what, as a heading; names that others chose are marked as such. */
+export function approvalTitle({ approval }) {
+  return [h("bdi", { text: approval.caller || "Somebody" }), approval.host ? h("span", { class: "quiet" }, " through ", h("bdi", { text: approval.host })) : null,
+    " wants to run ", nameCode(approval.tool), " on ", nameCode(approval.server)];
 }
 
-function marked(text) {
+/** Render a name as code. */
+function nameCode(text) {
   return h("code", { class: "name", dir: "ltr", text });
 }
 
@@ -26,51 +27,52 @@ export function approvalCard(whole) {
   const it = whole.approval;
   return h("div", { class: "approval" },
     h("p", { class: "hints" }, it.hints.map(({ text, tone }) => h("span", { class: `pill ${tone}`, title: `The server ${it.server} says so`, text }))),
-    ruleWords(it),
+    ruleSection(it),
     it.changes ? h("section", { class: "aside", "aria-label": "What has been changed" }, h("h2", { class: "small", text: it.changed }), argumentList(it.changes, "Nothing is different.")) : null,
-    h("section", { class: "aside", "aria-label": "What is sent" }, h("h2", { class: "small", text: it.changes ? "What is sent now" : "What is sent" }), it.folder ? h("p", { class: "help" }, "In the folder ", marked(it.folder)) : null, argumentList(it.arguments, "No arguments.")),
-    h("details", { class: "aside" }, h("summary", { text: "As JSON" }), code(it.text, "JSON")),
-    serverWords(it),
-    before(whole));
+    h("section", { class: "aside", "aria-label": "What is sent" }, h("h2", { class: "small", text: it.changes ? "What is sent now" : "What is sent" }), it.folder ? h("p", { class: "help" }, "In the folder ", nameCode(it.folder)) : null, argumentList(it.arguments, "No arguments.")),
+    h("details", { class: "aside" }, h("summary", { text: "As JSON" }), codeBlock(it.text, "JSON")),
+    serverDescription(it),
+    earlierCalls(whole));
 }
 
-/** Render what the rule and the hub say. */
-function ruleWords(it) {
+/** Render why the call needs approval, who has approved it, and who may. */
+function ruleSection(approval) {
   return h("section", { class: "rule", "aria-label": "The rule" },
-    h("p", { dir: "auto" }, h("strong", { text: it.rule ? `Rule “${it.rule}”` : "The rules ask" }), it.message ? [": ", it.message] : null),
-    it.reason ? h("p", { dir: "auto", text: it.reason }) : null,
-    it.progress ? h("p", { dir: "auto", text: it.progress }) : null,
-    it.approvals.filter((each) => each.comment).map((each) => h("p", { class: "help", dir: "auto" }, h("bdi", { text: each.by }), ": ", each.comment)),
-    h("p", { class: "help", dir: "auto", text: `May approve: ${it.who}.` }));
+    h("p", { dir: "auto" }, h("strong", { text: approval.rule ? `Rule “${approval.rule}”` : "The rules ask" }), approval.message ? [": ", approval.message] : null),
+    approval.reason ? h("p", { dir: "auto", text: approval.reason }) : null,
+    approval.progress ? h("p", { dir: "auto", text: approval.progress }) : null,
+    approval.approvals.filter((each) => each.comment).map((each) => h("p", { class: "help", dir: "auto" }, h("bdi", { text: each.by }), ": ", each.comment)),
+    h("p", { class: "help", dir: "auto", text: `May approve: ${approval.who}.` }));
 }
 
-/** Render what the server says of its tool, marked as its words. */
-function serverWords(it) {
-  if (!it.description && !it.title) return null;
-  return h("details", { class: "aside foreign" }, h("summary", {}, "What ", h("bdi", { text: it.server }), " says of this tool"),
-    it.title ? words(it.title, { class: "title" }) : null, words(it.description));
+/** Render what the server says of its tool, marked as its words; null if it says nothing. */
+function serverDescription(approval) {
+  if (!approval.description && !approval.title) return null;
+  return h("details", { class: "aside foreign" }, h("summary", {}, "What ", h("bdi", { text: approval.server }), " says of this tool"),
+    approval.title ? textBlock(approval.title, { class: "title" }) : null, textBlock(approval.description));
 }
 
-/** Render what the caller called before of this server, read when it is wanted. */
-function before({ id, approval: it }) {
-  if (!it.before.length) return null;
+/** Render what the caller called before on this server, read once it is unfolded; null if nothing. */
+function earlierCalls({ id, approval }) {
+  if (!approval.before.length) return null;
   const list = h("ul", { class: "earlier" });
   async function read() {
     if (!box.open || list.children.length) return;
     try {
-      const { calls } = await ask("before", { id });
-      refill(list, calls.length ? calls.map(earlier) : h("li", { class: "quiet", text: "They are not kept any more." }));
+      const { calls } = await runAction("before", { id });
+      refill(list, calls.length ? calls.map(earlierCall) : h("li", { class: "quiet", text: "They are not kept any more." }));
     } catch (error) {
       refill(list, h("li", { class: "problem", text: error instanceof Refused ? error.message : "The bridge cannot be reached." }));
     }
   }
-  const box = h("details", { class: "aside", on: { toggle: read } }, h("summary", {}, "What ", h("bdi", { text: it.caller || "the caller" }), ` did before on ${it.server} (${it.before.length})`), list);
+  const box = h("details", { class: "aside", on: { toggle: read } }, h("summary", {}, "What ", h("bdi", { text: approval.caller || "the caller" }), ` did before on ${approval.server} (${approval.before.length})`), list);
   return box;
 }
 
-function earlier(call) {
+/** Render one earlier call. */
+function earlierCall(call) {
   return h("li", {}, h("a", { href: `#/call/${encodeURIComponent(call.id)}`, text: call.tool ?? call.method, dir: "auto" }), " ", h("span", { class: "quiet" }, `${call.outcome.replaceAll("_", " ")}, `, ago(call.created_at)),
-    call.given ? words(call.given, { class: "mono quiet" }) : null);
+    call.given ? textBlock(call.given, { class: "mono quiet" }) : null);
 }
 
 /** The card of an open call to approve, with its buttons. `send(answer)` sends an answer, `say` shows a problem, `redraw` the state of buttons. */
@@ -82,32 +84,33 @@ export class ApprovalForm {
     this.card = h("div");
     this.panel = h("div");
     this.buttons = h("div", { class: "row ways" });
-    this.note = h("p", { class: "help", id: fresh("note") });
+    this.note = h("p", { class: "help", id: uniqueId("note") });
     this.bar = h("div", { class: "bar" }, this.note, this.buttons);
     this.element = h("div", { role: "group" }, this.card, this.panel, this.bar);
-    this.renew(whole);
+    this.update(whole);
   }
 
   /** Show it as it is now. The buttons are new ones: what was pressed before and is let go now presses none of them. */
-  renew(whole) {
+  update(whole) {
     this.whole = whole;
-    this.open(null);
+    this.openPanel(null);
     refill(this.card, approvalCard(whole));
     this.drawButtons();
-    this.rest();
+    this.pause();
   }
 
-  /** Let nothing be pressed for a moment: what is shown has changed. */
-  rest() {
+  /** Let no button act for a moment: what is shown has changed. */
+  pause() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.setResting(false), REST_MS);
-    this.setResting(true);
+    this.timer = setTimeout(() => this.setPaused(false), REST_MS);
+    this.setPaused(true);
   }
 
-  setResting(is) {
-    this.resting = is;
+  /** Set whether buttons act, and show it. */
+  setPaused(isPaused) {
+    this.isPaused = isPaused;
     for (const each of this.buttons.querySelectorAll("[data-opens]")) {
-      if (is) each.setAttribute("aria-disabled", "true");
+      if (isPaused) each.setAttribute("aria-disabled", "true");
       else each.removeAttribute("aria-disabled");
     }
     this.redraw();
@@ -117,31 +120,31 @@ export class ApprovalForm {
     const { approval: it } = this.whole;
     const why = it.obstacle;
     const may = !why;
-    this.note.textContent = clean(why ? obstacle(why, it) : consequence(it));
+    this.note.textContent = clean(why ? obstacleText(why, it) : approveEffect(it));
     const of = clean(`: ${it.tool} on ${it.server}`);
     refill(this.buttons,
-      may ? h("button", { type: "button", class: it.destructive ? "primary grave" : "primary", "data-sends": "yes", "aria-label": `Approve${of}`, "aria-describedby": this.note.id, text: "Approve", on: { click: this.does(() => this.approve({})) } }) : null,
-      may && it.remember.length ? this.opener("remember", it.remember.length === 1 ? `Approve for ${it.remember[0].label}…` : "Approve for longer…") : null,
-      may && it.suggestions.length ? this.opener("session", it.suggestions.some((each) => each.lasting) ? "Approve and allow more…" : "Approve for this session…") : null,
-      (may || why === "again") && it.may_change ? this.opener("change", "Change…") : null,
-      may || why === "again" || why === "caller" ? this.opener("deny", "Deny…") : null);
+      may ? h("button", { type: "button", class: it.destructive ? "primary grave" : "primary", "data-sends": "yes", "aria-label": `Approve${of}`, "aria-describedby": this.note.id, text: "Approve", on: { click: this.onPress(() => this.approve({})) } }) : null,
+      may && it.remember.length ? this.panelButton("remember", it.remember.length === 1 ? `Approve for ${it.remember[0].label}…` : "Approve for longer…") : null,
+      may && it.suggestions.length ? this.panelButton("session", it.suggestions.some((each) => each.lasting) ? "Approve and allow more…" : "Approve for this session…") : null,
+      (may || why === "again") && it.may_change ? this.panelButton("change", "Change…") : null,
+      may || why === "again" || why === "caller" ? this.panelButton("deny", "Deny…") : null);
   }
 
-  /** A button that unfolds one of the panels. */
-  opener(name, text) {
-    return h("button", { type: "button", class: name === "deny" ? "danger" : null, "data-opens": name, text, on: { click: this.does(() => this.open(name)) } });
+  /** Render a button that unfolds one of the panels. */
+  panelButton(name, text) {
+    return h("button", { type: "button", class: name === "deny" ? "danger" : null, "data-opens": name, text, on: { click: this.onPress(() => this.openPanel(name)) } });
   }
 
-  /** Return a listener that acts only on what was meant: not on what has just come under the finger, nor on the second of two clicks. */
-  does(act) {
+  /** Return a listener that calls `act` only for what was meant: not for what has just come under the finger, nor for the second of two clicks. */
+  onPress(act) {
     return (event) => {
       if (event.detail > 1) return undefined;
-      return this.resting ? this.say(WAIT) : act();
+      return this.isPaused ? this.say(WAIT) : act();
     };
   }
 
-  /** Unfold a panel, or none. */
-  open(name) {
+  /** Unfold a panel by its name; null folds it. */
+  openPanel(name) {
     const was = this.opened;
     this.opened = name;
     this.editor = null;
@@ -155,7 +158,7 @@ export class ApprovalForm {
     }
     this.say("");
     const made = this[`${name}Panel`]();
-    const panel = h("form", { class: "panel inner", "aria-label": made.label, on: { submit: (event) => { event.preventDefault(); this.does(made.submit)(event); }, keydown: (event) => this.leave(event) } }, made.content);
+    const panel = h("form", { class: "panel inner", "aria-label": made.label, on: { submit: (event) => { event.preventDefault(); this.onPress(made.submit)(event); }, keydown: (event) => this.closeOnEscape(event) } }, made.content);
     panel.noValidate = true;
     guardEnter(panel, (text) => this.say(text));
     refill(this.panel, panel);
@@ -164,19 +167,21 @@ export class ApprovalForm {
     panel.scrollIntoView({ block: "nearest" });
   }
 
-  leave(event) {
+  /** Fold the panel if the key is Escape. */
+  closeOnEscape(event) {
     if (event.key !== "Escape") return;
     event.preventDefault();
-    this.open(null);
+    this.openPanel(null);
   }
 
+  /** Return the panel that approves later calls too: label, submit and content. */
   rememberPanel() {
     const { approval: it } = this.whole;
     const spans = it.remember;
-    const group = fresh("span");
-    const inputs = spans.map((_, at) => h("input", { type: "radio", name: group, id: fresh("span"), checked: at === 0 }));
-    const same = h("input", { type: "checkbox", id: fresh("same"), checked: true });
-    const comment = this.comment();
+    const group = uniqueId("span");
+    const inputs = spans.map((_, at) => h("input", { type: "radio", name: group, id: uniqueId("span"), checked: at === 0 }));
+    const same = h("input", { type: "checkbox", id: uniqueId("same"), checked: true });
+    const comment = this.commentField();
     const send = h("button", { type: "submit", class: "primary" });
     const chosen = () => spans[inputs.findIndex((each) => each.checked)];
     const draw = () => { send.textContent = `Approve for ${chosen().label}`; };
@@ -185,17 +190,18 @@ export class ApprovalForm {
     return {
       label: "Approve for longer",
       submit: () => this.approve({ remember_s: chosen().seconds, same_arguments: same.checked, comment: comment.input.value }),
-      content: [h("fieldset", { class: "field" }, h("legend", {}, "For how long may ", h("bdi", { text: it.caller || "the caller" }), " run ", marked(it.tool), " on ", marked(it.server), " without asking?"),
+      content: [h("fieldset", { class: "field" }, h("legend", {}, "For how long may ", h("bdi", { text: it.caller || "the caller" }), " run ", nameCode(it.tool), " on ", nameCode(it.server), " without asking?"),
         inputs.map((input, at) => h("div", { class: "check" }, input, h("label", { for: input.id, text: spans[at].label })))),
       h("div", { class: "check" }, same, h("label", { for: same.id, text: "With the same arguments only" })), comment.element,
-      h("p", { class: "help", text: remembering(it) }), h("div", { class: "row" }, send, this.back())],
+      h("p", { class: "help", text: rememberHelp(it) }), h("div", { class: "row" }, send, this.backButton())],
     };
   }
 
+  /** Return the panel that approves with suggestions of the host. */
   sessionPanel() {
     const { approval: it } = this.whole;
-    const ticks = it.suggestions.map(() => h("input", { type: "checkbox", id: fresh("suggestion") }));
-    const comment = this.comment();
+    const ticks = it.suggestions.map(() => h("input", { type: "checkbox", id: uniqueId("suggestion") }));
+    const comment = this.commentField();
     return {
       label: "Approve and allow more",
       submit: () => {
@@ -204,62 +210,67 @@ export class ApprovalForm {
       },
       content: [h("fieldset", { class: "field" }, h("legend", {}, "What else may ", h("bdi", { text: it.host || it.caller || "the caller" }), " do without asking?"),
         it.suggestions.map((each, at) => h("div", { class: "check" }, ticks[at], h("label", { for: ticks[at].id, dir: "auto" }, each.lasting ? h("strong", { text: each.label }) : each.label)))),
-      comment.element, h("p", { class: "help", text: suggesting(it) }), h("div", { class: "row" }, h("button", { type: "submit", class: "primary", text: "Approve with these" }), this.back())],
+      comment.element, h("p", { class: "help", text: suggestionHelp(it) }), h("div", { class: "row" }, h("button", { type: "submit", class: "primary", text: "Approve with these" }), this.backButton())],
     };
   }
 
+  /** Return the panel that changes the arguments. */
   changePanel() {
     this.editor = changePanel(this.whole, { say: this.say, redraw: this.redraw, changed: () => this.say(CHANGED) });
-    const comment = this.comment();
+    const comment = this.commentField();
     return {
       label: "Change the arguments",
       submit: async () => {
         const given = await this.editor.next();
         if (given) this.approve({ arguments: given, comment: comment.input.value });
       },
-      content: [this.editor.element, comment.element, h("p", { class: "help", text: afresh(this.whole.approval) }), h("div", { class: "row" }, this.editor.button, this.back())],
+      content: [this.editor.element, comment.element, h("p", { class: "help", text: changeEffect(this.whole.approval) }), h("div", { class: "row" }, this.editor.button, this.backButton())],
     };
   }
 
+  /** Return the panel that denies the call, with a reason. */
   denyPanel() {
-    const id = fresh("reason");
+    const id = uniqueId("reason");
     const input = h("textarea", { id, rows: 3, dir: "auto", "aria-describedby": `${id}-help` });
     return {
       label: "Deny",
       submit: () => this.send({ deny: input.value.trim() }),
       content: [h("div", { class: "field" }, h("label", { for: id }, "Why? ", h("span", { class: "optional", text: "optional" })), h("p", { class: "help", id: `${id}-help`, text: "The caller and its model read this, with your name. Nothing is sent." }), input),
-        h("div", { class: "row" }, h("button", { type: "submit", class: "danger", text: "Deny" }), this.back())],
+        h("div", { class: "row" }, h("button", { type: "submit", class: "danger", text: "Deny" }), this.backButton())],
     };
   }
 
-  back() {
-    return h("button", { type: "button", class: "plain", text: "Back", on: { click: () => this.open(null) } });
+  /** Render the button that folds the panel. */
+  backButton() {
+    return h("button", { type: "button", class: "plain", text: "Back", on: { click: () => this.openPanel(null) } });
   }
 
-  comment() {
-    const input = h("input", { type: "text", id: fresh("comment"), autocomplete: "off", dir: "auto" });
+  /** Make the field for a comment: its input and its element. */
+  commentField() {
+    const input = h("input", { type: "text", id: uniqueId("comment"), autocomplete: "off", dir: "auto" });
     return { input, element: h("div", { class: "field" }, h("label", { for: input.id }, "Comment for the record ", h("span", { class: "optional", text: "optional" })), input) };
   }
 
-  /** Approve what is shown, by its digest. */
+  /** Send an approval of what is shown, by its digest; `how` has what else it says. */
   approve(how) {
     const { comment, ...more } = how;
     return this.send({ approve: this.whole.approval.digest, ...more, ...(comment?.trim() ? { comment: comment.trim() } : {}) });
   }
 
-  /** Put problems of the hub at the fields of the editor; return those that belong to none. */
-  show(violations) {
-    return this.editor ? this.editor.show(violations) : violations;
+  /** Show the hub's violations at the fields of the editor; return those that belong to none. */
+  showProblems(violations) {
+    return this.editor ? this.editor.showProblems(violations) : violations;
   }
 
-  /** Say why this person cannot approve, as the hub says. */
+  /** Show that this person cannot approve, with the hub's reason. */
   forbid(message) {
     this.whole.approval.obstacle = message;
-    this.open(null);
+    this.openPanel(null);
     this.drawButtons();
   }
 
-  gone() {
+  /** End the pause without redrawing: the form is not shown any more. */
+  stop() {
     clearTimeout(this.timer);
   }
 }

@@ -1,15 +1,15 @@
 // Approvals that are remembered, and the rules that ask for approvals.
 
-import { ask, Refused } from "./api.js";
-import { sure } from "./dialogs.js";
-import { clean, code, facts, h, pill, refill } from "./dom.js";
+import { runAction, Refused } from "./api.js";
+import { confirmAction } from "./dialogs.js";
+import { clean, codeBlock, factList, h, pill, refill } from "./dom.js";
 import { oneAtATime } from "./store.js";
 import { ago, timeLeft } from "./time.js";
-import { ACTIONS, lasting, number, whoCounts } from "./wording.js";
+import { ACTIONS, durationInWords, numberInWords, approversInWords } from "./wording.js";
 
 const REFRESH_MS = 10_000;
 
-/** The page of remembered approvals and of the rules. */
+/** Open the page of remembered approvals and of the rules. */
 export async function approvalsPage(main) {
   const box = h("div");
   const trouble = h("p", { class: "problem", role: "alert" });
@@ -18,7 +18,7 @@ export async function approvalsPage(main) {
   let seen = "";
 
   async function read() {
-    const found = await ask("approvals");
+    const found = await runAction("approvals");
     const now = JSON.stringify(found);
     if (now === seen) return;
     seen = now;
@@ -40,11 +40,12 @@ export async function approvalsPage(main) {
           h("li", { class: "card" }, h("div", { class: "line" }, h("strong", { text: "Any other call" }), actionPill(fallback))))));
   }
 
+  /** Revoke a remembered approval, after asking. */
   async function revoke(each) {
-    if (!await sure(dialog, "Revoke this approval?", `The next call of ${clean(each.tool)} on ${clean(each.server)} by ${clean(each.caller)} is asked about again.`, "Revoke")) return;
+    if (!await confirmAction(dialog, "Revoke this approval?", `The next call of ${clean(each.tool)} on ${clean(each.server)} by ${clean(each.caller)} is asked about again.`, "Revoke")) return;
     trouble.textContent = "";
     try {
-      await ask("revoke", { id: each.id });
+      await runAction("revoke", { id: each.id });
       said.textContent = clean(`${each.tool} on ${each.server} is asked about again.`);
     } catch (error) {
       trouble.textContent = error instanceof Refused ? `${error.message}.` : "The bridge cannot be reached. Try again in a moment.";
@@ -59,24 +60,27 @@ export async function approvalsPage(main) {
   return { update() {}, leave: () => clearInterval(timer) };
 }
 
-function rememberedCard(it, revoke) {
-  const request = it.pending_request_id ? h("a", { href: `#/request/${encodeURIComponent(it.pending_request_id)}`, text: "the call that was approved" }) : null;
-  return [h("div", { class: "line" }, h("span", {}, h("bdi", {}, h("strong", { text: it.caller })), " may run ", h("code", { class: "name", text: it.tool.slice(0, 300) }), " on ", h("code", { class: "name", text: it.server }), it.text ? " with these arguments only" : " with any arguments"), timeLeft(it.expires_at)),
-    it.text ? code(it.text, "The only arguments") : null,
-    facts(["Approved by", it.approved_by.join(", ")], ["Rule", it.rule], ["Given", ago(it.created_at)], ["For", request]),
-    h("div", { class: "row" }, h("button", { type: "button", class: "danger", "aria-label": clean(`Revoke: ${it.tool} on ${it.server} by ${it.caller}`), text: "Revoke", on: { click: revoke } }))];
+/** Render a remembered approval; `revoke` is called by its button. */
+function rememberedCard(record, revoke) {
+  const request = record.pending_request_id ? h("a", { href: `#/request/${encodeURIComponent(record.pending_request_id)}`, text: "the call that was approved" }) : null;
+  return [h("div", { class: "line" }, h("span", {}, h("bdi", {}, h("strong", { text: record.caller })), " may run ", h("code", { class: "name", text: record.tool.slice(0, 300) }), " on ", h("code", { class: "name", text: record.server }), record.text ? " with these arguments only" : " with any arguments"), timeLeft(record.expires_at)),
+    record.text ? codeBlock(record.text, "The only arguments") : null,
+    factList(["Approved by", record.approved_by.join(", ")], ["Rule", record.rule], ["Given", ago(record.created_at)], ["For", request]),
+    h("div", { class: "row" }, h("button", { type: "button", class: "danger", "aria-label": clean(`Revoke: ${record.tool} on ${record.server} by ${record.caller}`), text: "Revoke", on: { click: revoke } }))];
 }
 
+/** Render a rule; `place` is its number in the order of the rules. */
 function ruleCard(rule, place) {
-  const spans = rule.remember_ms.map((ms) => lasting(ms / 1000)).join(", ");
+  const spans = rule.remember_ms.map((ms) => durationInWords(ms / 1000)).join(", ");
   return [h("div", { class: "line" }, h("span", {}, `${place}. `, h("strong", { dir: "auto", text: rule.name })), rule.preset ? h("span", { class: "chip", title: "Not written as a rule: made from an option", text: `from ${rule.preset}` }) : null, actionPill(rule.action)),
     rule.message ? h("p", { dir: "auto", text: rule.message }) : null,
-    rule.when ? code(rule.when, "Condition") : null,
-    facts(["Servers", rule.servers.join(", ")], ["Tools", rule.tools.join(", ")],
-      ...(rule.action === "ask" ? [["Needs", `${number(rule.needed)} ${rule.needed === 1 ? "person" : "people"}${rule.not_by_caller ? ", not the caller" : ""}`], ["Who", whoCounts(rule.approvers)],
+    rule.when ? codeBlock(rule.when, "Condition") : null,
+    factList(["Servers", rule.servers.join(", ")], ["Tools", rule.tools.join(", ")],
+      ...(rule.action === "ask" ? [["Needs", `${numberInWords(rule.needed)} ${rule.needed === 1 ? "person" : "people"}${rule.not_by_caller ? ", not the caller" : ""}`], ["Who", approversInWords(rule.approvers)],
         ["Arguments", rule.edit ? "may be changed" : "may not be changed"], ["May be remembered for", spans]] : []))];
 }
 
+/** Render what a rule does with a call. */
 function actionPill(action) {
   return pill(action, ACTIONS[action] ?? action);
 }

@@ -1,48 +1,50 @@
 // The page of a call to approve: as that of any pending request, but more than one person may have to answer, what is asked may
 // change meanwhile, and some people may only look.
 
-import { ask } from "./api.js";
+import { runAction } from "./api.js";
 import { ApprovalForm, approvalCard, approvalTitle } from "./approval.js";
 import { clean, refill } from "./dom.js";
-import { story } from "./outcome.js";
+import { requestHistory } from "./outcome.js";
 import { RequestPage } from "./request.js";
 import { oneAtATime } from "./store.js";
-import { CHANGED, CLOSED, EXPIRED, verdict, WITHDRAWN } from "./wording.js";
+import { CHANGED, CLOSED, EXPIRED, approvalVerdict, WITHDRAWN } from "./wording.js";
 
-/** The page of a pending request, whatever is asked. */
+/** Open the page of a pending request, of whatever kind. */
 export async function requestPage(main, id) {
-  const whole = await ask("request", { id });
-  return new (whole.approval ? ApprovalPage : RequestPage)(main, whole).started();
+  const whole = await runAction("request", { id });
+  return new (whole.approval ? ApprovalPage : RequestPage)(main, whole).start();
 }
 
 class ApprovalPage extends RequestPage {
   WITHDRAWN = WITHDRAWN;
-  readAgain = oneAtATime(() => this.renew());
+  readAgain = oneAtATime(() => this.reload());
 
-  told() {
+  /** Return the question, as text. */
+  questionText() {
     return clean(this.whole.question).trim();
   }
 
-  headline() {
+  /** Render who wants to run what. */
+  renderHeading() {
     return approvalTitle(this.whole);
   }
 
-  started() {
+  start() {
     // Who may not approve it does not hold it either.
-    if (this.whole.approval.obstacle) this.claiming.happens("closed");
-    return super.started();
+    if (this.whole.approval.obstacle) this.claiming.handle("closed");
+    return super.start();
   }
 
-  /** The heading says who calls. */
-  why() {
-    return super.why().filter(([name]) => name !== "Called by");
+  /** Return why it is asked, as pairs of name and value, without the caller: the heading names the caller. */
+  causeFacts() {
+    return super.causeFacts().filter(([name]) => name !== "Called by");
   }
 
-  /** The card shows what the call is sent with. */
-  async findCall() {}
+  /** Do nothing: the card shows already what the call is sent with. */
+  async showCallArguments() {}
 
   drawForm() {
-    this.form = new ApprovalForm(this.whole, { send: (answer) => this.answer(answer), say: (text) => { this.trouble.textContent = text; }, redraw: () => this.drawButtons() });
+    this.form = new ApprovalForm(this.whole, { send: (answer) => this.sendAnswer(answer), say: (text) => { this.trouble.textContent = text; }, redraw: () => this.drawButtons() });
     this.form.bar.prepend(this.trouble);
     this.form.element.setAttribute("aria-labelledby", this.heading.id);
     this.form.element.addEventListener("input", () => { this.touched = true; });
@@ -51,59 +53,63 @@ class ApprovalPage extends RequestPage {
   }
 
   drawQuestion() {
-    this.form?.gone();
-    refill(this.body, approvalCard(this.whole), story(this.whole));
+    this.form?.stop();
+    refill(this.body, approvalCard(this.whole), requestHistory(this.whole));
   }
 
-  part() {
-    this.form?.gone();
-    super.part();
+  stop() {
+    this.form?.stop();
+    super.stop();
   }
 
-  /** Read it again when others have approved it or changed its arguments; until then nothing can be pressed. */
-  heard(short) {
-    super.heard(short);
+  /** Take over what the list says. If others have approved it or changed its arguments, read it again; until then no button acts. */
+  onListed(short) {
+    super.onListed(short);
     const it = this.whole.approval;
     if (short.approved_by.length === it.approvals.length && (short.arguments_digest || it.digest) === it.digest) return;
-    this.form?.rest();
+    this.form?.pause();
     this.readAgain();
   }
 
-  /** Show it as it is by now. */
-  async renew() {
-    const whole = await ask("request", { id: this.id });
-    if (this.gone || !this.open || whole.state !== "open") return;
+  /** Read the pending request again and show it. */
+  async reload() {
+    const whole = await runAction("request", { id: this.id });
+    if (this.gone || !this.isOpen || whole.state !== "open") return;
     const changed = whole.approval.digest !== this.whole.approval.digest;
     const begun = this.form.opened;
     const focused = this.form.element.contains(document.activeElement);
     this.whole = whole;
     this.touched = false;
-    this.form.renew(whole);
+    this.form.update(whole);
     if (focused) this.heading.focus({ preventScroll: true });
     this.drawReasons();
     this.trouble.textContent = [changed ? CHANGED : "", begun ? CLOSED : ""].join(" ").trim();
   }
 
-  taken() {
-    if (!this.open) return super.taken();
+  /** Show that the approval counts: the outcome, or that more people have to approve. */
+  onAccepted() {
+    if (!this.isOpen) return super.onAccepted();
     // More people have to approve.
-    this.claiming.happens("closed");
+    this.claiming.handle("closed");
     this.touched = false;
-    this.form.renew(this.whole);
+    this.form.update(this.whole);
     return this.heading.focus({ preventScroll: true });
   }
 
-  async refused(error) {
+  /** Show why the hub refused the answer; read the request again if it has changed. */
+  async onRefused(error) {
     if (error.reason === "NOT_AN_APPROVER") this.form.forbid(error.message);
-    else await super.refused(error);
+    else await super.onRefused(error);
     if (error.reason === "ARGUMENTS_CHANGED" || error.reason === "ALREADY_APPROVED") this.readAgain();
   }
 
+  /** Return who approved or denied the call, as a heading. */
   verdict() {
-    return verdict(this.whole, this.ours);
+    return approvalVerdict(this.whole, this.ours);
   }
 
-  delivered() {
+  /** Return that nobody approved in time; null if somebody answered. */
+  deliveryText() {
     return this.whole.state === "expired" ? EXPIRED : null;
   }
 }

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { callName } from "./store.js";
 
-/** A link to a call. */
+/** Render a link to a call. */
 export function callLink(id) {
   return h("a", { href: `#/call/${encodeURIComponent(id)}`, text: callName(id) });
 }
@@ -11,18 +11,18 @@ export function callLink(id) {
 // Candidates that are named.
 const NAMED = 8;
 
-/** Links to the calls of which one caused a pending request; null if there are none. A last one that is left is not certain either. */
-export function candidates(it) {
-  const ids = it.candidate_call_ids ?? [];
+/** Render links to the calls of which one caused a pending request; null if there are none. One that is left alone is not certain either. */
+export function candidateLinks(request) {
+  const ids = request.candidate_call_ids ?? [];
   if (!ids.length) return null;
   const named = ids.slice(0, NAMED).map((id, at) => [at ? ", " : "", callLink(id)]);
   return h("span", {}, ids.length === 1 ? null : "one of ", named, ids.length > NAMED ? ` and ${ids.length - NAMED} more` : "");
 }
 
-/** What caused a pending request, for a list, in words. */
-export function causeInWords(it) {
-  if (it.call_id) return `because of ${callName(it.call_id)}`;
-  const ids = it.candidate_call_ids ?? [];
+/** Return what caused a pending request, for a list, in words; empty if that is unknown. */
+export function causeInWords(request) {
+  if (request.call_id) return `because of ${callName(request.call_id)}`;
+  const ids = request.candidate_call_ids ?? [];
   if (!ids.length) return "";
   return `${ids.length === 1 ? "perhaps because of " : "because of one of "}${ids.slice(0, NAMED).map(callName).join(", ")}${ids.length > NAMED ? ` and ${ids.length - NAMED} more` : ""}`;
 }

@@ -1,7 +1,7 @@
 // Changing the arguments of a call before it is approved: an editor, then what is different, and only then it is sent.
 
-import { ask, Refused } from "./api.js";
-import { fresh, h, refill } from "./dom.js";
+import { runAction, Refused } from "./api.js";
+import { uniqueId, h, refill } from "./dom.js";
 import { schemaForm } from "./form.js";
 import { argumentList } from "./given.js";
 
@@ -11,31 +11,32 @@ const FIELDS = 30;
 const LETTERS = 20_000;
 
 /** Return whether a form can show all of the arguments, and change each without touching the others. */
-export function isFlat(schema, given) {
+export function isEditableAsForm(schema, given) {
   const specs = Object.entries(schema?.properties ?? {});
   if (!given || !specs.length || specs.length > FIELDS || Object.keys(given).some((name) => !Object.hasOwn(schema.properties, name))) return false;
-  return specs.every(([name, spec]) => PLAIN.has(spec?.type) && (given[name] === undefined || fits(given[name], spec)));
+  return specs.every(([name, spec]) => PLAIN.has(spec?.type) && (given[name] === undefined || fitsField(given[name], spec)));
 }
 
-/** Return whether a value is of the type that its field of the form has, so that the form gives it back as it is. */
-function fits(value, { type, format }) {
+/** Return whether a value is of the type that its field of the form has, so that the form returns it unchanged. */
+function fitsField(value, { type, format }) {
   if (type === "string") return typeof value === "string" && value.length <= LETTERS && !value.includes("\r") && format !== "date-time";
   return type === "boolean" ? typeof value === "boolean" : typeof value === "number";
 }
 
 /**
- * The editor of arguments. `next()` is what the button does: it shows what is different, and when that has been seen, returns the
- * arguments as JSON. `changed` is called when they are not those any more that the editor began with.
+ * Make the editor of arguments. `next()` is what the button does: it shows what is different, and when that is shown already, returns
+ * the arguments as JSON. `changed()` is called if others have changed the arguments since the editor began.
  */
-export function changePanel({ id, approval: it }, { say, redraw, changed }) {
-  const flat = isFlat(it.schema, it.given);
-  const editor = flat ? fieldsEditor(it) : textEditor(it);
+export function changePanel({ id, approval }, { say, redraw, changed }) {
+  const flat = isEditableAsForm(approval.schema, approval.given);
+  const editor = flat ? fieldsEditor(approval) : textEditor(approval);
   const preview = h("section", { class: "aside", "aria-label": "What is different", tabindex: "-1", hidden: true });
-  const edit = h("button", { type: "button", class: "plain", hidden: true, text: "Edit again", on: { click: () => show(null) } });
+  const edit = h("button", { type: "button", class: "plain", hidden: true, text: "Edit again", on: { click: () => showPreview(null) } });
   const button = h("button", { type: "submit", text: "Show what is different" });
   let seen = null;
 
-  function show(text, rows = []) {
+  /** Show the differences of the arguments `text`, before they are approved; with null, the editor again. */
+  function showPreview(text, rows = []) {
     seen = text;
     editor.element.hidden = text !== null;
     preview.hidden = text === null;
@@ -47,20 +48,21 @@ export function changePanel({ id, approval: it }, { say, redraw, changed }) {
     redraw();
   }
 
+  /** Show what is different; if that is shown already, return the arguments as JSON. Null until then. */
   async function next() {
     if (seen !== null) return seen;
     const text = editor.read();
     if (text === null) return null;
     say("");
     try {
-      const found = await ask("compare", { id, arguments: text });
-      if (found.digest !== it.digest) changed();
-      else if (found.rows.length) show(text, found.rows);
+      const found = await runAction("compare", { id, arguments: text });
+      if (found.digest !== approval.digest) changed();
+      else if (found.rows.length) showPreview(text, found.rows);
       else say("Nothing is different from what is shown.");
     } catch (error) {
       if (!(error instanceof Refused)) say("The bridge cannot be reached. What you have written stays here.");
       else {
-        const others = editor.show(error.violations);
+        const others = editor.showProblems(error.violations);
         say(error.violations.length ? others.map(([, problem]) => problem).join("; ") : error.message);
       }
     }
@@ -71,37 +73,40 @@ export function changePanel({ id, approval: it }, { say, redraw, changed }) {
     element: h("div", {}, editor.element, preview),
     button,
     next,
-    show(violations) {
-      show(null);
-      return editor.show(violations);
+    showProblems(violations) {
+      showPreview(null);
+      return editor.showProblems(violations);
     },
   };
 }
 
-function fieldsEditor(it) {
-  const form = schemaForm(it.schema, "approve.arguments", { given: it.given });
+/** Make the editor that has a field for each argument. */
+function fieldsEditor(approval) {
+  const form = schemaForm(approval.schema, "approve.arguments", { given: approval.given });
   return {
     element: form.element,
     read() {
       const changes = form.changes();
       if (!changes) return null;
-      const all = new Map(Object.entries(it.given));
+      const all = new Map(Object.entries(approval.given));
       for (const [name, value] of changes) {
         if (value === undefined) all.delete(name);
         else all.set(name, value);
       }
       return JSON.stringify(Object.fromEntries(all));
     },
-    show: (violations) => form.show(violations),
+    showProblems: (violations) => form.showProblems(violations),
   };
 }
 
-function textEditor(it) {
-  const id = fresh("arguments");
+/** Make the editor that has all arguments as JSON. */
+function textEditor(approval) {
+  const id = uniqueId("arguments");
   const input = h("textarea", { id, rows: 12, class: "code", spellcheck: "false", dir: "ltr", "aria-describedby": `${id}-problem` });
   const problem = h("p", { class: "problem", id: `${id}-problem`, hidden: true });
-  input.value = it.text;
-  function fail(text) {
+  input.value = approval.text;
+  /** Show a problem at the field; an empty one removes it. */
+  function showProblem(text) {
     problem.hidden = !text;
     problem.textContent = text;
     input.setAttribute("aria-invalid", String(Boolean(text)));
@@ -110,12 +115,12 @@ function textEditor(it) {
   return {
     element: h("div", { class: "field" }, h("label", { for: id, text: "Arguments as JSON" }), input, problem),
     read() {
-      fail("");
+      showProblem("");
       return input.value;
     },
-    show(violations) {
+    showProblems(violations) {
       const own = violations.filter(([place]) => place.startsWith("approve.arguments"));
-      fail(own.map(([place, text]) => `${place.slice("approve.arguments".length + 1)}${place.length > "approve.arguments".length ? ": " : ""}${text}`).join("; "));
+      showProblem(own.map(([place, text]) => `${place.slice("approve.arguments".length + 1)}${place.length > "approve.arguments".length ? ": " : ""}${text}`).join("; "));
       return violations.filter((each) => !own.includes(each));
     },
   };

@@ -1,6 +1,6 @@
 // Fields for one of several choices, or several of many.
 
-import { h, fresh } from "./dom.js";
+import { h, uniqueId } from "./dom.js";
 
 const FEW = 5;
 const MANY = 200;
@@ -10,20 +10,21 @@ const SHORT = 10;
 /** A value that cannot be sent as it is. */
 export class Problem extends Error {}
 
-/** A field for pairs of value and title: radio buttons, a select, or a search; check boxes when `multiple`. */
+/** Make the control for pairs of value and title: radio buttons, a select, or a search; check boxes when `multiple`. */
 export function choicesField(choices, spec, multiple, place) {
-  if (multiple) return boxes(choices, spec, place);
-  if (choices.length <= FEW) return radios(choices, spec, place);
-  return choices.length <= MANY ? select(choices, spec, place) : search(choices, spec, place);
+  if (multiple) return checkBoxField(choices, spec, place);
+  if (choices.length <= FEW) return radioField(choices, spec, place);
+  return choices.length <= MANY ? selectField(choices, spec, place) : searchField(choices, spec, place);
 }
 
-function radios(choices, spec, { described, required }) {
-  const name = fresh("choice");
-  const inputs = choices.map(([value]) => h("input", { type: "radio", name, id: fresh("option"), checked: value === spec.default, "aria-describedby": described }));
-  const rows = inputs.map((input, at) => option(input, choices[at][1]));
+/** Make the control of a few choices: radio buttons. */
+function radioField(choices, spec, { described, required }) {
+  const name = uniqueId("choice");
+  const inputs = choices.map(([value]) => h("input", { type: "radio", name, id: uniqueId("option"), checked: value === spec.default, "aria-describedby": described }));
+  const rows = inputs.map((input, at) => labelledOption(input, choices[at][1]));
   if (!required && spec.default === undefined) {
-    const none = h("input", { type: "radio", name, id: fresh("option"), checked: true });
-    rows.push(option(none, "No choice"));
+    const none = h("input", { type: "radio", name, id: uniqueId("option"), checked: true });
+    rows.push(labelledOption(none, "No choice"));
   }
   return {
     element: h("div", { class: choices.every(([, title]) => title.length <= SHORT) ? "options short" : "options" }, rows),
@@ -33,24 +34,27 @@ function radios(choices, spec, { described, required }) {
   };
 }
 
-function option(input, title) {
+/** Render a radio button or check box with its title. */
+function labelledOption(input, title) {
   return h("div", { class: "check" }, input, h("label", { for: input.id, text: title.slice(0, 300), dir: "auto" }));
 }
 
-function select(choices, spec, { id, described, required }) {
+/** Make the control of more choices: a select. */
+function selectField(choices, spec, { id, described, required }) {
   const element = h("select", { id, "aria-describedby": described, "aria-required": String(required), dir: "auto" },
     h("option", { value: "", text: "Choose…" }),
     choices.map(([value, title], at) => h("option", { value: String(at), text: title.slice(0, 300), selected: value === spec.default })));
   return { element, inputs: () => [element], read: () => (element.value === "" ? undefined : choices[Number(element.value)][0]) };
 }
 
-/** A text with suggestions, since drawing all choices would take too long. */
-function search(choices, spec, { id, described, required }) {
-  const list = h("datalist", { id: fresh("suggestions") });
+/** Make the control of very many choices: a text with suggestions, since drawing all would take too long. */
+function searchField(choices, spec, { id, described, required }) {
+  const list = h("datalist", { id: uniqueId("suggestions") });
   const input = h("input", { type: "text", id, list: list.id, "aria-describedby": described, "aria-required": String(required),
     autocomplete: "off", placeholder: `Type to find one of ${choices.length.toLocaleString()}`, on: { input: suggest } });
   const chosen = choices.find(([value]) => value === spec.default);
   if (chosen) input.value = chosen[1];
+  /** Suggest choices whose titles have what is typed. */
   function suggest() {
     const wanted = input.value.toLowerCase();
     const found = [];
@@ -73,7 +77,8 @@ function search(choices, spec, { id, described, required }) {
   };
 }
 
-function boxes(choices, spec, { title, required }) {
+/** Make the control for several of many choices: check boxes, with a filter if there are many. */
+function checkBoxField(choices, spec, { title, required }) {
   const chosen = new Set(Array.isArray(spec.default) ? spec.default : []);
   const box = h("div", { class: "options" });
   const filter = h("input", { type: "search", "aria-label": `Filter ${title}`, placeholder: `Filter ${choices.length.toLocaleString()} choices`, on: { input: draw } });
@@ -81,9 +86,9 @@ function boxes(choices, spec, { title, required }) {
   function draw() {
     const wanted = filter.value.toLowerCase();
     const found = choices.filter(([, name]) => name.toLowerCase().includes(wanted)).slice(0, MANY);
-    inputs = found.map(([value]) => h("input", { type: "checkbox", id: fresh("option"), checked: chosen.has(value),
+    inputs = found.map(([value]) => h("input", { type: "checkbox", id: uniqueId("option"), checked: chosen.has(value),
       on: { change: (event) => (event.target.checked ? chosen.add(value) : chosen.delete(value)) } }));
-    box.replaceChildren(...inputs.map((input, at) => option(input, found[at][1])));
+    box.replaceChildren(...inputs.map((input, at) => labelledOption(input, found[at][1])));
   }
   draw();
   return {

@@ -31,32 +31,32 @@ const TABLE = {
   gone: { granted: ["gone", RELEASE], silent: ["gone", RELEASE] },
 };
 
-/** Return the next state and the action. An event that means nothing in a state changes nothing. */
-export function step(state, event) {
+/** Return the next state and the effect (ASK, AGAIN, TAKE, RELEASE or null) of an event. An event that means nothing in a state changes nothing. */
+export function transition(state, event) {
   const [next, effect = null] = TABLE[state][event] ?? [state];
   return { state: next, effect };
 }
 
 /** Return whether an answer would be refused: the hub has said that somebody else, or another window, holds the claim. */
-export function hinders(state) {
+export function blocksAnswer(state) {
   return state === "theirs" || state === "elsewhere";
 }
 
-/** Return whether the lists suggest a change of the claim since `before`. */
-export function isNews(state, held, before, now) {
+/** Return whether the claim may have changed, by its entries `before` and `now` in the lists; `held` is what the hub returned to this page. */
+export function mayHaveChanged(state, held, before, now) {
   if (state !== "mine" || !now) return before?.by !== now?.by;
   // Lists show the page's own claim after it was made, and after each renewal.
   return now.by !== held.by || Date.parse(now.expires_at) > Date.parse(held.expires_at);
 }
 
-/** Return the event of a response to a claim; `refusal` is what was thrown. */
-export function outcome(refusal) {
+/** Return the event of a response to a claim; `refusal` is the error that was thrown, null if it was granted. */
+export function responseEvent(refusal) {
   if (!refusal) return "granted";
   if (refusal.metadata?.claimed_by) return refusal.metadata.own ? "own" : "refused";
   return refusal.status >= 400 && refusal.status < 500 ? "other" : "silent";
 }
 
-/** The claim of one page: makes, renews and releases it. `ask(takeOver)` and `release()` call the bridge. */
+/** The claim of one page: makes, renews and releases it. `ask(takeOver)` and `release()` call the bridge; `changed(state)` is called after each event. */
 export class Claiming {
   constructor(ask, release, changed) {
     this.ask = ask;
@@ -65,29 +65,30 @@ export class Claiming {
     this.state = "unknown";
     this.by = null;
     this.held = null;
-    this.heard = null;
+    this.listed = null;
     this.asking = false;
     this.wanted = null;
     this.timers = new Set();
   }
 
-  /** Start; `heard` is what is known of the claim. */
+  /** Claim the request, and renew the claim from now on; `listed` is the claim in the lists. */
   start(heard) {
-    this.heard = heard ?? null;
-    this.ticking = setInterval(() => this.happens("tick"), RENEW_MS);
-    this.send(ASK);
+    this.listed = heard ?? null;
+    this.ticking = setInterval(() => this.handle("tick"), RENEW_MS);
+    this.perform(ASK);
   }
 
-  /** Take note of the claim in the lists. */
-  hear(claim) {
-    const before = this.heard;
-    this.heard = claim ?? null;
+  /** Compare the claim in the lists with the one before; if it may have changed, ask the hub. */
+  onListed(claim) {
+    const before = this.listed;
+    this.listed = claim ?? null;
     // News of a claim may arrive before the response to it.
-    if (!this.asking && isNews(this.state, this.held, before, this.heard)) this.happens("news");
+    if (!this.asking && mayHaveChanged(this.state, this.held, before, this.listed)) this.handle("news");
   }
 
-  happens(event) {
-    const { state, effect } = step(this.state, event);
+  /** Go to the state that follows an event, and perform the effect. */
+  handle(event) {
+    const { state, effect } = transition(this.state, event);
     this.state = state;
     if (state === "over" || state === "gone") {
       clearInterval(this.ticking);
@@ -95,12 +96,13 @@ export class Claiming {
       this.timers.clear();
     }
     if (effect === RELEASE) this.release();
-    else if (effect) this.send(effect);
+    else if (effect) this.perform(effect);
     this.changed(state);
   }
 
-  async send(effect) {
-    if (effect === AGAIN) return this.later();
+  /** Send a claim to the hub for the effect ASK or TAKE, now, or after the one under way; AGAIN waits first. */
+  async perform(effect) {
+    if (effect === AGAIN) return this.askLater();
     // One request at a time; what is wanted meanwhile follows.
     if (this.asking) {
       this.wanted = this.wanted === TAKE ? TAKE : effect;
@@ -116,24 +118,25 @@ export class Claiming {
       this.by = error.metadata?.claimed_by ?? this.by;
     }
     this.asking = false;
-    this.happens(outcome(refusal));
-    this.compare();
+    this.handle(responseEvent(refusal));
+    this.compareWithList();
     const { wanted } = this;
     this.wanted = null;
-    if (wanted && this.state !== "over" && this.state !== "gone") await this.send(wanted);
+    if (wanted && this.state !== "over" && this.state !== "gone") await this.perform(wanted);
     return undefined;
   }
 
-  /** Compare with what lists said during the request: it may be older than the response, or newer. */
-  compare() {
-    if (this.state === "mine" && this.heard && isNews("mine", this.held, null, this.heard)) this.happens("news");
-    else if (hinders(this.state) && this.heard?.by !== this.by) this.later();
+  /** Compare the response with what lists said during the request: they may be older than the response, or newer. */
+  compareWithList() {
+    if (this.state === "mine" && this.listed && mayHaveChanged("mine", this.held, null, this.listed)) this.handle("news");
+    else if (blocksAnswer(this.state) && this.listed?.by !== this.by) this.askLater();
   }
 
-  later() {
+  /** Claim it after AGAIN_MS. */
+  askLater() {
     const timer = setTimeout(() => {
       this.timers.delete(timer);
-      this.send(ASK);
+      this.perform(ASK);
     }, AGAIN_MS);
     this.timers.add(timer);
   }

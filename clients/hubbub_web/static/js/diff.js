@@ -1,6 +1,6 @@
 // The lines in which two texts differ, and how they are drawn.
 
-import { clean, h, put } from "./dom.js";
+import { clean, h, append } from "./dom.js";
 
 // Cells of the table that is searched for the longest lines in common; beyond it, all lines count as different.
 const MOST_CELLS = 1_000_000;
@@ -13,8 +13,8 @@ const LETTERS = 20_000;
 const RUNS = 2000;
 const SIGNS = { "+": "added", "-": "removed", "@": "place" };
 
-/** Return the lines of both texts with a sign and their number each: `-` before, `+` after, a space in both. Of many in both, only how many (`@`). */
-export function differences(before, after) {
+/** Return the lines of two texts as [sign, text, number]: sign `-` if only before has it, `+` if only after has it, a space for both. Far from a difference, lines of both are folded into one `@` that says how many. */
+export function diffLines(before, after) {
   const [a, b] = [before, after].map((text) => (text === "" ? [] : text.split("\n")));
   // The end of the last line, which both have, is no line of its own.
   if (a.length > 1 && b.length > 1 && a.at(-1) === "" && b.at(-1) === "") [a, b].forEach((lines) => lines.pop());
@@ -22,13 +22,13 @@ export function differences(before, after) {
   while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
   let end = 0;
   while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end += 1;
-  const signed = (sign) => (text) => [sign, text];
-  return shortened(numbered([...a.slice(0, start).map(signed(" ")), ...middle(a.slice(start, a.length - end), b.slice(start, b.length - end)),
-    ...a.slice(a.length - end).map(signed(" "))]));
+  const withSign = (sign) => (text) => [sign, text];
+  return foldUnchanged(numberLines([...a.slice(0, start).map(withSign(" ")), ...diffByCommonLines(a.slice(start, a.length - end), b.slice(start, b.length - end)),
+    ...a.slice(a.length - end).map(withSign(" "))]));
 }
 
-/** Give each line its number: of a removed one that before, of all others that after. */
-function numbered(lines, before = 1, after = 1) {
+/** Add its number to each line [sign, text]: to a removed one its number before, to others that after. The arguments are the first numbers. */
+function numberLines(lines, before = 1, after = 1) {
   let [old, now] = [before, after];
   return lines.map(([sign, text]) => {
     const line = [sign, text, sign === "-" ? old : now];
@@ -38,8 +38,8 @@ function numbered(lines, before = 1, after = 1) {
   });
 }
 
-/** Return the signed lines of two texts by their longest common subsequence. */
-function middle(a, b) {
+/** Return the lines of two texts as [sign, text], by their longest common subsequence. */
+function diffByCommonLines(a, b) {
   const width = b.length + 1;
   if (a.length * b.length > MOST_CELLS) return [...a.map((text) => ["-", text]), ...b.map((text) => ["+", text])];
   const common = new Uint32Array((a.length + 1) * width);
@@ -66,49 +66,52 @@ function middle(a, b) {
   return lines;
 }
 
-function shortened(lines) {
+/** Return the lines without those far from a difference; `@` lines say how many were left out. */
+function foldUnchanged(lines) {
   const shown = new Uint8Array(lines.length);
   lines.forEach(([sign], at) => { if (sign !== " ") shown.fill(1, Math.max(0, at - AROUND), at + AROUND + 1); });
   const found = [];
   let same = 0;
-  const skip = () => {
+  /** Add the `@` line for the lines left out since the last shown one. */
+  const endFold = () => {
     if (same) found.push(["@", `${same.toLocaleString()} line${same === 1 ? "" : "s"} as before`]);
     same = 0;
   };
   lines.forEach((line, at) => {
     if (!shown[at]) same += 1;
     else {
-      skip();
+      endFold();
       found.push(line);
     }
   });
-  skip();
+  endFold();
   return found;
 }
 
-/** Return the lines of a patch as somebody wrote it, each with its sign, and with its number below a head that has it. */
-export function patchLines(text) {
+/** Return the lines of a patch in the form of `diffLines`; its headers have the sign `@`. Lines have numbers where a header says them. */
+export function parsePatch(text) {
   const found = [];
   let part = [];
   let place = null;
-  const close = () => {
-    for (const each of place ? numbered(part, ...place) : part) found.push(each);
+  /** Add the lines read since the last header to the result. */
+  const endHunk = () => {
+    for (const each of place ? numberLines(part, ...place) : part) found.push(each);
     part = [];
   };
   for (const line of text.split("\n")) {
     if (/^(@@|---|\+\+\+|diff |index )/.test(line)) {
-      close();
+      endHunk();
       const head = /^@@ -(\d{1,9})(?:,\d+)? \+(\d{1,9})/.exec(line);
       place = head && [Number(head[1]), Number(head[2])];
       found.push(["@", line]);
     } else part.push([" +-".includes(line[0]) && line ? line[0] : " ", /^[ +-]/.test(line) ? line.slice(1) : line]);
   }
-  close();
+  endHunk();
   return found;
 }
 
-/** Draw signed lines; of very many the first, and a button for all. */
-export function signedLines(lines, label) {
+/** Render the lines of `diffLines`; of very many the first, and a button for more. */
+export function renderDiff(lines, label) {
   const box = h("div", { class: "code diff", tabindex: "0", role: "group", "aria-label": clean(label), dir: "ltr" });
   const more = h("button", { type: "button", class: "plain", on: { click: drawRest } });
   let next = 0;
@@ -119,15 +122,15 @@ export function signedLines(lines, label) {
     const part = text.slice(0, left);
     rest = text.slice(part.length);
     left -= part.length + 1;
-    box.append(drawn(sign, part, [number ? h("span", { class: "number", "aria-hidden": "true", text: number }) : null,
+    box.append(renderRun(sign, part, [number ? h("span", { class: "number", "aria-hidden": "true", text: number }) : null,
       h("span", { class: "sign", "aria-hidden": "true", text: sign === "@" ? "" : sign })]));
   }
-  offer();
+  offerRest();
 
   /** Draw what is left, lines of one sign in one element: a browser takes long for many elements, not for much text. */
   function drawRest() {
     more.remove();
-    if (rest) put(box.lastElementChild, rest);
+    if (rest) append(box.lastElementChild, rest);
     rest = "";
     for (let count = 0; count < RUNS && next < lines.length; count += 1) {
       const [sign] = lines[next];
@@ -136,12 +139,13 @@ export function signedLines(lines, label) {
         texts.push(`${String(lines[next][2] ?? "").padStart(5)} ${sign} ${lines[next][1]}`);
         next += 1;
       }
-      box.append(drawn(sign, texts.join("\n")));
+      box.append(renderRun(sign, texts.join("\n")));
     }
-    offer();
+    offerRest();
   }
 
-  function offer() {
+  /** Append the button for what is not drawn yet, if there is any. */
+  function offerRest() {
     if (next === lines.length && !rest) return;
     more.textContent = next < lines.length ? `Show all (${(lines.length - next).toLocaleString()} lines more)` : `Show all (${rest.length.toLocaleString()} characters more)`;
     box.append(more);
@@ -149,8 +153,8 @@ export function signedLines(lines, label) {
   return box;
 }
 
-/** Draw a line, or several in one, with `mark` before it. */
-function drawn(sign, text, mark = null) {
+/** Render one line, or several of one sign joined; `mark` has the elements before it. */
+function renderRun(sign, text, mark = null) {
   const tag = { "+": "ins", "-": "del" }[sign] ?? "span";
   const spoken = { "+": "added: ", "-": "removed: " }[sign];
   return h(tag, { class: `line-of ${SIGNS[sign] ?? "same"}${mark ? "" : " run"}` }, mark, spoken ? h("span", { class: "unseen", text: spoken }) : null, text);

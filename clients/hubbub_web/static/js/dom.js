@@ -29,36 +29,38 @@ const UNSEEN = new RegExp(`[${HIDDEN}${JOINERS}${SELECTORS}](?:(?<=[${HIDDEN}])`
   + `|(?<=[${JOINERS}])(?<![^\\0-\\x7f${JOINERS}][${JOINERS}])`
   + `|(?<=[${SELECTORS}])(?<![^\\0-"$-)+-/:-\\x7f${JOINERS}${SELECTORS}][${SELECTORS}]))`, "gu");
 
-/** Make an element: `on` are listeners, `aria-*` and `data-*` are set as given, `text` is content. */
+/** Create an HTML element, as in hyperscript: `on` are listeners, `text` is its content, `aria-*` and `data-*` are set as given; strings among the children become text. */
 export function h(tag, props = {}, ...children) {
-  return filled(document.createElement(tag), props, children);
+  return fill(document.createElement(tag), props, children);
 }
 
-/** As `h`, for SVG. */
+/** Create an SVG element, from the same arguments as `h`. */
 export function svg(tag, props = {}, ...children) {
-  return filled(document.createElementNS(SVG, tag), props, children);
+  return fill(document.createElementNS(SVG, tag), props, children);
 }
 
-function filled(element, props, children) {
+/** Set the attributes, listeners and text of an element, append its children, and return it. */
+function fill(element, props, children) {
   for (const [name, value] of Object.entries(props)) {
     if (value === undefined || value === null || value === false) continue;
     if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
     else if (name === "text") element.textContent = clean(value);
     else setAttribute(element, name, value);
   }
-  put(element, ...children);
+  append(element, ...children);
   return element;
 }
 
+/** Set an attribute. Throws for one that is not allowed, and for an address that the page may not use. */
 function setAttribute(element, name, value) {
   if (!ATTRIBUTES.has(name) && !name.startsWith("aria-") && !name.startsWith("data-")) throw new Error(`attribute ${name}`);
-  if (name === "href" && !String(value).startsWith("#/") && !isPage(value)) throw new Error("not a page to visit");
+  if (name === "href" && !String(value).startsWith("#/") && !isWebUrl(value)) throw new Error("not a page to visit");
   if (name === "src" && !/^(blob:|\/static\/)/.test(value)) throw new Error("not a source of ours");
   element.setAttribute(name, value === true ? "" : String(value));
 }
 
-/** Append children; strings become text. */
-export function put(element, ...children) {
+/** Append children to an element and return it; strings become text, null and false are skipped. */
+export function append(element, ...children) {
   for (const child of children.flat(3)) {
     if (child === null || child === undefined || child === false) continue;
     element.append(child instanceof Node ? child : clean(child));
@@ -66,19 +68,19 @@ export function put(element, ...children) {
   return element;
 }
 
-/** Replace the children of an element. */
+/** Replace the children of an element, and return it. */
 export function refill(element, ...children) {
   element.replaceChildren();
-  return put(element, ...children);
+  return append(element, ...children);
 }
 
-/** Return the text with invisible characters made visible: none of them may change the direction of a line. */
+/** Return a text as it may be shown: each invisible character is replaced by its number, `[U+202E]`, so that none can change the direction of a line. */
 export function clean(value) {
   return String(value).replaceAll("\r\n", "\n").replace(UNSEEN, (found) => `[U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
 }
 
 /** Return whether this is an absolute http or https URL. */
-export function isPage(value) {
+export function isWebUrl(value) {
   try {
     return ["http:", "https:"].includes(new URL(String(value)).protocol);
   } catch {
@@ -86,50 +88,51 @@ export function isPage(value) {
   }
 }
 
-/** Return a line of text with what is between backticks as code. */
-export function coded(value) {
+/** Return the children for a line of text: what is between backticks becomes `code` elements. */
+export function renderCodeSpans(value) {
   return clean(value).split(SPAN).map((part, at) => (at % 2 ? h("code", { class: "name", text: part }) : part));
 }
 
-/** Render text of a server in its own reading direction; of a very long text the beginning, and a button for more, each time ten times as much. */
-export function words(value, props = {}, drawn = (part) => part) {
+/** Render text of a server in its own reading direction; of a very long text the beginning, and a button for more, each time ten times as much. `render(part)` returns the children for a part. */
+export function textBlock(value, props = {}, render = (part) => part) {
   const text = String(value ?? "");
   const box = h("div", { dir: "auto", ...props, class: `words ${props.class ?? ""}` });
   let shown = 0;
   let size = LONG;
-  const more = h("button", { type: "button", class: "plain", on: { click: grow } });
-  function grow() {
+  const more = h("button", { type: "button", class: "plain", on: { click: showMore } });
+  /** Append the next part of the text, and the button if some of it is left. */
+  function showMore() {
     const part = text.slice(shown, shown + size);
     size *= 10;
     shown += part.length;
     more.remove();
-    put(box, drawn(part));
+    append(box, render(part));
     if (shown < text.length) {
       more.textContent = `Show more (${(text.length - shown).toLocaleString()} characters left)`;
       box.append(more);
     }
   }
-  grow();
+  showMore();
   return box;
 }
 
-/** Return the attributes that make a box of bounded height scrollable by keys, if its text is long. */
-export function scrolled(text, label) {
+/** Return the attributes that make a box of bounded height scrollable by keys; none if its text is short. */
+export function scrollAttributes(text, label) {
   return String(text ?? "").length > SCROLLED ? { tabindex: "0", role: "group", "aria-label": label } : {};
 }
 
-/** Render text of several lines as code, which can be scrolled. */
-export function code(text, label) {
-  return words(text, { class: "code", tabindex: "0", role: "group", "aria-label": clean(label), dir: "ltr" });
+/** Render text of several lines as code, in a box that can be scrolled. */
+export function codeBlock(text, label) {
+  return textBlock(text, { class: "code", tabindex: "0", role: "group", "aria-label": clean(label), dir: "ltr" });
 }
 
-/** Render a value as indented JSON. */
-export function json(value, label) {
-  return code(JSON.stringify(value, null, 2) ?? "", label);
+/** Render a value as indented JSON, in a box that can be scrolled. */
+export function jsonBlock(value, label) {
+  return codeBlock(JSON.stringify(value, null, 2) ?? "", label);
 }
 
-/** Render names and values, without empty ones. */
-export function facts(...pairs) {
+/** Render pairs of name and value as a list, without those whose value is empty. */
+export function factList(...pairs) {
   const list = h("dl", { class: "facts" });
   for (const [name, value] of pairs) {
     if (value === null || value === undefined || value === "") continue;
@@ -138,19 +141,19 @@ export function facts(...pairs) {
   return list;
 }
 
-/** Render the defect of a record that cannot be shown whole; nothing for a whole one. */
-export function defect(record) {
+/** Render a warning for a record that cannot be shown whole; null for a whole one. */
+export function defectWarning(record) {
   return record.defect ? h("p", { class: "warning", dir: "auto", text: `Not all of this can be shown: ${record.defect}` }) : null;
 }
 
-/** The same for a list. */
+/** Render the mark "not whole" for such a record in a list; null for a whole one. */
 export function defectPill(record) {
   return record.defect ? h("span", { class: "pill bad", title: record.defect, text: "not whole" }) : null;
 }
 
-/** Render the name of a state, in its colour. */
-export function pill(state, words_ = PILL_WORDS[state] ?? state) {
-  return h("span", { class: `pill ${PILLS[state] ?? ""}`, text: String(words_).replaceAll("_", " ") });
+/** Render the name of a state as a small label in its colour. */
+export function pill(state, text = PILL_WORDS[state] ?? state) {
+  return h("span", { class: `pill ${PILLS[state] ?? ""}`, text: String(text).replaceAll("_", " ") });
 }
 
 const PILLS = {
@@ -177,7 +180,7 @@ const ICONS = {
   history: "M12 7v5l3 2M4 12a8 8 0 1 0 2.500-5.800M4 4v4h4",
 };
 
-/** A small decorative picture. */
+/** Render a small decorative picture. */
 export function icon(name) {
   return svg("svg", { class: "icon", viewBox: "0 0 24 24", width: 20, height: 20, "aria-hidden": "true", fill: "none", stroke: "currentColor",
     "stroke-width": 1.8, "stroke-linecap": "round", "stroke-linejoin": "round" }, svg("path", { d: ICONS[name] }));
@@ -185,8 +188,8 @@ export function icon(name) {
 
 let numbers = 0;
 
-/** Return an id that no other element has. */
-export function fresh(name) {
+/** Return an id that no other element has; it begins with `name`. */
+export function uniqueId(name) {
   numbers += 1;
   return `${name}-${numbers}`;
 }

@@ -1,8 +1,8 @@
 // Events of servers, as they happen; nothing of it is stored anywhere.
 
 import { Refused, stream } from "./api.js";
-import { clean, h, json, refill } from "./dom.js";
-import { cards, chooser, searchBox } from "./list.js";
+import { clean, h, jsonBlock, refill } from "./dom.js";
+import { cardList, chooser, searchBox } from "./list.js";
 import { tables } from "./store.js";
 
 // Events that this page keeps.
@@ -10,32 +10,32 @@ const KEPT = 500;
 const AGAIN_MS = 1000;
 const KINDS = ["progress", "log", "stderr", "resource_updated", "list_changed", "cancelled", "elicitation_complete", "task_status", "throttled", "config_reloaded", "config_problem", "other"];
 
-/** The page of events; `only` names the server that it begins with. */
-export function eventsPage(main, only) {
+/** Open the page of events; `serverName` is the server that it begins with. */
+export function eventsPage(main, serverName) {
   const search = searchBox("Search", drawSoon);
-  const server = chooser("All servers", listen);
-  const kind = chooser("All kinds", listen);
+  const server = chooser("All servers", followEvents);
+  const kind = chooser("All kinds", followEvents);
   const pause = h("button", { type: "button", "aria-pressed": "false", text: "Pause", on: { click: togglePause } });
   const clear = h("button", { type: "button", class: "plain", text: "Clear", on: { click: removeAll } });
   const counts = h("p", { class: "help", role: "status" });
   const trouble = h("p", { class: "problem", role: "alert" });
-  const list = cards(eventCard, { name: "Events", empty: "No events yet. They appear here as they happen." });
+  const list = cardList(eventCard, { name: "Events", empty: "No events yet. They appear here as they happen." });
   let kept = [];
   let held = null;
   let seen = 0;
   let dropped = { before: 0, now: 0 };
   let control = null;
   let drawing = false;
-  kind.offer(KINDS);
-  if (only) {
-    server.offer([only]);
-    server.element.value = only;
+  kind.addChoices(KINDS);
+  if (serverName) {
+    server.addChoices([serverName]);
+    server.element.value = serverName;
   }
   refill(main, h("h1", { text: "Events" }), h("p", { class: "help", text: "What servers report from now on: progress, log messages, stderr and changes. Older log lines are on each server's page." }),
     h("div", { class: "filters", role: "search" }, search.element, server.element, kind.element, pause, clear), counts, trouble, list.element);
 
   /** Follow events until the page is left or the filter changes. */
-  async function listen() {
+  async function followEvents() {
     control?.abort();
     const mine = new AbortController();
     control = mine;
@@ -51,7 +51,7 @@ export function eventsPage(main, only) {
     }
   }
 
-  /** Add the events of some lines of the stream; others say how many events were lost, or why there are none. */
+  /** Add the events of some lines of the stream; other lines say how many events were lost, or why there are none. */
   function addLines(lines) {
     for (const line of lines) {
       if (line.event) {
@@ -76,6 +76,7 @@ export function eventsPage(main, only) {
     drawSoon();
   }
 
+  /** Remove all events from the page. */
   function removeAll() {
     kept = [];
     if (held) held.events = [];
@@ -90,7 +91,7 @@ export function eventsPage(main, only) {
 
   function draw() {
     drawing = false;
-    server.offer([...tables.server.keys()].sort());
+    server.addChoices([...tables.server.keys()].sort());
     const lost = dropped.before + dropped.now;
     const shown = (held?.events ?? kept).filter((each) => (!server.value || each.server === server.value) && (!kind.value || each.kind === kind.value)
       && search.matches(each.server || "the hub", each.kind, describeEvent(each)));
@@ -101,11 +102,11 @@ export function eventsPage(main, only) {
     list.show(shown);
   }
 
-  listen();
+  followEvents();
   return { update: drawSoon, leave: () => control.abort() };
 }
 
-/** Return an event in one line. */
+/** Return an event as one line of text. */
 export function describeEvent(event) {
   const params = event.params ?? {};
   switch (event.kind) {
@@ -119,14 +120,14 @@ export function describeEvent(event) {
     case "config_problem":
       return `The configuration is not taken over: ${params.problem}`;
     case "config_reloaded":
-      return `The configuration was read again: ${changes(params) || "all is as before"}`;
+      return `The configuration was read again: ${reloadChanges(params) || "all is as before"}`;
     default:
       return [event.method, JSON.stringify(params)].filter(Boolean).join(" ");
   }
 }
 
-/** Return the changes of a reload in words. */
-function changes(params) {
+/** Return what a reload of the configuration changed, in words. */
+function reloadChanges(params) {
   const words = { added: "added", changed: "changed", removed: "removed", settings: "settings", needs_restart: "after a restart" };
   return Object.entries(words).filter(([key]) => params[key]?.length).map(([key, word]) => `${word} ${params[key].join(", ")}`).join("; ");
 }
@@ -140,5 +141,5 @@ function eventCard(event) {
   h("span", { class: "what", dir: "auto", text: describeEvent(event).slice(0, 300) }));
   return h("details", { class: "card", on: { toggle: () => refill(whole,
     event.call_id ? h("p", {}, h("a", { href: `#/call/${encodeURIComponent(event.call_id)}`, text: "The call it is about" })) : null,
-    json(event.params, `${clean(event.method ?? event.kind)} as JSON`)) } }, summary, whole);
+    jsonBlock(event.params, `${clean(event.method ?? event.kind)} as JSON`)) } }, summary, whole);
 }

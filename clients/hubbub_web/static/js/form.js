@@ -1,6 +1,6 @@
 // A form made from a schema: the flat objects of elicitations, and loosely the inputs of tools.
 
-import { h, fresh } from "./dom.js";
+import { h, uniqueId } from "./dom.js";
 import { choicesField, Problem } from "./choices.js";
 
 const PAGE = 100;
@@ -10,19 +10,20 @@ const LINES = "input:not([type=radio], [type=checkbox])";
 const INPUTS = { email: "email", uri: "url", date: "date", "date-time": "datetime-local" };
 
 /**
- * A form for an object schema, filled in with what is `given` by name. With `explicit` a no has to be chosen. `values()` is the content, or null when a field is wrong, which then says so;
- * `show` puts a refusal's violations at their fields and returns those that belong to none.
+ * Make the form for an object schema, filled in with the values `given` by name. With `explicit`, a no has to be chosen. `values()` returns the content, or null
+ * when a field is wrong, which then shows why; `showProblems` shows a refusal's violations, whose paths begin with `path`, and returns those of no field.
  */
 export function schemaForm(schema, path, { given = {}, explicit = false } = {}) {
   const properties = Object.entries(isObject(schema?.properties) ? schema.properties : {});
   const required = new Set(Array.isArray(schema?.required) ? schema.required : []);
   const fields = [];
   const box = h("div", { class: "fields" });
-  const more = h("button", { type: "button", class: "more", on: { click: () => grow(PAGE) } });
+  const more = h("button", { type: "button", class: "more", on: { click: () => addFields(PAGE) } });
 
-  function grow(count) {
+  /** Append the next fields, and the button for more if some are left. */
+  function addFields(count) {
     for (const [name, spec] of properties.slice(fields.length, fields.length + count)) {
-      const field = makeField(name, isObject(spec) ? spec : {}, required.has(name), { begun: Object.hasOwn(given, name) ? given[name] : undefined, explicit });
+      const field = makeField(name, isObject(spec) ? spec : {}, required.has(name), { initial: Object.hasOwn(given, name) ? given[name] : undefined, explicit });
       fields.push(field);
       box.append(field.element);
     }
@@ -32,11 +33,12 @@ export function schemaForm(schema, path, { given = {}, explicit = false } = {}) 
       box.append(more);
     }
   }
-  grow(PAGE);
+  addFields(PAGE);
 
-  function at(place) {
+  /** Return the field that the path of a violation is about, appended if it was not yet; undefined if there is none. */
+  function fieldAt(place) {
     const index = properties.findIndex(([name]) => place === `${path}.${name}` || place.startsWith(`${path}.${name}.`));
-    if (index >= fields.length) grow(index + 1 - fields.length);
+    if (index >= fields.length) addFields(index + 1 - fields.length);
     return fields[index];
   }
 
@@ -47,13 +49,13 @@ export function schemaForm(schema, path, { given = {}, explicit = false } = {}) 
       const found = [];
       let wrong = null;
       for (const field of those) {
-        field.fail("");
+        field.showProblem("");
         try {
           const value = field.read();
           if (value !== undefined) found.push([field.name, value]);
         } catch (error) {
           if (!(error instanceof Problem)) throw error;
-          field.fail(error.message);
+          field.showProblem(error.message);
           wrong ??= field;
         }
       }
@@ -65,12 +67,12 @@ export function schemaForm(schema, path, { given = {}, explicit = false } = {}) 
       const values = this.values(fields.filter((each) => each.touched));
       return values && fields.filter((each) => each.touched).map(({ name }) => [name, Object.hasOwn(values, name) ? values[name] : undefined]);
     },
-    show(violations) {
+    showProblems(violations) {
       const others = [];
       let first = null;
       for (const [place, problem] of violations) {
-        const field = at(place);
-        field?.fail(problem);
+        const field = fieldAt(place);
+        field?.showProblem(problem);
         first ??= field;
         if (!field) others.push([place, problem]);
       }
@@ -81,10 +83,11 @@ export function schemaForm(schema, path, { given = {}, explicit = false } = {}) 
 }
 
 /**
- * Let Enter send a form only where that is meant: in the last field, a line of text, once something has been typed. In a line
- * before, it goes to the next field; in another field it does nothing. Ctrl Enter sends from everywhere. `say` shows why not.
+ * Let Enter send a form only where that is meant: in the last field, a line of text, once something has been typed. In an
+ * earlier line, it goes to the next field; in other fields it does nothing. Ctrl Enter sends always. `showMessage(text)` shows why
+ * nothing was sent.
  */
-export function guardEnter(form, say) {
+export function guardEnter(form, showMessage) {
   let typed = false;
   form.addEventListener("input", () => { typed = true; });
   form.addEventListener("keydown", (event) => {
@@ -94,41 +97,43 @@ export function guardEnter(form, say) {
     if (at.matches("textarea") && !all) return;
     event.preventDefault();
     if (event.repeat || (!all && !at.matches(LINES))) return;
-    const next = all ? null : fieldAfter(form, at);
+    const next = all ? null : nextField(form, at);
     if (next) next.focus();
     else if (typed || all) form.requestSubmit?.();
-    else say("Nothing has been written here yet. The button sends it as it is.");
+    else showMessage("Nothing has been written here yet. The button sends it as it is.");
   });
 }
 
-/** Return the first field of a form that can be seen; of a choice with a chosen option, that option. */
+/** Return the first visible field of a form; of radio buttons the chosen one; null if there is none. */
 export function firstField(form) {
-  return fieldsOf(form)[0] ?? null;
+  return visibleFields(form)[0] ?? null;
 }
 
-function fieldAfter(form, field) {
-  const all = fieldsOf(form);
+/** Return the visible field after this one; null after the last. */
+function nextField(form, field) {
+  const all = visibleFields(form);
   return all[all.indexOf(field) + 1] ?? null;
 }
 
-/** Return the fields that can be seen, of radio buttons with one name the one that Tab leads to. */
-function fieldsOf(form) {
+/** Return the visible fields of a form; of radio buttons with one name, the one that Tab leads to. */
+function visibleFields(form) {
   const all = [...form.querySelectorAll("input, select, textarea")].filter((each) => each.checkVisibility());
   const stops = new Map(all.filter((each) => each.type === "radio").reverse().map((each) => [each.name, each]));
   for (const each of all) if (each.type === "radio" && each.checked) stops.set(each.name, each);
   return all.filter((each) => each.type !== "radio" || stops.get(each.name) === each);
 }
 
-function makeField(name, given, required, { begun, explicit }) {
+/** Make the field of one property: label, help, control and problem. `initial` is the value that it begins with, instead of the schema's default. */
+function makeField(name, given, required, { initial: begun, explicit }) {
   const spec = withoutNull(given);
   const filled = begun === undefined ? spec : { ...spec, default: begun };
-  const id = fresh("field");
+  const id = uniqueId("field");
   const error = h("p", { class: "problem", id: `${id}-problem`, hidden: true });
-  const hints = [spec.description, hint(spec)].filter(Boolean).map(String);
+  const hints = [spec.description, describeConstraints(spec)].filter(Boolean).map(String);
   const help = hints.length ? h("p", { class: "help", id: `${id}-help`, text: hints.join(" · ").slice(0, 1000), dir: "auto" }) : null;
   const described = `${help ? `${id}-help ` : ""}${id}-problem`;
   const title = `${spec.title || name}`.slice(0, 300) || "(no name)";
-  const control = controlFor(filled, { id, described, required, title, explicit });
+  const control = makeControl(filled, { id, described, required, title, explicit });
   const label = [title, required ? null : h("span", { class: "optional", text: " optional" })];
   const element = control.group
     ? h("fieldset", { class: "field", "aria-describedby": described }, h("legend", { dir: "auto" }, label), help, control.element, error)
@@ -146,9 +151,9 @@ function makeField(name, given, required, { begun, explicit }) {
       if (value === undefined && required && spec.default === undefined) throw new Problem("Please give a value.");
       return value;
     },
-    fail(problem) {
+    showProblem(problem) {
       error.hidden = !problem;
-      error.textContent = problem ? sentence(problem) : "";
+      error.textContent = problem ? asSentence(problem) : "";
       for (const input of control.inputs()) input.setAttribute("aria-invalid", String(Boolean(problem)));
     },
     focus() {
@@ -157,13 +162,14 @@ function makeField(name, given, required, { begun, explicit }) {
   };
 }
 
-function controlFor(spec, place) {
+/** Make the control for a schema. `read()` returns its value, undefined for none, and throws a Problem; `inputs()` returns its elements. */
+function makeControl(spec, place) {
   const multiple = spec.type === "array" && isObject(spec.items);
   const choices = choicesOf(multiple ? spec.items : spec);
   if (choices.length) return choicesField(choices, spec, multiple, place);
   switch (spec.type) {
     case "boolean":
-      return isTicked(spec, place) ? checkbox(spec, place) : choicesField([[true, "Yes"], [false, "No"]], spec, false, place);
+      return isCheckbox(spec, place) ? checkbox(spec, place) : choicesField([[true, "Yes"], [false, "No"]], spec, false, place);
     case "integer":
     case "number":
       return numberField(spec, place);
@@ -175,7 +181,7 @@ function controlFor(spec, place) {
   }
 }
 
-/** The choices of a field as pairs of value and title, whichever way the schema writes them. */
+/** Return the choices that a schema allows, as pairs of value and title; empty if it allows any value. */
 export function choicesOf(spec) {
   const titled = [spec.oneOf, spec.anyOf].find((each) => Array.isArray(each) && each.some((one) => isObject(one) && "const" in one));
   if (titled) return titled.filter((one) => typeof one?.const === "string").map((one) => [one.const, String(one.title ?? one.const)]);
@@ -184,22 +190,24 @@ export function choicesOf(spec) {
   return values.map((value, at) => [value, String(names[at])]);
 }
 
-/** Return whether a boolean is a box to tick. In an answer one that is left alone would say no, under a button that says yes. */
-function isTicked(spec, { required, explicit }) {
+/** Return whether a boolean is shown as a box to tick. In an answer, a box that is left alone would say no, under a button that says yes. */
+function isCheckbox(spec, { required, explicit }) {
   return spec.default === true || (!explicit && (spec.default === false || !required));
 }
 
+/** Make the control of a boolean that is a box to tick. */
 function checkbox(spec, { id, described }) {
   const input = h("input", { type: "checkbox", id, "aria-describedby": described, checked: spec.default === true });
   return { element: input, check: true, inputs: () => [input], read: () => input.checked };
 }
 
+/** Make the control of a string. */
 function textField(spec, { id, described, required }) {
   const long = !spec.format && (spec.maxLength > LONG_TEXT || String(spec.default ?? "").includes("\n"));
   const type = INPUTS[spec.format] ?? "text";
   const props = { id, "aria-describedby": described, "aria-required": String(required), dir: "auto", autocomplete: "off" };
   const input = long ? h("textarea", { ...props, rows: 4 }) : h("input", { ...props, type });
-  if (typeof spec.default === "string") input.value = spec.format === "date-time" ? localTime(spec.default) : spec.default;
+  if (typeof spec.default === "string") input.value = spec.format === "date-time" ? localInputTime(spec.default) : spec.default;
   return {
     element: input,
     inputs: () => [input],
@@ -212,6 +220,7 @@ function textField(spec, { id, described, required }) {
   };
 }
 
+/** Throw a Problem if the text of an input breaks its schema. */
 function checkText(input, spec) {
   const length = [...input.value].length;
   if (length < spec.minLength) throw new Problem(`At least ${spec.minLength} characters are needed.`);
@@ -220,12 +229,14 @@ function checkText(input, spec) {
   if (spec.format === "uri" && input.validity.typeMismatch) throw new Problem("This is not a whole address, such as https://example.org/.");
 }
 
-function localTime(moment) {
+/** Return a moment in the form of an input of the type datetime-local; empty for an invalid one. */
+function localInputTime(moment) {
   const date = new Date(moment);
   if (Number.isNaN(date.getTime())) return "";
   return new Date(date.getTime() - date.getTimezoneOffset() * 60000).toISOString().slice(0, 19);
 }
 
+/** Make the control of a number. */
 function numberField(spec, { id, described, required }) {
   const whole = spec.type === "integer";
   const input = h("input", { type: "text", id, inputmode: whole ? "numeric" : "decimal", "aria-describedby": described,
@@ -248,7 +259,7 @@ function numberField(spec, { id, described, required }) {
   };
 }
 
-/** A list of texts, one per line. */
+/** Make the control of a list of strings: a text with one a line. */
 function linesField(spec, { id, described }) {
   const input = h("textarea", { id, rows: 3, "aria-describedby": described, dir: "auto" });
   if (Array.isArray(spec.default)) input.value = spec.default.join("\n");
@@ -259,7 +270,7 @@ function linesField(spec, { id, described }) {
   };
 }
 
-/** Anything else, as JSON. */
+/** Make the control of any other value, written as JSON. */
 function jsonField(spec, { id, described }) {
   const input = h("textarea", { id, rows: 4, class: "code", "aria-describedby": described, spellcheck: "false", dir: "ltr" });
   if (spec.default !== undefined) input.value = JSON.stringify(spec.default, null, 2);
@@ -277,7 +288,8 @@ function jsonField(spec, { id, described }) {
   };
 }
 
-function hint(spec) {
+/** Return in words what a value has to be, and what counts if the field is left empty. */
+function describeConstraints(spec) {
   const { minimum, maximum, minItems, maxItems } = spec;
   const parts = [];
   if (spec.type === "integer" || spec.type === "number") {
@@ -294,7 +306,7 @@ function hint(spec) {
   return parts.join(" · ");
 }
 
-/** Unwrap an optional field as generators write it: `anyOf: [X, null]` is X. */
+/** Return the schema of an optional field without its null, as generators write it: of `anyOf: [X, null]`, X. */
 function withoutNull(spec) {
   const shapes = Array.isArray(spec.anyOf) ? spec.anyOf.filter((each) => isObject(each) && each.type !== "null") : [];
   if (shapes.length !== 1 || "type" in spec) return spec;
@@ -302,7 +314,8 @@ function withoutNull(spec) {
   return { ...shapes[0], ...rest, default: rest.default ?? shapes[0].default };
 }
 
-function sentence(text) {
+/** Return a text with a capital letter at the beginning. */
+function asSentence(text) {
   const shown = String(text).slice(0, 500);
   return shown.charAt(0).toUpperCase() + shown.slice(1);
 }
@@ -311,15 +324,15 @@ function isObject(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** The buttons of an agent's own options: the narrowest yes first, and none of them sent by a key. */
+/** Render the buttons of an agent's own options: the narrowest yes first. No key presses one of them. */
 export function optionButtons(decisions, send) {
   return decisions.map((each, at) => h("button", { type: "button", "data-sends": "option", class: each.rejects ? "danger" : at ? null : each.note ? null : "primary",
     on: { click: (event) => { if (event.detail < 2) send({ accept: { [each.member]: each.value } }); } } },
   h("span", {}, each.label, each.note ? h("small", { text: each.note }) : null)));
 }
 
-/** The buttons that say no to a pending request of some kind; of options of an agent's own that do so there are none more. */
-export function refusals(kind, decisions, decline, cancel) {
+/** Render the buttons that refuse a pending request of a kind; null where one of the agent's own options refuses. */
+export function refusalButtons(kind, decisions, decline, cancel) {
   const refuse = (text) => h("button", { type: "button", class: "refuse", text, on: { click: decline } });
   if (decisions[0]?.is_field) return decisions.some((each) => each.rejects) ? null : refuse("Decline");
   if (!kind.startsWith("elicitation")) return refuse("Refuse");
@@ -327,12 +340,12 @@ export function refusals(kind, decisions, decline, cancel) {
   return [refuse(no ?? "Decline"), h("button", { type: "button", class: "refuse plain", title: none ? null : "Say neither yes nor no", text: none ?? "Dismiss", on: { click: cancel } })];
 }
 
-/** The form that answers an elicitation; `send(answer)` sends it. An agent may want one of some `decisions`. */
+/** Make the form that answers an elicitation; `send(answer)` sends it. An agent may have sent `decisions` to choose from. */
 export function elicitationForm(params, send, decisions = []) {
   if (decisions[0]?.is_field) {
     const bar = h("div", { class: "row bar four" }, optionButtons(decisions, send));
     const element = h("form", { on: { submit: (event) => event.preventDefault() } }, bar);
-    return { element, bar, show: (violations) => violations };
+    return { element, bar, showProblems: (violations) => violations };
   }
   const [yes, ...wider] = decisions.filter((each) => each.action === "accept");
   const form = schemaForm(params.requestedSchema, "content", { explicit: true });
@@ -346,5 +359,5 @@ export function elicitationForm(params, send, decisions = []) {
   form.empty && !yes ? h("p", { class: "help", text: "There is nothing to fill in: accept, or decline." }) : null, form.element, bar);
   // The page checks fields itself, and shows problems at the field.
   element.noValidate = true;
-  return { element, bar, show: form.show };
+  return { element, bar, showProblems: form.showProblems };
 }

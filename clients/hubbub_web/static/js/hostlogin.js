@@ -1,19 +1,20 @@
 // A code with which a person lets a host log in: shown until it expires, with a button that copies it.
 
-import { ask, Refused } from "./api.js";
+import { runAction, Refused } from "./api.js";
 import { h, refill } from "./dom.js";
 import { timeLeft } from "./time.js";
 
-/** Make a code and show it in a box, with what to do with it; or why there is none. */
+/** Make a login code and show it in a box, with what to do with it; or why there is none. */
 export async function showLoginCode(box) {
   try {
-    refill(box, ...steps(await ask("login_code")));
+    refill(box, ...loginSteps(await runAction("login_code")));
   } catch (error) {
-    refill(box, h("p", { class: "problem", text: error instanceof Refused ? sentence(error.message) : "The bridge cannot be reached." }));
+    refill(box, h("p", { class: "problem", text: error instanceof Refused ? asSentence(error.message) : "The bridge cannot be reached." }));
   }
 }
 
-function steps({ code, link, endpoint, expires_at: end }) {
+/** Render a login code, and the steps in which a person uses it. */
+function loginSteps({ code, link, endpoint, expires_at: end }) {
   return [
     h("ol", { class: "steps" },
       h("li", {}, "Give the host this address: ", h("code", { text: endpoint, dir: "ltr" })),
@@ -23,6 +24,7 @@ function steps({ code, link, endpoint, expires_at: end }) {
   ];
 }
 
+/** Render a button that copies the code. */
 function copyButton(code) {
   const button = h("button", { type: "button", text: "Copy", "aria-label": "Copy the code", on: { click: copy } });
   async function copy() {
@@ -36,6 +38,7 @@ function copyButton(code) {
   return button;
 }
 
-function sentence(text) {
+/** Return a text as a sentence. */
+function asSentence(text) {
   return `${text[0].toUpperCase()}${text.slice(1)}.`;
 }

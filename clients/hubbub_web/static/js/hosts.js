@@ -1,8 +1,8 @@
 // Hosts: who uses the hub as an MCP server, and what each waits for. The hub lists them, and does not tell of changes.
 
-import { ask, Refused } from "./api.js";
-import { clean, facts, fresh, h, pill, refill } from "./dom.js";
-import { entry, rows, searchBox } from "./list.js";
+import { runAction, Refused } from "./api.js";
+import { clean, factList, uniqueId, h, pill, refill } from "./dom.js";
+import { entryLink, rowList, searchBox } from "./list.js";
 import { callName, tables } from "./store.js";
 import { ago } from "./time.js";
 
@@ -11,11 +11,11 @@ const REFRESH_MS = 2000;
 const SHARE = 10;
 const LONGEST_MS = 10000;
 
-/** The page of all hosts. */
+/** Open the page of all hosts. */
 export async function hostsPage(main) {
-  const list = rows(hostRow, { name: "Hosts", empty: h("p", { text: "No host has these words." }) });
+  const list = rowList(hostRow, { name: "Hosts", empty: h("p", { text: "No host has these words." }) });
   const search = searchBox("Search", draw);
-  const all = h("input", { type: "checkbox", id: fresh("gone"), on: { change: draw } });
+  const all = h("input", { type: "checkbox", id: uniqueId("gone"), on: { change: draw } });
   const howMany = h("label", { for: all.id });
   const withGone = h("div", { class: "check" }, all, howMany);
   const filters = h("div", { class: "filters", role: "search" }, search.element);
@@ -38,18 +38,18 @@ export async function hostsPage(main) {
   }
 
   async function read() {
-    const found = await ask("hosts");
+    const found = await runAction("hosts");
     note.textContent = found.more ? `The newest ${found.hosts.length.toLocaleString()} are shown; hubbub mcp sessions has all.` : "";
-    hosts = unchanged(hosts, (found.hosts ?? []).map((host) => ({ ...host, state: stateOf(host), waits: waitsFor(host) })));
+    hosts = keepUnchanged(hosts, (found.hosts ?? []).map((host) => ({ ...host, state: shownHostState(host), waits: waitText(host) })));
     words = found;
     draw();
   }
 
   await read();
-  return { update() {}, leave: repeat(read), list };
+  return { update() {}, leave: readRepeatedly(read), list };
 }
 
-/** The page of one host. */
+/** Open the page of one host. */
 export async function hostPage(main, id) {
   const title = h("h1");
   const box = h("div");
@@ -58,7 +58,7 @@ export async function hostPage(main, id) {
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/hosts", text: "Hosts" })), title, box);
 
   async function read() {
-    const found = await ask("host", { id });
+    const found = await runAction("host", { id });
     host = found.host ?? (host && { ...host, requests: [], state: "gone" });
     if (host) draw();
     else {
@@ -73,8 +73,8 @@ export async function hostPage(main, id) {
     seen = now;
     const focused = box.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     refill(title, [host.name, host.version].filter(Boolean).join(" "));
-    refill(box, h("div", { class: "status" }, hostPill(stateOf(host))),
-      facts(["Acts for", host.principal], ["Sees", endpointLink(host)], ["Over", host.transport], ["MCP revision", host.protocol_version],
+    refill(box, h("div", { class: "status" }, hostPill(shownHostState(host))),
+      factList(["Acts for", host.principal], ["Sees", endpointLink(host)], ["Over", host.transport], ["MCP revision", host.protocol_version],
         [host.has_session ? "Connected" : "First seen", ago(host.created_at)], ["Last seen", ago(host.last_used_at)], ["Stream", host.stream], ["Id", host.id]),
       h("section", { class: "panel" }, h("h2", { text: "What it waits for" }),
         host.requests.length ? h("ul", { class: "cards" }, host.requests.map(requestCard)) : h("p", { class: "quiet", text: "Nothing at the moment." }),
@@ -84,29 +84,30 @@ export async function hostPage(main, id) {
 
   await read();
   // Names of calls and the words of questions may come later than the host itself.
-  return { update: () => { if (host) draw(); }, leave: repeat(read) };
+  return { update: () => { if (host) draw(); }, leave: readRepeatedly(read) };
 }
 
 /** Render a link to the host that waits for a call; nothing if none does, or it cannot be known. */
-export async function waitingHost(callId) {
+export async function waitingHostLink(callId) {
   try {
-    const { host } = await ask("waiting_host", { call_id: callId });
+    const { host } = await runAction("waiting_host", { call_id: callId });
     return host && h("a", { href: `#/host/${encodeURIComponent(host.id)}`, text: host.name, dir: "auto" });
   } catch {
     return null;
   }
 }
 
+/** Render the row of a host. */
 function hostRow(host) {
-  return [entry(`#/host/${encodeURIComponent(host.id)}`, {
+  return [entryLink(`#/host/${encodeURIComponent(host.id)}`, {
     title: [host.name, host.version].filter(Boolean).join(" "), right: hostPill(host.state), chips: [`for ${host.principal}`],
     more: [host.waits ? h("span", { class: "claimed", dir: "auto", text: host.waits }) : null, h("span", {}, "last seen ", ago(host.last_used_at)),
       host.stream_open ? h("span", { text: "stream open" }) : null, h("span", { text: host.sees }), h("span", { text: `${host.transport} · ${host.protocol_version}` })],
   })];
 }
 
-/** Return which calls a host waits for, and the first question of these, in a line. */
-function waitsFor(host) {
+/** Return which calls a host waits for, and the first question of these, in a line; empty if it waits for none. */
+function waitText(host) {
   const calls = host.requests.filter((each) => each.call_id);
   if (!calls.length) return "";
   const others = calls.length + host.open - host.requests.length - 1;
@@ -116,11 +117,12 @@ function waitsFor(host) {
 
 const STATES = { connected: "good", quiet: "", "probably gone": "", gone: "" };
 
-/** Return the state of a host; "perhaps" if one of its calls may wait for a person. */
-function stateOf(host) {
+/** Return the state of a host as it is shown; "perhaps" if one of its calls may wait for a person. */
+function shownHostState(host) {
   return host.state === "in_progress" && host.requests.some((each) => candidateRequestIds(each).length) ? "perhaps" : host.state;
 }
 
+/** Render the state of a host. */
 function hostPill(state) {
   return state in STATES ? h("span", { class: `pill ${STATES[state]}`, text: state === "gone" ? "not connected any more" : state }) : pill(state);
 }
@@ -167,14 +169,14 @@ function noHosts(words) {
     h("p", { class: "address", text: words.paste }), h("p", { class: "help", text: words.others }));
 }
 
-/** Return the records, with those that are as before being the same objects: these are not drawn again. */
-function unchanged(before, now) {
+/** Return the records of `now`; one that is as before is the same object as before, so that it is not drawn again. */
+function keepUnchanged(before, now) {
   const known = new Map(before.map((each) => [each.id, each]));
   return now.map((each) => (JSON.stringify(known.get(each.id)) === JSON.stringify(each) ? known.get(each.id) : each));
 }
 
-/** Run `read` again and again while the page can be seen; return a function that ends it. What fails is tried again. */
-function repeat(read) {
+/** Call `read` again and again while the page can be seen; return a function that ends it. What fails is tried again. */
+function readRepeatedly(read) {
   let timer = 0;
   let over = false;
   async function readAndWait() {
@@ -188,7 +190,7 @@ function repeat(read) {
   return () => { over = true; clearTimeout(timer); };
 }
 
-/** Which hosts were asked, and why others were not, in a line; empty if none was. */
-export function hostsAsked(it) {
-  return (it.hosts ?? []).map((each) => clean(`${each.host}: ${each.why_not ? `not asked, ${each.why_not}` : "asked"}`)).join("; ");
+/** Return which hosts were asked a question, and why others were not, in a line; empty if none was. */
+export function hostsAsked(request) {
+  return (request.hosts ?? []).map((each) => clean(`${each.host}: ${each.why_not ? `not asked, ${each.why_not}` : "asked"}`)).join("; ");
 }

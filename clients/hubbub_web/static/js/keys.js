@@ -3,21 +3,21 @@
 
 import { keysAreOn, showKeys } from "./dialogs.js";
 
-/** Listen to keys; `to` returns the list to move in and the inbox to decline in, null where there is none. */
-export function listen(to) {
+/** Act on keys from now on. `targets` returns the list to move in and the inbox to decline in, null where there is none. */
+export function listenToKeys(targets) {
   const does = {
-    j: () => to.list()?.step(1),
-    k: () => to.list()?.step(-1),
-    x: () => to.inbox()?.pickCurrent(),
-    e: () => to.inbox()?.declineThose(),
-    "/": () => to.list() && to.search()?.focus(),
-    "?": () => showKeys(to.dialog),
+    j: () => targets.list()?.moveFocus(1),
+    k: () => targets.list()?.moveFocus(-1),
+    x: () => targets.inbox()?.pickCurrent(),
+    e: () => targets.inbox()?.declinePicked(),
+    "/": () => targets.list() && targets.search()?.focus(),
+    "?": () => showKeys(targets.dialog),
   };
   document.addEventListener("keydown", (event) => {
-    if (to.dialog.open || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Escape") return isSearch(event.target) ? undefined : to.back();
+    if (targets.dialog.open || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape") return isFilledSearch(event.target) ? undefined : targets.back();
     if (isField(event.target)) return undefined;
-    if (event.key === "Enter") return open(to, event);
+    if (event.key === "Enter") return openRow(targets, event);
     // "?" must work always: it is where the keys are turned on.
     if (!Object.hasOwn(does, event.key) || !(keysAreOn() || event.key === "?")) return undefined;
     event.preventDefault();
@@ -25,20 +25,21 @@ export function listen(to) {
   });
 }
 
-/** Enter where nothing has the focus opens the row that had it last, or the first. */
-function open(to, event) {
+/** For Enter where nothing has the focus: open the row that had it last, or the first. */
+function openRow(targets, event) {
   const at = document.activeElement;
   if (at !== document.body && at?.id !== "main") return;
-  if (!to.list()?.step(0)) return;
+  if (!targets.list()?.moveFocus(0)) return;
   event.preventDefault();
   document.activeElement.click();
 }
 
-/** Return whether Escape clears this field. */
-function isSearch(element) {
+/** Return whether an element is a search field with text, which Escape clears. */
+function isFilledSearch(element) {
   return element.matches("input[type=search]") && element.value !== "";
 }
 
+/** Return whether people type into an element, so that its keys are not for the page. */
 function isField(element) {
   return element.isContentEditable || (element.matches("input, select, textarea") && !element.classList.contains("pick"));
 }

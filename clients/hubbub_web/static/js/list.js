@@ -1,7 +1,7 @@
 // Long lists. Rows are all of one height: only those in sight are drawn. Cards have any height, and grow by pages.
 
-import { coded, h, refill, svg } from "./dom.js";
-import { isKnown } from "./store.js";
+import { renderCodeSpans, h, refill, svg } from "./dom.js";
+import { areTablesCurrent } from "./store.js";
 
 const PAGE = 200;
 // Rows that are drawn above and below those in sight.
@@ -15,11 +15,11 @@ const lists = new Set();
 let scheduled = false;
 
 /**
- * A list of rows. `row(record)` returns the children of an item, a link first; unchanged records are not drawn again.
+ * Make a list of rows: `show(records)` sets them. `row(record)` returns the children of an item, a link first; unchanged records are not drawn again.
  * Without records it shows `empty`, or that the hub cannot be reached.
- * `step(by)` moves the focus from row to row; `select(key)` marks a row; `current()` is the record with the focus.
+ * `moveFocus(rowCount)` moves the focus from row to row; `select(key)` marks a row; `current()` is the record with the focus.
  */
-export function rows(row, { name, empty }) {
+export function rowList(row, { name, empty }) {
   const list = h("ul", { class: "rows", "aria-label": name });
   const known = h("div", {}, empty);
   const away = h("div", {}, AWAY.map((text) => h("p", { text })));
@@ -33,14 +33,14 @@ export function rows(row, { name, empty }) {
   let spot = 0;
 
   function show(all) {
-    const [focused, was] = [focusedAt(), indexOf(last ?? selected)];
-    const key = focused >= 0 ? keyOf(records[focused]) : null;
+    const [focused, was] = [focusedIndex(), indexOf(last ?? selected)];
+    const key = focused >= 0 ? recordKey(records[focused]) : null;
     if (was >= 0) spot = was;
     records = all;
     list.hidden = !all.length;
     none.hidden = all.length > 0;
-    known.hidden = !isKnown();
-    away.hidden = isKnown();
+    known.hidden = !areTablesCurrent();
+    away.hidden = areTablesCurrent();
     lists.add(draw);
     draw();
     // Where the row with the focus is gone, the keyboard goes on with the one in its place.
@@ -49,24 +49,25 @@ export function rows(row, { name, empty }) {
 
   /** Draw what is in sight, and the row with the focus wherever it is. Returns whether this list is still of use. */
   function draw(also = -1) {
-    const wanted = inSight();
-    for (const at of [focusedAt(), also]) if (at >= 0) wanted.add(at);
+    const wanted = rowsInSight();
+    for (const at of [focusedIndex(), also]) if (at >= 0) wanted.add(at);
     const nodes = [];
     const drawn = new Set();
     let next = 0;
     for (const at of [...wanted].sort((a, b) => a - b)) {
-      if (at > next) nodes.push(gap(at - next));
+      if (at > next) nodes.push(rowGap(at - next));
       nodes.push(itemAt(at));
-      drawn.add(keyOf(records[at]));
+      drawn.add(recordKey(records[at]));
       next = at + 1;
     }
-    if (next < records.length) nodes.push(gap(records.length - next));
+    if (next < records.length) nodes.push(rowGap(records.length - next));
     for (const key of [...items.keys()]) if (!drawn.has(key)) items.delete(key);
-    place(list, nodes);
+    setChildren(list, nodes);
     return element.isConnected;
   }
 
-  function inSight() {
+  /** Return the indexes of the rows in sight, and of some above and below. */
+  function rowsInSight() {
     const [first] = items.values();
     height = first?.node.getBoundingClientRect?.().height || height;
     const top = list.getBoundingClientRect?.().top ?? 0;
@@ -77,52 +78,58 @@ export function rows(row, { name, empty }) {
     return found;
   }
 
-  function gap(count) {
+  /** Render the empty space of so many rows that are not drawn. */
+  function rowGap(count) {
     return h("li", { "aria-hidden": "true" }, svg("svg", { width: 1, height: count * height }));
   }
 
+  /** Return the element of the row at an index, drawn if its record has changed. */
   function itemAt(at) {
     const record = records[at];
-    const key = keyOf(record);
+    const key = recordKey(record);
     const item = items.get(key) ?? { node: h("li", { class: "item" }), record: null };
     if (item.record !== record) {
       item.record = record;
-      renew(item.node, row(record));
+      replaceContent(item.node, row(record));
     }
     item.node.setAttribute("aria-posinset", String(at + 1));
     item.node.setAttribute("aria-setsize", String(records.length));
-    markOne(key, item.node);
+    markSelected(key, item.node);
     items.set(key, item);
     return item.node;
   }
 
-  function markOne(key, node) {
+  /** Mark the link of an item as the current one if its key is selected. */
+  function markSelected(key, node) {
     if (key === selected) node.firstChild?.setAttribute("aria-current", "true");
     else node.firstChild?.removeAttribute("aria-current");
   }
 
-  function focusedAt() {
+  /** Return the index of the row with the focus; -1 if none has it. */
+  function focusedIndex() {
     if (!list.contains?.(document.activeElement)) return -1;
     for (const [key, { node }] of items) if (node.contains(document.activeElement)) return indexOf(key);
     return -1;
   }
 
+  /** Return the index of the record with a key; -1 for none. */
   function indexOf(key) {
-    return key === null ? -1 : records.findIndex((each) => keyOf(each) === key);
+    return key === null ? -1 : records.findIndex((each) => recordKey(each) === key);
   }
 
+  /** Draw the row at an index and focus it. */
   function focusOn(at) {
     draw(at);
-    last = keyOf(records[at]);
+    last = recordKey(records[at]);
     spot = at;
     items.get(last).node.firstChild.focus();
   }
 
-  /** Move the focus by so many rows; without a focus, to the row that had it last or its place, or that is selected, or to the first. */
-  function step(by) {
-    const now = focusedAt();
+  /** Move the focus by so many rows; without a focus, to the row that had it last or its place, or that is selected, or to the first. Returns false for an empty list. */
+  function moveFocus(rowCount) {
+    const now = focusedIndex();
     const start = indexOf(last ?? selected);
-    const to = Math.min(Math.max(now >= 0 ? now + by : start >= 0 ? start : spot, 0), records.length - 1);
+    const to = Math.min(Math.max(now >= 0 ? now + rowCount : start >= 0 ? start : spot, 0), records.length - 1);
     if (to < 0) return false;
     focusOn(to);
     return true;
@@ -131,18 +138,18 @@ export function rows(row, { name, empty }) {
   return {
     element,
     show,
-    step,
+    moveFocus,
     draw,
-    current: () => records[focusedAt()] ?? null,
+    current: () => records[focusedIndex()] ?? null,
     select(key) {
       selected = key;
       last = key ?? last;
       // What was opened is not new any more, although its record is as before.
       if (items.has(key)) items.get(key).record = null;
-      for (const [each, { node }] of items) markOne(each, node);
+      for (const [each, { node }] of items) markSelected(each, node);
     },
-    /** Draw all rows anew, although their records are as before. */
-    again() {
+    /** Draw all rows again, although their records are as before. */
+    redrawAll() {
       for (const item of items.values()) item.record = null;
       draw();
     },
@@ -152,6 +159,7 @@ export function rows(row, { name, empty }) {
 globalThis.addEventListener?.("scroll", drawSoon, { capture: true, passive: true });
 globalThis.addEventListener?.("resize", drawSoon);
 
+/** Draw the lists in the next frame. */
 function drawSoon() {
   if (scheduled) return;
   scheduled = true;
@@ -161,17 +169,17 @@ function drawSoon() {
   });
 }
 
-/** A row of a list: what it is about, bold; below it `chips` and words; `right` is the time or the state. */
-export function entry(href, { title, right = null, chips = [], more = [], unread = null }) {
+/** Render a row's link: the title, bold; below it `chips` and more; `right` is the time or the state; `unread` is null where there is nothing to read. */
+export function entryLink(href, { title, right = null, chips = [], more = [], unread = null }) {
   return h("a", { class: unread === null ? "card entry" : "card entry dotted", "data-role": "open", href },
     unread === null ? null : h("span", { class: unread ? "dot unread" : "dot" }, unread ? h("span", { class: "unseen", text: "New: " }) : null),
-    h("strong", { class: "what", dir: "auto" }, coded(title)),
+    h("strong", { class: "what", dir: "auto" }, renderCodeSpans(title)),
     h("span", { class: "right" }, right),
     h("span", { class: "meta" }, chips.filter(Boolean).map((text) => h("span", { class: "chip", dir: "auto", text })), more));
 }
 
-/** A list of cards. `card(record)` renders one; unchanged records are not drawn again. */
-export function cards(card, { name, empty }) {
+/** Make a list of cards: `element`, and `show(records)`. `card(record)` renders one; unchanged records are not drawn again. */
+export function cardList(card, { name, empty }) {
   const list = h("ul", { class: "cards", "aria-label": name });
   const none = h("p", { class: "none", hidden: true, text: empty });
   const more = h("button", { type: "button", class: "more", hidden: true, on: { click: () => { limit += PAGE; show(records); } } });
@@ -183,20 +191,21 @@ export function cards(card, { name, empty }) {
   function show(all) {
     records = all;
     const shown = all.slice(0, limit);
-    const keys = new Set(shown.map(keyOf));
+    const keys = new Set(shown.map(recordKey));
     for (const key of [...items.keys()]) if (!keys.has(key)) items.delete(key);
-    place(list, shown.map((record) => itemOf(record).node));
+    setChildren(list, shown.map((record) => itemOf(record).node));
     none.hidden = all.length > 0;
     more.hidden = all.length <= limit;
     more.textContent = `Show more (${(all.length - limit).toLocaleString()} not shown)`;
   }
 
+  /** Return the item of a record, drawn if the record has changed. */
   function itemOf(record) {
-    const key = keyOf(record);
+    const key = recordKey(record);
     const item = items.get(key) ?? { node: h("li"), record: null };
     if (item.record !== record) {
       item.record = record;
-      renew(item.node, [card(record)]);
+      replaceContent(item.node, [card(record)]);
     }
     items.set(key, item);
     return item;
@@ -206,7 +215,7 @@ export function cards(card, { name, empty }) {
 }
 
 /** Make these nodes the children of a parent. What stays in its place is not touched, and keeps the focus. */
-function place(parent, nodes) {
+function setChildren(parent, nodes) {
   const kept = new Set(nodes);
   for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
   let before = parent.firstChild;
@@ -216,8 +225,8 @@ function place(parent, nodes) {
   }
 }
 
-/** Put what was made in the place of what was there. A link stays the same element: whoever has it in focus, or is pressing it, goes on. */
-function renew(node, [made, ...others]) {
+/** Replace the children of a node. A link stays the same element: who has it in focus, or is pressing it, is not disturbed. */
+function replaceContent(node, [made, ...others]) {
   const link = node.firstChild;
   const focused = node.contains?.(document.activeElement);
   if (link?.localName !== "a" || made.localName !== "a") return refill(node, made, others);
@@ -229,11 +238,12 @@ function renew(node, [made, ...others]) {
   return undefined;
 }
 
-function keyOf(record) {
+/** Return the id of a record, or its name. */
+function recordKey(record) {
   return record.id ?? record.name;
 }
 
-/** A search field, and the predicate for matching records. */
+/** Make a search field: `element`, and `matches(...texts)`, whether one of the texts has what is typed. */
 export function searchBox(label, changed) {
   const input = h("input", { type: "search", "aria-label": label, placeholder: label, spellcheck: "false", autocomplete: "off", on: { input: changed } });
   return {
@@ -245,7 +255,7 @@ export function searchBox(label, changed) {
   };
 }
 
-/** A choice of one value, with an entry for all. */
+/** Make a select of one value, with an entry for all: `element`, `value` and `addChoices`. */
 export function chooser(label, changed) {
   const select = h("select", { "aria-label": label, on: { change: changed } }, h("option", { value: "", text: label }));
   const known = new Set();
@@ -253,7 +263,7 @@ export function chooser(label, changed) {
     element: select,
     get value() { return select.value; },
     /** Add choices; `names` has those whose name is not the value itself. */
-    offer: (values, names = {}) => {
+    addChoices: (values, names = {}) => {
       for (const value of values) {
         if (!known.has(value)) {
           known.add(value);

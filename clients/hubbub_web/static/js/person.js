@@ -1,8 +1,8 @@
 // The person at this browser: name, a link for another browser, notifications, logout.
 
-import { ask, login, Refused } from "./api.js";
-import { fresh, h, refill } from "./dom.js";
-import { linkIn, wordsForLink } from "./enter.js";
+import { runAction, login, Refused } from "./api.js";
+import { uniqueId, h, refill } from "./dom.js";
+import { parseLoginLink, linkProblem } from "./enter.js";
 import { showLoginCode } from "./hostlogin.js";
 import { pushChoice, unsubscribe } from "./push.js";
 
@@ -23,19 +23,19 @@ export function wantsNotifications() {
   return localStorage.getItem(NOTIFY) === "yes" && "Notification" in window && Notification.permission === "granted";
 }
 
-/** Tell the bridge the stored name; return false when the person must be asked for one. */
-export async function knownName() {
+/** Return the name of this browser at the bridge, or the stored one if the hub accepts it; null if the person must be asked. */
+export async function fetchName() {
   const before = myName();
-  const me = await ask("me");
+  const me = await runAction("me");
   fixed = me.fixed;
-  given = me.name ?? (before ? await takenBefore(before) : null);
+  given = me.name ?? (before ? await reuseName(before) : null);
   return given;
 }
 
-/** Return the stored name, if the hub still accepts it. */
-async function takenBefore(name) {
+/** Set the stored name at the bridge and return it; null if the hub does not accept it any more. */
+async function reuseName(name) {
   try {
-    return (await ask("rename", { name })).name;
+    return (await runAction("rename", { name })).name;
   } catch (error) {
     if (!(error instanceof Refused) || !NO_NAME.includes(error.status)) throw error;
     localStorage.removeItem(NAME);
@@ -43,9 +43,9 @@ async function takenBefore(name) {
   }
 }
 
-/** Ask for the name and the settings; `done(name)` is called with it. */
-export function openDialog(dialog, current, done) {
-  const id = fresh("name");
+/** Open the dialog for the name and the settings; `done(name)` is called with a new name. */
+export function openPersonDialog(dialog, current, done) {
+  const id = uniqueId("name");
   const problem = h("p", { class: "problem", id: `${id}-problem`, role: "alert" });
   const input = h("input", { type: "text", id, autocomplete: "nickname", "aria-describedby": `${id}-help ${id}-problem`, "aria-required": "true" });
   input.value = current ?? myName() ?? "";
@@ -55,13 +55,13 @@ export function openDialog(dialog, current, done) {
     event.preventDefault();
     if (fixed) return dialog.close();
     try {
-      const { name } = await ask("rename", { name: input.value });
+      const { name } = await runAction("rename", { name: input.value });
       localStorage.setItem(NAME, name);
       given = name;
       dialog.close();
       done(name);
     } catch (error) {
-      problem.textContent = wordsFor(error, input.value);
+      problem.textContent = nameProblem(error, input.value);
       input.setAttribute("aria-invalid", "true");
       input.focus();
     }
@@ -73,7 +73,7 @@ export function openDialog(dialog, current, done) {
       h("p", { class: "help", id: `${id}-help`, text: fixed ? "The hub knows this page by its token, and lets it speak for nobody else." : "Others see who is answering, and who has answered." }), input, problem),
     h("div", { class: "row" }, fixed ? null : h("button", { class: "primary", type: "submit", text: current ? "Save" : "Start" }),
       current ? h("button", { type: "button", class: "plain", text: "Close", on: { click: () => dialog.close() } }) : null)),
-  current ? more() : null);
+  current ? settingsSection() : null);
   dialog.setAttribute("aria-labelledby", `${id}-title`);
   // The name is required; once there is one, Esc closes.
   dialog.oncancel = (event) => { if (!current) event.preventDefault(); };
@@ -82,17 +82,20 @@ export function openDialog(dialog, current, done) {
   input.select();
 }
 
-function wordsFor(error, name) {
+/** Return in words why a name was not accepted. */
+function nameProblem(error, name) {
   if (!(error instanceof Refused)) return "The bridge cannot be reached.";
   if (!name.trim()) return "Please give a name.";
   return error.reason === "NAMING_NOT_ALLOWED" ? "Nobody may take this name." : `${error.message[0].toUpperCase()}${error.message.slice(1)}.`;
 }
 
-function more() {
+/** Render the settings: notifications, links and logging out. */
+function settingsSection() {
   const output = h("p", { class: "address", role: "status", dir: "ltr" });
   const code = h("div", { role: "status" });
-  const notify = h("input", { type: "checkbox", id: fresh("notify"), checked: wantsNotifications(), on: { change: choose } });
-  async function choose() {
+  const notify = h("input", { type: "checkbox", id: uniqueId("notify"), checked: wantsNotifications(), on: { change: setNotifications } });
+  /** Store whether notifications are wanted, if the browser allows them. */
+  async function setNotifications() {
     const may = notify.checked && "Notification" in window && (await Notification.requestPermission()) === "granted";
     localStorage.setItem(NOTIFY, may ? "yes" : "no");
     notify.checked = may;
@@ -101,26 +104,26 @@ function more() {
     h("div", { class: "check" }, notify, h("label", { for: notify.id, text: "Notify me of new requests while I look elsewhere" })),
     pushChoice(),
     h("div", { class: "row" },
-      h("button", { type: "button", text: "Link for another browser", on: { click: async () => { output.textContent = (await ask("link")).url; } } }),
+      h("button", { type: "button", text: "Link for another browser", on: { click: async () => { output.textContent = (await runAction("link")).url; } } }),
       h("button", { type: "button", text: "Let a host log in", on: { click: () => showLoginCode(code) } }),
-      h("button", { type: "button", class: "plain", text: "Log out", on: { click: async () => { await unsubscribe(); await ask("logout"); location.replace("/"); } } })),
+      h("button", { type: "button", class: "plain", text: "Log out", on: { click: async () => { await unsubscribe(); await runAction("logout"); location.replace("/"); } } })),
     output, code);
 }
 
-/** Render what somebody sees who is not logged in. */
+/** Render the page for somebody who is not logged in. */
 export function loginPage(main, problem) {
-  const id = fresh("link");
+  const id = uniqueId("link");
   const trouble = h("p", { class: "problem", role: "alert", id: `${id}-problem`, text: problem ?? "" });
   const input = h("input", { type: "text", id, autocomplete: "off", spellcheck: "false", "aria-describedby": `${id}-problem` });
   async function submit(event) {
     event.preventDefault();
     try {
-      const { secret, to } = linkIn(input.value.trim());
+      const { secret, to } = parseLoginLink(input.value.trim());
       await login(secret);
       history.replaceState(null, "", `/#/${to}`);
       location.reload();
     } catch (error) {
-      trouble.textContent = wordsForLink(error);
+      trouble.textContent = linkProblem(error);
     }
   }
   refill(main, h("section", { class: "panel narrow" }, h("h1", { text: "Log in" }),

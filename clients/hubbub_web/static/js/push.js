@@ -1,7 +1,7 @@
 // Pushes: this browser is told of what waits while the page is closed, if it can be.
 
-import { ask, Refused } from "./api.js";
-import { fresh, h, refill } from "./dom.js";
+import { runAction, Refused } from "./api.js";
+import { uniqueId, h, refill } from "./dom.js";
 
 const WANTED = "hubbub-push";
 const WORKER = "/sw.js";
@@ -10,7 +10,7 @@ const RULES = { createScriptURL: () => WORKER };
 const POLICY = window.trustedTypes?.createPolicy("hubbub-worker", RULES) ?? RULES;
 const PLACE = /^#?(?:inbox|request\/[\w-]{1,64})$/;
 
-/** Return whether this browser can be told while the page is closed. */
+/** Return whether this browser can get pushes while the page is closed. */
 export function canPush() {
   return window.isSecureContext && "serviceWorker" in navigator && "PushManager" in window && "Notification" in window;
 }
@@ -30,7 +30,7 @@ export async function startWorker() {
 /** Stop pushes to this browser, as far as it can be reached. */
 export async function unsubscribe() {
   localStorage.setItem(WANTED, "no");
-  await ask("push-to", { subscription: null }).catch(() => {});
+  await runAction("push-to", { subscription: null }).catch(() => {});
   try {
     const registration = await navigator.serviceWorker?.getRegistration();
     await (await registration?.pushManager?.getSubscription())?.unsubscribe();
@@ -39,12 +39,13 @@ export async function unsubscribe() {
   }
 }
 
-/** Render the choice to be told while the page is closed; nothing where that cannot be. */
+/** Render the choice to be notified while the page is closed; null where that is impossible. */
 export function pushChoice() {
   if (!canPush()) return null;
   const said = h("div", { role: "alert" });
-  const box = h("input", { type: "checkbox", id: fresh("push"), checked: localStorage.getItem(WANTED) === "yes", on: { change: choose } });
-  async function choose() {
+  const box = h("input", { type: "checkbox", id: uniqueId("push"), checked: localStorage.getItem(WANTED) === "yes", on: { change: applyChoice } });
+  /** Subscribe or unsubscribe, as the box says; show why that failed. */
+  async function applyChoice() {
     refill(said);
     if (!box.checked) return unsubscribe();
     try {
@@ -62,22 +63,25 @@ export function pushChoice() {
   return h("div", { "data-role": "push" }, choice, said);
 }
 
+/** Subscribe this browser to pushes, and tell the bridge. Throws if it cannot. */
 async function subscribe() {
-  const { key } = await ask("push-key");
+  const { key } = await runAction("push-key");
   if (!key) throw new Error("This page cannot push: the package http_ece is not installed where it runs.");
   const registration = await navigator.serviceWorker.ready;
-  const wanted = bytes(key);
+  const wanted = decodeBase64Url(key);
   const before = await registration.pushManager.getSubscription();
   // A subscription with another key is of a page that is gone.
-  if (before && !same(new Uint8Array(before.options.applicationServerKey ?? []), wanted)) await before.unsubscribe();
+  if (before && !areSameBytes(new Uint8Array(before.options.applicationServerKey ?? []), wanted)) await before.unsubscribe();
   const subscription = await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: wanted });
-  await ask("push-to", { subscription: subscription.toJSON() });
+  await runAction("push-to", { subscription: subscription.toJSON() });
 }
 
-function bytes(text) {
+/** Return the bytes of a text in base64url. */
+function decodeBase64Url(text) {
   return Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (letter) => letter.charCodeAt(0));
 }
 
-function same(one, other) {
+/** Return whether two arrays have the same bytes. */
+function areSameBytes(one, other) {
   return one.length === other.length && one.every((value, at) => value === other[at]);
 }

@@ -1,9 +1,9 @@
 // One session of a coding agent, as it goes on: what it waits for, its plan, what it says and did, and what comes next.
 
-import { followSessions, statePill, turns } from "./agents.js";
+import { followSessions, statePill, agentCalls } from "./agents.js";
 import { agentCard } from "./agent.js";
-import { ask, Refused } from "./api.js";
-import { clean, coded, facts, fresh, h, refill, words } from "./dom.js";
+import { runAction, Refused } from "./api.js";
+import { clean, renderCodeSpans, factList, uniqueId, h, refill, textBlock } from "./dom.js";
 import { guardEnter, optionButtons } from "./form.js";
 import { oneAtATime, openRequests } from "./store.js";
 import { ago } from "./time.js";
@@ -16,7 +16,7 @@ const MARKS = { completed: "✓", in_progress: "▸", failed: "✗" };
 const SPOKEN = { completed: "done: ", in_progress: "under way: ", failed: "failed: ", pending: "to do: " };
 const GOING = new Set(["working", "waiting"]);
 
-/** The page of a session. */
+/** Open the page of a session. */
 export function sessionPage(main, server, id) {
   const control = new AbortController();
   const heading = h("h1", { dir: "auto", text: "Session" });
@@ -25,15 +25,15 @@ export function sessionPage(main, server, id) {
   const lost = h("p", { class: "problem", role: "alert" });
   const asked = questionBox(server, id);
   const said = textBox();
-  const turn = turns(trouble);
-  const next = nextForm((prompt) => turn.start(server, "continue", { session: id, prompt }));
+  const turn = agentCalls(trouble);
+  const next = promptForm((prompt) => turn.start(server, "continue", { session: id, prompt }));
   const seen = new Map();
   let session = null;
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/agents", text: "Agents" }), " / ", h("span", { text: server, dir: "auto" })), heading, status, lost, trouble,
     asked.element, about, plan, said.element, next.element, steps, changed);
 
-  /** Draw a part again only if what it shows has changed: a person may be reading it, or have the focus there. */
-  function part(box, value, make) {
+  /** Draw a part again only if the value that it shows has changed: a person may be reading it, or have the focus there. `make()` returns its children. */
+  function redrawIfChanged(box, value, make) {
     const now = JSON.stringify(value);
     if (seen.get(box) === now) return;
     seen.set(box, now);
@@ -42,18 +42,19 @@ export function sessionPage(main, server, id) {
 
   function draw() {
     const it = session;
-    part(heading, it.title, () => clean(it.title.length > HEADING ? `${it.title.slice(0, HEADING)}…` : it.title));
-    part(status, [it.state], () => h("div", { class: "status" }, statePill(it.state), GOING.has(it.state) ? h("button", { type: "button", class: "danger", text: "Stop this turn", on: { click: stop } }) : null));
-    part(about, [it.end, it.agent, it.cwd, it.started_at, it.updated_at, it.turns], () => [it.end ? h("p", { class: "warning", dir: "auto", text: it.end }) : null,
-      facts(["Agent", it.agent], ["Folder", h("code", { class: "name", dir: "ltr", text: it.cwd })], ["Started", ago(it.started_at)], ["Last change", ago(it.updated_at)], ["Prompts", it.turns])]);
-    part(plan, it.plan, () => panel("Plan", it.plan.length && h("ol", { class: "plan" }, it.plan.map((each) => h("li", { "data-status": each.status }, marked(each.status), h("span", { dir: "auto", text: each.content }))))));
-    part(steps, it.tools, () => panel("What it did", it.tools.length && folded([...it.tools].reverse().map(step), "ul")));
-    part(changed, it.changed, () => panel("Files changed", it.changed.length && folded(it.changed.map((path) => h("li", {}, h("code", { dir: "ltr", text: path }))), "ul")));
+    redrawIfChanged(heading, it.title, () => clean(it.title.length > HEADING ? `${it.title.slice(0, HEADING)}…` : it.title));
+    redrawIfChanged(status, [it.state], () => h("div", { class: "status" }, statePill(it.state), GOING.has(it.state) ? h("button", { type: "button", class: "danger", text: "Stop this turn", on: { click: stop } }) : null));
+    redrawIfChanged(about, [it.end, it.agent, it.cwd, it.started_at, it.updated_at, it.turns], () => [it.end ? h("p", { class: "warning", dir: "auto", text: it.end }) : null,
+      factList(["Agent", it.agent], ["Folder", h("code", { class: "name", dir: "ltr", text: it.cwd })], ["Started", ago(it.started_at)], ["Last change", ago(it.updated_at)], ["Prompts", it.turns])]);
+    redrawIfChanged(plan, it.plan, () => titledPanel("Plan", it.plan.length && h("ol", { class: "plan" }, it.plan.map((each) => h("li", { "data-status": each.status }, statusMark(each.status), h("span", { dir: "auto", text: each.content }))))));
+    redrawIfChanged(steps, it.tools, () => titledPanel("What it did", it.tools.length && foldedList([...it.tools].reverse().map(toolCallItem), "ul")));
+    redrawIfChanged(changed, it.changed, () => titledPanel("Files changed", it.changed.length && foldedList(it.changed.map((path) => h("li", {}, h("code", { dir: "ltr", text: path }))), "ul")));
     said.show(it.text);
     next.show(it.state);
     asked.update(it);
   }
 
+  /** Cancel the turn that is under way. */
   async function stop() {
     trouble.textContent = "";
     await turn.start(server, "cancel", { session: id });
@@ -72,30 +73,33 @@ export function sessionPage(main, server, id) {
     turn.update();
     if (session) asked.update(session);
   }
-  return { update, leave: () => control.abort(), get dirty() { return next.dirty; }, title: `Session of ${server}` };
+  return { update, leave: () => control.abort(), get isDirty() { return next.isDirty; }, title: `Session of ${server}` };
 }
 
-function panel(title, content) {
+/** Render content under a title; null if there is no content. */
+function titledPanel(title, content) {
   return content ? h("section", { class: "panel", "aria-label": title }, h("h2", { text: title }), content) : null;
 }
 
-function marked(status) {
+/** Render the sign of a status, and its words for screen readers. */
+function statusMark(status) {
   return [h("span", { class: "mark", "aria-hidden": "true", text: MARKS[status] ?? "·" }), h("span", { class: "unseen", text: SPOKEN[status] ?? "" })];
 }
 
-function step(each) {
+/** Render a tool call of the agent as an item of a list. */
+function toolCallItem(each) {
   const places = each.paths.filter((path) => !each.title.includes(path)).slice(0, 3);
-  return h("li", { "data-status": each.status }, marked(each.status), h("span", { dir: "auto" }, coded(each.title), places.map((path) => [" ", h("code", { class: "path", dir: "ltr", text: path })])));
+  return h("li", { "data-status": each.status }, statusMark(each.status), h("span", { dir: "auto" }, renderCodeSpans(each.title), places.map((path) => [" ", h("code", { class: "path", dir: "ltr", text: path })])));
 }
 
-/** A list of which the first are shown, and a button for the others. */
-function folded(items, tag) {
+/** Render a list of which the first items are shown, and a button for the others. */
+function foldedList(items, tag) {
   const list = h(tag, { class: "plan" }, items.slice(0, FIRST));
   const more = h("button", { type: "button", class: "more", text: `Show all (${items.length - FIRST} more)`, on: { click: () => { more.remove(); list.append(...items.slice(FIRST)); } } });
   return h("div", {}, list, items.length > FIRST ? more : null);
 }
 
-/** What the agent says; while the end is in sight, it stays so. */
+/** Make the box with what the agent says; while its end is in sight, it stays so. */
 function textBox() {
   const box = h("div", { class: "message tall", tabindex: "0", role: "group", "aria-label": "What it says" });
   const element = h("section", { class: "panel", "aria-label": "The text so far", hidden: true }, h("h2", { text: "What it says" }), box);
@@ -107,15 +111,15 @@ function textBox() {
       if (text === shown) return;
       const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 30;
       shown = text;
-      refill(box, words(text));
+      refill(box, textBlock(text));
       if (atEnd) box.scrollTop = box.scrollHeight;
     },
   };
 }
 
-/** The form that goes on with a prompt, when no turn is under way. */
-function nextForm(send) {
-  const id = fresh("prompt");
+/** Make the form that sends the next prompt, when no turn is under way. */
+function promptForm(send) {
+  const id = uniqueId("prompt");
   const prompt = h("textarea", { id, rows: 3, dir: "auto", "aria-describedby": `${id}-help` });
   const button = h("button", { type: "submit", class: "primary", text: "Send" });
   const help = h("p", { class: "help", id: `${id}-help` });
@@ -133,7 +137,7 @@ function nextForm(send) {
   }
   return {
     element,
-    get dirty() { return prompt.value !== ""; },
+    get isDirty() { return prompt.value !== ""; },
     show(state) {
       element.hidden = false;
       going = GOING.has(state);
@@ -143,7 +147,7 @@ function nextForm(send) {
   };
 }
 
-/** What the session waits for, with the buttons that answer it: nothing is claimed by looking at it. */
+/** Make the box with the first question that the session waits for, and the buttons that answer it. Looking at it claims nothing. */
 function questionBox(server, id) {
   const element = h("section", { class: "panel waits", "aria-label": "It waits for an answer", hidden: true });
   let shown = "";
@@ -160,7 +164,7 @@ function questionBox(server, id) {
       element.replaceChildren();
       return;
     }
-    const whole = await ask("request", { id: first.id });
+    const whole = await runAction("request", { id: first.id });
     draw(whole, open.length, first.claim);
   });
 
@@ -172,7 +176,7 @@ function questionBox(server, id) {
       sending = true;
       trouble.textContent = "";
       try {
-        await ask("answer", { id: whole.id, answer_id: crypto.randomUUID(), ...answer });
+        await runAction("answer", { id: whole.id, answer_id: crypto.randomUUID(), ...answer });
         element.hidden = true;
       } catch (error) {
         trouble.textContent = error instanceof Refused ? error.message : "The bridge cannot be reached. Try again in a moment.";
@@ -182,7 +186,7 @@ function questionBox(server, id) {
     }
     const at = `#/request/${encodeURIComponent(whole.id)}`;
     refill(element, h("h2", { text: count > 1 ? `It waits for ${count} answers` : "It waits for your answer" }), claim ? h("p", { class: "help", dir: "auto", text: `Being answered by ${claim.by}.` }) : null,
-      words(whole.request?.message ?? "", { class: "ask" }, coded), agentCard(whole), trouble,
+      textBlock(whole.request?.message ?? "", { class: "ask" }, renderCodeSpans), agentCard(whole), trouble,
       h("div", { class: "row bar four" }, choices.length ? optionButtons(choices, send) : null, h("a", { class: choices.length ? "button plain" : "button primary", href: at, text: choices.length ? "Open" : "Answer it" })));
     element.hidden = false;
   }

@@ -20,14 +20,14 @@ export function follow(follower) {
   return () => followers.delete(follower);
 }
 
-/** Return whether the hub itself can be reached. */
-export function hubIsThere() {
+/** Return whether the bridge reaches the hub. */
+export function isHubReachable() {
   return tables.hub.get("hub")?.connected !== false;
 }
 
 /** Return whether the tables are what the hub has now. If not, an empty table does not mean that there is nothing. */
-export function isKnown() {
-  return state.link === "live" && hubIsThere();
+export function areTablesCurrent() {
+  return state.link === "live" && isHubReachable();
 }
 
 /** Return the open pending requests, the most urgent first: by the time that is left; those without a limit last, by age. */
@@ -47,13 +47,13 @@ export function isSeen(id) {
 }
 
 /** Remember that a pending request has been opened; those that are not open any more are forgotten. */
-export function see(id) {
+export function markSeen(id) {
   if (isSeen(id)) return;
   seen.add(id);
   localStorage.setItem(SEEN, [...seen].filter((each) => each === id || tables.request.get(each)?.state === "open").join(" "));
 }
 
-/** Return the title of a call, or its id if it is not known. */
+/** Return the tool or method of a call; its id if the call is not known. */
 export function callName(id) {
   const call = tables.call.get(id);
   return call ? call.tool ?? call.method : id;
@@ -64,7 +64,7 @@ export function newestFirst(table) {
   return [...table.values()].sort((a, b) => byAge(b, a));
 }
 
-/** Single-flight: work requested while it runs is run once more afterwards. Failures are left to the next run. */
+/** Return a function that runs `work`, never twice at once: requested while it runs, it runs once more afterwards. Failures are left to the next run. */
 export function oneAtATime(work) {
   let running = false;
   let again = false;
@@ -100,6 +100,7 @@ function scheduleFollowers() {
   setTimeout(callFollowers, LATEST_MS);
 }
 
+/** Call the followers if that is scheduled. */
 function callFollowers() {
   if (!scheduled) return;
   scheduled = false;
@@ -131,7 +132,7 @@ function applyLines(lines) {
 }
 
 /** Follow the bridge while this page is logged in; after a break, go on from the last token. */
-export async function run() {
+export async function followBridge() {
   for (;;) {
     try {
       for await (const lines of stream("feed", { token })) applyLines(lines);

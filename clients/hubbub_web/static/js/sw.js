@@ -27,17 +27,17 @@ self.addEventListener("fetch", (event) => {
 });
 
 self.addEventListener("push", (event) => {
-  const { id, title, body, to } = read(event.data);
+  const { id, title, body, to } = readPush(event.data);
   event.waitUntil(self.registration.showNotification(title, { body, tag: id, icon: "/static/icon-192.png", data: { to } }));
 });
 
 self.addEventListener("notificationclick", (event) => {
   event.notification.close();
-  event.waitUntil(show(event.notification.data?.to));
+  event.waitUntil(openPage(event.notification.data?.to));
 });
 
 // A push has to show something, even one that cannot be read.
-function read(data) {
+function readPush(data) {
   try {
     const { id, title, body, to } = data.json();
     return { id: String(id), title: String(title), body: String(body), to: PLACE.test(to) ? to : "inbox" };
@@ -46,7 +46,7 @@ function read(data) {
   }
 }
 
-async function show(to) {
+async function openPage(to) {
   const open = await self.clients.matchAll({ type: "window" });
   if (!open.length) return self.clients.openWindow(`/#/${to}`);
   const client = open.find((each) => each.focused) ?? open[0];

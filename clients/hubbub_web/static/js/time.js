@@ -4,8 +4,8 @@ import { h } from "./dom.js";
 
 const SPANS = [[86400, "d"], [3600, "h"], [60, "min"]];
 
-/** Return a duration: `340 ms`, `4.2 s`, `5 min 3 s`. */
-export function span(ms) {
+/** Return a duration in words: `340 ms`, `4.2 s`, `5 min 3 s`. */
+export function duration(ms) {
   if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
   const s = ms / 1000;
   if (s < 60) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`;
@@ -25,26 +25,29 @@ export function timeLeft(moment) {
   return moment ? liveTime(moment, "left") : null;
 }
 
-function liveTime(moment, way) {
-  const element = h("time", { datetime: moment, "data-way": way, title: new Date(moment).toLocaleString() });
-  updateText(element, Date.now());
+/** Render a moment as `ago` or `left` (the `kind`), kept up to date. */
+function liveTime(moment, kind) {
+  const element = h("time", { datetime: moment, "data-way": kind, title: new Date(moment).toLocaleString() });
+  updateTime(element, Date.now());
   return element;
 }
 
-function updateText(element, now) {
+/** Set the words of an element of `liveTime`; `now` is in milliseconds. */
+function updateTime(element, now) {
   const distance = new Date(element.dateTime) - now;
   if (element.dataset.way === "ago") {
-    element.textContent = distance > -1500 ? "just now" : `${roughSpan(-distance)} ago`;
+    element.textContent = distance > -1500 ? "just now" : `${roughDuration(-distance)} ago`;
     return;
   }
   const s = Math.max(0, Math.ceil(distance / 1000));
   const clock = `${Math.floor(s / 60) % 60}:${String(s % 60).padStart(2, "0")}`;
-  element.textContent = s >= 86400 ? `${roughSpan(distance)} left` : s >= 3600 ? `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min left`
+  element.textContent = s >= 86400 ? `${roughDuration(distance)} left` : s >= 3600 ? `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min left`
     : s > 0 ? `${clock} left` : "time is up";
   element.classList.toggle("urgent", s < 30);
 }
 
-function roughSpan(ms) {
+/** Return a duration in its largest unit: `5 min`. */
+function roughDuration(ms) {
   const s = Math.round(ms / 1000);
   const found = SPANS.find((each) => s >= each[0]);
   return found ? `${Math.floor(s / found[0])} ${found[1]}` : `${s} s`;
@@ -52,5 +55,5 @@ function roughSpan(ms) {
 
 setInterval(() => {
   const now = Date.now();
-  for (const element of document.querySelectorAll("time[data-way]")) updateText(element, now);
+  for (const element of document.querySelectorAll("time[data-way]")) updateTime(element, now);
 }, 1000);

@@ -1,7 +1,7 @@
-// The timeline of a call as a picture, from rows that the bridge computes (hubbub_frontend/timeline.py).
+// The timeline of a call as a picture, from rows that the bridge computes (hubbub_frontend/display/timeline.py).
 
 import { h, svg } from "./dom.js";
-import { span } from "./time.js";
+import { duration } from "./time.js";
 
 const ROW = 26;
 const MAX_ROWS = 12;
@@ -11,13 +11,15 @@ const NAMES = { queued: "queued", server: "at work", person: "waiting for a pers
 const SIGNS = { shown: "○", claimed: "◐", released: "◌", lapsed: "◌", not_counted: "◌", answered: "●", delivered: "✓" };
 const OTHER = "✗";
 
-/** Draw the picture, with the parts and events in words below; `title` names a pending request. */
+/** Render the timeline of a call as a picture, with its parts and events in words below; `title(request)` returns the title of a pending request. */
 export function timeline(time, title) {
   const sums = Object.entries(NAMES).map(([kind, name]) => [kind, name, time[`${kind}_s`]]).filter(([, , sum]) => sum > 0);
   const rows = time.asked.slice(0, MAX_ROWS);
   const picture = svg("svg", { class: "timeline", width: "100%", height: ROW * (rows.length + 1), role: "img",
-    "aria-label": `Time of the call: ${sums.map(([, name, sum]) => `${name} ${words(sum)}`).join(", ")}` });
+    "aria-label": `Time of the call: ${sums.map(([, name, sum]) => `${name} ${secondsInWords(sum)}`).join(", ")}` });
+  /** Return the place of a second on the axis, in percent. */
   const x = (at) => (time.total_s > 0 ? (100 * at) / time.total_s : 0);
+  /** Draw a bar between two seconds. */
   const bar = (kind, from, to, y, height) =>
     svg("rect", { class: kind, x: `${Math.min(x(from), 100 - NARROWEST)}%`, y, width: `${Math.max(NARROWEST, x(to) - x(from))}%`, height, rx: 3 });
   for (const part of time.parts) picture.append(bar(`part ${part.kind}`, part.start_s, part.end_s, 3, ROW - 6));
@@ -26,30 +28,33 @@ export function timeline(time, title) {
     picture.append(svg("rect", { class: "lane", x: 0, y: top + ROW / 2 - 0.5, width: "100%", height: 1 }),
       bar("question", asked.start_s, asked.end_s, top + 10, ROW - 20));
     for (const step of asked.steps) {
-      picture.append(svg("text", { class: `step ${step.what}`, x: `${x(Math.min(step.at_s, time.total_s))}%`, y: top + 18, text: sign(step) }));
+      picture.append(svg("text", { class: `step ${step.what}`, x: `${x(Math.min(step.at_s, time.total_s))}%`, y: top + 18, text: stepSign(step) }));
     }
   });
   const more = time.asked.length - rows.length;
   return h("figure", { class: "time" }, picture,
-    h("div", { class: "axis", "aria-hidden": "true" }, h("span", { text: "0" }), h("span", { text: words(time.total_s / 2) }), h("span", { text: words(time.total_s) })),
+    h("div", { class: "axis", "aria-hidden": "true" }, h("span", { text: "0" }), h("span", { text: secondsInWords(time.total_s / 2) }), h("span", { text: secondsInWords(time.total_s) })),
     h("ul", { class: "legend" }, sums.map(([kind, name, sum]) =>
-      h("li", {}, h("span", { class: `swatch ${kind}` }), `${name} `, h("strong", { text: words(sum) })))),
-    rows.map((asked) => story(asked, title(asked))),
+      h("li", {}, h("span", { class: `swatch ${kind}` }), `${name} `, h("strong", { text: secondsInWords(sum) })))),
+    rows.map((asked) => requestSteps(asked, title(asked))),
     more > 0 ? h("p", { class: "quiet", text: `${more} more request${more === 1 ? "" : "s"}` }) : null);
 }
 
-function story(asked, title) {
+/** Render what happened to a pending request, and when. */
+function requestSteps(asked, title) {
   return h("div", { class: "story" }, h("strong", { text: title, dir: "auto" }),
     h("ol", { "aria-label": `What happened to: ${title}` }, asked.steps.map((step) =>
-      h("li", {}, h("span", { "aria-hidden": "true", text: `${sign(step)} ` }), `${step.what} `,
+      h("li", {}, h("span", { "aria-hidden": "true", text: `${stepSign(step)} ` }), `${step.what} `,
         step.by ? [step.what === "shown" ? "to " : "by ", h("bdi", { text: step.by }), step.agent ? ", an agent," : "", " "] : null,
-        h("span", { class: "at", text: `after ${words(step.at_s)}` })))));
+        h("span", { class: "at", text: `after ${secondsInWords(step.at_s)}` })))));
 }
 
-function sign(step) {
+/** Return the character that stands for a step. */
+function stepSign(step) {
   return SIGNS[step.what] ?? OTHER;
 }
 
-function words(seconds) {
-  return span(1000 * seconds);
+/** Return a duration in seconds in words. */
+function secondsInWords(seconds) {
+  return duration(1000 * seconds);
 }

@@ -1,12 +1,12 @@
 // A page to visit: its whole address, its host by itself, and consent before anything can be opened.
 
-import { h, isPage, scrolled, words, fresh } from "./dom.js";
+import { h, isWebUrl, scrollAttributes, textBlock, uniqueId } from "./dom.js";
 
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
 
 /** Return warnings about an address, in words. */
-export function warnings(url) {
-  const { authority, host } = parts(url);
+export function addressWarnings(url) {
+  const { authority, host } = splitAddress(url);
   const found = [];
   const ascii = new URL(url).hostname;
   const labels = ascii.split(".");
@@ -21,29 +21,31 @@ export function warnings(url) {
 }
 
 /** Render an address with its host marked. */
-export function address(url) {
-  if (!isPage(url)) return words(url, { class: "address", dir: "ltr" });
-  const { before, host, after } = parts(url);
-  return h("p", { class: "address", dir: "ltr", ...scrolled(url, "Address") }, before, h("strong", { class: "host", text: host }), after.slice(0, 4000));
+export function renderAddress(url) {
+  if (!isWebUrl(url)) return textBlock(url, { class: "address", dir: "ltr" });
+  const { before, host, after } = splitAddress(url);
+  return h("p", { class: "address", dir: "ltr", ...scrollAttributes(url, "Address") }, before, h("strong", { class: "host", text: host }), after.slice(0, 4000));
 }
 
-function parts(url) {
+/** Return the parts of an address: `authority`, its `host`, and what is `before` and `after` the host. */
+function splitAddress(url) {
   const [, scheme, authority, rest] = /^([^:]*:\/*)([^/?#]*)(.*)$/s.exec(url) ?? [null, "", "", url];
   const [, user, host, port] = /^(.*@)?(.*?)(:\d*)?$/s.exec(authority);
   return { authority, host, before: scheme + (user ?? ""), after: (port ?? "") + rest };
 }
 
-/** The form that answers a request to visit a page; `send(answer)` sends it. */
+/** Make the form that answers a request to visit a page; `send(answer)` sends it. */
 export function visitForm(params, send) {
   const url = String(params.url ?? "");
-  if (!isPage(url)) {
+  if (!isWebUrl(url)) {
     const only = h("div", { class: "row bar" });
-    return { element: h("div", { role: "group" }, h("p", { class: "warning", text: "This is no page that can be visited. Decline it." }), only), bar: only, show: (others) => others };
+    return { element: h("div", { role: "group" }, h("p", { class: "warning", text: "This is no page that can be visited. Decline it." }), only), bar: only, showProblems: (others) => others };
   }
   const link = h("a", { class: "button", role: "link", "aria-disabled": "true", text: "Open the page in a new tab" });
   const accept = h("button", { type: "button", class: "primary", disabled: true, text: "Accept", on: { click: () => send({ visit: true }) } });
-  const consent = h("input", { type: "checkbox", id: fresh("consent"), on: { change: agree } });
-  function agree() {
+  const consent = h("input", { type: "checkbox", id: uniqueId("consent"), on: { change: applyConsent } });
+  /** Let the link and the button act only if the box is ticked. */
+  function applyConsent() {
     accept.disabled = !consent.checked;
     if (consent.checked) {
       link.setAttribute("href", url);
@@ -59,25 +61,25 @@ export function visitForm(params, send) {
   back.element.hidden = !String(params.elicitationId ?? "").startsWith("auth_");
   const bar = h("div", { class: "row bar" }, accept);
   const element = h("div", { role: "group" },
-    address(url),
-    warnings(url).map((text) => h("p", { class: "warning", text })),
+    renderAddress(url),
+    addressWarnings(url).map((text) => h("p", { class: "warning", text })),
     h("div", { class: "check consent" }, consent, h("label", { for: consent.id, text: "I have looked at this address and want to visit it" })),
     h("p", { class: "help", text: "Accepting tells the server that you agree to visit the page. Nothing is opened by itself." }),
     h("div", { class: "row" }, link), back.element, bar);
   return {
     element,
     bar,
-    show(violations) {
+    showProblems(violations) {
       back.element.hidden = false;
       back.element.setAttribute("open", "");
-      return back.show(violations);
+      return back.showProblems(violations);
     },
   };
 }
 
-/** For the hub's own pending request to be let in at a server, when the browser cannot come back to the hub. */
+/** Make the field for the address to which a login at a server led the browser, when that cannot reach the hub. `send(answer)` sends it. */
 function redirectField(send) {
-  const id = fresh("redirect");
+  const id = uniqueId("redirect");
   const problem = h("p", { class: "problem", id: `${id}-problem`, hidden: true });
   const input = h("input", { type: "url", id, "aria-describedby": `${id}-problem`, autocomplete: "off", spellcheck: "false" });
   const element = h("details", { class: "aside" },
@@ -86,7 +88,7 @@ function redirectField(send) {
     h("button", { type: "button", text: "Send this address", on: { click: () => send({ accept: { redirect_url: input.value.trim() } }) } }));
   return {
     element,
-    show(violations) {
+    showProblems(violations) {
       const own = violations.filter(([place]) => place.startsWith("content"));
       problem.hidden = !own.length;
       problem.textContent = own.map(([, text]) => text).join("; ");
