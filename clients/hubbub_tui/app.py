@@ -126,6 +126,7 @@ class HubbubApp(App[None]):
         super().notify(line(message), title=line(title), severity=severity, timeout=timeout, markup=markup)
 
     def action_pane(self, name: str) -> None:
+        """Go to a pane by its name, unless a dialog is open."""
         if isinstance(self.screen, AgentsScreen):
             self.pop_screen()
         if len(self.screen_stack) > 1:
@@ -134,7 +135,7 @@ class HubbubApp(App[None]):
         if panes.active != name:
             self.query_one(Outcome).hide()
         panes.active = name
-        pane = self._pane(name)
+        pane = self._find_pane(name)
         if isinstance(pane, ListPane):
             pane.refresh_rows(at_once=True)  # the rows must be there for the next key, not only from the next tick on
         pane.focus_list()
@@ -161,10 +162,10 @@ class HubbubApp(App[None]):
         """Return the exception that ended the application, if one did."""
         return self._exception
 
-    def show(self, name: str, key: str) -> None:
-        """Show one row of a pane."""
+    def show_row(self, name: str, key: str) -> None:
+        """Go to a pane, and put the cursor on the row with this key."""
         self.action_pane(name)
-        pane = self._pane(name)
+        pane = self._find_pane(name)
         if isinstance(pane, ListPane) and not pane.select(key):
             self.notify(f"{line(key)} is not among the {name} that are kept here", markup=False)
 
@@ -208,8 +209,8 @@ class HubbubApp(App[None]):
     def show_call(self, id_: str) -> None:
         self.push_screen(CallScreen(id_))
 
-    def call_again(self, id_: str) -> None:
-        """Open the form of what a call used, filled in with what it was sent with."""
+    def open_repeated_call(self, id_: str) -> None:
+        """Open the form that makes a call again, filled in with what it was sent with."""
 
         async def find_and_open() -> None:
             try:
@@ -305,7 +306,8 @@ class HubbubApp(App[None]):
             self._claiming.pop(claim_id, None)
             self._claims.pop(claim_id, None)
 
-    def _pane(self, name: str) -> ListPane | CatalogPane:
+    def _find_pane(self, name: str) -> ListPane | CatalogPane:
+        """Return the pane with this name."""
         return self.query_one(f"#{name}", TabPane).query_one(dict(PANES)[name])
 
     def _update_tabs(self) -> None:

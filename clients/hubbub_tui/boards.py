@@ -74,10 +74,12 @@ class Board(Generic[R]):
         self.rows[row.key] = row
 
     def drop(self, key: str) -> None:
+        """Remove a row, shown or hidden, if there is one."""
         if self.rows.pop(key, None) is not None or self.hidden.pop(key, None) is not None:
             self.version += 1
 
     def clear(self) -> None:
+        """Remove all rows; the board is not complete until the next snapshot is."""
         self.rows.clear()
         self.hidden.clear()
         self.version += 1
@@ -128,7 +130,7 @@ class Boards:
         self._max_rows = max_rows
 
     def watches(self) -> tuple[Callable[[], Any], ...]:
-        """Return the coroutines that keep the boards live; they never end."""
+        """Return one function per kind of record whose coroutine keeps its boards live, forever."""
         hub = self._hub
         return (
             lambda: self._follow(hub.servers.watch, self._put_server, self.servers),
@@ -158,7 +160,7 @@ class Boards:
         """Keep the sessions of coding agents live, forever."""
         from hubbub_frontend.coding_sessions import SessionFeed  # imported late: it is followed once it is shown
 
-        def show() -> None:
+        def update_rows() -> None:
             shown = {row.key: row.record for row in self.sessions.rows.values()}
             found = {f"{each.server} {each.id}": each for agent in feed.agents.values() for each in agent.sessions}
             for key in shown.keys() - found.keys():
@@ -172,7 +174,7 @@ class Boards:
             self.sessions.synced = feed.is_read
             self.sessions.version += 1
 
-        feed = SessionFeed(self._hub, show)
+        feed = SessionFeed(self._hub, update_rows)
         await feed.follow()
 
     def request(self, id_: str) -> PendingRequest | None:
@@ -266,6 +268,7 @@ class Boards:
         self.servers.put(BoardRow(server.name, server))
 
     def _put_request(self, request: PendingRequest) -> None:
+        """Put a pending request into its row, on the board of the open or of the ended ones."""
         self._note_session(request)
         short = replace(request, request=None, changed_arguments=None, answer=_answer_without_content(request.answer))
         row = BoardRow(request.id, short, _subject_line(question_line(request), request.defect))
@@ -276,7 +279,7 @@ class Boards:
             self.ended.put(row)
 
     def _note_session(self, request: PendingRequest) -> None:
-        """Note which session of a coding agent a pending request is of, while it is open."""
+        """Keep in `session_questions` whether a session of a coding agent waits for this pending request."""
         agent = request.agent
         if agent is None or not agent.session:
             return
@@ -287,7 +290,7 @@ class Boards:
             del self.session_questions[key]
 
     def _put_call_or_progress(self, record: Call | Progress) -> None:
-        """Show a call, or how far it is."""
+        """Put a call into its row, or the progress of one beside the rows."""
         if isinstance(record, Progress):
             if len(self.progress) >= self._max_rows:
                 del self.progress[next(iter(self.progress))]
@@ -309,12 +312,13 @@ class Boards:
 
 
 def _answer_without_content(answer: object) -> object:
-    """Return what a person did by an answer, without what they filled in."""
+    """Return the action of an answer, or that it was an error, without what a person filled in."""
     fields = as_object(answer)
     return {"error": {}} if fields.get("error") is not None else {"action": fields.get("action")}
 
 
 def event_line(event: ServerEvent) -> str:
+    """Return an event in one line, by its kind."""
     params = as_object(event.params)
     match event.kind:
         case "stderr" | "throttled":
@@ -336,5 +340,6 @@ def _subject_line(subject: str, defect: str | None) -> str:
 
 
 def _bounded_params(params: Any) -> Any:
+    """Return the params of an event; of long ones the beginning, as text."""
     text = str(params)
     return params if len(text) <= 4000 else {"shortened": text[:4000]}

@@ -54,7 +54,7 @@ class AgentsPane(ListPane):
 
     def rows(self) -> Sequence[BoardRow[CodingSession]]:
         by_key = {row.key: row for row in self.board.rows.values()}
-        return [by_key[_key(each)] for each in sort_sessions(row.record for row in by_key.values())]
+        return [by_key[_row_key(each)] for each in sort_sessions(row.record for row in by_key.values())]
 
     def action_back(self) -> None:
         """Go back to the table, to all rows, and from there to the other panes."""
@@ -63,7 +63,7 @@ class AgentsPane(ListPane):
         else:
             self.screen.dismiss()
 
-    def summary(self) -> str:
+    def summary_line(self) -> str:
         problems = [f"{text.line(name)}: {text.line(why)}" for name, why in self.boards.agent_problems.items()]
         if not self.board.total:
             return " · ".join(["No session of a coding agent", *problems])
@@ -81,16 +81,16 @@ class AgentsPane(ListPane):
         return f"{super().search_text(row)} {session.title} {session.cwd} {session.agent} {session.state}"
 
     def detail_version(self, row: BoardRow[Any]) -> object:
-        return row.record, self._question_of(row.record)
+        return row.record, self._find_question_id(row.record)
 
-    async def detail(self, row: BoardRow[Any]) -> Text:
-        open_row = self.boards.open.rows.get(self._question_of(row.record) or "")
+    async def fetch_detail(self, row: BoardRow[Any]) -> Text:
+        open_row = self.boards.open.rows.get(self._find_question_id(row.record) or "")
         return render_session(row.record, open_row.about if open_row is not None else "")
 
     def action_answer(self) -> None:
         """Open the question that the session waits for."""
         if (row := self.current) is not None:
-            asked = self._question_of(row.record)
+            asked = self._find_question_id(row.record)
             self.hub_app.open_first_open([asked] if asked else [])
 
     def action_continue(self) -> None:
@@ -140,6 +140,7 @@ class AgentsPane(ListPane):
             self.hub_app.push_screen(ChoicePrompt("Which agent?", [text.line(each) for each in agents], 0), choose)
 
     async def _open_form(self, server: str) -> None:
+        """Open the form of the tool by which an agent starts a session."""
         try:
             tools = await self.hub_app.hub.catalog.tools(server)
         except HubbubError as error:
@@ -167,7 +168,8 @@ class AgentsPane(ListPane):
 
         self.run_worker(work(), group="turns")
 
-    def _question_of(self, session: CodingSession) -> str | None:
+    def _find_question_id(self, session: CodingSession) -> str | None:
+        """Return the id of the open pending request that a session waits for; None if there is none."""
         return self.boards.session_questions.get((session.server, session.id))
 
 
@@ -187,5 +189,6 @@ class AgentsScreen(Part, Screen[None]):
         pane.focus_list()
 
 
-def _key(session: CodingSession) -> str:
+def _row_key(session: CodingSession) -> str:
+    """Return the key of a session's row."""
     return f"{session.server} {session.id}"

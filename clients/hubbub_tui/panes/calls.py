@@ -152,7 +152,7 @@ class CallsPane(ListPane):
     def rows(self) -> Sequence[BoardRow[Call]]:
         return sorted(self.board.rows.values(), key=lambda row: row.record.created_at, reverse=True)
 
-    def summary(self) -> str:
+    def summary_line(self) -> str:
         if not self.board.total:
             return "No calls yet"
         going = sum(row.record.state not in CALL_ENDED for row in self.board.rows.values())
@@ -170,7 +170,7 @@ class CallsPane(ListPane):
     def detail_version(self, row: BoardRow[Any]) -> object:
         return row, waiting_version(row.record, self.boards)
 
-    async def detail(self, row: BoardRow[Any]) -> Text:
+    async def fetch_detail(self, row: BoardRow[Any]) -> Text:
         return (await fetch_call_text(self.hub_app.hub, row.key, self.boards))[1]
 
     def action_answer(self) -> None:
@@ -179,7 +179,7 @@ class CallsPane(ListPane):
 
     def action_again(self) -> None:
         if (row := self.current) is not None:
-            self.hub_app.call_again(row.key)
+            self.hub_app.open_repeated_call(row.key)
 
     def action_cancel(self) -> None:
         if (row := self.current) is not None:
@@ -193,6 +193,6 @@ class CallsPane(ListPane):
         """Show the task that the call became."""
         row = self.current
         if row is not None and row.record.task_id:
-            self.hub_app.show("tasks", row.record.task_id)
+            self.hub_app.show_row("tasks", row.record.task_id)
         elif row is not None:
             self.notify("this call is no task")

@@ -90,23 +90,24 @@ class CatalogPane(Part, Vertical):
             return
         self._drawn_version = version
         lists = sorted((row.record for row in board.rows.values()), key=lambda entries: entries.server)
-        self._drop_all_but({entries.id for entries in lists})
+        self._remove_lists_except({entries.id for entries in lists})
         tools = sum(entries.count for entries in lists if entries.kind == "tool")
         for entries in lists:
-            self._draw(entries, expand=entries.kind == "tool" and tools <= MAX_TOOLS_EXPANDED)
-        self._summary.update(self._describe(lists))
+            self._draw_list(entries, expand=entries.kind == "tool" and tools <= MAX_TOOLS_EXPANDED)
+        self._summary.update(self._summary_line(lists))
         self.call_after_refresh(self._show_detail)
 
-    def _drop_all_but(self, list_ids: Collection[str]) -> None:
+    def _remove_lists_except(self, list_ids: Collection[str]) -> None:
+        """Forget and remove all lists other than these."""
         for gone in [id_ for id_ in self._fetched if id_ not in list_ids]:
             del self._fetched[gone]
             self._entries.pop(gone, None)
         list_branches = [key for key, branch in self._branches.items() if branch.data is not None]
         for key in list_branches:
             if key not in list_ids:
-                self._drop(key)
+                self._remove_branch(key)
 
-    def _describe(self, lists: Sequence[CatalogList]) -> str:
+    def _summary_line(self, lists: Sequence[CatalogList]) -> str:
         """Return the line above the tree."""
         servers = len({entries.server for entries in lists})
         count = sum(entries.count for entries in lists)
@@ -120,25 +121,25 @@ class CatalogPane(Part, Vertical):
             summary += f" · {sum(map(len, self._shown.values()))} with {text.line(' '.join(words))}"
         return summary
 
-    def _draw(self, entries: CatalogList, *, expand: bool) -> None:
+    def _draw_list(self, entries: CatalogList, *, expand: bool) -> None:
         """Draw the branch of a list, `expand` it when it is new; with a filter, only a branch that has a match."""
         found = self._entries.get(entries.id)
         filtering = bool(self._filter.words)
         if filtering:
             if self._fetched.get(entries.id) != entries:
-                self._fetch(entries)
+                self._start_fetch(entries)
             found = [entry for entry in found or () if self._filter.matches(_search_text(entry))]
             if not found:
-                self._drop(entries.id)
+                self._remove_branch(entries.id)
                 return
         elif entries.id not in self._branches and not entries.count and entries.freshness in SETTLED_FRESHNESS:
             return
-        branch = self._branch(entries)
+        branch = self._ensure_branch(entries)
         shown = self._shown.get(entries.id)
         if (filtering and shown != found) or (expand and shown is None):
             branch.expand()
         if branch.is_expanded and self._fetched.get(entries.id) != entries:
-            self._fetch(entries)
+            self._start_fetch(entries)
         if found is not None and shown != found:
             self._shown[entries.id] = found
             branch.remove_children()
@@ -147,8 +148,8 @@ class CatalogPane(Part, Vertical):
             if len(found) > MAX_ROWS:
                 branch.add_leaf(Text(f"… {len(found) - MAX_ROWS} more", style="dim"))
 
-    def _branch(self, entries: CatalogList) -> Node:
-        """Return the branch of a list with its label as it is now; make it, and its server's, if need be."""
+    def _ensure_branch(self, entries: CatalogList) -> Node:
+        """Return the branch of a list, with its label as it is now; make it, and its server's, if there is none."""
         tree = self._tree
         server, server_label = self._branches.get(entries.server), text.line(entries.server)
         if server is None:
@@ -167,7 +168,7 @@ class CatalogPane(Part, Vertical):
         branch.set_label(label.append(freshness, style=text.STYLES.get(entries.freshness, "dim")))
         return branch
 
-    def _drop(self, list_id: str) -> None:
+    def _remove_branch(self, list_id: str) -> None:
         """Remove a branch, and its server's when it was the last one."""
         branch = self._branches.pop(list_id, None)
         self._shown.pop(list_id, None)
@@ -183,9 +184,9 @@ class CatalogPane(Part, Vertical):
     def _fetch_expanded(self, event: Tree.NodeExpanded[Any]) -> None:
         entries = event.node.data
         if isinstance(entries, CatalogList) and self._fetched.get(entries.id) != entries:
-            self._fetch(entries)
+            self._start_fetch(entries)
 
-    def _fetch(self, entries: CatalogList) -> None:
+    def _start_fetch(self, entries: CatalogList) -> None:
         """Fetch the entries of a list in the background, and draw them."""
         self._fetched[entries.id] = entries
 
@@ -212,9 +213,10 @@ class CatalogPane(Part, Vertical):
     def _leave_filter(self) -> None:
         self.focus_list()
         # A node has a line only after it was drawn.
-        self.call_after_refresh(self._go_to_first)
+        self.call_after_refresh(self._select_first_entry)
 
-    def _go_to_first(self) -> None:
+    def _select_first_entry(self) -> None:
+        """Move the cursor to the first entry, and show it."""
         branch = next((node for node in self._branches.values() if node.data is not None), None)
         if branch is not None and branch.children:
             self._tree.move_cursor(branch.children[0])
@@ -235,12 +237,12 @@ class CatalogPane(Part, Vertical):
             return
         self._detailed = subject
 
-        async def show() -> None:
+        async def show_subject() -> None:
             await anyio.sleep(CURSOR_REST_S)
             self._text.update(_render_detail(subject))
             self._detail.scroll_home(animate=False)
 
-        self.run_worker(show(), group="detail", exclusive=True)
+        self.run_worker(show_subject(), group="detail", exclusive=True)
 
     def _empty_hint(self) -> str:
         """Return what the detail says while there is no entry under the cursor."""
@@ -276,10 +278,12 @@ def _first_child_after(parent: Node, is_after: Callable[[Node], bool]) -> Node |
 
 
 def _kind_rank(entries: CatalogList | None) -> int:
+    """Return the place of a list's kind among the branches of a server."""
     return KINDS.index(entries.kind) if entries is not None else len(KINDS)
 
 
 def _search_text(entry: CatalogEntry) -> str:
+    """Return the text of an entry that the filter searches."""
     return f"{entry.server} {entry.kind} {entry.name} {entry.title or ''} {entry.uri or ''} {entry.description or ''}"
 
 

@@ -55,7 +55,7 @@ class EventsPane(ListPane):
             row for row in rows if self._server in (None, row.record.server) and self._kind in (None, row.record.kind)
         ]
 
-    def summary(self) -> str:
+    def summary_line(self) -> str:
         boards = self.boards
         parts = [f"the last {len(boards.events)} of {boards.events_seen} events" if boards.events else "No events yet"]
         chosen = [text.line(choice) for choice in (self._server, self._kind) if choice]
@@ -80,7 +80,7 @@ class EventsPane(ListPane):
     def search_text(self, row: BoardRow[Any]) -> str:
         return f"{row.record.server or HUB} {row.record.kind} {row.about}"
 
-    async def detail(self, row: BoardRow[Any]) -> Text:
+    async def fetch_detail(self, row: BoardRow[Any]) -> Text:
         event: ServerEvent = row.record
         page = DetailText().fact("kind", event.kind).fact("server", event.server or HUB).fact("method", event.method)
         page.fact("call", event.call_id).fact("at", local_datetime(event.at))
@@ -92,7 +92,9 @@ class EventsPane(ListPane):
         def choose(server: str | None) -> None:
             self._server = server
 
-        self._ask("Events of which server?", "of all servers", sorted(self.boards.servers.rows), self._server, choose)
+        self._ask_choice(
+            "Events of which server?", "of all servers", sorted(self.boards.servers.rows), self._server, choose
+        )
 
     def action_kind(self) -> None:
         """Ask for the kind of events that is shown."""
@@ -100,9 +102,9 @@ class EventsPane(ListPane):
         def choose(kind: str | None) -> None:
             self._kind = kind
 
-        self._ask("Which events?", "of all kinds", list(get_args(EventKind)), self._kind, choose)
+        self._ask_choice("Which events?", "of all kinds", list(get_args(EventKind)), self._kind, choose)
 
-    def _ask(
+    def _ask_choice(
         self,
         question: str,
         any_label: str,

@@ -65,7 +65,7 @@ class HostsPane(ListPane):
             self.run_worker(self.boards.read_newest_hosts(), group="hosts", exclusive=True)
         super().refresh_rows(at_once=at_once)
 
-    def summary(self) -> str:
+    def summary_line(self) -> str:
         rows = self.board.rows.values()
         gone = sum(row.record.gone for row in rows)
         connected = self.board.total - gone
@@ -96,7 +96,7 @@ class HostsPane(ListPane):
     def detail_version(self, row: BoardRow[Any]) -> object:
         return row.record, [_describe_request(request, self.boards) for request in row.record.requests]
 
-    async def detail(self, row: BoardRow[Any]) -> Text:
+    async def fetch_detail(self, row: BoardRow[Any]) -> Text:
         host: ConnectedHost = row.record
         page = DetailText().fact("state", text.styled_state(hosts.host_state(host))).heading("What it waits for")
         can_answer = False
@@ -128,11 +128,11 @@ class HostsPane(ListPane):
 
     def action_gone(self) -> None:
         """Show also the hosts that have probably gone."""
-        self._switch(with_gone=True)
+        self._show_hosts(with_gone=True)
 
     def action_present(self) -> None:
         """Show only the hosts that are connected."""
-        self._switch(with_gone=False)
+        self._show_hosts(with_gone=False)
 
     def action_answer(self) -> None:
         """Open the first pending request that the host waits for."""
@@ -140,7 +140,8 @@ class HostsPane(ListPane):
             ids = [id_ for request in row.record.requests for id_ in _waiting_requests(request, self.boards)]
             self.hub_app.open_first_open(ids)
 
-    def _switch(self, *, with_gone: bool) -> None:
+    def _show_hosts(self, *, with_gone: bool) -> None:
+        """Show the hosts, also those that have probably gone or only the others."""
         self._with_gone = with_gone
         self.refresh_rows(at_once=True)
         self.refresh_bindings()
@@ -153,7 +154,7 @@ class HostsPane(ListPane):
         if call_id is None:
             self.notify("it waits for no call")
         else:
-            self.hub_app.show("calls", call_id)
+            self.hub_app.show_row("calls", call_id)
 
 
 def _describe_request(request: HostRequest, boards: Boards) -> str:

@@ -89,7 +89,7 @@ class InboxPane(ListPane):
             return sorted(rows, key=lambda row: row.record.created_at, reverse=True)
         return sorted(rows, key=lambda row: (row.record.deadline or FOREVER, row.record.created_at))
 
-    def summary(self) -> str:
+    def summary_line(self) -> str:
         board = self.board
         if not board.total:
             return "Nothing was asked yet" if self.history else "Nothing waits for you"
@@ -102,7 +102,7 @@ class InboxPane(ListPane):
         page.paragraph("h shows what was asked before; 5 shows what you can call.", "dim")
         return page.text
 
-    async def detail(self, row: BoardRow[Any]) -> Text:
+    async def fetch_detail(self, row: BoardRow[Any]) -> Text:
         hub = self.hub_app.hub
         request = await hub.inbox.get(row.key)
         host = None
@@ -145,17 +145,18 @@ class InboxPane(ListPane):
         inbox = self.hub_app.hub.inbox
         if row.record.kind.startswith("elicitation"):
             question = f"Decline this question of {server}?\n\n{about}"
-            self.hub_app.confirm(question, lambda: self._show_when_sent(inbox.answer(row.key, decline=True)), "")
+            self.hub_app.confirm(question, lambda: self._show_accepted(inbox.answer(row.key, decline=True)), "")
         elif row.record.kind == "approval":
             question = f"Deny this call? (Open it to give a reason.)\n\n{about}"
-            self.hub_app.confirm(question, lambda: self._show_when_sent(inbox.deny(row.key)), "")
+            self.hub_app.confirm(question, lambda: self._show_accepted(inbox.deny(row.key)), "")
         else:
             question = f"Refuse this request of {server}? (Open it to give a reason.)\n\n{about}"
             self.hub_app.confirm(
-                question, lambda: self._show_when_sent(inbox.answer(row.key, reject=DEFAULT_REFUSAL)), ""
+                question, lambda: self._show_accepted(inbox.answer(row.key, reject=DEFAULT_REFUSAL)), ""
             )
 
-    async def _show_when_sent(self, answering: Awaitable[PendingRequest]) -> None:
+    async def _show_accepted(self, answering: Awaitable[PendingRequest]) -> None:
+        """Wait until an answer is accepted, and show it. Raises HubbubError."""
         self.hub_app.show_outcome(await answering)
 
     def action_remembered(self) -> None:
@@ -165,7 +166,7 @@ class InboxPane(ListPane):
     def action_call(self) -> None:
         row = self.current
         if row is not None and row.record.call_id:
-            self.hub_app.show("calls", row.record.call_id)
+            self.hub_app.show_row("calls", row.record.call_id)
         elif row is not None:
             self.notify("no call is known to have caused it")
 
@@ -176,6 +177,7 @@ class InboxPane(ListPane):
             super().open_row(row)
 
     def _show_list(self, *, history: bool) -> None:
+        """Show the ended pending requests, or the open ones."""
         if history != self.history:
             self.history = history
             self.table.set_columns(HISTORY if history else OPEN)

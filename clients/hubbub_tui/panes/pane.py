@@ -80,10 +80,12 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
 
     @property
     def boards(self) -> Boards:
+        """Return the boards of the application."""
         return self.hub_app.boards
 
     @property
     def current(self) -> BoardRow[Any] | None:
+        """Return the row under the cursor; None if there is no row."""
         return self.table.current
 
     @property
@@ -105,11 +107,11 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         return self.board.version if self.board is not None else None
 
     @abstractmethod
-    def summary(self) -> str:
+    def summary_line(self) -> str:
         """Return the line above the table."""
 
     @abstractmethod
-    async def detail(self, row: BoardRow[Any]) -> Text:
+    async def fetch_detail(self, row: BoardRow[Any]) -> Text:
         """Fetch and render a row in full. Raises HubbubError."""
 
     def empty_detail(self) -> Text:
@@ -152,7 +154,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
             return
         self._drawn_version = version
         rows = self.rows()
-        summary = self.summary() if rows or not self.loading_status else self.loading_status
+        summary = self.summary_line() if rows or not self.loading_status else self.loading_status
         if words:
             rows = [row for row in rows if self._filter.matches(self.search_text(row))]
             summary += f" · {len(rows)} with {line(' '.join(words))}"
@@ -209,6 +211,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
 
     @on(DataTable.RowHighlighted)
     def _show_detail(self) -> None:
+        """Show the detail of the row under the cursor, if it is another one or has changed."""
         row = self.current
         detailed = (row.key, self.detail_version(row)) if row is not None else ("", self._empty_hint().plain)
         if detailed == self._detailed:
@@ -219,9 +222,10 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         self.run_worker(self._load_detail(row, scroll_home=new_key != old_key), group="detail", exclusive=True)
 
     async def _load_detail(self, row: BoardRow[Any] | None, *, scroll_home: bool) -> None:
+        """Fetch and show the detail of a row, or a hint; a newer call cancels it."""
         await anyio.sleep(CURSOR_REST_S)
         try:
-            text = self._empty_hint() if row is None else await self.detail(row)
+            text = self._empty_hint() if row is None else await self.fetch_detail(row)
         except HubbubError as error:
             text = Text(line(error.message), style="red")
         self._text.update(text)
@@ -229,6 +233,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
             self._detail.scroll_home(animate=False)
 
     def _empty_hint(self) -> Text:
+        """Return what the detail shows while there is no row."""
         if self._filter.words:
             return Text("No row has all these words; escape shows all rows.")
         return Text() if self.loading_status else self.empty_detail()

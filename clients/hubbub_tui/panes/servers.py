@@ -59,7 +59,7 @@ class ServersPane(ListPane):
     def rows(self) -> Sequence[BoardRow[Server]]:
         return sorted(self.board.rows.values(), key=lambda row: row.key)
 
-    def summary(self) -> str:
+    def summary_line(self) -> str:
         servers = [row.record for row in self.board.rows.values()]
         if not servers:
             return "No servers yet"
@@ -74,7 +74,7 @@ class ServersPane(ListPane):
     def search_text(self, row: BoardRow[Any]) -> str:
         return f"{row.key} {row.record.state} {row.record.transport}"
 
-    async def detail(self, row: BoardRow[Any]) -> Text:
+    async def fetch_detail(self, row: BoardRow[Any]) -> Text:
         server: Server = row.record
         page = (
             DetailText().defect(server.defect).fact("state", _styled_state(server)).fact("wanted", server.desired_state)

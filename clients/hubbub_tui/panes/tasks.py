@@ -42,7 +42,7 @@ class TasksPane(ListPane):
     def rows(self) -> Sequence[BoardRow[Task]]:
         return sorted(self.board.rows.values(), key=lambda row: row.record.created_at, reverse=True)
 
-    def summary(self) -> str:
+    def summary_line(self) -> str:
         if not self.board.total:
             return "No tasks yet"
         going = sum(row.record.status not in ENDED for row in self.board.rows.values())
@@ -54,7 +54,7 @@ class TasksPane(ListPane):
     def search_text(self, row: BoardRow[Any]) -> str:
         return f"{super().search_text(row)} {row.record.role} {row.record.status} {row.record.method}"
 
-    async def detail(self, row: BoardRow[Any]) -> Text:
+    async def fetch_detail(self, row: BoardRow[Any]) -> Text:
         task: Task = row.record
         page = (
             DetailText()
@@ -92,6 +92,6 @@ class TasksPane(ListPane):
     def action_call(self) -> None:
         row = self.current
         if row is not None and row.record.call_id:
-            self.hub_app.show("calls", row.record.call_id)
+            self.hub_app.show_row("calls", row.record.call_id)
         elif row is not None:
             self.notify("no call is known to have caused it")

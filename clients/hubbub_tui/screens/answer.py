@@ -132,15 +132,15 @@ class AnswerScreen(Part, Screen[None]):
         yield Button("Leave open (esc)", id="leave", compact=True)
 
     def _option_keys(self) -> Mapping[str, AgentDecision]:
-        """Return the options that have a key."""
+        """Return the options that have a key, by the key: `ctrl+s` allows, `f5` allows more, `f8` rejects."""
         yes = [each for each in self._options if not each.rejects]
         plain, noted = [each for each in yes if not each.note], [each for each in yes if each.note]
         no = [each for each in self._options if each.rejects]
         found = (("ctrl+s", plain), ("f5", [each for each in noted if each.note != UNKNOWN_NOTE]), ("f8", no))
         return {key: options[0] for key, options in found if options}
 
-    def _choose(self, option: AgentDecision | None) -> None:
-        """Answer with one of the agent's options."""
+    def _answer_with(self, option: AgentDecision | None) -> None:
+        """Answer with one of the agent's options, unless the request has ended or there is no such option."""
         if option is not None and not self._over:
             self._start_answering({"accept": {option.member: option.value}})
 
@@ -163,7 +163,7 @@ class AnswerScreen(Part, Screen[None]):
     async def _run_pressed(self, event: Button.Pressed) -> None:
         id_ = event.button.id or "leave"
         if id_.startswith("option-"):
-            self._choose(self._options[int(id_.removeprefix("option-"))])
+            self._answer_with(self._options[int(id_.removeprefix("option-"))])
             return
         await self.run_action("dismiss_request" if id_ == "dismiss" else id_)
 
@@ -172,7 +172,7 @@ class AnswerScreen(Part, Screen[None]):
             self.action_leave()
             return
         if self._options:
-            self._choose(self._option_keys().get("ctrl+s"))
+            self._answer_with(self._option_keys().get("ctrl+s"))
             return
         try:
             answer = self._body.answer()
@@ -185,7 +185,7 @@ class AnswerScreen(Part, Screen[None]):
         if self._over:
             return
         if (option := self._option_keys().get("f8")) is not None:
-            self._choose(option)
+            self._answer_with(option)
             return
         if self._request.kind in ELICITATIONS:
             self._start_answering({"decline": True})
@@ -199,7 +199,7 @@ class AnswerScreen(Part, Screen[None]):
 
     def action_approve_wider(self) -> None:
         """Approve what an agent asks, and what is like it."""
-        self._choose(self._option_keys().get("f5"))
+        self._answer_with(self._option_keys().get("f5"))
         if not self._over and (wider := find_wider_decision(self._request)) is not None:
             self._start_answering({"accept": {wider.member: wider.value}})
 
@@ -241,7 +241,7 @@ class AnswerScreen(Part, Screen[None]):
         except HubbubError as error:
             self._show_banner(f"{error.message} · what you wrote is kept here: ctrl+s sends it again", "bad")
         else:
-            self._end(answered, mine=True)
+            self._show_end(answered, from_here=True)
 
     async def _handle_refusal(self, error: FailedPrecondition) -> None:
         """Claim again after a claim was lost; else show how the request ended."""
@@ -251,12 +251,12 @@ class AnswerScreen(Part, Screen[None]):
             self._show_banner(f"{error.message}; what you wrote is kept here", "bad")
             return
         try:
-            self._end(await self.hub_app.hub.inbox.get(self._request.id), mine=False)
+            self._show_end(await self.hub_app.hub.inbox.get(self._request.id), from_here=False)
         except HubbubError:
             self._show_banner(error.message, "bad")
 
     def _refresh(self) -> None:
-        """Follow the changes of the pending request."""
+        """Show what has changed of the pending request, and the time that is left."""
         if self._over:
             return
         headline_ = headline_text(self._request).append("\n").append_text(self.second_line)
@@ -286,15 +286,16 @@ class AnswerScreen(Part, Screen[None]):
         """Follow what else changes of a pending request while it is open; `current` is without payloads."""
 
     async def _fetch_end(self) -> None:
+        """Read the ended request, and show how it ended; the next refresh tries again if that fails."""
         try:
-            self._end(await self.hub_app.hub.inbox.get(self._request.id), mine=False)
+            self._show_end(await self.hub_app.hub.inbox.get(self._request.id), from_here=False)
         except NotFound:
             self._show_banner("this request is not there any more", "bad")
         except HubbubError:
             self._over = False
 
     async def _show_arguments(self) -> None:
-        """Show what the call that asks was sent with: who approves it has to know."""
+        """Show the arguments of the call that asks: who approves it has to know them."""
         page = DetailText()
         add_arguments(page, await fetch_asking_call(self.hub_app.hub, self._request))
         self._arguments.update(page.text)
@@ -304,12 +305,13 @@ class AnswerScreen(Part, Screen[None]):
 
     @property
     def _sending(self) -> bool:
+        """Return whether an answer is on its way."""
         return any(worker.group == "answer" and worker.is_running for worker in self.workers)
 
-    def _end(self, request: PendingRequest, *, mine: bool) -> None:
-        """Leave after an answer from here, unless the person still has to do something; else say how it ended."""
+    def _show_end(self, request: PendingRequest, *, from_here: bool) -> None:
+        """Leave after an answer from here, unless the person still has to do something; else show how it ended."""
         self._over = True
-        if mine:
+        if from_here:
             is_accepted = as_object(request.answer).get("action") == "accept"
             follow_up = self._body.follow_up() if is_accepted else None
             self.hub_app.show_outcome(request)
@@ -322,16 +324,16 @@ class AnswerScreen(Part, Screen[None]):
             self._show_banner(f"{who} answered it before you: {answer_line(request)}", "bad")
         else:
             self._show_banner(f"{request.state}: {line(request.reason or 'nobody needs an answer any more')}", "bad")
-        self._disable()
+        self._disable_all()
 
     def _show_forbidden(self, message: str) -> None:
         """Say that this person may only look."""
         self._over = True
         self._show_banner(f"you can only look at this: {message}", "bad")
-        self._disable()
+        self._disable_all()
 
-    def _disable(self) -> None:
-        """Leave nothing to do but to go back."""
+    def _disable_all(self) -> None:
+        """Disable all fields and buttons but the one that goes back."""
         for button in self.query(".buttons Button").results(Button):
             button.disabled = button.id != "leave"
         for control in self.query("Body Input, Body TextArea, Body Select, Body SelectionList, Body Consent"):

@@ -266,7 +266,7 @@ class ApprovalBody(Body):
         render_approval(page, request)
         self._text.update(page.text)
 
-    def switch(self) -> None:
+    def switch_editor(self) -> None:
         """Switch between the call and its arguments as JSON."""
         editing = not self._editor.display
         if editing:

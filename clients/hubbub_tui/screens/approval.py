@@ -41,11 +41,12 @@ class ApprovalScreen(AnswerScreen):
 
     @property
     def _view(self) -> ApprovalView | None:
+        """Return the call to approve as plain data; None if it cannot be read."""
         return approval_view(self._request)
 
     @property
     def second_line(self) -> Text:
-        """Return how many have to approve, or the rule; and what shows the calls before."""
+        """Return how many have to approve, or the rule; and the key that shows earlier calls."""
         view = self._view
         if view is None:
             return Text()
@@ -72,7 +73,7 @@ class ApprovalScreen(AnswerScreen):
             self.run_worker(self._read_again(), group="news")
 
     async def _read_again(self) -> None:
-        """Show the call as it is now; if its arguments have changed, the person has to look at it again."""
+        """Read the call again and show it; if its arguments have changed, the person has to look at it again."""
         try:
             request = await self.hub_app.hub.inbox.get(self._request.id)
         except HubbubError:
@@ -120,7 +121,7 @@ class ApprovalScreen(AnswerScreen):
         if self._over:
             return
         if view is not None and view.may_change:
-            self._call.switch()
+            self._call.switch_editor()
         else:
             self.notify("this rule does not allow to change arguments")
 
@@ -166,7 +167,7 @@ class ApprovalScreen(AnswerScreen):
         self.hub_app.push_screen(Confirm(question), send)
 
     async def _show_arguments(self) -> None:
-        """Show nothing more: the call is what is shown."""
+        """Show no arguments: the screen shows the whole call."""
 
     async def _handle_refusal(self, error: FailedPrecondition) -> None:
         """After a refusal of an open call, say why, and show it as it is now."""
@@ -176,10 +177,10 @@ class ApprovalScreen(AnswerScreen):
         self._show_banner(error.message, "bad", stays=True)
         await self._read_again()
 
-    def _end(self, request: PendingRequest, *, mine: bool) -> None:
-        """Leave a call that others have to approve, too; else as usual."""
-        if not (mine and request.state == "open"):
-            super()._end(request, mine=mine)
+    def _show_end(self, request: PendingRequest, *, from_here: bool) -> None:
+        """Leave the screen of a call that others have to approve, too; else as for any request."""
+        if not (from_here and request.state == "open"):
+            super()._show_end(request, from_here=from_here)
             return
         view = approval_view(request)
         self.notify(f"You have approved it. {view.progress if view else ''}")
@@ -187,7 +188,7 @@ class ApprovalScreen(AnswerScreen):
 
 
 def further_options(view: ApprovalView) -> list[tuple[str, dict[str, Any]]]:
-    """Return what an approval may hold for beside this call, in words and as the hub takes it."""
+    """Return the ways to approve more than this call: each in words, and as the arguments of an approval."""
     remembered = [
         (
             f"{each.label}, {'these arguments only' if same else 'any arguments'}",

@@ -39,6 +39,7 @@ class EarlierCalls(Part, ModalScreen[None]):
         self.run_worker(self._load())
 
     async def _load(self) -> None:
+        """Fetch and show the calls, with their arguments and results."""
         page = DetailText()
         calls = await fetch_earlier_calls(self.hub_app.hub, self._ids)
         for call in calls:

@@ -66,6 +66,7 @@ class Question(Vertical):
         return value
 
     def _control_value(self) -> Any:
+        """Return the value of the control; LEFT_OUT if there is none. Raises ValueError."""
         control = self._control
         match control:
             case Input():
@@ -96,7 +97,8 @@ class Question(Vertical):
         return parse_value(self.field, text if self.field.kind == "string" else text.strip())
 
     @on(Input.Blurred)
-    def _check(self, event: Input.Blurred) -> None:
+    def _check_input(self, event: Input.Blurred) -> None:
+        """Show what is wrong with a text when the person leaves its field."""
         try:
             self._parse(event.value)
         except ValueError as error:
@@ -141,7 +143,7 @@ class Form(Vertical):
             return
         has_several_lines = any(isinstance(value, str) and "\n" in value for value in values.values())
         if has_several_lines or self._valid_values() != values:
-            self._switch()
+            self._switch_editor()
             self._editor.load_text(editable_json(values))
 
     def focus_first(self) -> bool:
@@ -196,7 +198,7 @@ class Form(Vertical):
             return
         if not self._as_json:
             self._editor.load_text(editable_json(self._valid_values()))
-        self._switch()
+        self._switch_editor()
         self.focus_first()
 
     @on(Input.Submitted)
@@ -209,7 +211,8 @@ class Form(Vertical):
         else:
             self.notify("ctrl+s sends it")
 
-    def _switch(self) -> None:
+    def _switch_editor(self) -> None:
+        """Show the JSON in place of the fields, or the fields in place of the JSON."""
         self._as_json = not self._as_json
         self._editor.display = self._as_json
         for question in self._questions:
@@ -251,6 +254,7 @@ def _violated_field(path: str, names: Iterable[str]) -> str:
 
 
 def _make_control(field: Field) -> Widget:
+    """Make the widget in which a person gives the value of a field."""
     default = field.default
     prompt = "choose" if field.required else "left out"
     match field.kind:

@@ -199,7 +199,7 @@ class CallScreen(Part, Screen[None]):
             self.hub_app.open_request_of(row.record)
 
     def action_again(self) -> None:
-        self.hub_app.call_again(self._id)
+        self.hub_app.open_repeated_call(self._id)
 
     def action_cancel(self) -> None:
         if row := self.hub_app.boards.calls.rows.get(self._id):

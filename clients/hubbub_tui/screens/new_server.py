@@ -106,6 +106,7 @@ class AddServer(Part, ModalScreen[str | None]):
 
     @on(Input.Changed, "#reached")
     def _update_label(self, event: Input.Changed) -> None:
+        """Ask for variables of a command, or for headers of a URL."""
         self.query_one("#what", Static).update(_pairs_label(event.value.strip()))
 
     def action_add(self) -> None:
@@ -123,6 +124,7 @@ class AddServer(Part, ModalScreen[str | None]):
         self.dismiss(None)
 
     async def _add(self, spec: ServerSpec) -> None:
+        """Add the server and close the dialog, or show why the hub refused it."""
         self._show_problem("")
         try:
             await self.hub_app.hub.servers.add(spec)
@@ -142,5 +144,6 @@ class AddServer(Part, ModalScreen[str | None]):
 
 
 def _pairs_label(target: str) -> str:
+    """Return the label of the field for variables or headers, by the command or URL above it."""
     kind = HEADERS if target.lower().startswith(URLS) else VARIABLES
     return f"{kind.title}, NAME{kind.mark}VALUE a line"

@@ -43,7 +43,7 @@ class RememberedScreen(Part, ModalScreen[None]):
 
     def on_mount(self) -> None:
         self._list.focus()
-        self._load()
+        self._start_fetch()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
@@ -61,7 +61,7 @@ class RememberedScreen(Part, ModalScreen[None]):
                 await self.hub_app.hub.approvals.revoke(approval.id)
             except HubbubError as error:
                 self.hub_app.show_error(error)
-            self._load()
+            self._start_fetch()
 
         def decide(confirmed: bool | None) -> None:
             if confirmed:
@@ -73,10 +73,12 @@ class RememberedScreen(Part, ModalScreen[None]):
     def action_leave(self) -> None:
         self.dismiss(None)
 
-    def _load(self) -> None:
+    def _start_fetch(self) -> None:
+        """Fetch the remembered approvals in the background, and show them."""
         self.run_worker(self._fetch(), group="load", exclusive=True)
 
     async def _fetch(self) -> None:
+        """Fetch and show the remembered approvals, or why there are none."""
         try:
             self._approvals = await self.hub_app.hub.approvals.list(limit=MAX_ROWS)
         except HubbubError as error:

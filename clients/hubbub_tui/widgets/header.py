@@ -24,6 +24,7 @@ class Header(Part, Static):
         self.refresh_line()
 
     def refresh_line(self) -> None:
+        """Draw the line again, if it has changed."""
         app = self.hub_app
         text = Text(no_wrap=True, overflow="ellipsis")
         roomy = self.size.width >= MIN_ROOMY_WIDTH
@@ -52,4 +53,5 @@ class Header(Part, Static):
 
 
 def _count_text(count: int, noun: str) -> str:
+    """Return a count with its noun: `2 forms`."""
     return f"{count} {noun}{'' if count == 1 or noun.endswith('s') else 's'}"

@@ -37,7 +37,7 @@ class Outcome(Part, Static):
         if request.call_id:
             self._call_ids = (request.call_id,)
         else:
-            rows = {id_: self._row(id_) for id_ in request.candidate_call_ids}
+            rows = {id_: self._find_row(id_) for id_ in request.candidate_call_ids}
             self._call_ids = tuple(id_ for id_, row in rows.items() if row is None or not row.record.ended)
         question, answer = line(question_words(request), MAX_QUESTION_CHARS), answer_line(request)
         style = STYLES.get(outcome(request), "")
@@ -46,14 +46,16 @@ class Outcome(Part, Static):
         self._refresh()
 
     def hide(self) -> None:
+        """Hide the answer, and do not follow its call any more."""
         self._call_ids, self.display = (), False
 
-    def _row(self, id_: str) -> BoardRow[Call] | None:
+    def _find_row(self, id_: str) -> BoardRow[Call] | None:
+        """Return the row of a call; None if no board has it."""
         return self.hub_app.boards.calls.rows.get(id_)
 
     def _refresh(self) -> None:
         """Show how the call goes on. Of candidates, the first that ends counts as the one that asked."""
-        rows = [row for id_ in self._call_ids if (row := self._row(id_)) is not None]
+        rows = [row for id_ in self._call_ids if (row := self._find_row(id_)) is not None]
         row = next((row for row in rows if row.record.ended), None)
         if row is None and self._certain and rows:
             row = rows[0]
@@ -71,6 +73,7 @@ class Outcome(Part, Static):
             self._show_text(f"{line(short_call_title(call))} goes on; what it returns is shown here")
 
     async def _show_return(self, id_: str) -> None:
+        """Fetch the ended call, and show what it returned."""
         try:
             call = await self.hub_app.hub.calls.get(id_)
         except HubbubError as error:

@@ -48,9 +48,11 @@ class RecordTable(DataTable[Text]):
 
     @property
     def current(self) -> BoardRow[Any] | None:
+        """Return the row under the cursor; None if there is no row."""
         return self._shown_rows[self.cursor_row] if 0 <= self.cursor_row < len(self._shown_rows) else None
 
     def set_columns(self, columns: Sequence[Column]) -> None:
+        """Replace the columns, and draw all rows again."""
         self._all_columns = columns
         self._lay_out()
 
@@ -125,10 +127,12 @@ class RecordTable(DataTable[Text]):
             self._cells[row.key] = cells
 
     def _render_cells(self, row: BoardRow[Any]) -> tuple[Text, ...]:
+        """Return the cells of a row, one for each column that is shown."""
         return tuple(_single_line(column.cell(row), right=column.right) for column in self._shown_columns)
 
 
 def _single_line(cell: Text | str, *, right: bool) -> Text:
+    """Return a cell as one line that ends in an ellipsis where it does not fit."""
     text = Text(line(cell)) if isinstance(cell, str) else cell
     text.no_wrap, text.overflow = True, "ellipsis"
     text.justify = "right" if right else None
