@@ -80,6 +80,7 @@ async def refuse_or_raise(problem: AnswerProblem, rule: Rule) -> Decision:
 
 
 async def _answer_sampling(request: PendingRequest, rule: Rule, model: Chat, ask: AskModel) -> Decision:
+    """Have a model write the text of a sampling. Raises AnswerProblem."""
     body = chat.build_request(model, as_object(request.request))
     completion = await ask(rule.chat or "", body, rule.timeout_s)
     decision = _add_usage(Decision(None), completion, model)
@@ -123,4 +124,4 @@ def _add_usage(decision: Decision, completion: Mapping[str, Any], model: Chat) -
     if tokens is None:
         return replace(decision, model=name, cost=cost)
     total = tokens if decision.tokens is None else decision.tokens + tokens
-    return replace(decision, model=name, tokens=total, cost=cost + tokens.use(model).cost)
+    return replace(decision, model=name, tokens=total, cost=cost + tokens.at_prices_of(model).cost)

@@ -69,6 +69,7 @@ async def _exchange(process: Process, request: PendingRequest, say: Callable[[st
 
 
 async def _forward_stderr(stream: ByteReceiveStream, request_id: str, say: Callable[[str], None]) -> None:
+    """Report each line on stderr of a program to the operator, up to a limit."""
     output = bytearray()
     await _read_bounded(stream, output, MAX_STDERR_BYTES)
     for line in output[:MAX_STDERR_BYTES].decode(errors="replace").splitlines():

@@ -1,4 +1,4 @@
-"""The agent's loop: take assignments from the hub, decide by the rules, answer."""
+"""The agent's loop: receive assignments from the hub, decide by the rules, answer."""
 
 import hashlib
 import secrets
@@ -81,6 +81,7 @@ class Agent:
             raise group.exceptions[0] from None
 
     async def _finish_and_cancel(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
+        """Wait for the stop, then for the work under way, at most GRACE_S; then cancel the rest."""
         await stop.wait()
         self._ending = True
         if self._busy:
@@ -121,6 +122,7 @@ class Agent:
             capacity.release()
 
     async def _rehearse_all(self, *, once: bool) -> None:
+        """Record what the rules would do with each open request; with `once`, only with those that are open now."""
         seen: set[str] = set()
         watching = self._hub.inbox.watch(server=self._rules.server, kinds=self._rules.kinds, states=["open"])
         async with aclosing(watching) as events:
@@ -134,7 +136,7 @@ class Agent:
                     return
 
     def _rehearse(self, request: PendingRequest) -> None:
-        """Note what the rules would do, and do nothing."""
+        """Record what the rules would do with a request, without doing it."""
         match = self._rules.find(request)
         if match is None or match.rule.leaves_to_people:
             self._leave_to_people(request, match)
@@ -144,7 +146,7 @@ class Agent:
         self._audit.record_outcome(request, match.name, "would", action=action)
 
     def _leave_to_people(self, request: PendingRequest, match: RuleMatch | None) -> None:
-        """Note that people are to answer; tell the operator of an escalation, too."""
+        """Record that people are to answer; report an escalation to the operator, too."""
         if match is None:
             self._audit.record_outcome(request, None, "left", why="no rule fits")
             return
@@ -203,7 +205,7 @@ class Agent:
                 self._say(f"{request.id} is left to people: {problem}")
 
     async def _decide(self, request: PendingRequest, rule: Rule) -> Decision:
-        """Return the decision of a rule; where it cannot be made, the refusal that the rule has for that."""
+        """Return the decision of a rule, or the refusal that it has for failures. Raises AnswerProblem."""
         try:
             return await decide(request, rule, self._rules.chat, self._budget.ask, self._run_program)
         except AnswerProblem as problem:
@@ -212,6 +214,7 @@ class Agent:
             return decision
 
     async def _run_program(self, rule: Rule, request: PendingRequest) -> Answer | None:
+        """Run the program of a rule. Raises AnswerProblem."""
         return await program.run_program(rule.command or (), request, rule.timeout_s, self._say)
 
     async def _deliver(self, request: PendingRequest, answer: Answer) -> str:

@@ -90,4 +90,4 @@ def options(
     gc.enable()
     context.obj = Settings.from_params(context.params)  # all of the above
     reached = replace(context.obj, name=None)
-    set_hub_prefix(reached.command(), here=replace(reached, address=None, ca=None, cert=None, key=None).command())
+    set_hub_prefix(reached.command(), local=replace(reached, address=None, ca=None, cert=None, key=None).command())

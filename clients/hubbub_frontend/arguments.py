@@ -52,7 +52,7 @@ def are_key_values(words: Sequence[str]) -> bool:
 
 
 def parse_arguments(words: Sequence[str], schema: object, read_file: ReadFile) -> dict[str, Any]:
-    """Return the arguments that the words say. Raises Mistyped."""
+    """Return the arguments that were typed as words. Raises Mistyped."""
     arguments: dict[str, Any] = {}
     seen_names: set[str] = set()
     for word in words:
@@ -119,6 +119,7 @@ def _check_name(name: str, schema: object, mark: str) -> None:
 
 
 def _properties(schema: object) -> Mapping[str, Any]:
+    """Return the properties that a schema names."""
     return as_object(as_object(schema).get("properties"))
 
 
@@ -150,6 +151,7 @@ def _parse_text(field: Field, text: str) -> Any:
 
 
 def _parse_json(text: str, problem: str) -> Any:
+    """Return the value of a JSON text. Raises ValueError, which begins with `problem`."""
     try:
         return parse_json(text)
     except ValueError as error:

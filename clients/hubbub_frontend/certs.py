@@ -72,7 +72,7 @@ class Authority:
 
     @property
     def file(self) -> Path:
-        """Path of the authority's certificate, which the other side must trust."""
+        """Return the path of the authority's certificate, which the other side must trust."""
         return _certificate_files(self.directory, "ca").cert
 
     def issue_server(self, hosts: Iterable[str] = (), *, days: int = DAYS) -> CertificateFiles:
@@ -105,6 +105,7 @@ class Authority:
         alternative_names: list[x509.GeneralName],
         days: int,
     ) -> CertificateFiles:
+        """Sign a certificate of a new key, and write both below `file_stem`. Raises OSError."""
         key = ec.generate_private_key(ec.SECP256R1())
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         builder = (
@@ -152,10 +153,12 @@ def _start_builder(subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: in
 
 
 def _subject(common_name: str) -> x509.Name:
+    """Return the subject of a certificate with this common name."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    """Return what a certificate's key may be used for: to sign certificates, or for TLS."""
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         key_cert_sign=signs_certificates,
@@ -170,6 +173,7 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _host_name(text: str) -> x509.GeneralName:
+    """Return a host as a name in a certificate: an address or a DNS name. Raises ValueError."""
     try:
         return x509.IPAddress(ip_address(text))
     except ValueError:
@@ -181,9 +185,11 @@ def _host_name(text: str) -> x509.GeneralName:
 
 
 def _certificate_files(directory: Path, name: str) -> CertificateFiles:
+    """Return the paths of a certificate and its key."""
     return CertificateFiles(directory / f"{name}.pem", directory / f"{name}-key.pem")
 
 
 def _write_files(files: CertificateFiles, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    """Write a certificate and its key; only the owner can read the key. Raises OSError."""
     write_private(files.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     write_private(files.cert, certificate.public_bytes(Encoding.PEM), mode=0o644)

@@ -48,21 +48,22 @@ class SessionFeed:
                 async with anyio.create_task_group() as group:
                     await self._follow_catalogs(group)
             except* HubbubError as errors:
-                self._forget(_first_message(errors))
+                self._reset(_first_message(errors))
             await anyio.sleep(RETRY_S)
 
     async def _follow_catalogs(self, group: TaskGroup) -> None:
         """Follow which servers are agents. Raises HubbubError."""
         async with aclosing(self._hub.catalog.watch(kinds=["resource"])) as events:
-            await self._look_for_agents(group)
+            await self._update_agents(group)
             async for event in events:
                 match event:
                     case Upsert(record=CatalogList()) if self.is_read:
-                        await self._look_for_agents(group)
+                        await self._update_agents(group)
                     case _:
                         pass
 
-    async def _look_for_agents(self, group: TaskGroup) -> None:
+    async def _update_agents(self, group: TaskGroup) -> None:
+        """Read which servers are agents; follow new ones, and drop those that are none any more. Raises HubbubError."""
         entries = await self._hub.catalog.resources()
         found = [entry.server for entry in entries if entry.uri == SESSIONS][:MAX_AGENTS]
         for server in self._scopes.keys() - set(found):
@@ -77,24 +78,26 @@ class SessionFeed:
         self._changed()
 
     async def _follow_agent(self, server: str, scope: CancelScope) -> None:
+        """Keep the sessions of one agent up to date, until its scope is cancelled."""
         with scope:
             while True:
                 try:
                     async with aclosing(self._hub.subscribe(server, SESSIONS)) as updates:
                         async for update in updates:
-                            self._put(server, _read_update(server, update, self.agents[server]))
+                            self._set_agent(server, _read_update(server, update, self.agents[server]))
                     problem = ""
                 except HubbubError as error:
                     problem = error.message
-                self._put(server, ServerSessions(self.agents[server].sessions, problem, is_read=True))
+                self._set_agent(server, ServerSessions(self.agents[server].sessions, problem, is_read=True))
                 await anyio.sleep(RETRY_S)
 
-    def _put(self, server: str, sessions: ServerSessions) -> None:
+    def _set_agent(self, server: str, sessions: ServerSessions) -> None:
+        """Set what is known of an agent, and report the change."""
         self.agents[server] = sessions
         self._changed()
 
-    def _forget(self, problem: str) -> None:
-        """Begin again after the hub refused to go on."""
+    def _reset(self, problem: str) -> None:
+        """Forget all agents, after the hub refused to go on for the reason in `problem`."""
         self._scopes.clear()
         self.agents.clear()
         self.problem, self.is_read = problem, False
@@ -102,7 +105,7 @@ class SessionFeed:
 
 
 async def follow_session(hub: Hub, server: str, session: str) -> AsyncGenerator[CodingSession | str, None]:
-    """Yield a session now and after each change; in words why it cannot be read, and go on."""
+    """Yield a session now and after each change; where it cannot be read, the reason in words, and then go on."""
     while True:
         try:
             async with aclosing(hub.subscribe(server, state_uri(session))) as updates:
@@ -120,6 +123,7 @@ async def follow_session(hub: Hub, server: str, session: str) -> AsyncGenerator[
 
 
 def _read_update(server: str, update: ResourceUpdate, before: ServerSessions) -> ServerSessions:
+    """Return what is known of an agent after an update; if that cannot be read, the sessions from before and why."""
     if update.error is not None:
         return ServerSessions(before.sessions, update.error.message or update.error.code, is_read=True)
     try:
@@ -129,6 +133,7 @@ def _read_update(server: str, update: ResourceUpdate, before: ServerSessions) ->
 
 
 def _first_message(errors: BaseExceptionGroup[HubbubError]) -> str:
+    """Return the message of the first error in a group."""
     first: BaseException = errors
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]

@@ -21,7 +21,7 @@ class ErrorHelp:
 
     @property
     def summary(self) -> str:
-        """The first sentence of the meaning, on one line."""
+        """Return the first sentence of the meaning, on one line."""
         first = " ".join(self.meaning.partition("\n\n")[0].split())
         return re.split(r"(?<=[.:;])\s", first)[0].rstrip(":;")
 

@@ -84,6 +84,7 @@ def prompt_fields(prompt: Mapping[str, Any]) -> list[Field]:
 
 
 def _argument_field(argument: Mapping[str, Any]) -> Field:
+    """Return an argument of a prompt as a field."""
     name = str(argument.get("name") or "-")
     description = argument.get("description")
     return Field(
@@ -243,6 +244,7 @@ def _item_field(name: str, spec: Mapping[str, Any], form: Mapping[str, Any]) -> 
 
 
 def _field_kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -> Kind:
+    """Return the kind of field that a normalised schema describes."""
     match spec.get("type"):
         case "array":
             return "choices" if choices else "json"
@@ -321,6 +323,7 @@ def parse_json(text: str) -> Any:
 
 
 def _has_format(name: str, text: str) -> bool:
+    """Return whether a text has a format of JSON Schema."""
     try:
         match name:
             case "email":

@@ -37,6 +37,7 @@ class PageLink:
 
     @property
     def is_expired(self) -> bool:
+        """Return whether the link has expired."""
         return time.time() >= self.expires
 
 
@@ -70,7 +71,7 @@ class Links:
                 return None
 
     def use(self, secret: str) -> bool:
-        """Use a link up. Return whether it was this call that did: of all who try at once, one succeeds."""
+        """Use a link up. Return whether this call did: of several at once, one succeeds."""
         try:
             self._file(secret).unlink()
         except FileNotFoundError:
@@ -78,6 +79,7 @@ class Links:
         return True
 
     def _file(self, secret: str) -> Path:
+        """Return the file of the link with this secret."""
         return self._folder / hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
     def _prune(self) -> None:
@@ -128,4 +130,5 @@ def find_page_url(data_dir: Path) -> str | None:
 
 
 def _folder(data_dir: Path) -> Path:
+    """Return the folder of links below a data directory."""
     return data_dir / "web"

@@ -40,7 +40,7 @@ def sample_command(kind: str, server: str, shape: Mapping[str, Any]) -> list[str
 
 
 def sample_answer(request: PendingRequest) -> list[str]:
-    """Return the words that follow `inbox answer ID` in an answer that the hub takes."""
+    """Return the arguments of `inbox answer ID` for an answer that the hub accepts."""
     match request.kind:
         case "elicitation_form":
             if decisions := find_decisions(as_object(request.request)):
@@ -58,7 +58,7 @@ def sample_answer(request: PendingRequest) -> list[str]:
 
 
 def answer_options(request: PendingRequest) -> str:
-    """Return what may follow `inbox answer ID`: an answer that the hub takes, and the others of its kind."""
+    """Return what may be typed after `inbox answer ID`: an answer that the hub accepts, and the other ways."""
     others = {
         "elicitation_form": " (or --accept, --decline, --cancel)",
         "elicitation_url": " (or --decline, --cancel)",

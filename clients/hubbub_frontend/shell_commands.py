@@ -37,9 +37,9 @@ _COMMAND: Final = re.compile(rf"(?<![\w./-])hubbub (?=(?:({'|'.join(LOCAL)})|{'|
 _prefixes: Final = {"local": "hubbub", "any": "hubbub"}
 
 
-def set_hub_prefix(prefix: str, *, here: str | None = None) -> None:
-    """Begin commands with this prefix from now on, `hubbub` and the options that name the hub; `here` local ones."""
-    _prefixes.update({"any": prefix, "local": prefix if here is None else here})
+def set_hub_prefix(prefix: str, *, local: str | None = None) -> None:
+    """Set how shown commands begin: `hubbub` and the options that name the hub; `local` is for those in LOCAL."""
+    _prefixes.update({"any": prefix, "local": prefix if local is None else local})
 
 
 def with_hub_options(text: str) -> str:

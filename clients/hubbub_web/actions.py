@@ -23,7 +23,7 @@ from hubbub_frontend.display.timeline import build_timeline
 from hubbub_web.access.sessions import Session
 from hubbub_web.records.agent import agent_json
 from hubbub_web.records.approval import approval_json, call_approval_json, parse_arguments
-from hubbub_web.records.brief import brief, question_excerpt, whole_host
+from hubbub_web.records.brief import brief, question_excerpt, whole_host_json
 from hubbub_web.records.search import search
 from hubbub_web.registry import Action, Id, register
 
@@ -55,62 +55,62 @@ action = partial(register, ACTIONS)
 
 
 @action
-async def me(who: Session) -> Any:
+async def me(session: Session) -> Any:
     """Return the name of this browser; `fixed` if the hub lets this bridge speak for nobody but itself."""
-    if who.name is None:
-        caller = await (await who.hub()).admin.whoami()
+    if session.name is None:
+        caller = await (await session.hub()).admin.whoami()
         if not caller.may_name_others:
             return {"name": caller.name, "fixed": True}
-    return {"name": who.name, "fixed": False}
+    return {"name": session.name, "fixed": False}
 
 
 @action
-async def rename(who: Session, name: str) -> Any:
+async def rename(session: Session, name: str) -> Any:
     """Set the name under which this browser claims and answers, if the hub accepts it."""
     rule = f"has 1 to {MAX_NAME_CHARS} characters that can be printed"
     name = name.strip()
     if not name:
         raise InvalidArgument("a name is needed", violations=(("name", rule),))
     try:
-        accepted_name = (await (await who.people.hub(name)).admin.whoami()).name
+        accepted_name = (await (await session.people.hub(name)).admin.whoami()).name
     except InvalidArgument:
         raise InvalidArgument(f"a name {rule}", violations=(("name", rule),)) from None
-    await _release_all(who)
-    who.name = accepted_name
+    await _release_all(session)
+    session.name = accepted_name
     return {"name": accepted_name}
 
 
 @action
-async def request(who: Session, id: Id) -> Any:  # noqa: A002 - the field's name
+async def request(session: Session, id: Id) -> Any:  # noqa: A002 - the field's name
     """Return a whole pending request."""
-    return await _whole_request(who, await (await who.hub()).inbox.get(id))
+    return await _whole_request(session, await (await session.hub()).inbox.get(id))
 
 
 @action
-async def claim(who: Session, id: Id, claim_id: ClaimId, take_over: bool = False) -> Any:  # noqa: A002
+async def claim(session: Session, id: Id, claim_id: ClaimId, take_over: bool = False) -> Any:  # noqa: A002
     """Claim a pending request for a window, or renew its claim; with `take_over` also from another window of the same
     person."""
-    hub = await who.hub()
-    async with who.claim_lock:
-        if claim_id in who.closed_claims:
+    hub = await session.hub()
+    async with session.claim_lock:
+        if claim_id in session.closed_claims:
             raise FailedPrecondition("this window has left the request", reason="CLAIM_LOST")
-        who.remember_claim(id, claim_id)  # before the RPC, as its response may get lost
+        session.remember_claim(id, claim_id)  # before the RPC, as its response may get lost
         return _request_json(await hub.inbox.claim(id, CLAIM_S, claim_id=claim_id, take_over=take_over))
 
 
 @action
-async def release(who: Session, id: Id, claim_id: ClaimId) -> Any:  # noqa: A002
+async def release(session: Session, id: Id, claim_id: ClaimId) -> Any:  # noqa: A002
     """Release a window's claim for good: a late request for the same claim is refused."""
-    async with who.claim_lock:
-        who.close_claim(claim_id)
+    async with session.claim_lock:
+        session.close_claim(claim_id)
         with contextlib.suppress(FailedPrecondition):
-            await (await who.hub()).inbox.release(id, claim_id)
+            await (await session.hub()).inbox.release(id, claim_id)
     return {}
 
 
 @action
 async def answer(
-    who: Session,
+    session: Session,
     id: Id,  # noqa: A002
     answer_id: Id,
     claim_id: ClaimId | None = None,
@@ -131,7 +131,7 @@ async def answer(
 ) -> Any:
     """Answer a pending request, under the window's claim if it has one. `visit` accepts a page to visit; `approve` is
     the digest of a call's arguments as they were shown, `arguments` what to send in their place, as JSON."""
-    inbox = (await who.hub()).inbox
+    inbox = (await session.hub()).inbox
     content = True if visit else accept
     approval: ApproveOptions | bool = False
     if approve is not None:
@@ -155,7 +155,7 @@ async def answer(
             answer_id=answer_id,
         )
 
-    async with who.claim_lock:
+    async with session.claim_lock:
         try:
             record = await send(claim_id)
         except FailedPrecondition as error:
@@ -163,14 +163,14 @@ async def answer(
                 raise
             record = await send(None)
         if claim_id is not None:
-            who.claims.pop(claim_id, None)
-    return await _whole_request(who, record)
+            session.claims.pop(claim_id, None)
+    return await _whole_request(session, record)
 
 
 @action
-async def call(who: Session, id: Id) -> Any:  # noqa: A002
+async def call(session: Session, id: Id) -> Any:  # noqa: A002
     """Return a whole call, its pending requests, and where its time went."""
-    record, requests, timeline = await _fetch_with_timeline(await who.hub(), id)
+    record, requests, timeline = await _fetch_with_timeline(await session.hub(), id)
     return {
         "call": record.to_json() | {"outcome": call_state(record), "approval": call_approval_json(record, requests)},
         "requests": [_request_json(each) for each in reversed(requests)],
@@ -179,36 +179,38 @@ async def call(who: Session, id: Id) -> Any:  # noqa: A002
 
 
 @action
-async def sent(who: Session, id: Id) -> Any:  # noqa: A002
+async def sent(session: Session, id: Id) -> Any:  # noqa: A002
     """Return what a call was sent with."""
-    record = await (await who.hub()).calls.get(id)
+    record = await (await session.hub()).calls.get(id)
     return {"method": record.method, "params": record.params}
 
 
 @action
-async def call_time(who: Session, id: Id) -> Any:  # noqa: A002
+async def call_time(session: Session, id: Id) -> Any:  # noqa: A002
     """Return where the time of a call went."""
-    _, _, timeline = await _fetch_with_timeline(await who.hub(), id)
+    _, _, timeline = await _fetch_with_timeline(await session.hub(), id)
     return timeline
 
 
 @action
-async def start(who: Session, server: Id, method: Id, params: JsonObject | None = None, as_task: bool = False) -> Any:
+async def start(
+    session: Session, server: Id, method: Id, params: JsonObject | None = None, as_task: bool = False
+) -> Any:
     """Start a detached call."""
-    handle = await (await who.hub()).start(server, method, params, as_task=as_task)
+    handle = await (await session.hub()).start(server, method, params, as_task=as_task)
     return (handle.started or await handle.get()).to_json()
 
 
 @action
-async def cancel_call(who: Session, id: Id) -> Any:  # noqa: A002
+async def cancel_call(session: Session, id: Id) -> Any:  # noqa: A002
     """Cancel a call, even on the wire."""
-    return (await (await who.hub()).calls.cancel(id, abort=True)).to_json()
+    return (await (await session.hub()).calls.cancel(id, abort=True)).to_json()
 
 
 @action
-async def task(who: Session, id: Id) -> Any:  # noqa: A002
+async def task(session: Session, id: Id) -> Any:  # noqa: A002
     """Return a task, and its result or why there is none."""
-    hub = await who.hub()
+    hub = await session.hub()
     record = await hub.tasks.get(id)
     outcome: dict[str, Any] = {"result": None, "error": None}
     if record.status in ("completed", "failed", "cancelled"):
@@ -220,40 +222,41 @@ async def task(who: Session, id: Id) -> Any:  # noqa: A002
 
 
 @action
-async def cancel_task(who: Session, id: Id) -> Any:  # noqa: A002
-    return (await (await who.hub()).tasks.cancel(id)).to_json()
+async def cancel_task(session: Session, id: Id) -> Any:  # noqa: A002
+    """Cancel a task, and return it."""
+    return (await (await session.hub()).tasks.cancel(id)).to_json()
 
 
 @action
-async def server(who: Session, name: Id) -> Any:
+async def server(session: Session, name: Id) -> Any:
     """Return a whole server, and the last lines of its log."""
-    hub = await who.hub()
+    hub = await session.hub()
     record = await hub.servers.get(name)
     lines = await hub.events.logs(name, lines=LOG_LINES)
     return {"server": record.to_json(), "logs": [each.to_json() for each in lines]}
 
 
 @action
-async def set_server(who: Session, name: Id, to: Literal["connected", "disconnected"]) -> Any:
+async def set_server(session: Session, name: Id, to: Literal["connected", "disconnected"]) -> Any:
     """Connect or disconnect a server."""
-    servers = (await who.hub()).servers
+    servers = (await session.hub()).servers
     server = await (servers.connect(name) if to == "connected" else servers.disconnect(name))
     return server.to_json()
 
 
 @action
-async def may_add(who: Session) -> Any:
+async def may_add(session: Session) -> Any:
     """Return whether this person may add servers, as administrator of any, and the `command` that adds each of them."""
-    caller = await (await who.hub()).admin.whoami()
+    caller = await (await session.hub()).admin.whoami()
     return {
         "may": any(grant.role == "admin" for grant in caller.grants),
-        "command": f"{who.people.command} servers add",
+        "command": f"{session.people.command} servers add",
     }
 
 
 @action
 async def add_server(
-    who: Session, name: str, command: str = "", url: str = "", variables: str = "", headers: str = ""
+    session: Session, name: str, command: str = "", url: str = "", variables: str = "", headers: str = ""
 ) -> Any:
     """Add a server that is started by a command line, or is at a URL. Violations name the argument that is wrong.
 
@@ -275,9 +278,9 @@ async def add_server(
         headers=_parse_pairs(headers, ":", "headers"),
     )
     try:
-        added = await (await who.hub()).servers.add(spec)
+        added = await (await session.hub()).servers.add(spec)
     except HubbubError as error:
-        violations = tuple((_page_field(path, endpoint_field), text) for path, text in error.violations)
+        violations = tuple((_find_page_field(path, endpoint_field), text) for path, text in error.violations)
         if not violations and error.reason in FIELD_BY_REASON:
             violations = ((FIELD_BY_REASON[error.reason], error.message),)
         if not violations:
@@ -287,16 +290,16 @@ async def add_server(
 
 
 @action
-async def login_code(who: Session) -> Any:
+async def login_code(session: Session) -> Any:
     """Return a new code with which this person lets a host log in."""
-    return (await (await who.hub()).hosts.create_login_code()).to_json()
+    return (await (await session.hub()).hosts.create_login_code()).to_json()
 
 
 @action
-async def hosts(who: Session) -> Any:
+async def hosts(session: Session) -> Any:
     """Return the newest hosts that are connected, and whether there are `more`; or `refused`, why there are none."""
     try:
-        records = await (await who.hub()).hosts.list(limit=MAX_HOSTS + 1)
+        records = await (await session.hub()).hosts.list(limit=MAX_HOSTS + 1)
     except PermissionDenied:
         return {"refused": REFUSED}
     texts = {"empty": EMPTY, "paste": PASTE, "others": OTHERS}
@@ -304,33 +307,33 @@ async def hosts(who: Session) -> Any:
 
 
 @action
-async def host(who: Session, id: Id) -> Any:  # noqa: A002 - the field's name
+async def host(session: Session, id: Id) -> Any:  # noqa: A002 - the field's name
     """Return a whole host; none if it is not connected any more."""
     try:
-        records = await (await who.hub()).hosts.list(ids=[id])
+        records = await (await session.hub()).hosts.list(ids=[id])
     except PermissionDenied:
         return {"refused": REFUSED}
-    return {"host": whole_host(records[0]) if records else None}
+    return {"host": whole_host_json(records[0]) if records else None}
 
 
 @action
-async def waiting_host(who: Session, call_id: Id) -> Any:
+async def waiting_host(session: Session, call_id: Id) -> Any:
     """Return the id and the name of the host that waits for a call, if one does."""
-    waiting = await fetch_waiting_host(await who.hub(), call_id)
+    waiting = await fetch_waiting_host(await session.hub(), call_id)
     return {"host": {"id": waiting.id, "name": host_name(waiting)} if waiting else None}
 
 
 @action
-async def find(who: Session, text: Annotated[str, Field(min_length=1, max_length=MAX_SEARCH_CHARS)]) -> Any:
+async def find(session: Session, text: Annotated[str, Field(min_length=1, max_length=MAX_SEARCH_CHARS)]) -> Any:
     """Return the entries of all servers' catalogs that have all words of a text, and how `many` there are."""
-    entries, count = await search(await who.hub(), text)
+    entries, count = await search(await session.hub(), text)
     return {"entries": entries, "many": count}
 
 
 @action
-async def catalog(who: Session, server: Id, kind: CatalogKind) -> Any:
+async def catalog(session: Session, server: Id, kind: CatalogKind) -> Any:
     """Return what a server offers of one kind; for tools, also the `ways` to call them."""
-    hub = await who.hub()
+    hub = await session.hub()
     entries, lists = await hub.catalog.read(kind, server)
     modes: list[dict[str, Any]] = []
     if kind == "tool":
@@ -349,6 +352,7 @@ def _as_resource(skill: CatalogEntry) -> dict[str, Any]:
 
 
 def _split_command(line: str) -> list[str]:
+    """Return the words of a command line. Raises InvalidArgument."""
     try:
         return shlex.split(line)
     except ValueError:
@@ -369,32 +373,33 @@ def _parse_pairs(text: str, mark: str, field: str) -> dict[str, str] | None:
     return pairs or None
 
 
-def _page_field(path: str, endpoint_field: str) -> str:
+def _find_page_field(path: str, endpoint_field: str) -> str:
     """Return the field of the page for a path in a spec; `endpoint_field` for all that has no field of its own."""
     fields = {"name": "name", "env": "variables", "headers": "headers"}
     return next((fields[part] for part in path.split(".") if part in fields), endpoint_field)
 
 
-async def _release_all(who: Session) -> None:
+async def _release_all(session: Session) -> None:
     """Release the claims of a browser: they belong to a name, and cannot be used under another one."""
-    async with who.claim_lock:
-        while who.claims:
-            claim_id, request_id = who.claims.popitem(last=False)
+    async with session.claim_lock:
+        while session.claims:
+            claim_id, request_id = session.claims.popitem(last=False)
             with contextlib.suppress(HubbubError):
-                await (await who.hub()).inbox.release(request_id, claim_id)
+                await (await session.hub()).inbox.release(request_id, claim_id)
 
 
 async def _fetch_with_timeline(hub: Hub, call_id: str) -> tuple[Call, Sequence[PendingRequest], dict[str, Any]]:
+    """Return a call, its pending requests, and its timeline. Raises HubbubError."""
     record = await hub.calls.get(call_id)
     requests = await hub.inbox.list(call_id=call_id, limit=MAX_REQUESTS)
     return record, requests, build_timeline(record, requests, datetime.now(UTC)).to_json()
 
 
-async def _whole_request(who: Session, record: PendingRequest) -> dict[str, Any]:
+async def _whole_request(session: Session, record: PendingRequest) -> dict[str, Any]:
     """Return a pending request; a call to approve with all that is shown of it."""
     if record.approval is None:
         return _request_json(record)
-    asked = approval_json(record, await (await who.hub()).admin.whoami())
+    asked = approval_json(record, await (await session.hub()).admin.whoami())
     return _request_json(record) | ({"approval": asked} if asked else {})
 
 

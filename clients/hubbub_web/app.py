@@ -75,6 +75,7 @@ class Bridge:
         self.push_gateway: PushGateway | None = None
 
     def application(self) -> Starlette:
+        """Return the web application of this bridge."""
         return Starlette(
             routes=[
                 Route("/", self._serve_page),
@@ -95,9 +96,11 @@ class Bridge:
         )
 
     async def _serve_page(self, _request: Request) -> Response:
+        """Serve the page itself."""
         return FileResponse(STATIC / "index.html")
 
     async def _log_in(self, request: Request) -> Response:
+        """Use a one-time link up, and begin a session of this browser with it. Raises Unauthenticated."""
         to = await self._entrance.use(str((await _read_body(request)).get("link", "")))
         session = self._find_session(request)
         if session is not None and to is not None:  # a link of a notification, in a browser that is in already
@@ -109,19 +112,21 @@ class Bridge:
         return response
 
     async def _log_out(self, request: Request) -> Response:
+        """End the session of this browser."""
         self._sessions.end_session(self._require_session(request))
         response = JSONResponse({})
         response.delete_cookie(self._cookie, path="/", httponly=True, samesite="strict", secure=self._site.secure)
         return response
 
     async def _create_link(self, request: Request) -> Response:
+        """Return a one-time link for another browser."""
         self._require_session(request)
         return JSONResponse(
             {"url": f"{self._site.scheme}://{request.headers['host']}/#login={self._sessions.create_link()}"}
         )
 
     async def _serve_push_key(self, request: Request) -> Response:
-        """Say with which key a browser subscribes; null if nothing is pushed here."""
+        """Return the key with which a browser subscribes to pushes; null if there are none."""
         self._require_session(request)
         try:
             key = await anyio.to_thread.run_sync(self.push_gateway.key) if self.push_gateway else None
@@ -130,7 +135,7 @@ class Bridge:
             raise FailedPrecondition(f"there is no key to push with: {error}", reason="PUSH_NOT_SERVED") from None
 
     async def _set_push_subscription(self, request: Request) -> Response:
-        """Push to this browser from now on, or not any more."""
+        """Store where this browser gets its pushes; without a subscription, stop them."""
         session = self._require_session(request)
         document = (await _read_body(request)).get("subscription")
         if document is None:
@@ -144,11 +149,13 @@ class Bridge:
         return JSONResponse({})
 
     async def _serve_feed(self, request: Request) -> Response:
+        """Stream the changes of all records, from the token in the body on."""
         session = self._require_session(request)
         token = str((await _read_body(request)).get("token", ""))
         return StreamingResponse(_until_logout(self._feed.lines(token), session), media_type=NDJSON)
 
     async def _serve_events(self, request: Request) -> Response:
+        """Stream the events of servers: of all, or of the `server` and `kind` in the body."""
         session = self._require_session(request)
         body = await _read_body(request)
         server, kind = str(body.get("server", "")), str(body.get("kind", ""))
@@ -171,6 +178,7 @@ class Bridge:
         return _FollowedResponse(SessionStream(await session.hub(), server, id_), session, self._feed.closed)
 
     async def _run_action(self, request: Request) -> Response:
+        """Run the action that the path names with the arguments in the body. Raises HubbubError."""
         session = self._require_session(request)
         name = request.path_params["action"]
         if name not in ACTIONS:
@@ -184,6 +192,7 @@ class Bridge:
             raise InvalidArgument(str(error)) from None
 
     def _find_session(self, request: Request) -> Session | None:
+        """Return the session of a request; None if it has none."""
         return self._sessions.find(request.cookies.get(self._cookie), request.headers.get(TOKEN_HEADER))
 
     def _require_session(self, request: Request) -> Session:
@@ -238,11 +247,13 @@ class _FollowedResponse(StreamingResponse):
             group.cancel_scope.cancel()
 
     async def _close_with_the_page(self) -> None:
+        """Close the stream once the page is closed."""
         await self._closed.wait()
         self._stream.close()
 
 
 def _serve_file(name: str) -> Callable[[Request], Awaitable[Response]]:
+    """Return a handler that serves one file of the page."""
     types = {".webmanifest": "application/manifest+json", ".js": "text/javascript"}
 
     async def serve(_request: Request) -> Response:
@@ -268,6 +279,7 @@ async def _read_body(request: Request) -> dict[str, Any]:
 
 
 async def _error_response(_request: Request, error: Exception) -> Response:
+    """Return the response for an error of the hub or of this bridge, as JSON."""
     assert isinstance(error, HubbubError)
     fields = {
         "code": error.code.name,
@@ -282,5 +294,5 @@ async def _error_response(_request: Request, error: Exception) -> Response:
 
 
 async def _disconnect_response(_request: Request, _error: Exception) -> Response:
-    """Answer a browser that has left within its request: nobody reads this, and nothing is wrong here."""
+    """Return a response for a browser that has left within its request: nobody reads it."""
     return Response(status_code=400)

@@ -9,7 +9,7 @@ from hubbub_client.errors import HubbubError, InvalidArgument, PermissionDenied
 from hubbub_client.payload import as_object
 from hubbub_client.services.approvals import RememberedApproval
 from hubbub_web.access.sessions import Session
-from hubbub_web.records.approval import changed_rows, parse_arguments, write
+from hubbub_web.records.approval import changed_rows, parse_arguments, write_json
 from hubbub_web.records.brief import brief, clip
 from hubbub_web.registry import Action, Id, register
 
@@ -22,9 +22,9 @@ action = partial(register, ACTIONS)
 
 
 @action
-async def compare(who: Session, id: Id, arguments: str) -> Any:  # noqa: A002 - the field's name
+async def compare(session: Session, id: Id, arguments: str) -> Any:  # noqa: A002 - the field's name
     """Return what is different in arguments that somebody has written, and the digest of what they are compared to."""
-    record = await (await who.hub()).inbox.get(id)
+    record = await (await session.hub()).inbox.get(id)
     asked = record.approval
     if asked is None:
         raise InvalidArgument("this is no call to approve")
@@ -33,9 +33,9 @@ async def compare(who: Session, id: Id, arguments: str) -> Any:  # noqa: A002 - 
 
 
 @action
-async def before(who: Session, id: Id) -> Any:  # noqa: A002
+async def before(session: Session, id: Id) -> Any:  # noqa: A002
     """Return the caller's calls of the server that went before a call to approve, newest first, those still known."""
-    hub = await who.hub()
+    hub = await session.hub()
     asked = (await hub.inbox.get(id)).approval
     calls: list[dict[str, Any]] = []
     for call_id in asked.before if asked else ():
@@ -47,9 +47,9 @@ async def before(who: Session, id: Id) -> Any:  # noqa: A002
 
 
 @action
-async def approvals(who: Session) -> Any:
+async def approvals(session: Session) -> Any:
     """Return the approvals that are remembered and the rules; or `refused`, where this person may not see them."""
-    service = (await who.hub()).approvals
+    service = (await session.hub()).approvals
     try:
         remembered = await service.list(limit=MAX_REMEMBERED + 1)
         rules = await service.rules()
@@ -63,12 +63,12 @@ async def approvals(who: Session) -> Any:
 
 
 @action
-async def revoke(who: Session, id: Id) -> Any:  # noqa: A002
+async def revoke(session: Session, id: Id) -> Any:  # noqa: A002
     """Forget a remembered approval: the next such call is asked about again."""
-    return (await (await who.hub()).approvals.revoke(id)).to_json()
+    return (await (await session.hub()).approvals.revoke(id)).to_json()
 
 
 def _remembered_json(record: RememberedApproval) -> dict[str, Any]:
     """Return a remembered approval; the only arguments that it holds for as text, since browsers round numbers."""
-    text = "" if record.arguments is None else write(record.arguments)
+    text = "" if record.arguments is None else write_json(record.arguments)
     return record.to_json() | {"arguments": None, "text": text}

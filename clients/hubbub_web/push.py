@@ -73,6 +73,7 @@ def parse_subscription(document: object, hosts: Sequence[str]) -> Subscription:
 
 
 def _is_allowed(endpoint: str, hosts: Sequence[str]) -> bool:
+    """Return whether an endpoint is at one of the hosts, and reached privately."""
     if len(endpoint) > MAX_ENDPOINT_CHARS or not endpoint.isascii():
         return False
     try:

@@ -29,7 +29,7 @@ def test_each_command_in_a_text_names_the_hub_and_other_words_do_not() -> None:
         "hubbub explain X",
     ):
         assert shell_commands.with_hub_options(text) == text
-    shell_commands.set_hub_prefix("hubbub --address elsewhere:1", here="hubbub")
+    shell_commands.set_hub_prefix("hubbub --address elsewhere:1", local="hubbub")
     assert (
         shell_commands.with_hub_options("hubbub up -d, hubbub status")
         == "hubbub up -d, hubbub --address elsewhere:1 status"

@@ -36,6 +36,7 @@ class Expected:
 
     @property
     def summary(self) -> str:
+        """Return what is expected, in words."""
         return self.outcome if self.match is None else f"answer, {self.match} {as_json(self.value)}"
 
 
@@ -77,7 +78,7 @@ def save_case(folder: Path, request: PendingRequest, expected: Expected) -> bool
 
 
 def expect_recorded_answer(request: PendingRequest) -> Expected:
-    """Return what an answered pending request leads to expect: the same answer; of a sampling, any text."""
+    """Return the expectation that the recorded answer is given again; of a sampling, any text."""
     answer = as_object(request.answer)
     action = answer.get("action")
     if answer.get("error") or action in ("decline", "cancel", "deny"):
@@ -88,7 +89,7 @@ def expect_recorded_answer(request: PendingRequest) -> Expected:
 
 
 def classify_answer(answer: Answer | None) -> Outcome:
-    """Return what an answer comes to."""
+    """Return which outcome an answer is; None is an escalation."""
     if answer is None:
         return "escalate"
     result = as_object(answer.get("result"))
@@ -146,6 +147,7 @@ def as_json_sorted(value: Any) -> str:
 
 
 def _load_case(file: Path) -> Case:
+    """Read a case from its file. Raises ConfigProblem."""
     try:
         if file.stat().st_size > MAX_CASE_BYTES:
             raise ConfigProblem(f"{file}: is larger than {MAX_CASE_BYTES} bytes")
@@ -162,6 +164,7 @@ def _load_case(file: Path) -> Case:
 
 
 def _parse_request(record: Mapping[str, Any]) -> PendingRequest:
+    """Return the pending request of a case, as if it were open."""
     return PendingRequest(
         id=str(record.get("id") or "-"),
         server=str(record.get("server") or ""),
@@ -183,6 +186,7 @@ def _parse_request(record: Mapping[str, Any]) -> PendingRequest:
 
 
 def _parse_expected(document: object) -> Expected:
+    """Return what a case expects. Raises ValueError."""
     if document in OUTCOMES:
         return Expected(cast("Outcome", document))
     fields = as_object(document)
@@ -195,6 +199,7 @@ def _parse_expected(document: object) -> Expected:
 
 
 def _check_patterns(value: object) -> None:
+    """Check that a pattern, or each of an object, can be used. Raises ValueError."""
     if isinstance(value, Mapping):
         for each in as_object(cast("object", value)).values():
             _check_patterns(each)

@@ -92,6 +92,7 @@ async def evaluate(
 
 
 def summarize(verdicts: Sequence[Verdict]) -> Summary:
+    """Count the verdicts, and add up what they cost."""
     counts = Counter(verdict.result for verdict in verdicts)
     judged = counts["pass"] + counts["fail"]
     return Summary(
@@ -127,8 +128,9 @@ async def _judge(case: Case, rules: Rulebook, ask: AskModel | None, *, programs:
 
 
 async def _decide(request: PendingRequest, rule: Rule, rules: Rulebook, ask: AskModel) -> Decision:
+    """Return the decision of a rule, or the refusal that it has for failures. Raises AnswerProblem."""
     try:
-        return await decide(request, rule, rules.chat, ask, _run)
+        return await decide(request, rule, rules.chat, ask, _run_program)
     except AnswerProblem as problem:
         return await refuse_or_raise(problem, rule)
 
@@ -163,9 +165,11 @@ def _make_verdict(case: Case, rule: str | None, decision: Decision, *, skipped: 
     )
 
 
-async def _run(rule: Rule, request: PendingRequest) -> Answer | None:
+async def _run_program(rule: Rule, request: PendingRequest) -> Answer | None:
+    """Run the program of a rule, without its messages. Raises AnswerProblem."""
     return await program.run_program(rule.command or (), request, rule.timeout_s, lambda _: None)
 
 
 async def _ask_no_model(name: str, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
+    """Stand in for a model where none may be asked: cases that need one are skipped before."""
     raise AssertionError(name, body, timeout_s)  # such cases are skipped

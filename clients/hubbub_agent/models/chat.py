@@ -28,8 +28,8 @@ class TokenUsage:
     input: int
     output: int
 
-    def use(self, chat: Chat) -> ModelUsage:
-        """Return the total, and its cost by the prices of the rules."""
+    def at_prices_of(self, chat: Chat) -> ModelUsage:
+        """Return the usage of one request with these tokens: their sum, and what they cost by the prices of a model."""
         cost = (self.input * chat.input_price + self.output * chat.output_price) / 1_000_000
         return ModelUsage(self.input + self.output, cost, 1)
 
@@ -115,6 +115,7 @@ def _output_limit(requested: object, allowed: int) -> int:
 
 
 def _choose_model(chat: Chat, params: Mapping[str, Any]) -> str:
+    """Return the model that the rules name for the first hint of the server; else the usual one."""
     preferences = payload.as_object(params.get("modelPreferences"))
     for hint in payload.as_objects(preferences.get("hints")):
         for pattern, model in chat.models.items():
@@ -124,6 +125,7 @@ def _choose_model(chat: Chat, params: Mapping[str, Any]) -> str:
 
 
 def _function_spec(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a tool of MCP to a function of the endpoint's request."""
     function = {"name": tool.get("name"), "parameters": tool.get("inputSchema") or {"type": "object"}}
     return function | ({"description": tool["description"]} if tool.get("description") else {})
 
@@ -142,6 +144,7 @@ def _convert_message(role: str, content: Sequence[Mapping[str, Any]]) -> list[di
 
 
 def _convert_block(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a block of MCP content. Raises AnswerProblem for one that no model can be shown."""
     match block.get("type"):
         case "text":
             return {"type": "text", "text": str(block.get("text", ""))}
@@ -155,11 +158,13 @@ def _convert_block(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _convert_tool_use(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a model's call of a tool."""
     function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
     return {"id": block.get("id"), "type": "function", "function": function}
 
 
 def _convert_tool_result(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the result of a tool that a model called."""
     parts = content_blocks(block.get("content"))
     texts = [part["text"] if part.get("type") == "text" else json.dumps(part) for part in parts]
     structured = block.get("structuredContent")

@@ -39,7 +39,7 @@ class NotAsked(AnswerProblem):
 
 @dataclass(slots=True)
 class Dialect:
-    """What an endpoint understands, as far as it is known. Each step of `learn` gives up one thing, so they end."""
+    """What an endpoint understands, as far as it is known. `learn_from_refusal` gives up one thing at a time."""
 
     limit: str
     shapes: list[str]
@@ -64,19 +64,20 @@ class Dialect:
             adapted["response_format"] = schema if self.shapes[0] == "schema" else {"type": "json_object"}
         return adapted
 
-    def learn_from_refusal(self, chat: Chat, body: Mapping[str, Any], status: int, said: str) -> bool:
+    def learn_from_refusal(self, chat: Chat, body: Mapping[str, Any], status: int, message: str) -> bool:
         """Learn from a refusal; return whether to ask again in another way."""
-        if status == 404 and not self.v1 and "v1" not in chat.base_url and "model" not in said.lower():
+        if status == 404 and not self.v1 and "v1" not in chat.base_url and "model" not in message.lower():
             self.v1 = True
             return True
-        if "limit" not in self.learned and chat.limit_field == "auto" and any(each in said for each in LIMIT_FIELDS):
+        about_limit = any(each in message for each in LIMIT_FIELDS)
+        if "limit" not in self.learned and chat.limit_field == "auto" and about_limit:
             self.learned.add("limit")
             self.limit = LIMIT_FIELDS[1 - LIMIT_FIELDS.index(self.limit)]
             return True
-        if self.temperature and "temperature" in body and "temperature" in said:
+        if self.temperature and "temperature" in body and "temperature" in message:
             self.temperature = False
             return True
-        about_json = any(word in said for word in ("response_format", "json_schema", "json_object"))
+        about_json = any(word in message for word in ("response_format", "json_schema", "json_object"))
         if "response_format" in body and len(self.shapes) > 1 and (about_json or status in (415, 422, 501)):
             del self.shapes[0]
             return True
@@ -149,6 +150,7 @@ class ModelEndpoint:
             await anyio.sleep(pause_s)
 
     async def _post_once(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, bytes, float | None]:
+        """Send a request; return the status, the body, and the seconds of a Retry-After header."""
         content = bytearray()
         sent = {"content-type": "application/json", **headers}
         async with self._client.stream(
@@ -162,6 +164,7 @@ class ModelEndpoint:
 
     @property
     def _url(self) -> httpx2.URL:
+        """Return the address that completions are asked of."""
         url = httpx2.URL(self._chat.base_url)
         path = url.path.rstrip("/")
         if path.endswith(PATH):
@@ -189,11 +192,13 @@ def parse_retry_after(header: str | None, now: datetime | None = None) -> float 
 
 
 def _retry_pause_s(tries: int) -> float:
+    """Return the pause before a retry, in seconds: twice as long after each, and a little random."""
     # Stretched at random, so that agents that failed together do not ask again together.
     return min(PAUSE_S * 2 ** (tries - 1), MAX_PAUSE_S) * random.uniform(1.0, 1.2)  # noqa: S311 - no secret
 
 
 def _parse_completion(content: bytes) -> Mapping[str, Any]:
+    """Return the JSON object of a response. Raises AnswerProblem."""
     try:
         completion: object = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -212,6 +217,7 @@ def _excerpt(content: bytes, key: str) -> str:
 
 
 def _status_advice(status: int) -> str:
+    """Return what to check after a refusal with this status; empty if that is unknown."""
     if status in (401, 403):
         return " (check the key that api_key_env, api_key_file or api_key_keyring names)"
     return " (check base_url and model)" if status == 404 else ""

@@ -40,6 +40,7 @@ class Chat(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _check_address(cls, value: str) -> str:
+        """Check that the address has a host and perhaps a port. Raises ValueError."""
         parts = urlsplit(value)
         try:
             usable = bool(value.isprintable() and parts.hostname and parts.port != 0)
@@ -51,6 +52,7 @@ class Chat(BaseModel):
 
     @model_validator(mode="after")
     def _check_single_key(self) -> Self:
+        """Check that at most one source has the key. Raises ValueError."""
         sources = [name for name in KEY_SOURCES if getattr(self, name) is not None]
         if len(sources) > 1:
             raise ValueError(f"only one of {', '.join(sources)} can have the key")
@@ -81,16 +83,19 @@ class Chat(BaseModel):
 
 
 def _is_header_value(text: str) -> bool:
+    """Return whether a text can be the value of a header."""
     return text.isascii() and text.isprintable()
 
 
 def _read_environment(name: str) -> str:
+    """Return the key in a variable of the environment. Raises ValueError."""
     if not (key := os.environ.get(name)):
         raise ValueError(f"the environment has no {name}; set it, then start again")
     return key
 
 
 def _read_file(name: str) -> str:
+    """Return the text of a file. Raises ValueError."""
     try:
         return Path(name).expanduser().read_text()
     except UnicodeDecodeError:
@@ -100,6 +105,7 @@ def _read_file(name: str) -> str:
 
 
 def _read_keyring(where: str) -> str:
+    """Return the key in the keyring under `SERVICE/ENTRY`. Raises ValueError."""
     service, _, entry = where.partition("/")
     try:
         keyring: Any = import_module("keyring")

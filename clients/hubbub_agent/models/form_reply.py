@@ -34,6 +34,7 @@ class Misfit(AnswerProblem):
 
 
 def form_fields(request: PendingRequest) -> Sequence[Field]:
+    """Return the fields of the form that a pending request asks to fill in."""
     return fields(as_object(request.request).get("requestedSchema"))
 
 
@@ -124,6 +125,7 @@ def check_content(content: Mapping[str, Any], form: Sequence[Field]) -> None:
 
 
 def _property_schema(field: Field) -> dict[str, Any]:
+    """Return the JSON Schema of one field."""
     described = {"title": field.title, "description": field.description, "default": field.default}
     schema: dict[str, Any] = {key: value for key, value in described.items() if value is not None}
     values = [value for value, _ in field.choices]

@@ -48,7 +48,7 @@ class ModelBudget:
             yield cls(rules, endpoints, say, ledger)
 
     def reached_limit(self) -> str | None:
-        """Return the name of a limit that is reached, else None; the operator is told the first time."""
+        """Return the name of a limit that is reached, else None; report it to the operator the first time."""
         limit = self._meter.reached_limit(time.time())
         if limit is None:
             self._announced.pop("all", None)
@@ -66,7 +66,7 @@ class ModelBudget:
         Raises OverBudget, or AnswerProblem.
         """
         model = self._rules.chat[name]
-        most = max_usage(body).use(model)
+        most = max_usage(body).at_prices_of(model)
         try:
             while (ticket := self._meter.reserve(most, time.time())) is None:
                 await self._settled.wait()
@@ -79,7 +79,7 @@ class ModelBudget:
             self._save_usage()  # before it is spent: a killed agent must not forget it
             completion = await self._endpoints[name].ask(body, timeout_s)
             if (tokens := reported_usage(completion)) is not None:
-                used = tokens.use(model)
+                used = tokens.at_prices_of(model)
         except NotAsked:
             used = NO_USAGE
             raise
@@ -92,6 +92,7 @@ class ModelBudget:
         return completion
 
     def _save_usage(self) -> None:
+        """Write the usage into the ledger, if there is one. Raises NotAsked."""
         if self._ledger is None:
             return
         try:
@@ -100,6 +101,7 @@ class ModelBudget:
             raise NotAsked(f"the usage cannot be kept, so no model is asked: {error}") from None
 
     def _announce_once(self, scope: str, limit: str, requested: ModelUsage = NO_USAGE) -> None:
+        """Report a limit to the operator, unless it was reported and still holds."""
         if limit not in self._announced.values():
             self._say(self._meter.describe_limit(limit, time.time(), requested))
         self._announced[scope] = limit

@@ -34,7 +34,7 @@ JSON_TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 class Pattern:
-    """A regular expression; `found` searches a text for it. Raises ValueError for one that cannot be used."""
+    """A regular expression to search texts for. Raises ValueError for one that cannot be used."""
 
     def __init__(self, written: str) -> None:
         import jsonschema_rs  # 3 MB; only rules with patterns need it
@@ -64,6 +64,7 @@ def compile_pattern(written: str) -> Pattern:
 
 
 def _with_flag_group(written: str) -> str:
+    """Return a pattern in which flags at the front are a group, as the engine wants them."""
     # `(?i)` alone at the front is what most people write; the engine knows it as a group.
     for flags in ("(?i)", "(?s)", "(?is)", "(?si)", "(?m)", "(?im)"):
         if written.startswith(flags):
@@ -86,6 +87,7 @@ class ValueCondition(BaseModel):
     @field_validator("one_of", mode="before")
     @classmethod
     def _as_tuple(cls, value: object) -> object:
+        """Return a list as a tuple."""
         return tuple(as_list(cast("object", value))) if isinstance(value, list) else value
 
     @model_validator(mode="after")

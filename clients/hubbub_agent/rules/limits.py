@@ -154,4 +154,5 @@ class UsageMeter:
         ]
 
     def _used_since(self, since: float) -> ModelUsage:
+        """Return the usage of the minutes since a time."""
         return sum((minute.use for minute in self._minutes if minute.since > since), NO_USAGE)

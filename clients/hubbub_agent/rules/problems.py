@@ -56,5 +56,6 @@ def rule_name(index: int, document: Mapping[str, Any], source: str | None) -> st
 
 
 def _unknown_key(name: str, known: Iterable[str]) -> str:
+    """Return that a key is unknown, and the known one that was perhaps meant."""
     near = get_close_matches(name, list(known), n=1)
     return f"unknown key; did you mean {near[0]!r}?" if near else "unknown key; docs/agents.md lists all keys"

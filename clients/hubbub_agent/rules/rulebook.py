@@ -104,6 +104,7 @@ class Rule(_Strict):
     @field_validator("kind", "command", mode="before")
     @classmethod
     def _as_tuple(cls, value: object) -> object:
+        """Return a list as a tuple, and a bare text as one of it."""
         if isinstance(value, list):
             return tuple(cast("list[object]", value))
         return (value,) if isinstance(value, str) else value
@@ -124,12 +125,14 @@ class Rule(_Strict):
     @field_validator("says", "title")
     @classmethod
     def _check_pattern(cls, value: str | None) -> str | None:
+        """Check that a pattern can be used. Raises ValueError."""
         if value is not None:
             compile_pattern(value)
         return value
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
+        """Check that the rule has one action, and the conditions that this action needs. Raises ValueError."""
         actions = [action for action in ANSWERABLE_KINDS if getattr(self, action) is not None]
         if len(actions) != 1:
             choices = ", ".join(ANSWERABLE_KINDS)
@@ -152,6 +155,7 @@ class Rule(_Strict):
 
     @property
     def action(self) -> str:
+        """Return the name of the rule's one action."""
         return next(action for action in ANSWERABLE_KINDS if getattr(self, action) is not None)
 
     @property
@@ -182,10 +186,10 @@ class Rule(_Strict):
         if request.kind == "approval" and self.approve is not None:
             return {"approve": {"digest": request.arguments_digest or ""}}
         if self.approve is not None:
-            return {"accept": self._find_once(request) or approved_content(as_object(request.request))}
+            return {"accept": self._once_content(request) or approved_content(as_object(request.request))}
         return {self.action: getattr(self, self.action)}
 
-    def _find_once(self, request: PendingRequest) -> dict[str, str]:
+    def _once_content(self, request: PendingRequest) -> dict[str, str]:
         """Return the content that takes an agent's option to allow this once, if the rule names what it may do."""
         if self.agent is None:
             return {}
@@ -240,16 +244,19 @@ class Rule(_Strict):
         )
 
     def _values_fit(self, values: Mapping[str, Any]) -> bool:
+        """Return whether each value that the rule names is there and meets its condition."""
         conditions = (self.values or {}).items()
         return all(name in values and condition.accepts(values[name]) for name, condition in conditions)
 
     def _arguments_fit(self, arguments: Mapping[str, Any]) -> bool:
+        """Return whether the arguments of a call have the names and types of the rule's fields."""
         types = self.fields or {}
         if not self.other_fields and arguments.keys() - types.keys():
             return False
         return all(name in arguments and has_json_type(arguments[name], type_) for name, type_ in types.items())
 
     def _fields_fit(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether a form has the fields that the rule names, with their types."""
         types = self.fields or {}
         if not self.other_fields and fields.keys() - types.keys():
             return False
@@ -280,6 +287,7 @@ class Rulebook(_Strict):
 
     @model_validator(mode="after")
     def _check_usable(self) -> Self:
+        """Check that some rule answers, and that each model of a rule is there. Raises ValueError."""
         if not self.kinds:
             raise ValueError("rule: none of them answers anything")
         for index, rule in enumerate(self.rule):
@@ -289,7 +297,7 @@ class Rulebook(_Strict):
         return self
 
     def check_keys(self) -> None:
-        """Check that the key of each model is there. Raises ConfigProblem."""
+        """Check that the API key of each model can be read. Raises ConfigProblem."""
         for name, chat in self.chat.items():
             try:
                 chat.api_key()
@@ -339,7 +347,7 @@ def parse_rules(content: Mapping[str, Any], where: str = "", source: str | None 
 
 
 def approved_content(params: Mapping[str, Any]) -> dict[str, Any] | Literal[True]:
-    """Return the content that says yes to a form: its defaults, and true for its only yes-or-no field without one."""
+    """Return the content that approves a form: true in its only boolean field; True if its defaults do."""
     specs = {name: as_object(spec) for name, spec in form_properties(params).items()}
     booleans = [name for name, spec in specs.items() if spec.get("type") == "boolean"]
     if len(booleans) != 1:

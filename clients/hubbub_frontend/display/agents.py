@@ -85,6 +85,7 @@ def render_more(page: DetailText, request: PendingRequest) -> None:
 
 
 def _question_rows(asked: AgentQuestion) -> tuple[ArgumentRow, ...]:
+    """Return what an agent asks to do as rows: the command, the changed files, what it says."""
     rows: list[ArgumentRow] = []
     if asked.command:
         title = f"Command, run by {line(asked.shell, 100)}" if asked.shell else "Command"
@@ -99,10 +100,10 @@ def _question_rows(asked: AgentQuestion) -> tuple[ArgumentRow, ...]:
         text = f"{asked.omitted_bytes:,} bytes are left out: the question was too big"
         rows.append(ArgumentRow(path="", title="Not all of it is here", kind="text", text=text))
     if not (asked.command or asked.changes):
-        rows += [_cut(each) for each in argument_rows(asked.input, {})]
+        rows += [_shorten_texts(each) for each in argument_rows(asked.input, {})]
         rows += [ArgumentRow(path="", title="File", kind="text", text=line(each)) for each in asked.files[:MAX_SAID]]
     for said in asked.says[:MAX_SAID]:
-        text = clean(_first_chars(said))
+        text = clean(_shorten(said))
         kind = "code" if "\n" in text.strip() else "text"
         rows.append(ArgumentRow(path="", title="The agent says", kind=kind, text=text))
     if asked.grant:
@@ -112,6 +113,7 @@ def _question_rows(asked: AgentQuestion) -> tuple[ArgumentRow, ...]:
 
 
 def _change_row(change: FileChange) -> ArgumentRow:
+    """Return the change of a file as a row: old and new text, a patch, or the content."""
     row = ArgumentRow(path="", title=f"{CHANGES[change.kind]}: {_name_change(change)}", kind="code")
     old, new = change.texts or ("", "")
     if any(mark in each for each in (old, new, change.content) for mark in NOT_TEXT):
@@ -130,22 +132,26 @@ def _change_row(change: FileChange) -> ArgumentRow:
 
 
 def _name_change(change: FileChange) -> str:
+    """Return the path of a changed file, and where it is moved to."""
     return line(f"{change.path} → {change.moved_to}" if change.moved_to else change.path)
 
 
 def _more_rows(members: Mapping[str, object]) -> tuple[ArgumentRow, ...]:
+    """Return the members of a question that nobody knows, as rows."""
     shown = dict(islice(members.items(), MAX_MORE))
-    rows = [_cut(each) for each in argument_rows(shown, {})]
+    rows = [_shorten_texts(each) for each in argument_rows(shown, {})]
     if len(members) > MAX_MORE:
         text = f"{len(members) - MAX_MORE} members more, which are in the JSON"
         rows.append(ArgumentRow(path="", title="Too many to show", kind="text", text=text))
     return tuple(rows)
 
 
-def _cut(row: ArgumentRow) -> ArgumentRow:
-    return replace(row, text=_first_chars(row.text), old=_first_chars(row.old), new=_first_chars(row.new))
+def _shorten_texts(row: ArgumentRow) -> ArgumentRow:
+    """Return a row with at most MAX_MORE_CHARS of each of its texts."""
+    return replace(row, text=_shorten(row.text), old=_shorten(row.old), new=_shorten(row.new))
 
 
-def _first_chars(text: str) -> str:
+def _shorten(text: str) -> str:
+    """Return a text of at most MAX_MORE_CHARS, and how many are left out."""
     omitted = len(text) - MAX_MORE_CHARS
     return f"{text[:MAX_MORE_CHARS]}… ({omitted} characters more)" if omitted > 0 else text

@@ -7,7 +7,7 @@ from typing import Any
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_list, as_object, as_objects
 from hubbub_frontend.display import content
-from hubbub_frontend.display.approvals import describe_span, describe_taken
+from hubbub_frontend.display.approvals import accepted_suggestions, describe_span
 from hubbub_frontend.display.decisions import describe_decision
 from hubbub_frontend.display.records import ACTIONS
 from hubbub_frontend.display.text import line
@@ -58,7 +58,7 @@ def _approval_pairs(request: PendingRequest, answer: Mapping[str, Any]) -> Seque
     action = str(answer.get("action"))
     seconds = answer.get("remember_s")
     same = " with the same arguments" if answer.get("same_arguments") else ""
-    taken = describe_taken(request, answer)
+    taken = accepted_suggestions(request, answer)
     pairs = (
         ("answer", ACTIONS.get(action, action)),
         ("by", ", ".join(str(name) for name in as_list(answer.get("by")))),
@@ -72,6 +72,7 @@ def _approval_pairs(request: PendingRequest, answer: Mapping[str, Any]) -> Seque
 
 
 def _form_pairs(request: PendingRequest, answer: Any) -> list[tuple[str, str]]:
+    """Return the content of a form's answer as pairs of title and value."""
     fields_by_name = {field.name: field for field in fields(as_object(request.request).get("requestedSchema"))}
     values = [*as_object(answer.get("content")).items()]
     pairs: list[tuple[str, str]] = []

@@ -188,6 +188,7 @@ def describe_approvers(asked: ApprovalRequest) -> str:
 
 
 def _describe_approver(name: str) -> str:
+    """Return in words who an entry of a rule's approvers is."""
     kind, _, value = name.partition(":")
     match kind:
         case "oidc-role" if value:
@@ -199,6 +200,7 @@ def _describe_approver(name: str) -> str:
 
 
 def _describe_changes(request: PendingRequest) -> str:
+    """Return who has changed the arguments last."""
     by = line(request.approvals[-1].by, 60) if request.approvals else "somebody"
     return f"{by} has changed the arguments"
 
@@ -210,18 +212,20 @@ def describe_span(seconds: int) -> str:
     return f"{count} {unit}{'' if count == 1 else 's'}"
 
 
-def describe_taken(request: PendingRequest, answer: Mapping[str, Any]) -> Sequence[str]:
-    """Return the suggestions that the answer of an approval takes."""
+def accepted_suggestions(request: PendingRequest, answer: Mapping[str, Any]) -> Sequence[str]:
+    """Return in words the suggestions of the host that an approval accepted."""
     taken, asked = as_list(answer.get("suggestions")), request.approval
     offered = asked.suggestions if asked is not None else ()
     return [each.words for index, each in enumerate(offered) if index in taken]
 
 
 def _number(count: int) -> str:
+    """Return a number in words, as far as people write it so."""
     return NUMBERS[count] if count < len(NUMBERS) else str(count)
 
 
 def _join(names: Sequence[str], word: str = "and") -> str:
+    """Return names as people list them: `ada, ben and cleo`; of many the first five."""
     shown = [*names[:5], f"{len(names) - 5} more"] if len(names) > 6 else names
     return f"{', '.join(shown[:-1])} {word} {shown[-1]}" if len(shown) > 1 else "".join(shown)
 
@@ -229,12 +233,12 @@ def _join(names: Sequence[str], word: str = "and") -> str:
 def describe_remembered(approval: "RememberedApproval") -> str:
     """Return a remembered approval in one line: what may be called by whom until when, and who said so."""
     what = f"{line(approval.caller, 60)} may call {line(approval.tool, 100)} on {line(approval.server, 60)}"
-    same = f" with {as_text(approval.arguments)}" if approval.arguments is not None else ""
+    same = f" with {arguments_text(approval.arguments)}" if approval.arguments is not None else ""
     by = _join([line(each, 60) for each in approval.approved_by])
     return f"{what}{same} until {local_datetime(approval.expires_at)}; {by} said so"
 
 
-def as_text(arguments: object) -> str:
+def arguments_text(arguments: object) -> str:
     """Return arguments in one line without a schema."""
     return arguments_line(argument_rows(as_object(arguments), {}))
 
@@ -268,6 +272,7 @@ def render_approval(page: DetailText, request: PendingRequest) -> None:
 
 
 def _render_hints(hints: Sequence[Hint]) -> Text:
+    """Render hints in a line, each in the style of its tone."""
     text = Text()
     for number, hint in enumerate(hints):
         text.append(", " if number else "").append(hint.text, STYLES[hint.tone])
@@ -312,6 +317,7 @@ def _numbers(row: ArgumentRow, lines: Sequence[str]) -> Sequence[str]:
 
 
 def _row_lines(row: ArgumentRow, max_cost: int) -> Sequence[str]:
+    """Return the lines of a row; of a change those of its diff, which takes at most `max_cost` steps."""
     if row.kind == "change":
         return change_lines(row.old, row.new, max_cost) or ("no difference",)
     return row.text.splitlines() or ("",)

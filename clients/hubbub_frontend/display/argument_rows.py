@@ -85,11 +85,11 @@ def _walk_object(
     pair = _find_pair(value)
     for name in ordered:
         own_path, own_spec = f"{path}{name}", _own_schema(properties, name, form)
-        own_title = title + _title(name, own_spec)
+        own_title = title + _argument_title(name, own_spec)
         if pair is not None and name in pair:
             if name == next(each for each in ordered if each in pair):
                 old, new = pair
-                titles = " → ".join(_title(each, _own_schema(properties, each, form)) for each in pair)
+                titles = " → ".join(_argument_title(each, _own_schema(properties, each, form)) for each in pair)
                 yield ArgumentRow(
                     path=clean(f"{path}{new}"),
                     title=title.removesuffix(WITHIN) or titles,
@@ -110,6 +110,7 @@ def _walk_value(
     title: str,
     depth: int,
 ) -> Iterator[ArgumentRow]:
+    """Yield the rows of one argument: those of its parts if it is an object or a list of edits, else one."""
     inner = as_object(value)
     if depth and inner and (as_object(spec.get("properties")) or _find_pair(inner)):
         yield from _walk_object(inner, spec, form, f"{path}.", f"{title}{WITHIN}", depth - 1)
@@ -127,7 +128,7 @@ def _walk_value(
 
 
 def _describe_value(name: str, value: object) -> tuple[RowKind, str]:
-    """Return how a value is drawn, and as what."""
+    """Return the kind of row that shows a value, and its text."""
     match value:
         case bool():
             return "text", "yes" if value else "no"
@@ -164,10 +165,12 @@ def _find_pair(value: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _own_schema(properties: Mapping[str, Any], name: str, form: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of one property of a form; an empty one if it has none."""
     return normalized_schema(properties[name], form) if name in properties else UNKNOWN
 
 
-def _title(name: str, spec: Mapping[str, Any]) -> str:
+def _argument_title(name: str, spec: Mapping[str, Any]) -> str:
+    """Return the title of a property, or else its name."""
     title = spec.get("title")
     shown = title if isinstance(title, str) and title.strip() else name
     return clean(" ".join(shown[:100].split()))
@@ -193,12 +196,12 @@ def change_lines(old: str, new: str, max_cost: int = MAX_DIFF_COST) -> Sequence[
     # What is equal on both sides is not compared again; three lines of it are shown.
     lead, trail = max(start - 3, 0), max(end - 3, 0)
     lines = difflib.unified_diff(before[lead : len(before) - trail], after[lead : len(after) - trail], lineterm="")
-    return [_name_place(line, lead) if line.startswith("@@") else line for line in islice(lines, 2, None)]
+    return [_describe_diff_head(line, lead) if line.startswith("@@") else line for line in islice(lines, 2, None)]
 
 
-def _name_place(head: str, skipped: int) -> str:
+def _describe_diff_head(head: str, skipped: int) -> str:
     """Return the head of a part of a diff in words: the line where it is in the old text, and in the new if another."""
-    old, new = (max(int(each), 1) + skipped for each in _find_places(head))
+    old, new = (max(int(each), 1) + skipped for each in _diff_positions(head))
     return f"@@ line {old}" if old == new else f"@@ line {old}, now {new}"
 
 
@@ -208,7 +211,7 @@ def line_numbers(lines: Sequence[str]) -> Iterator[int | None]:
     new: int | None = None
     for each in lines:
         if each.startswith("@@"):
-            old, new = (int(number) for number in _find_places(each)) if _PLACES.match(each) else (None, None)
+            old, new = (int(number) for number in _diff_positions(each)) if _PLACES.match(each) else (None, None)
             yield None
             continue
         yield old if each.startswith("-") else new
@@ -216,7 +219,7 @@ def line_numbers(lines: Sequence[str]) -> Iterator[int | None]:
         new = new + 1 if new is not None and not each.startswith("-") else new
 
 
-def _find_places(head: str) -> tuple[str, str]:
+def _diff_positions(head: str) -> tuple[str, str]:
     """Return the lines in the old and the new text that the head of a part of a diff names."""
     found = _PLACES.match(head)
     if found is None:

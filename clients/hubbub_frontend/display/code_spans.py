@@ -43,6 +43,7 @@ def first_line(code: str) -> str:
 
 
 def _fold_span(ticks: str, code: str) -> str:
+    """Return code with its backticks: of several lines the first, and a sign that it goes on."""
     if "\n" not in code:
         return f"{ticks}{code}{ticks}"
     language = LANGUAGE.match(code) if len(ticks) >= FENCE else None

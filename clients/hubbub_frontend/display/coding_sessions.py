@@ -20,13 +20,13 @@ ORDER: Final[Mapping[str, int]] = {"waiting": 0, "working": 1}
 
 
 def sort_sessions(sessions: Iterable[CodingSession]) -> list[CodingSession]:
-    """Return sessions in the order in which people want to see them."""
+    """Return sessions sorted: those that wait for a person, then those that work, then the newest."""
 
-    def place(session: CodingSession) -> tuple[int, float]:
+    def sort_key(session: CodingSession) -> tuple[int, float]:
         at = session.updated_at or session.started_at
         return ORDER.get(session.state, 2), -at.timestamp() if at is not None else 0.0
 
-    return sorted(sessions, key=place)
+    return sorted(sessions, key=sort_key)
 
 
 def session_title(session: CodingSession) -> str:

@@ -35,6 +35,7 @@ def content_text(message: Part) -> str:
 
 
 def _block_text(block: Part) -> str:
+    """Return a block of content as text; what is no text is described in square brackets."""
     match block.get("type"):
         case "text":
             return str(block.get("text", ""))
@@ -49,12 +50,14 @@ def _block_text(block: Part) -> str:
 
 
 def _resource_text(resource: Part) -> str:
+    """Return the text of a resource, or a description of its bytes."""
     if "text" in resource:
         return str(resource["text"])
     return _describe_binary(str(resource.get("uri")), resource.get("mimeType"), resource.get("blob"))
 
 
 def _describe_binary(name: str, mime_type: object, base64_data: object) -> str:
+    """Return a description of bytes that are not shown: name, type and size."""
     size = len(str(base64_data or "").rstrip("=")) * 3 // 4
     return f"[{name}: {mime_type or 'unknown type'}, {size} bytes; --json shows them in base64]"
 

@@ -24,6 +24,7 @@ HINTS = {
 
 
 def render_offer(server: str, kind: str, definition: Mapping[str, Any]) -> Text:
+    """Render in full, for a terminal, what a server offers."""
     labels = labels_of(kind, definition)
     name = str(labels.get("name") or "")
     annotations = as_object(definition.get("annotations"))
@@ -51,6 +52,7 @@ def render_offer(server: str, kind: str, definition: Mapping[str, Any]) -> Text:
 
 
 def _list_files(resources: object) -> str:
+    """Return the addresses of a skill's files, in a line."""
     if not isinstance(resources, list):
         return "made when they are read"
     uris = [str(each.get("uri") or "") for each in as_objects(cast("list[object]", resources))]
@@ -59,6 +61,7 @@ def _list_files(resources: object) -> str:
 
 
 def _add_fields(page: DetailText, heading: str, fields: Sequence[Field]) -> None:
+    """Add the fields of arguments or of a result, one per line; nothing if there are none."""
     if not fields:
         return
     page.heading(heading)

@@ -115,7 +115,7 @@ def add_cause(page: DetailText, request: PendingRequest, host: ConnectedHost | N
 
 
 def describe_candidates(request: PendingRequest) -> str | None:
-    """Name the calls of which one caused it; None if there are no candidates.
+    """Return in words the calls of which one caused it; None if there are no candidates.
 
     A single one is not certain either: it may be all that remains after the others have ended.
     """
@@ -129,7 +129,7 @@ def describe_candidates(request: PendingRequest) -> str | None:
 
 
 def call_over_warning(request: PendingRequest) -> str | None:
-    """Warn that the causing call has ended, before somebody answers; None otherwise."""
+    """Return a warning that the call has ended which asked, while the request is open; None otherwise."""
     if request.state != "open" or not request.cause_ended:
         return None
     return f"{text.line(request.cause_ended)}: an answer may come too late"
@@ -186,6 +186,7 @@ def add_form(page: DetailText, form: Sequence[Field]) -> None:
 
 
 def _describe_choice(value: str, title: str) -> str:
+    """Return a choice as it is typed, and its title if that is different."""
     return text.line(value, 40) + (f" ({text.line(title, 40)})" if title != value else "")
 
 

@@ -70,17 +70,17 @@ def relative_time(at: datetime | None) -> str:
 
 
 def local_datetime(at: datetime | None) -> str | None:
-    """Return a local time of day with its date."""
+    """Return a time as the local date and time of day, with seconds; None without a time."""
     return None if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def local_time(at: datetime | None) -> str | None:
-    """Return a local time of day, for lines that stay on the screen while time passes."""
+    """Return a time as the local time of day, for lines that stay on the screen; None without a time."""
     return None if at is None else f"{at.astimezone():%H:%M:%S}"
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration in words."""
+    """Return a duration in words: `340 ms`, `4.2 s`, `5 min 3 s`, `2 h 5 min`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -309,7 +309,7 @@ def describe_progress(progress: Progress) -> str:
 
 
 def format_size(size: float) -> str:
-    """Return a number of bytes in the largest unit of at least one."""
+    """Return a number of bytes in the largest unit that fits: `1.5 MiB`."""
     unit = 0
     while size >= 1024 and unit < len(UNITS) - 1:
         size, unit = size / 1024, unit + 1
@@ -332,6 +332,7 @@ def describe_event(event: ServerEvent) -> str:
 
 
 def _format_amount(value: object) -> str:
+    """Return a number as short as it can be written; another value as its text."""
     return f"{value:g}" if isinstance(value, (int, float)) and is_finite(value) else str(value)
 
 
@@ -344,6 +345,7 @@ def format_log_line(params: Mapping[str, Any]) -> str:
 
 
 def _event_text(event: ServerEvent, params: Mapping[str, Any]) -> str:
+    """Return what a server reports, by the kind of the event; it may have several lines."""
     of_call = f" (call {event.call_id})" if event.call_id else ""
     method = event.method or ""
     match event.kind:

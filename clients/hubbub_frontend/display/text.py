@@ -57,7 +57,7 @@ def safe_text(value: object, limit: int = MAX_CHARS) -> str:
 
 
 def line(value: object, limit: int = MAX_LINE_CHARS) -> str:
-    """Return a value as one line, for a list."""
+    """Return a value as one line of at most `limit` characters, fit for a terminal."""
     text = str(value)[: limit + 1]
     return clean(" ".join(text.split()))[:limit] + ("…" if len(text) > limit else "")
 
@@ -69,6 +69,7 @@ def editable_json(value: Any) -> str:
 
 
 def _escape(character: str) -> str:
+    """Return a character as JSON escapes it: `\\u202e`."""
     return json.dumps(character)[1:-1]
 
 
@@ -110,6 +111,7 @@ def render_url(url: str) -> Text:
 
 
 def _url_warnings(url: str, host: str | None) -> list[str]:
+    """Return in words what may deceive a reader of an address."""
     if not host:
         return ["this is not a url with a host"]
     warnings = [IMITATES] if may_imitate_host(url) else []
@@ -147,9 +149,9 @@ class DetailText:
             self.text.append_text(shown).append("\n")
         return self
 
-    def defect(self, what: str | None) -> "DetailText":
-        """Say which part of a record cannot be shown; nothing for a whole record."""
-        return self.paragraph(f"not all of this can be shown: {line(what)}" if what else None, "red")
+    def defect(self, problem: str | None) -> "DetailText":
+        """Add which part of a record cannot be shown; nothing for a whole record."""
+        return self.paragraph(f"not all of this can be shown: {line(problem)}" if problem else None, "red")
 
     def json(self, value: Any) -> "DetailText":
         """Add a value as indented JSON."""

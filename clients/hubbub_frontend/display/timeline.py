@@ -1,6 +1,6 @@
 """Timeline of a call, from its record and those of its pending requests. Needs no tracing backend.
 
-The command line draws it (cli/timeline.py), and so does the web inbox (web/static/js/timeline.js).
+The command line draws it (hubbub_cli), and so does the web inbox (hubbub_web/static/js/timeline.js).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class CallPhase:
 
     @property
     def length_s(self) -> float:
+        """Return the length of the phase in seconds."""
         return self.end_s - self.start_s
 
 
@@ -110,6 +111,7 @@ def build_timeline(call: Call, requests: Sequence[PendingRequest], now: datetime
 
 
 def _question_span(request: PendingRequest, seconds_until: Callable[[datetime], float], total_s: float) -> QuestionSpan:
+    """Return when a pending request was open, and what happened to it."""
     names = {"delivered": "late"} if request.delivery == "late" else {}
     steps = tuple(
         Step(names.get(moment.what or "", moment.what) or "unknown", seconds_until(moment.at), moment.by, moment.agent)

@@ -97,7 +97,7 @@ class Confirm(ModalScreen[bool]):
         self.query_one("#no").focus()
 
     def on_key(self, event: Key) -> None:
-        """Take a letter for a no; it does nothing else. For y, which may mean yes, say what does."""
+        """Dismiss the question with no at any letter but y, which may mean yes: then show the key that does."""
         if event.character == "y":
             event.stop()
             self.notify("ctrl+y means yes")
@@ -133,7 +133,7 @@ class TextPrompt(ModalScreen[str | None]):
             yield Static("enter sends it, escape goes back", classes="note", markup=False)
 
     @on(Input.Submitted)
-    def _filled_in(self, event: Input.Submitted) -> None:
+    def _dismiss_with_text(self, event: Input.Submitted) -> None:
         self.dismiss(event.value)
 
     def action_leave(self) -> None:
@@ -166,7 +166,7 @@ class ChoicePrompt(ModalScreen[int | None]):
         self._list.focus()
 
     @on(OptionList.OptionSelected)
-    def _select(self, event: OptionList.OptionSelected) -> None:
+    def _dismiss_with_choice(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option_index)
 
     def action_leave(self) -> None:

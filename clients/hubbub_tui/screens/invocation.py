@@ -48,7 +48,7 @@ def input_fields(entry: CatalogEntry) -> list[Field]:
 
 
 def build_request(entry: CatalogEntry, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the MCP method and its params."""
+    """Return the MCP method and the params that use an entry with these values."""
     match entry.kind:
         case "tool":
             return "tools/call", {"name": entry.name, "arguments": values}
@@ -133,6 +133,7 @@ class InvokeScreen(Part, Screen[None]):
 
     @cached_property
     def _modes(self) -> CallModes:
+        """Return the ways to call the entry, as far as its server is known."""
         if self._entry.kind != "tool":
             return CallModes(task=False)
         row = self.hub_app.boards.servers.rows.get(self._entry.server)
@@ -146,10 +147,10 @@ class InvokeScreen(Part, Screen[None]):
             return
         # A second key must not call twice: what the first one asked for may be under way.
         if not any(worker.node is self and worker.is_running for worker in self.workers):
-            self.run_worker(self._call(values, as_task=as_task))
+            self.run_worker(self._make_call(values, as_task=as_task))
 
-    async def _call(self, values: dict[str, Any], *, as_task: bool) -> None:
-        """Make the call and show it; else say why it cannot be made."""
+    async def _make_call(self, values: dict[str, Any], *, as_task: bool) -> None:
+        """Make the call and show it; else show why it cannot be made."""
         method, params = build_request(self._entry, values)
         try:
             call = await self.hub_app.hub.start(self._entry.server, method, params, as_task=as_task)
@@ -161,6 +162,7 @@ class InvokeScreen(Part, Screen[None]):
             self.hub_app.show_call(call.id)
 
     def _show_banner(self, message: str) -> None:
+        """Show a problem above the form; an empty one hides it."""
         self._banner.update(text.safe_text(message, 1000))
         self._banner.display = bool(message)
         self._banner.set_class(bool(message), "bad")
@@ -216,9 +218,10 @@ class CallScreen(Part, Screen[None]):
         version = (row, row and waiting_version(row.record, boards))
         if version != self._shown_version:
             self._shown_version = version
-            self.run_worker(self._show(), group="show", exclusive=True)
+            self.run_worker(self._fetch_and_show(), group="show", exclusive=True)
 
-    async def _show(self) -> None:
+    async def _fetch_and_show(self) -> None:
+        """Fetch the call and show it, or why it cannot be read."""
         try:
             call, detail = await fetch_call_text(self.hub_app.hub, self._id, self.hub_app.boards)
         except HubbubError as error:

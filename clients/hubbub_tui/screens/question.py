@@ -50,7 +50,7 @@ def styled_kind(request: PendingRequest) -> Text:
 
 
 def question_words(request: PendingRequest) -> str:
-    """Return what is asked, without the address of a page; never empty."""
+    """Return the text that is asked, without the address of a page; never empty."""
     if request.kind == "roots":
         return "Which directories may it use?"
     message = as_object(request.request).get("message") if request.kind.startswith("elicitation") else None
@@ -110,6 +110,7 @@ def describe_return(call: Call) -> str:
 
 
 def _add_outcome(page: DetailText, request: PendingRequest, call: Call | None) -> None:
+    """Add how an ended request was answered, and what the call that asked returned."""
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
     page.heading("Answer").fact("state", Text.assemble(text.styled_state(records.outcome(request)), by))
     if request.state == "answered":  # what a server gets when a question expires, nobody has answered
@@ -123,6 +124,7 @@ def _add_outcome(page: DetailText, request: PendingRequest, call: Call | None) -
 
 
 def _add_question(page: DetailText, request: PendingRequest) -> None:
+    """Add what is asked beside the message, by kind: fields, the page, the conversation or the call."""
     params = as_object(request.request)
     match request.kind:
         case "elicitation_form":

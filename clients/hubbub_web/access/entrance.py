@@ -42,11 +42,13 @@ class Entrance:
         return link.to
 
     async def _find(self, secret: str) -> PageLink | None:
+        """Return the link with this secret; None if there is none."""
         if self._links is None:
             return None
         return await anyio.to_thread.run_sync(self._links.find, secret)
 
     async def _is_open(self, request_id: str) -> bool:
+        """Return whether a pending request waits for an answer. Raises HubbubError."""
         hub = await self._people.hub(None)
         try:
             return (await hub.inbox.get(request_id)).state == "open"

@@ -91,7 +91,7 @@ class Guard:
 
 
 def _find_problem(site: Site, method: str, headers: Headers) -> tuple[int, str] | None:
-    """Return the status and the message of a refusal; None for a request that the page may have sent."""
+    """Return the status and message of a refusal; None for a request that the page may have sent."""
     host = headers.get("host", "")
     if not site.is_at(host):
         return 421, "This is not served under that name."

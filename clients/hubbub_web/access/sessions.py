@@ -57,6 +57,7 @@ class People:
             return hub, stack.pop_all()
 
     async def close(self) -> None:
+        """Close all connections."""
         for _, stack in self._hubs.values():
             await stack.aclose()
 
@@ -89,6 +90,7 @@ class Session:
         return await self.people.hub(self.name)
 
     def remember_claim(self, request_id: str, claim_id: str) -> None:
+        """Remember that a window of this browser may hold a claim; too many, and the oldest is forgotten."""
         self.claims[claim_id] = request_id
         self.claims.move_to_end(claim_id)
         if len(self.claims) > MAX_CLAIMS:
@@ -164,4 +166,5 @@ class Sessions:
 
 
 def _is_same_secret(known: str, given: str) -> bool:
+    """Return whether two secrets are equal, in constant time."""
     return hmac.compare_digest(known.encode(), given.encode("utf-8", "replace"))

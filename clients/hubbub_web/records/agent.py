@@ -6,12 +6,12 @@ from typing import Any
 from hubbub_client.data.records import PendingRequest
 from hubbub_frontend.display.agents import MORE, agent_view
 from hubbub_frontend.display.decisions import decision_choices, describe_decision
-from hubbub_web.records.approval import numbered
+from hubbub_web.records.approval import number_hidden_characters
 
 
 def agent_json(request: PendingRequest) -> dict[str, Any] | None:
     """Return the members of a question that are not MCP's, and its decisions; None if there are none."""
-    view = agent_view(replace(request, request=numbered(request.request)))
+    view = agent_view(replace(request, request=number_hidden_characters(request.request)))
     if not (view.rows or view.folder or view.more or view.decisions):
         return None
     # What is sent back must be as the agent wrote it.

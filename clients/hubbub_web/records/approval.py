@@ -37,7 +37,7 @@ def approval_json(request: PendingRequest, caller: Caller) -> dict[str, Any] | N
 
     None for a pending request that is no such call, or cannot be read.
     """
-    document, changed = numbered(request.request), numbered(request.changed_arguments)
+    document, changed = number_hidden_characters(request.request), number_hidden_characters(request.changed_arguments)
     view, asked = approval_view(replace(request, request=document, changed_arguments=changed)), request.approval
     if view is None or asked is None:
         return None
@@ -46,7 +46,9 @@ def approval_json(request: PendingRequest, caller: Caller) -> dict[str, Any] | N
     # A caller may have sent anything as arguments: it is shown, whatever it is.
     given = as_object(request.request).get("arguments", {})
     if not isinstance(given, Mapping):
-        row = ArgumentRow(path="arguments", title="arguments", kind="json", text=write(numbered(given)))
+        row = ArgumentRow(
+            path="arguments", title="arguments", kind="json", text=write_json(number_hidden_characters(given))
+        )
         shown |= {"arguments": [asdict(row)], "may_change": False}
     return {
         **shown,
@@ -55,7 +57,7 @@ def approval_json(request: PendingRequest, caller: Caller) -> dict[str, Any] | N
         "destructive": asked.tool.annotations.get("destructiveHint") is True,
         "approvals": [each.to_json() for each in request.approvals],
         "digest": request.arguments_digest or asked.digest,
-        "text": write(current if isinstance(given, Mapping) else given),
+        "text": write_json(current if isinstance(given, Mapping) else given),
         "given": dict(current) if is_exact(current) else None,
         "schema": dict(schema),
         "obstacle": find_obstacle(request, asked, caller),
@@ -78,14 +80,18 @@ def call_approval_json(call: Call, requests: Sequence[PendingRequest]) -> dict[s
     }
 
 
-def numbered(value: Any) -> Any:
-    """Return a JSON value with the number of each character that is not shown, as elsewhere on the page."""
+def number_hidden_characters(value: Any) -> Any:
+    """Return a JSON value in which each character that is not shown is replaced by its number, `[U+202E]`."""
     if isinstance(value, str):
         return NOT_LEGIBLE.sub(lambda found: f"[U+{ord(found.group()):04X}]", value)
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
-        return {numbered(name): numbered(each) for name, each in items}
-    return [numbered(each) for each in as_list(cast("object", value))] if isinstance(value, list) else value
+        return {number_hidden_characters(name): number_hidden_characters(each) for name, each in items}
+    return (
+        [number_hidden_characters(each) for each in as_list(cast("object", value))]
+        if isinstance(value, list)
+        else value
+    )
 
 
 def find_obstacle(request: PendingRequest, asked: ApprovalRequest, person: Caller) -> str:
@@ -114,21 +120,22 @@ def changed_rows(before: Mapping[str, Any], after: Mapping[str, Any], schema: Ma
     titles = {row.path: row.title for row in argument_rows(dict.fromkeys(names, ""), schema)}
     for name in names:
         is_in_both = name in before and name in after
-        if not (is_in_both and write(before[name]) == write(after[name])):
-            old, new = (_plain(of[name]) if name in of else "" for of in (before, after))
+        if not (is_in_both and write_json(before[name]) == write_json(after[name])):
+            old, new = (_text_or_json(of[name]) if name in of else "" for of in (before, after))
             row = ArgumentRow(path=name, title=titles.get(name, name), kind="change", old=old, new=new)
             rows.append(asdict(row) | {"fate": "" if is_in_both else "removed" if name in before else "added"})
     return rows
 
 
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else write(value)
+def _text_or_json(value: object) -> str:
+    """Return a text as it is, another value as JSON."""
+    return value if isinstance(value, str) else write_json(value)
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
     """Return the arguments that somebody has written as JSON. Raises InvalidArgument, which says what is wrong."""
 
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+    def build_object(found: list[tuple[str, Any]]) -> dict[str, Any]:
         given: dict[str, Any] = {}
         for key, value in found:
             if key in given:
@@ -136,24 +143,24 @@ def parse_arguments(text: str) -> dict[str, Any]:
             given[key] = value
         return given
 
-    def constant(name: str) -> Any:
+    def reject_constant(name: str) -> Any:
         raise ValueError(f"{name} is no number of JSON")
 
     try:
-        value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+        value = json.loads(text, object_pairs_hook=build_object, parse_constant=reject_constant)
     except RecursionError:
-        raise _unreadable("it is nested too deeply") from None
+        raise _unreadable_error("it is nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise _unreadable(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+        raise _unreadable_error(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
     except ValueError as error:
-        raise _unreadable(str(error)) from None
+        raise _unreadable_error(str(error)) from None
     if not isinstance(value, dict):
-        raise _unreadable("it must be an object, such as {}")
+        raise _unreadable_error("it must be an object, such as {}")
     return cast("dict[str, Any]", value)
 
 
 def is_exact(value: object) -> bool:
-    """Return whether a browser reads the value as it is."""
+    """Return whether a browser reads the numbers in a value exactly."""
     if isinstance(value, bool):
         return True
     if isinstance(value, int):
@@ -165,11 +172,12 @@ def is_exact(value: object) -> bool:
     return all(is_exact(each) for each in as_list(value))
 
 
-def write(value: object) -> str:
+def write_json(value: object) -> str:
     """Return a value as JSON, indented unless it is very long."""
     compact = json.dumps(value, ensure_ascii=False)
     return compact if len(compact) > MAX_INDENTED_CHARS else json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _unreadable(why: str) -> InvalidArgument:
+def _unreadable_error(why: str) -> InvalidArgument:
+    """Return the error for arguments that cannot be read, with the reason in words."""
     return InvalidArgument("the arguments cannot be read", violations=(("approve.arguments", why),))

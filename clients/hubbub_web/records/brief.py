@@ -39,7 +39,9 @@ def brief(record: Record) -> dict[str, Any]:
     """Return the short form of a record; `done` says that it will not change any more."""
     match record:
         case PendingRequest():
-            fields = _without(record, "request", "answer", "candidate_call_ids", "approvals", "changed_arguments") | {
+            fields = _fields_without(
+                record, "request", "answer", "candidate_call_ids", "approvals", "changed_arguments"
+            ) | {
                 "approved_by": [clip(each.by) for each in record.approvals[:MAX_IDS]],
                 "needed": record.approval.rule.needed if record.approval else None,
                 "tool": record.approval.tool.name if record.approval else None,
@@ -52,7 +54,7 @@ def brief(record: Record) -> dict[str, Any]:
             return _clip_texts(fields) | {"candidate_call_ids": list(record.candidate_call_ids[:MAX_IDS])}
         case Call():
             tool = as_object(record.params).get("name")
-            fields = _without(record, *WHOLE_OF_CALL) | {
+            fields = _fields_without(record, *WHOLE_OF_CALL) | {
                 "tool": tool if isinstance(tool, str) else None,
                 "error": _fault_json(record.error),
                 "outcome": call_state(record),
@@ -63,32 +65,32 @@ def brief(record: Record) -> dict[str, Any]:
                 "done": record.ended,
             }
         case Task():
-            return _clip_texts(_without(record, "pending_ids")) | {
+            return _clip_texts(_fields_without(record, "pending_ids")) | {
                 "pending_ids": list(record.pending_ids[-MAX_IDS:]),
                 "done": record.status in ("completed", "failed", "cancelled"),
             }
         case Server():
             info = as_object(record.server_info)
-            return _clip_texts(_without(record, "server_info", "capabilities", "error")) | {
+            return _clip_texts(_fields_without(record, "server_info", "capabilities", "error")) | {
                 "notes": [clip(note) for note in record.notes[:MAX_NOTES]],
                 "server_info": _clip_texts({name: info.get(name) for name in ("name", "title", "version")}),
                 "error": _fault_json(record.error),
             }
         case ConnectedHost():
-            fields = whole_host(record)
-            requests = [_with_few_ids(request, MAX_OPEN) for request in fields["requests"][:MAX_OPEN]]
+            fields = whole_host_json(record)
+            requests = [_limit_ids(request, MAX_OPEN) for request in fields["requests"][:MAX_OPEN]]
             return fields | {"requests": requests, "open": len(record.requests)}
         case CatalogList():
-            return _clip_texts(_without(record, "error")) | {"error": _fault_json(record.error)}
+            return _clip_texts(_fields_without(record, "error")) | {"error": _fault_json(record.error)}
         case _:
             return record.to_json()
 
 
-def whole_host(record: ConnectedHost) -> dict[str, Any]:
+def whole_host_json(record: ConnectedHost) -> dict[str, Any]:
     """Return a host with all its open requests, and with its state in words."""
     fields = _clip_texts(record.to_json())
     return fields | {
-        "requests": [_with_few_ids(request, MAX_IDS) for request in fields["requests"]],
+        "requests": [_limit_ids(request, MAX_IDS) for request in fields["requests"]],
         "name": hosts.host_name(record),
         "sees": hosts.endpoint_name(record),
         "transport": hosts.transport_name(record),
@@ -127,26 +129,31 @@ def boolean_field(request: PendingRequest) -> dict[str, str] | None:
 
 
 def clip(text: str) -> str:
-    """Truncate a text to LONGEST characters."""
+    """Return a text of at most MAX_TEXT_CHARS characters."""
     return text if len(text) <= MAX_TEXT_CHARS else f"{text[: MAX_TEXT_CHARS - 1]}…"
 
 
 def _content_text(content: object) -> str:
+    """Return the texts of a message's content in a line; other content by its type."""
     blocks: list[Any] = as_list(cast("object", content))[:10] if isinstance(content, list) else [content]
     return " ".join(str(as_object(block).get("text") or f"[{as_object(block).get('type')}]") for block in blocks)
 
 
-def _with_few_ids(request: Mapping[str, Any], count: int) -> dict[str, Any]:
+def _limit_ids(request: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Return a host's request with at most `count` ids of pending requests."""
     return {**request, "pending_request_ids": request["pending_request_ids"][:count]}
 
 
 def _fault_json(fault: Fault | None) -> dict[str, Any] | None:
-    return _clip_texts(_without(fault, "details")) if fault else None
+    """Return a fault without its details, with short texts."""
+    return _clip_texts(_fields_without(fault, "details")) if fault else None
 
 
-def _without(record: Record, *names: str) -> dict[str, Any]:
+def _fields_without(record: Record, *names: str) -> dict[str, Any]:
+    """Return the fields of a record without some, by name."""
     return {name: value for name, value in record.to_json().items() if name not in names}
 
 
 def _clip_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with short texts; an id stays whole."""
     return {name: clip(value) if isinstance(value, str) and name != "id" else value for name, value in fields.items()}

@@ -53,7 +53,7 @@ class EventStream:
         self._wake()
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
-        """Yield events as lines of JSON; after each batch, and at least every BEAT_S seconds, `{"dropped": N}`.
+        """Yield events as lines of JSON; after each batch, and at least every HEARTBEAT_S seconds, `{"dropped": N}`.
 
         When the hub refuses to go on, the last line is `{"refused": MESSAGE}`.
         """
@@ -70,6 +70,7 @@ class EventStream:
                 await anyio.sleep(BATCH_PAUSE_S)
 
     def _buffer(self, event: ServerEvent) -> None:
+        """Add an event to the lines to send; drop the oldest if there are too many."""
         fields = event.to_json()
         params = json.dumps(fields["params"])
         if len(params) > MAX_PARAMS_CHARS:
@@ -81,13 +82,16 @@ class EventStream:
         self._wake()
 
     def _keep_lost_count(self) -> None:
+        """Add what the watch has lost so far to the sum: the next watch counts from zero."""
         self._lost_before += self._lost
         self._lost = 0
 
     def _set_lost(self, count: int) -> None:
+        """Set how many events the present watch has lost."""
         self._lost = count
         self._wake()
 
     def _wake(self) -> None:
+        """Let `lines` go on."""
         self._changed.set()
         self._changed = anyio.Event()

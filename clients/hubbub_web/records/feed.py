@@ -142,6 +142,7 @@ class Feed:
         return whole_text(position) if feed_id == self._id else None
 
     def _lines_since(self, position: int) -> list[bytes]:
+        """Return the lines of all rows that changed after a position, in the order of their changes."""
         lines: list[bytes] = []
         for (kind, name), row in reversed(self._rows.items()):
             if row.position <= position:
@@ -152,6 +153,7 @@ class Feed:
         return lines
 
     def _wake(self) -> None:
+        """Let all streams go on."""
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -204,15 +206,18 @@ class Feed:
                 self.put(kind, oldest, None)
 
     def _remove(self, kind: str, name: str) -> None:
+        """Replace the row of a record by a tombstone, if there is one."""
         self._done[kind].pop(name, None)
         if (kind, name) in self._rows:
             self.put(kind, name, None)
 
     def _set_progress(self, kind: str, name: str, progress: Mapping[str, Any]) -> None:
+        """Add progress to the row of a call."""
         row = self._rows.get((kind, name))
         if row is not None and row.fields is not None:
             self.put(kind, name, row.fields | {"progress": progress})
 
 
 def json_line(value: object) -> bytes:
+    """Return a value as a line of JSON."""
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"

@@ -34,6 +34,7 @@ def _rank(entry: CatalogEntry, words: Sequence[str]) -> int | None:
 
 
 def _entry_json(entry: CatalogEntry) -> dict[str, Any]:
+    """Return the short form of an entry, for the list of what was found."""
     definition = as_object(entry.object)
     return {
         "server": entry.server,

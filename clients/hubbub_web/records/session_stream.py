@@ -61,6 +61,7 @@ class SessionStream:
                 await anyio.sleep(PAUSE_S)
 
     def _list_agents(self) -> dict[str, Any] | None:
+        """Return the state of all agents and their sessions; None while it is unknown."""
         feed = self._feed
         if not feed.is_read and not feed.problem:
             return None
@@ -73,6 +74,7 @@ class SessionStream:
         }
 
     def _wake(self) -> None:
+        """Let `lines` go on."""
         self._changed.set()
         self._changed = anyio.Event()
 

@@ -26,7 +26,8 @@ if (!server || !tool) {
 
 type ClientFile = { connect?: string; token: string };
 
-function found(): { connect: string; token: string } {
+/** Return the address and the token of the hub on this machine; end the program if there is none. */
+function findHub(): { connect: string; token: string } {
   const share = process.env.XDG_DATA_HOME || join(homedir(), ".local", "share");
   const file = join(process.env.HUBBUB_DATA_DIR || join(share, "hubbub"), "client.json");
   try {
@@ -39,8 +40,9 @@ function found(): { connect: string; token: string } {
   process.exit(1);
 }
 
-const hub = found();
+const hub = findHub();
 
+// Sends the token with each request.
 const authorize: Interceptor = (next) => (request) => {
   request.header.set("authorization", `Bearer ${hub.token}`);
   return next(request);
@@ -52,34 +54,35 @@ const calls = createClient(CallService, transport);
 const inbox = createClient(InboxService, transport);
 
 // MCP's own JSON travels as bytes, so that it arrives exactly as it was sent.
-const json = (value: unknown): Uint8Array<ArrayBuffer> => new TextEncoder().encode(JSON.stringify(value));
-const parsed = (bytes: Uint8Array): any => JSON.parse(new TextDecoder().decode(bytes));
+const toJsonBytes = (value: unknown): Uint8Array<ArrayBuffer> => new TextEncoder().encode(JSON.stringify(value));
+const parseJsonBytes = (bytes: Uint8Array): any => JSON.parse(new TextDecoder().decode(bytes));
 // What a server says is shown, never obeyed: nothing of it may move the cursor.
 const clean = (text: unknown): string => String(text).replace(/[\p{Cc}\p{Cf}]/gu, "\u{fffd}");
 
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
-async function ask(question: string): Promise<string> {
+/** Ask a question on the terminal and return the line that was typed. */
+async function askPerson(question: string): Promise<string> {
   process.stderr.write(question);
   const line = await lines.next();
   if (line.done) throw new Error("nobody is there to answer");
   return line.value.trim();
 }
 
-// Empty lines take the default, or leave the field out. The hub checks the rest, and says which field is wrong.
-async function fill(form: Form): Promise<Record<string, unknown>> {
+/** Ask for each field of a form. An empty line leaves the field out; the hub checks the rest, and says which field is wrong. */
+async function fillForm(form: Form): Promise<Record<string, unknown>> {
   const content: Record<string, unknown> = {};
   for (const [name, field] of Object.entries(form.requestedSchema.properties)) {
     const choices = field.enum ?? field.oneOf?.map((choice) => choice.const);
     const hint = (choices ? ` (${choices.join(", ")})` : "") + ("default" in field ? ` [${field.default}]` : "");
-    const text = await ask(`  ${clean((field.title ?? name) + hint)}: `);
-    if (text !== "") content[name] = field.type === "string" ? text : literal(text);
+    const text = await askPerson(`  ${clean((field.title ?? name) + hint)}: `);
+    if (text !== "") content[name] = field.type === "string" ? text : parseLiteral(text);
   }
   return content;
 }
 
-// Numbers, yes and no, and lists as JSON has them.
-function literal(text: string): unknown {
+/** Return what was typed as the JSON value that it is, such as a number or a list; other text as it is. */
+function parseLiteral(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
@@ -87,16 +90,17 @@ function literal(text: string): unknown {
   }
 }
 
-async function answer(request: PendingRequest): Promise<void> {
+/** Have the person fill in the form of a pending request, until the hub accepts it or it is not open any more. */
+async function answerRequest(request: PendingRequest): Promise<void> {
   if (request.kind !== PendingRequestKind.ELICITATION_FORM) {
     console.error(`${clean(request.server)} asks for more than a form: hubbub inbox answer ${request.id}`);
     return;
   }
-  const form: Form = parsed(request.request);
+  const form: Form = parseJsonBytes(request.request);
   for (;;) {
     console.error(`${clean(request.server)}: ${clean(form.message)}`);
     try {
-      const accept = { content: json(await fill(form)) };
+      const accept = { content: toJsonBytes(await fillForm(form)) };
       await inbox.answerPendingRequest({ id: request.id, answer: { case: "accept", value: accept } });
       return;
     } catch (error) {
@@ -109,15 +113,16 @@ async function answer(request: PendingRequest): Promise<void> {
   }
 }
 
+/** Answer the pending requests of a call as they come, one after the other. */
 async function answerAll(callId: string): Promise<void> {
   const filter = { callId, states: [PendingRequestState.OPEN] };
   for await (const { event } of inbox.watchPendingRequests({ filter })) {
-    if (event.case === "upsert") await answer(event.value);
+    if (event.case === "upsert") await answerRequest(event.value);
   }
 }
 
-// A call may wait for people longer than a browser waits for a response: it is started, and then watched.
-async function ended(id: string): Promise<Call> {
+/** Return a call once it has ended. It may wait for people longer than a browser waits for a response, so it is watched. */
+async function waitForEnd(id: string): Promise<Call> {
   const states = [CallState.COMPLETED, CallState.FAILED, CallState.CANCELLED];
   for await (const { event } of calls.watchCalls({ filter: { ids: [id], states } })) {
     if (event.case === "upsert") return event.value;
@@ -126,12 +131,12 @@ async function ended(id: string): Promise<Call> {
 }
 
 try {
-  const params = json({ name: tool, arguments: JSON.parse(given) });
+  const params = toJsonBytes({ name: tool, arguments: JSON.parse(given) });
   const { call } = await calls.startCall({ spec: { server, method: "tools/call", params } });
-  const end = ended(call!.id);
+  const end = waitForEnd(call!.id);
   // Whichever fails first ends the program; without questions the end alone counts.
   const outcome = await Promise.race([end, answerAll(call!.id).then(() => end)]);
-  console.log(outcome.error ? clean(outcome.error.message) : JSON.stringify(parsed(outcome.result)));
+  console.log(outcome.error ? clean(outcome.error.message) : JSON.stringify(parseJsonBytes(outcome.result)));
   process.exit(outcome.error ? 1 : 0);
 } catch (error) {
   console.error(clean(error instanceof ConnectError ? error.message : error));
