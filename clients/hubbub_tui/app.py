@@ -207,6 +207,7 @@ class HubbubApp(App[None]):
         self.push_screen(RememberedScreen())
 
     def show_call(self, id_: str) -> None:
+        """Open the screen of a call."""
         self.push_screen(CallScreen(id_))
 
     def open_repeated_call(self, id_: str) -> None:
@@ -255,16 +256,16 @@ class HubbubApp(App[None]):
     def confirm(self, question: str, action: Callable[[], Awaitable[object]], done: str) -> None:
         """Run an action after confirmation, and notify of `done`."""
 
-        def decide(confirmed: bool | None) -> None:
+        def start_if_confirmed(confirmed: bool | None) -> None:
             if confirmed:
                 self.start_action(action(), done)
 
-        self.push_screen(Confirm(question), decide)
+        self.push_screen(Confirm(question), start_if_confirmed)
 
     def start_action(self, action: Awaitable[object], done: str) -> None:
         """Run an action, and notify of `done` or of the error; an empty `done` when the action reports it itself."""
 
-        async def run() -> None:
+        async def run_and_notify() -> None:
             try:
                 await action
             except HubbubError as error:
@@ -273,7 +274,7 @@ class HubbubApp(App[None]):
                 if done:
                     self.notify(done, markup=False)
 
-        self.run_worker(run(), group="do")
+        self.run_worker(run_and_notify(), group="do")
 
     def show_error(self, error: HubbubError) -> None:
         """Show what the hub refused."""

@@ -137,7 +137,7 @@ class Boards:
             lambda: self._follow(hub.inbox.watch, self._put_request, self.open, self.ended),
             lambda: self._follow(hub.calls.watch, self._put_call_or_progress, self.calls),
             lambda: self._follow(hub.tasks.watch, self._put_task, self.tasks),
-            lambda: self._follow(hub.catalog.watch, self._put_list, self.lists),
+            lambda: self._follow(hub.catalog.watch, self._put_catalog_list, self.lists),
             self._follow_events,
         )
 
@@ -161,6 +161,7 @@ class Boards:
         from hubbub_frontend.coding_sessions import SessionFeed  # imported late: it is followed once it is shown
 
         def update_rows() -> None:
+            """Set the rows to the sessions that the feed has now."""
             shown = {row.key: row.record for row in self.sessions.rows.values()}
             found = {f"{each.server} {each.id}": each for agent in feed.agents.values() for each in agent.sessions}
             for key in shown.keys() - found.keys():
@@ -265,6 +266,7 @@ class Boards:
                 await anyio.sleep(RETRY_S)
 
     def _put_server(self, server: Server) -> None:
+        """Put a server into its row."""
         self.servers.put(BoardRow(server.name, server))
 
     def _put_request(self, request: PendingRequest) -> None:
@@ -305,9 +307,11 @@ class Boards:
         self.calls.put(BoardRow(record.id, short, _subject_line(short_call_title(record), record.defect)))
 
     def _put_task(self, task: Task) -> None:
+        """Put a task into its row."""
         self.tasks.put(BoardRow(task.id, replace(task, status_message=line(task.status_message or ""))))
 
-    def _put_list(self, entries: CatalogList) -> None:
+    def _put_catalog_list(self, entries: CatalogList) -> None:
+        """Put a list of the catalog into its row."""
         self.lists.put(BoardRow(entries.id, entries))
 
 

@@ -21,4 +21,5 @@ class CleanOutput(LineFilter):
 
 
 def _clean_segment(segment: Segment) -> Segment:
+    """Return a segment without characters that steer a terminal, as wide as before."""
     return Segment(set_cell_size(clean(segment.text), segment.cell_length), segment.style)

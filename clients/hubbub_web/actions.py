@@ -56,7 +56,7 @@ action = partial(register, ACTIONS)
 
 @action
 async def me(session: Session) -> Any:
-    """Return the name of this browser; `fixed` if the hub lets this bridge speak for nobody but itself."""
+    """Return the name of this browser; `fixed` is true if the hub lets this bridge act in no other name."""
     if session.name is None:
         caller = await (await session.hub()).admin.whoami()
         if not caller.may_name_others:
@@ -180,7 +180,7 @@ async def call(session: Session, id: Id) -> Any:  # noqa: A002
 
 @action
 async def sent(session: Session, id: Id) -> Any:  # noqa: A002
-    """Return what a call was sent with."""
+    """Return the MCP method and params that a call was sent with."""
     record = await (await session.hub()).calls.get(id)
     return {"method": record.method, "params": record.params}
 
@@ -196,7 +196,7 @@ async def call_time(session: Session, id: Id) -> Any:  # noqa: A002
 async def start(
     session: Session, server: Id, method: Id, params: JsonObject | None = None, as_task: bool = False
 ) -> Any:
-    """Start a detached call."""
+    """Start a detached call, and return it."""
     handle = await (await session.hub()).start(server, method, params, as_task=as_task)
     return (handle.started or await handle.get()).to_json()
 

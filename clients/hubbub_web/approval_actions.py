@@ -64,7 +64,7 @@ async def approvals(session: Session) -> Any:
 
 @action
 async def revoke(session: Session, id: Id) -> Any:  # noqa: A002
-    """Forget a remembered approval: the next such call is asked about again."""
+    """Revoke a remembered approval, and return it: the next such call is asked about again."""
     return (await (await session.hub()).approvals.revoke(id)).to_json()
 
 

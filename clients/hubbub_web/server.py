@@ -36,6 +36,7 @@ class _Server(uvicorn.Server):
         self._feed = feed
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the endless responses, and then the server."""
         self._feed.close()
         await super().shutdown(sockets)
 

@@ -92,6 +92,7 @@ class ValueCondition(BaseModel):
 
     @model_validator(mode="after")
     def _check_usable(self) -> Self:
+        """Check that the condition asks for something, and that its pattern can be used. Raises ValueError."""
         if not self.model_fields_set:
             raise ValueError("needs one of equals, one_of, min, max, matches")
         if self.matches is not None:

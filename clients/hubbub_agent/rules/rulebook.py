@@ -283,6 +283,7 @@ class Rulebook(_Strict):
     @field_validator("rule", mode="before")
     @classmethod
     def _as_tuple(cls, value: object) -> object:
+        """Return a list as a tuple."""
         return tuple(cast("list[object]", value)) if isinstance(value, list) else value
 
     @model_validator(mode="after")

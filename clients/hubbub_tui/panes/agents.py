@@ -103,11 +103,11 @@ class AgentsPane(ListPane):
             return
         session: CodingSession = row.record
 
-        def send(prompt: str | None) -> None:
+        def send_prompt(prompt: str | None) -> None:
             if prompt and prompt.strip():
                 self._start_turn(session, "continue", {"session": session.id, "prompt": prompt.strip()})
 
-        self.hub_app.push_screen(TextPrompt(f"Go on with {session_title(session)}:", ""), send)
+        self.hub_app.push_screen(TextPrompt(f"Go on with {session_title(session)}:", ""), send_prompt)
 
     def action_cancel(self) -> None:
         """Stop the turn of the session, after confirmation."""
@@ -128,16 +128,18 @@ class AgentsPane(ListPane):
         """Start a session, by the form of the agent's own tool."""
         agents = sorted(self.boards.agents)
 
-        def choose(index: int | None) -> None:
+        def open_form_of(index: int | None) -> None:
             if index is not None:
                 self.run_worker(self._open_form(agents[index]), group="new", exclusive=True)
 
         if not agents:
             self.notify("no coding agent is behind the hub")
         elif len(agents) == 1:
-            choose(0)
+            open_form_of(0)
         else:
-            self.hub_app.push_screen(ChoicePrompt("Which agent?", [text.line(each) for each in agents], 0), choose)
+            self.hub_app.push_screen(
+                ChoicePrompt("Which agent?", [text.line(each) for each in agents], 0), open_form_of
+            )
 
     async def _open_form(self, server: str) -> None:
         """Open the form of the tool by which an agent starts a session."""
@@ -155,7 +157,7 @@ class AgentsPane(ListPane):
     def _start_turn(self, session: CodingSession, tool: str, arguments: dict[str, str]) -> None:
         """Start a turn that goes on whatever this program does; say why it failed, if it does."""
 
-        async def work() -> None:
+        async def call_tool() -> None:
             try:
                 call = await self.hub_app.hub.start_tool(session.server, tool, arguments)
                 self.notify("sent")
@@ -166,7 +168,7 @@ class AgentsPane(ListPane):
             if failure := read_tool_failure(result.raw):
                 self.notify(failure, severity="error", markup=False)
 
-        self.run_worker(work(), group="turns")
+        self.run_worker(call_tool(), group="turns")
 
     def _find_question_id(self, session: CodingSession) -> str | None:
         """Return the id of the open pending request that a session waits for; None if there is none."""

@@ -79,6 +79,7 @@ class CatalogPane(Part, Vertical):
         self.set_interval(TICK_S, self.refresh_lists)
 
     def focus_list(self) -> None:
+        """Put the focus on the tree."""
         self._tree.focus()
 
     def refresh_lists(self) -> None:
@@ -182,6 +183,7 @@ class CatalogPane(Part, Vertical):
 
     @on(Tree.NodeExpanded)
     def _fetch_expanded(self, event: Tree.NodeExpanded[Any]) -> None:
+        """Fetch the entries of a branch that is opened, unless they are there."""
         entries = event.node.data
         if isinstance(entries, CatalogList) and self._fetched.get(entries.id) != entries:
             self._start_fetch(entries)
@@ -191,6 +193,7 @@ class CatalogPane(Part, Vertical):
         self._fetched[entries.id] = entries
 
         async def fetch() -> None:
+            """Fetch the entries; the next refresh draws them."""
             try:
                 found, _ = await self.hub_app.hub.catalog.read(entries.kind, entries.server)
             except HubbubError as error:
@@ -211,6 +214,7 @@ class CatalogPane(Part, Vertical):
 
     @on(Input.Submitted, ".filter")
     def _leave_filter(self) -> None:
+        """Put the focus on the first entry that matches."""
         self.focus_list()
         # A node has a line only after it was drawn.
         self.call_after_refresh(self._select_first_entry)
@@ -224,10 +228,12 @@ class CatalogPane(Part, Vertical):
 
     @on(Input.Changed, ".filter")
     def _apply_filter(self) -> None:
+        """Show only the branches that match."""
         self.refresh_lists()
 
     @on(Tree.NodeHighlighted)
     def _show_detail(self) -> None:
+        """Show what is under the cursor, if it is not shown yet."""
         # Textual does not report every change of the node under the cursor: a new node may have taken the old one's
         # line.
         node = self._tree.cursor_node
@@ -257,6 +263,7 @@ class CatalogPane(Part, Vertical):
 
     @on(Tree.NodeSelected)
     def _invoke_selected(self, event: Tree.NodeSelected[Any]) -> None:
+        """Call, read or get the entry that is chosen."""
         if isinstance(event.node.data, CatalogEntry):
             self.hub_app.invoke(event.node.data)
 

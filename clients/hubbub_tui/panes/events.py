@@ -89,20 +89,20 @@ class EventsPane(ListPane):
     def action_server(self) -> None:
         """Ask for the server whose events are shown."""
 
-        def choose(server: str | None) -> None:
+        def set_server(server: str | None) -> None:
             self._server = server
 
         self._ask_choice(
-            "Events of which server?", "of all servers", sorted(self.boards.servers.rows), self._server, choose
+            "Events of which server?", "of all servers", sorted(self.boards.servers.rows), self._server, set_server
         )
 
     def action_kind(self) -> None:
         """Ask for the kind of events that is shown."""
 
-        def choose(kind: str | None) -> None:
+        def set_kind(kind: str | None) -> None:
             self._kind = kind
 
-        self._ask_choice("Which events?", "of all kinds", list(get_args(EventKind)), self._kind, choose)
+        self._ask_choice("Which events?", "of all kinds", list(get_args(EventKind)), self._kind, set_kind)
 
     def _ask_choice(
         self,
@@ -114,14 +114,14 @@ class EventsPane(ListPane):
     ) -> None:
         """Ask for one of the values; `choose` gets None for any of them, and is not called if the person leaves."""
 
-        def decide(index: int | None) -> None:
+        def choose_by_index(index: int | None) -> None:
             if index is not None:
                 choose(values[index - 1] if index else None)
                 self.refresh_rows(at_once=True)
 
         labels = [any_label, *(text.line(value) for value in values)]
         current_index = values.index(current) + 1 if current in values else 0
-        self.hub_app.push_screen(ChoicePrompt(question, labels, current_index), decide)
+        self.hub_app.push_screen(ChoicePrompt(question, labels, current_index), choose_by_index)
 
     def action_pause(self) -> None:
         """Pause the list, or go on."""

@@ -47,10 +47,12 @@ class PaneFilter(Input):
         return all(word in lower_text for word in self.words)
 
     def show_and_focus(self) -> None:
+        """Show the field, for words to be typed."""
         self.display = True
         self.focus()
 
     def clear_and_hide(self) -> None:
+        """Remove the words, and hide the field."""
         self.value, self.display = "", False
 
 
@@ -167,6 +169,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         self._next_at = now + PAUSE_PER_REFRESH * (time.monotonic() - now)
 
     def focus_list(self) -> None:
+        """Show the table beside the detail, and put the focus on it."""
         self.remove_class("-full")
         self.table.focus()
 
@@ -193,19 +196,23 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
             self.clear_filter()
 
     def clear_filter(self) -> None:
+        """Show all rows again, and put the focus on the table."""
         self._filter.clear_and_hide()
         self.focus_list()
 
     @on(Input.Submitted, ".filter")
     def _leave_filter(self) -> None:
+        """Put the focus on the table when the words are complete."""
         self.focus_list()
 
     @on(Input.Changed, ".filter")
     def _apply_filter(self) -> None:
+        """Show the rows that have the words typed so far."""
         self.refresh_rows(at_once=True)
 
     @on(DataTable.RowSelected)
     def _open_selected(self) -> None:
+        """Open the row that is chosen with enter."""
         if (row := self.current) is not None:
             self.open_row(row)
 

@@ -161,6 +161,7 @@ class AnswerScreen(Part, Screen[None]):
 
     @on(Button.Pressed)
     async def _run_pressed(self, event: Button.Pressed) -> None:
+        """Run the action of a button, by the button's id."""
         id_ = event.button.id or "leave"
         if id_.startswith("option-"):
             self._answer_with(self._options[int(id_.removeprefix("option-"))])
@@ -219,6 +220,7 @@ class AnswerScreen(Part, Screen[None]):
         self.dismiss(None)
 
     def _start_answering(self, answer: dict[str, object]) -> None:
+        """Send an answer in the background; a newer one takes its place."""
         self.run_worker(self._answer(answer), group="answer", exclusive=True)
 
     async def _answer(self, answer: dict[str, object]) -> None:

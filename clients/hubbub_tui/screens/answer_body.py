@@ -185,10 +185,12 @@ class PageBody(Body):
 
     @on(Consent.Changed)
     def _clear_problem(self) -> None:
+        """Remove the problem once the box is ticked."""
         self.problem.set_problem("")
 
     @on(Button.Pressed, "#copy")
     def _copy(self, event: Button.Pressed) -> None:
+        """Copy the address of the page."""
         event.stop()
         self.hub_app.copy_to_clipboard(self._url)
         self.notify("copied; where the terminal cannot do that, select the address with the mouse")

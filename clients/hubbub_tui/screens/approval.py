@@ -160,11 +160,11 @@ class ApprovalScreen(AnswerScreen):
             return
         question = describe_change(self._call.arguments, answer["approve"]["arguments"])
 
-        def send(confirmed: bool | None) -> None:
+        def send_if_confirmed(confirmed: bool | None) -> None:
             if confirmed and not self._must_look:
                 self._start_answering(answer)
 
-        self.hub_app.push_screen(Confirm(question), send)
+        self.hub_app.push_screen(Confirm(question), send_if_confirmed)
 
     async def _show_arguments(self) -> None:
         """Show no arguments: the screen shows the whole call."""

@@ -107,6 +107,7 @@ class Confirm(ModalScreen[bool]):
 
     @on(Button.Pressed)
     def _dismiss_pressed(self, event: Button.Pressed) -> None:
+        """Close with the answer of the button."""
         self.dismiss(event.button.id == "yes")
 
     def action_yes(self) -> None:
@@ -134,6 +135,7 @@ class TextPrompt(ModalScreen[str | None]):
 
     @on(Input.Submitted)
     def _dismiss_with_text(self, event: Input.Submitted) -> None:
+        """Close with the text that was typed."""
         self.dismiss(event.value)
 
     def action_leave(self) -> None:
@@ -167,6 +169,7 @@ class ChoicePrompt(ModalScreen[int | None]):
 
     @on(OptionList.OptionSelected)
     def _dismiss_with_choice(self, event: OptionList.OptionSelected) -> None:
+        """Close with the index of the choice."""
         self.dismiss(event.option_index)
 
     def action_leave(self) -> None:

@@ -88,6 +88,7 @@ class Question(Vertical):
         self.set_class(bool(problem), "wrong")
 
     def focus_control(self) -> None:
+        """Put the focus on the control."""
         self._control.focus()
 
     def _parse(self, text: str) -> Any:
@@ -109,6 +110,7 @@ class Question(Vertical):
     @on(Select.Changed)
     @on(SelectionList.SelectedChanged)
     def _clear_problem(self) -> None:
+        """Remove the problem once another choice is made."""
         self.show_problem("")
 
 

@@ -116,6 +116,7 @@ class InvokeScreen(Part, Screen[None]):
 
     @on(Button.Pressed)
     async def _run_pressed(self, event: Button.Pressed) -> None:
+        """Run the action of a button, by the button's id."""
         await self.run_action(event.button.id or "leave")
 
     def action_start(self) -> None:

@@ -95,10 +95,12 @@ class AddServer(Part, ModalScreen[str | None]):
 
     @on(Button.Pressed)
     async def _run_pressed(self, event: Button.Pressed) -> None:
+        """Run the action of a button, by the button's id."""
         await self.run_action(event.button.id or "leave")
 
     @on(Input.Submitted)
     def _go_to_next(self, event: Input.Submitted) -> None:
+        """Go to the next field; from the last one, add the server."""
         if event.input.id == "name":
             self.query_one("#reached").focus()
         else:
@@ -138,6 +140,7 @@ class AddServer(Part, ModalScreen[str | None]):
             self.dismiss(spec.name)
 
     def _show_problem(self, problem: str) -> None:
+        """Show a problem below the fields; an empty one hides it."""
         self._problem.set_problem(problem)
         if problem:
             self.call_after_refresh(self._problem.scroll_visible, animate=False)

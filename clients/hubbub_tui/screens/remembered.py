@@ -56,19 +56,19 @@ class RememberedScreen(Part, ModalScreen[None]):
             return
         approval = self._approvals[index]
 
-        async def revoke() -> None:
+        async def revoke_and_reload() -> None:
             try:
                 await self.hub_app.hub.approvals.revoke(approval.id)
             except HubbubError as error:
                 self.hub_app.show_error(error)
             self._start_fetch()
 
-        def decide(confirmed: bool | None) -> None:
+        def revoke_if_confirmed(confirmed: bool | None) -> None:
             if confirmed:
-                self.run_worker(revoke(), group="revoke")
+                self.run_worker(revoke_and_reload(), group="revoke")
 
         question = f"Forget this approval? The next such call is asked about again.\n\n{describe_remembered(approval)}"
-        self.hub_app.push_screen(Confirm(question), decide)
+        self.hub_app.push_screen(Confirm(question), revoke_if_confirmed)
 
     def action_leave(self) -> None:
         self.dismiss(None)

@@ -39,6 +39,7 @@ export async function addPage(main) {
   /** Show the command that adds what is written here so far. */
   function drawCommand() {
     const [name, command, url] = ["name", "command", "url"].map((each) => fields[each].value);
+    /** Return the words of an option for each line of a field. */
     const given = (each, option) => fields[each].value.split("\n").filter((line) => line.trim()).flatMap((line) => [option, quoteForShell(line.trim())]);
     const words = kind === "url" ? ["--url", quoteForShell(url || "URL"), ...given("headers", "--header").map((word) => word.replace(/: */, "="))]
       : [...given("variables", "--env"), "--", command || "uvx mcp-server-time"];
@@ -62,6 +63,7 @@ export async function addPage(main) {
     return problems.length > 0;
   }
 
+  /** Add the server, if the fields are right, and open its page. */
   async function submit(event) {
     event.preventDefault();
     trouble.textContent = "";

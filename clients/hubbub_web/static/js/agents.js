@@ -69,6 +69,7 @@ export function agentsPage(main) {
   let now = { agents: [], sessions: [], more: 0, problem: "" };
   refill(main, h("h1", { text: "Agents" }), begin.element, trouble, problems, h("div", { class: "filters", role: "search" }, search.element), list.element, more);
 
+  /** Draw the newest state of the sessions. */
   function draw() {
     list.show(now.sessions.map((each) => ({ ...each, key: each.id, id: `${each.server} ${each.id}` }))
       .filter((each) => search.matches(each.title, each.server, each.cwd, each.agent)));
@@ -79,6 +80,7 @@ export function agentsPage(main) {
     begin.setAgents(now.agents.map((each) => each.server));
   }
 
+  /** Draw each state that the bridge streams, until the page is left. */
   async function follow() {
     for await (const line of followSessions({}, control.signal, (text) => { trouble.textContent = text; })) {
       now = line;
@@ -133,6 +135,7 @@ function startForm() {
   guardEnter(form, (text) => { trouble.textContent = text; });
   const element = h("details", { class: "panel", hidden: true }, h("summary", { text: "Start a session" }), form, said);
 
+  /** Start a session with what is filled in, or show what is missing. */
   async function submit(event) {
     event.preventDefault();
     const given = { prompt: prompt.value.trim(), cwd: folder.value.trim() };

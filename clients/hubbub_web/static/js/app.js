@@ -281,6 +281,7 @@ listenToKeys({
   list: () => page?.list ?? (isSideFocused() ? inbox.list : null),
   inbox: () => (inbox && (page?.list || isSideFocused()) ? inbox : null),
   search: () => [...document.querySelectorAll("#main input[type=search], #side input[type=search]")].find((each) => each.checkVisibility()),
+  /** Go back to the inbox, unless the person has begun to write. */
   back() {
     if (!page?.isDirty && location.hash.startsWith("#/request/")) location.hash = "#/inbox";
   },

@@ -56,6 +56,7 @@ function serverDescription(approval) {
 function earlierCalls({ id, approval }) {
   if (!approval.before.length) return null;
   const list = h("ul", { class: "earlier" });
+  /** Read the calls when the box is opened for the first time. */
   async function read() {
     if (!box.open || list.children.length) return;
     try {
@@ -116,6 +117,7 @@ export class ApprovalForm {
     this.redraw();
   }
 
+  /** Draw the buttons that this person may press, and what pressing Approve does. */
   drawButtons() {
     const { approval: it } = this.whole;
     const why = it.obstacle;
@@ -183,6 +185,7 @@ export class ApprovalForm {
     const same = h("input", { type: "checkbox", id: uniqueId("same"), checked: true });
     const comment = this.commentField();
     const send = h("button", { type: "submit", class: "primary" });
+    /** Return the chosen length of time. */
     const chosen = () => spans[inputs.findIndex((each) => each.checked)];
     const draw = () => { send.textContent = `Approve for ${chosen().label}`; };
     for (const each of inputs) each.addEventListener("change", draw);

@@ -17,6 +17,7 @@ export async function approvalsPage(main) {
   const dialog = document.getElementById("dialog");
   let seen = "";
 
+  /** Read the approvals and the rules, and draw them if they have changed. */
   async function read() {
     const found = await runAction("approvals");
     const now = JSON.stringify(found);
@@ -25,6 +26,7 @@ export async function approvalsPage(main) {
     draw(found);
   }
 
+  /** Draw the approvals and the rules. */
   function draw(found) {
     if (found.refused) return refill(box, h("p", { class: "none", text: `You may not see this: ${found.refused}.` }));
     const { remembered, more, rules, default_action: fallback, warnings } = found;

@@ -29,6 +29,7 @@ class ApprovalPage extends RequestPage {
     return approvalTitle(this.whole);
   }
 
+  /** Draw the page; claim the request only if this person may approve it. */
   start() {
     // Who may not approve it does not hold it either.
     if (this.whole.approval.obstacle) this.claiming.handle("closed");
@@ -43,6 +44,7 @@ class ApprovalPage extends RequestPage {
   /** Do nothing: the card shows already what the call is sent with. */
   async showCallArguments() {}
 
+  /** Draw the call with the buttons that answer. */
   drawForm() {
     this.form = new ApprovalForm(this.whole, { send: (answer) => this.sendAnswer(answer), say: (text) => { this.trouble.textContent = text; }, redraw: () => this.drawButtons() });
     this.form.bar.prepend(this.trouble);
@@ -52,11 +54,13 @@ class ApprovalPage extends RequestPage {
     this.drawButtons();
   }
 
+  /** Draw the call without buttons, and what happened to it. */
   drawQuestion() {
     this.form?.stop();
     refill(this.body, approvalCard(this.whole), requestHistory(this.whole));
   }
 
+  /** Release the claim, and draw nothing any more. */
   stop() {
     this.form?.stop();
     super.stop();

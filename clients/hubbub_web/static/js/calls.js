@@ -23,6 +23,7 @@ export function callsPage(main) {
   const wanted = chooser("All states", draw);
   wanted.addChoices(["queued", "in_progress", "waiting_input", "completed", "tool error", "failed", "cancelled"]);
   refill(main, h("h1", { text: "Calls" }), h("div", { class: "filters", role: "search" }, search.element, server.element, wanted.element), list.element);
+  /** Draw the calls that match the search and the filters. */
   function draw() {
     server.addChoices([...tables.server.keys()].sort());
     list.show(newestFirst(tables.call).filter((call) => (!server.value || call.server === server.value)
@@ -81,6 +82,7 @@ export async function callPage(main, id) {
     status, perhaps, progress, about, trouble, outcome, asked, approved, time,
     h("section", { class: "panel" }, h("h2", { text: call.approval?.changed_arguments ? "What was asked for" : "What was sent" }), jsonBlock(call.params, "Params as JSON")));
 
+  /** Cancel the call, or show why the hub refuses that. */
   async function cancel() {
     try {
       await runAction("cancel_call", { id });
@@ -90,6 +92,7 @@ export async function callPage(main, id) {
     }
   }
 
+  /** Draw all of the call. */
   function draw() {
     const running = !call.completed_at;
     refill(perhaps, defectWarning(call), candidateRequestLinks(call));
@@ -105,12 +108,14 @@ export async function callPage(main, id) {
     drawTime();
   }
 
+  /** Draw the approval that the call needed, if it did. */
   function drawApproval() {
     const it = call.approval;
     approved.hidden = !it;
     if (it) refill(approved, approvalFacts(it, call));
   }
 
+  /** Draw where the time of the call went. */
   function drawTime() {
     refill(time, h("h2", { text: "Where the time went" }), timeline(spent, (each) => tables.request.get(each.id)?.question || each.kind));
   }
@@ -122,6 +127,7 @@ export async function callPage(main, id) {
     drawTime();
   }
 
+  /** Draw the progress; read the call again and draw it if it has changed. */
   async function update() {
     const short = tables.call.get(id);
     drawProgress(progress, short);

@@ -55,6 +55,7 @@ function allServersPage(main) {
     if (said.textContent !== text) said.textContent = text;
   }
 
+  /** Draw the servers by name. */
   function draw() {
     servers.show([...tables.server.values()].sort((a, b) => (a.name < b.name ? -1 : 1)));
   }
@@ -104,6 +105,7 @@ async function serverCatalogPage(main, server) {
     draw();
   }
 
+  /** Draw the entries that match the search. */
   function draw() {
     list.show(entries.filter((each) => search.matches(each.name, each.title, each.description, each.uri)));
   }

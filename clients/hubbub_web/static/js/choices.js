@@ -83,6 +83,7 @@ function checkBoxField(choices, spec, { title, required }) {
   const box = h("div", { class: "options" });
   const filter = h("input", { type: "search", "aria-label": `Filter ${title}`, placeholder: `Filter ${choices.length.toLocaleString()} choices`, on: { input: draw } });
   let inputs = [];
+  /** Draw the check boxes of the choices that match the filter. */
   function draw() {
     const wanted = filter.value.toLowerCase();
     const found = choices.filter(([, name]) => name.toLowerCase().includes(wanted)).slice(0, MANY);

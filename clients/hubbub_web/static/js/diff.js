@@ -22,6 +22,7 @@ export function diffLines(before, after) {
   while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
   let end = 0;
   while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end += 1;
+  /** Return a function that pairs a text with a sign. */
   const withSign = (sign) => (text) => [sign, text];
   return foldUnchanged(numberLines([...a.slice(0, start).map(withSign(" ")), ...diffByCommonLines(a.slice(start, a.length - end), b.slice(start, b.length - end)),
     ...a.slice(a.length - end).map(withSign(" "))]));

@@ -83,12 +83,14 @@ export function eventsPage(main, serverName) {
     drawSoon();
   }
 
+  /** Draw in the next frame. */
   function drawSoon() {
     if (drawing) return;
     drawing = true;
     requestAnimationFrame(draw);
   }
 
+  /** Draw the events that match the search and the filters, and the counts. */
   function draw() {
     drawing = false;
     server.addChoices([...tables.server.keys()].sort());

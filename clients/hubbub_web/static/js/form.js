@@ -320,6 +320,7 @@ function asSentence(text) {
   return shown.charAt(0).toUpperCase() + shown.slice(1);
 }
 
+/** Return whether a value is a JSON object. */
 function isObject(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -27,6 +27,7 @@ function loginSteps({ code, link, endpoint, expires_at: end }) {
 /** Render a button that copies the code. */
 function copyButton(code) {
   const button = h("button", { type: "button", text: "Copy", "aria-label": "Copy the code", on: { click: copy } });
+  /** Copy the code, or say how the person can. */
   async function copy() {
     try {
       await navigator.clipboard.writeText(code);

@@ -25,6 +25,7 @@ export async function hostsPage(main) {
   let words = {};
   refill(main, h("h1", { text: "Hosts" }), filters, withGone, note, list.element, emptyPlace);
 
+  /** Draw the hosts that match, or how to connect the first one. */
   function draw() {
     const gone = hosts.filter((host) => host.gone).length;
     withGone.hidden = !gone;
@@ -37,6 +38,7 @@ export async function hostsPage(main) {
     list.show(hosts.filter((host) => (all.checked || !host.gone) && search.matches(host.name, host.version, host.principal, host.sees, host.id)));
   }
 
+  /** Read the hosts and draw them. */
   async function read() {
     const found = await runAction("hosts");
     note.textContent = found.more ? `The newest ${found.hosts.length.toLocaleString()} are shown; hubbub mcp sessions has all.` : "";
@@ -57,6 +59,7 @@ export async function hostPage(main, id) {
   let seen = "";
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/hosts", text: "Hosts" })), title, box);
 
+  /** Read the host and draw it, or that it is not connected. */
   async function read() {
     const found = await runAction("host", { id });
     host = found.host ?? (host && { ...host, requests: [], state: "gone" });
@@ -67,6 +70,7 @@ export async function hostPage(main, id) {
     }
   }
 
+  /** Draw the host if what is shown of it has changed; the focus stays at its link. */
   function draw() {
     const now = JSON.stringify([host, host.requests.map((request) => [requestTitle(request), request.pending_request_ids.map(questionText), candidateRequestIds(request).map(questionText)])]);
     if (now === seen) return;
@@ -179,6 +183,7 @@ function keepUnchanged(before, now) {
 function readRepeatedly(read) {
   let timer = 0;
   let over = false;
+  /** Read if the page can be seen, and again after a pause that grows with the time it took. */
   async function readAndWait() {
     const began = Date.now();
     if (!document.hidden) {

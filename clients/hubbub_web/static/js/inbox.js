@@ -55,6 +55,7 @@ export class Inbox {
       && this.search.matches(each.question, each.server, each.id));
   }
 
+  /** Draw the list by the tables. */
   update() {
     this.server.addChoices([...tables.server.keys()].sort());
     for (const id of this.picked) if (tables.request.get(id)?.state !== "open") this.picked.delete(id);
@@ -230,6 +231,7 @@ export function historyPage(main) {
   const kind = chooser("All kinds", draw);
   kind.addChoices(Object.keys(KINDS), KINDS);
   refill(main, h("h1", { text: "History" }), h("div", { class: "filters", role: "search" }, search.element, server.element, kind.element), list.element);
+  /** Draw the closed requests that match the search and the filters. */
   function draw() {
     server.addChoices([...tables.server.keys()].sort());
     list.show(newestFirst(tables.request).filter((each) => each.state !== "open" && (!server.value || each.server === server.value)

@@ -32,6 +32,7 @@ export function rowList(row, { name, empty }) {
   let last = null;
   let spot = 0;
 
+  /** Set the records and draw what is in sight; the focus stays at its row, or its place. */
   function show(all) {
     const [focused, was] = [focusedIndex(), indexOf(last ?? selected)];
     const key = focused >= 0 ? recordKey(records[focused]) : null;
@@ -188,6 +189,7 @@ export function cardList(card, { name, empty }) {
   let limit = PAGE;
   let records = [];
 
+  /** Set the records and draw the first of them. */
   function show(all) {
     records = all;
     const shown = all.slice(0, limit);

@@ -74,6 +74,7 @@ export function returnedResult() {
     if (element.textContent !== says) refill(element, h("p", { class: "quiet", text: says }));
   }
 
+  /** Follow the call with this id: read it once it has ended. */
   function update(id) {
     if (over || !id) return;
     const call = tables.call.get(id);

@@ -51,6 +51,7 @@ export function openPersonDialog(dialog, current, done) {
   input.value = current ?? myName() ?? "";
   input.readOnly = fixed;
 
+  /** Set the name at the bridge, or show why it is not accepted. */
   async function submit(event) {
     event.preventDefault();
     if (fixed) return dialog.close();
@@ -115,6 +116,7 @@ export function loginPage(main, problem) {
   const id = uniqueId("link");
   const trouble = h("p", { class: "problem", role: "alert", id: `${id}-problem`, text: problem ?? "" });
   const input = h("input", { type: "text", id, autocomplete: "off", spellcheck: "false", "aria-describedby": `${id}-problem` });
+  /** Log in with the pasted link, or show why it lets nobody in. */
   async function submit(event) {
     event.preventDefault();
     try {

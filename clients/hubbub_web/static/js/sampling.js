@@ -60,6 +60,7 @@ export function replyForm(send) {
     if (message) where.focus();
   }
 
+  /** Send the reply, or the whole result if one is written; show what is wrong. */
   function submit(event) {
     event.preventDefault();
     showProblem("", text);

@@ -95,6 +95,7 @@ export async function serverPage(main, name) {
     lines.scrollTop = lines.scrollHeight;
   }
 
+  /** Draw the server again if it has changed. */
   async function update() {
     const short = tables.server.get(name);
     if (short && shownState(short) !== seen) await draw();

@@ -40,6 +40,7 @@ export function sessionPage(main, server, id) {
     refill(box, make());
   }
 
+  /** Draw the parts of the session that have changed. */
   function draw() {
     const it = session;
     redrawIfChanged(heading, it.title, () => clean(it.title.length > HEADING ? `${it.title.slice(0, HEADING)}…` : it.title));
@@ -60,6 +61,7 @@ export function sessionPage(main, server, id) {
     await turn.start(server, "cancel", { session: id });
   }
 
+  /** Draw each state that the bridge streams, until the page is left. */
   async function follow() {
     for await (const line of followSessions({ server, id }, control.signal, (text) => { lost.textContent = text; })) {
       lost.textContent = line.problem ?? "";
@@ -69,6 +71,7 @@ export function sessionPage(main, server, id) {
     }
   }
   follow();
+  /** Draw what waits for an answer, and why the last call failed. */
   function update() {
     turn.update();
     if (session) asked.update(session);
@@ -127,6 +130,7 @@ function promptForm(send) {
   element.noValidate = true;
   guardEnter(element, () => {});
   let going = false;
+  /** Send the prompt, if no turn is under way. */
   async function submit(event) {
     event.preventDefault();
     const text = prompt.value.trim();
@@ -168,9 +172,11 @@ function questionBox(server, id) {
     draw(whole, open.length, first.claim);
   });
 
+  /** Draw the question with its buttons; `count` is how many wait, `claim` who answers it. */
   function draw(whole, count, claim) {
     const trouble = h("p", { class: "problem", role: "alert" });
     const choices = (whole.agent?.decisions ?? []).filter((each) => each.is_field);
+    /** Send an answer, or show why it is refused. */
     async function send(answer) {
       if (sending) return;
       sending = true;

@@ -36,7 +36,7 @@ self.addEventListener("notificationclick", (event) => {
   event.waitUntil(openPage(event.notification.data?.to));
 });
 
-// A push has to show something, even one that cannot be read.
+/** Return what a push is about; a push must show something, even one that cannot be read. */
 function readPush(data) {
   try {
     const { id, title, body, to } = data.json();
@@ -46,6 +46,7 @@ function readPush(data) {
   }
 }
 
+/** Show a place of the page, in a window that is open already if there is one. */
 async function openPage(to) {
   const open = await self.clients.matchAll({ type: "window" });
   if (!open.length) return self.clients.openWindow(`/#/${to}`);

@@ -18,6 +18,7 @@ export function tasksPage(main) {
   const role = chooser("Both roles", draw);
   role.addChoices(["receiver", "client"]);
   refill(main, h("h1", { text: "Tasks" }), h("div", { class: "filters", role: "search" }, search.element, role.element), list.element);
+  /** Draw the tasks that match the search and the role. */
   function draw() {
     list.show(newestFirst(tables.task).filter((task) => (!role.value || task.role === role.value) && search.matches(task.id, task.server, task.status_message, taskTitle(task))));
   }
@@ -47,6 +48,7 @@ export async function taskPage(main, id) {
   const trouble = h("p", { class: "problem", role: "alert" });
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/tasks", text: "Tasks" })), heading, trouble, box);
 
+  /** Cancel the task, or show why the hub refuses that. */
   async function cancel() {
     try {
       await runAction("cancel_task", { id });
@@ -72,6 +74,7 @@ export async function taskPage(main, id) {
       over ? h("section", { class: "panel" }, h("h2", { text: error ? "Why it ended" : "Result" }), error ? faultDetails(error) : renderResult(task.method, outcome)) : null);
   }
 
+  /** Draw the task again if it has changed. */
   async function update() {
     const short = tables.task.get(id);
     if (short && shownState(short) !== seen) await draw();

@@ -56,6 +56,7 @@ async function entryPage(main, server, kind, key, callId) {
   const asTask = h("input", { type: "checkbox", id: uniqueId("as-task"), checked: !plain });
   const button = h("button", { class: "primary", type: "submit", text: VERBS[kind] });
 
+  /** Start the call with what is filled in, and open its page. */
   async function submit(event) {
     event.preventDefault();
     const values = form.values();
