@@ -10,7 +10,7 @@ import anyio
 from hubbub_agent import program
 from hubbub_agent.audit import DecisionAudit
 from hubbub_agent.decision import Decision, DecisionFailed, decide, refuse_or_raise
-from hubbub_agent.models.purse import ModelBudget
+from hubbub_agent.models.budget import ModelBudget
 from hubbub_agent.rules.problems import AnswerProblem
 from hubbub_agent.rules.rulebook import Answer, Rule, Rulebook, RuleMatch
 from hubbub_agent.usage_ledger import UsageLedger

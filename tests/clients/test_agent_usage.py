@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from hubbub_agent.decision import OverBudget
+from hubbub_agent.models.budget import ModelBudget
 from hubbub_agent.models.client import ModelEndpoint
-from hubbub_agent.models.purse import ModelBudget
 from hubbub_agent.rules.limits import DAY_S, HOUR_S, Minute, ModelUsage, OverLimit, UsageLimits, UsageMeter
 from hubbub_agent.rules.rulebook import parse_rules
 from hubbub_agent.usage_ledger import LedgerProblem, UsageLedger, usage_file
@@ -59,7 +59,7 @@ class Model:
         return {"usage": self.usage}
 
 
-def purse(model: Model, said: list[str], **limits: int) -> ModelBudget:
+def model_budget(model: Model, said: list[str], **limits: int) -> ModelBudget:
     chat = {"m": {"base_url": "http://127.0.0.1:1", "model": "m"}}
     book = parse_rules({"chat": chat, "limits": limits, "rule": [{"chat": "m"}]})
     return ModelBudget(book, {"m": cast("ModelEndpoint", model)}, said.append, None)
@@ -67,7 +67,7 @@ def purse(model: Model, said: list[str], **limits: int) -> ModelBudget:
 
 @pytest.mark.parametrize("usage", [None, {"input_tokens": 1, "output_tokens": 1}, {"prompt_tokens": "1"}])
 async def test_where_a_model_does_not_say_what_was_used_all_that_was_reserved_counts(usage: Any) -> None:
-    held = purse(Model(usage), [], tokens_per_run=1500)
+    held = model_budget(Model(usage), [], tokens_per_run=1500)
     await held.ask("m", {"max_tokens": 1000}, 60)
     with pytest.raises(OverBudget, match="tokens_per_run"):
         await held.ask("m", {"max_tokens": 1000}, 60)
@@ -75,7 +75,7 @@ async def test_where_a_model_does_not_say_what_was_used_all_that_was_reserved_co
 
 async def test_a_limit_without_room_for_a_request_says_so_once_and_what_to_change() -> None:
     said: list[str] = []
-    held = purse(Model({"prompt_tokens": 30}), said, tokens_per_hour=1500)
+    held = model_budget(Model({"prompt_tokens": 30}), said, tokens_per_hour=1500)
     await held.ask("m", {"max_tokens": 1000}, 60)
     for _ in range(3):
         assert held.reached_limit() is None

@@ -225,7 +225,7 @@ async def _judge_cases(
     found: "Sequence[Case]", book: "Rulebook", replies: "ScriptedReplies | None", *, ask_models: bool, programs: bool
 ) -> "list[Verdict]":
     from hubbub_agent.evals.evaluation import evaluate
-    from hubbub_agent.models.purse import ModelBudget
+    from hubbub_agent.models.budget import ModelBudget
 
     async with ModelBudget.open(book, note) as budget:
         ask: AskModel | ScriptedReplies | None = budget.ask if ask_models else replies
