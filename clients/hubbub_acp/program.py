@@ -50,13 +50,14 @@ async def serve(
 
 
 async def _serve_streams(bridge: AcpServer, stdin: int, stdout: int, has_left: asyncio.Event) -> None:
+    """Serve MCP over the host's pipes until the host leaves."""
     from_host, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_host = anyio.create_memory_object_stream[SessionMessage](0)
     writer = PipeLineWriter(stdout, has_left.set)
     writing = asyncio.create_task(writer.run())
     pumps = [
-        asyncio.create_task(_read(stdin, from_host, has_left, writer)),
-        asyncio.create_task(_write(to_host, writer)),
+        asyncio.create_task(_pump_from_host(stdin, from_host, has_left, writer)),
+        asyncio.create_task(_pump_to_host(to_host, writer)),
     ]
     try:
         await bridge.server.run(incoming, outgoing, bridge.make_introduction())
@@ -67,13 +68,13 @@ async def _serve_streams(bridge: AcpServer, stdin: int, stdout: int, has_left: a
         has_left.set()
 
 
-async def _read(
+async def _pump_from_host(
     stdin: int,
     from_host: MemoryObjectSendStream[SessionMessage | Exception],
     has_left: asyncio.Event,
     writer: PipeLineWriter,
 ) -> None:
-    """Take what the host says, until it closes its end. A request that is too long is refused."""
+    """Pass each message of the host on to the server, until the host closes its end; refuse one that is too long."""
     async with from_host:
         async for line in read_lines(stdin, LINE_BYTES):
             if isinstance(line, LineTooLong):
@@ -94,7 +95,8 @@ async def _read(
         has_left.set()
 
 
-async def _write(to_host: MemoryObjectReceiveStream[SessionMessage], writer: PipeLineWriter) -> None:
+async def _pump_to_host(to_host: MemoryObjectReceiveStream[SessionMessage], writer: PipeLineWriter) -> None:
+    """Write each message of the server to the host."""
     async with to_host:
         async for message in to_host:
             writer.queue_line(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())

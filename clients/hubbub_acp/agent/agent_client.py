@@ -86,8 +86,8 @@ class AgentClient:
         """Whether the agent reads and writes."""
         return self._stream.is_open and self._stopping is None
 
-    def can(self, *path: str) -> bool:
-        """Return whether the agent has said that it can do something: the path of a capability."""
+    def has_capability(self, *path: str) -> bool:
+        """Return whether the agent has declared a capability, by the path of keys to it."""
         found: Any = self.capabilities
         for key in path:
             found = cast("dict[str, Any]", found).get(key) if isinstance(found, dict) else None
@@ -96,7 +96,7 @@ class AgentClient:
     @property
     def can_load(self) -> bool:
         """Whether the agent can go on in a session that another process of it had."""
-        return self.can("loadSession") or self.can("sessionCapabilities", "resume")
+        return self.has_capability("loadSession") or self.has_capability("sessionCapabilities", "resume")
 
     async def request(self, method: str, params: Mapping[str, Any], limit_s: float | None = REQUEST_LIMIT_S) -> Any:
         """Send a request and return its result. Raises AgentFault."""
@@ -124,10 +124,12 @@ class AgentClient:
         await asyncio.shield(self._stopping)
 
     async def _stop(self) -> None:
+        """Close the connection, and then end the process."""
         await self._connection.close()
         await self._process.stop()
 
     async def _initialize(self) -> None:
+        """Introduce this client, and read what the agent says of itself. Raises AgentFault."""
         fs = {"readTextFile": self._options.root is not None, "writeTextFile": self._options.root is not None}
         params = {
             "protocolVersion": PROTOCOL,
@@ -155,6 +157,7 @@ class AgentClient:
         ]
 
     async def _log_in(self, method: str) -> None:
+        """Log in by one of the agent's methods. Raises AgentFault."""
         known = [str(each.get("id")) for each in self.login_methods]
         if known and method not in known:
             message = f"the agent has no log-in {method!r}; it has {', '.join(map(repr, known))}: correct --login"
@@ -162,10 +165,12 @@ class AgentClient:
         await self.request("authenticate", {"methodId": method})
 
     def _list_methods(self) -> list[dict[str, str]]:
+        """Return the agent's log-in methods, with short texts."""
         keys = ("id", "name", "description", "type")
         return [{key: make_line(each.get(key), 500) for key in keys if each.get(key)} for each in self.login_methods]
 
     async def _make_silent_fault(self, method: str, limit_s: float) -> AgentFault:
+        """Return the fault for an agent that did not answer a request in time."""
         stray = f"; it wrote {self._stream.strays} lines that are no messages of ACP, the first one: "
         hint = f"{stray}{self._stream.first_stray}" if self._stream.strays else ""
         words = self._process.last_words()
@@ -176,11 +181,13 @@ class AgentClient:
         )
 
     async def _make_end_fault(self) -> AgentFault:
+        """Return the fault for an agent that has ended."""
         if self._stopping is not None:
             return AgentFault("AGENT_ENDED", f"{self._options.typed} was ended")
         return AgentFault("AGENT_ENDED", f"{self._options.typed} {await self._process.describe_end()}")
 
     def _make_refusal(self, method: str, code: int, text: str, data: Any) -> AgentFault:
+        """Return the fault for a request that the agent refused."""
         text = make_line(text, 1000) or "no reason"
         if code == AUTH_REQUIRED:
             return self._make_login_fault(text)
@@ -191,6 +198,7 @@ class AgentClient:
         )
 
     def _make_login_fault(self, text: str) -> AgentFault:
+        """Return the fault for an agent that needs a log-in, with the ways to log in."""
         methods = self._list_methods()
         ways = [f"{each.get('id', '')} ({each.get('description') or each.get('name', '')})" for each in methods]
         advice = f" It can log in by: {'; '.join(ways)}. `--login ID` chooses one that asks nobody." if ways else ""

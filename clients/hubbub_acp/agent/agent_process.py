@@ -156,6 +156,7 @@ class AgentProcess:
             os.close(end)
 
     async def _wait_for_exit(self) -> bool:
+        """Wait at most EXIT_GRACE_S until the process has ended; return whether it has."""
         with suppress(TimeoutError):
             async with asyncio.timeout(EXIT_GRACE_S):
                 await self._process.wait()
@@ -175,6 +176,7 @@ class AgentProcess:
 
 
 def _make_start_fault(command: Sequence[str], exc: OSError | ValueError) -> AgentFault:
+    """Return the fault for a command that cannot be started."""
     typed = shlex.join(command)
     if isinstance(exc, FileNotFoundError):
         return AgentFault(

@@ -63,7 +63,7 @@ class AgentRequests:
                     raise
                 return created
             case "terminal/output":
-                return self._terminals.show(params)
+                return self._terminals.read_output(params)
             case "terminal/wait_for_exit":
                 return await self._terminals.wait(params)
             case "terminal/kill":
@@ -85,6 +85,7 @@ class AgentRequests:
 
 
 def _read_path(params: Mapping[str, Any]) -> str:
+    """Return the path in a request's params. Raises AgentFault."""
     path = params.get("path")
     if not isinstance(path, str):
         raise AgentFault("ARGUMENT_INVALID", "`path` is a text")
@@ -92,5 +93,6 @@ def _read_path(params: Mapping[str, Any]) -> str:
 
 
 def _read_number(params: Mapping[str, Any], name: str) -> int | None:
+    """Return a number of a request's params that is not negative; None if there is none."""
     value = params.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

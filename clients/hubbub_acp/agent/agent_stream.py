@@ -50,7 +50,7 @@ class AgentStream:
         self._on_update = on_update
         self._on_loss = on_loss
         self._lines = read_lines(process.stdout, LINE_BYTES)
-        self._writer = PipeLineWriter(process.stdin, self._note_deaf)
+        self._writer = PipeLineWriter(process.stdin, self._note_broken_pipe)
         self._writing = asyncio.create_task(self._writer.run())
         self._open_requests = 0
         self._withdrawals: dict[str | int, asyncio.Future[None]] = {}
@@ -72,12 +72,12 @@ class AgentStream:
                 if (failure := await self._pass_over(line)) is not None:
                     return failure
             elif message.get("method") == "session/update" and "id" not in message:
-                self._update(message.get("params"))
+                self._pass_update(message.get("params"))
             elif "method" in message and "id" not in message:
                 if message["method"] == "$/cancel_request":
-                    self._withdraw(as_object(message.get("params")).get("requestId"))
+                    self._withdraw_request(as_object(message.get("params")).get("requestId"))
             elif "method" in message:
-                await self._take_room()
+                await self._acquire_request_slot()
                 withdrawn = self._withdrawals[message["id"]] = asyncio.get_running_loop().create_future()
                 return {**message, "params": {**as_object(message.get("params")), WITHDRAWN: withdrawn}}
             else:
@@ -89,7 +89,7 @@ class AgentStream:
         """Queue a message. Raises ConnectionError if the agent reads no more."""
         is_response = "method" not in message
         if is_response:
-            self._free_room()
+            self._release_request_slot()
             self._withdrawals.pop(message["id"], None)
         if not self.is_open:
             if is_response:
@@ -104,7 +104,8 @@ class AgentStream:
         self._writing.cancel()
         await asyncio.wait({self._writing})
 
-    def _note_deaf(self) -> None:
+    def _note_broken_pipe(self) -> None:
+        """Note that the agent reads no more."""
         self.is_open = False
 
     async def _pass_over(self, line: bytes | LineTooLong) -> dict[str, Any] | None:
@@ -126,7 +127,8 @@ class AgentStream:
             self._on_loss(is_request)
         return None
 
-    def _update(self, given: object) -> None:
+    def _pass_update(self, given: object) -> None:
+        """Pass a session update on, if it names a session and has an update."""
         params = as_object(given)
         session_id, update = params.get("sessionId"), params.get("update")
         if isinstance(session_id, str) and isinstance(update, dict):
@@ -134,25 +136,29 @@ class AgentStream:
         else:
             self._note_stray("a session/update without a session or an update")
 
-    def _withdraw(self, request_id: object) -> None:
+    def _withdraw_request(self, request_id: object) -> None:
+        """Let the handler of a request know that the agent has withdrawn it."""
         withdrawn = self._withdrawals.get(request_id) if isinstance(request_id, str | int) else None
         if withdrawn is not None and not withdrawn.done():
             withdrawn.set_result(None)
 
-    def _note_stray(self, what: bytes | str) -> None:
+    def _note_stray(self, stray: bytes | str) -> None:
+        """Count a line that is no message of ACP; log the first few."""
         self.strays += 1
-        text = make_line(what if isinstance(what, str) else what.decode(errors="replace"), 300)
+        text = make_line(stray if isinstance(stray, str) else stray.decode(errors="replace"), 300)
         self.first_stray = self.first_stray or text
         if self.strays <= LOGGED_STRAYS:
             log(f"hubbub acp: the agent wrote what is no message of ACP: {text}")
 
-    async def _take_room(self) -> None:
+    async def _acquire_request_slot(self) -> None:
+        """Wait until less than MAX_REQUESTS requests of the agent are open, and count one more."""
         await self._has_room.wait()
         self._open_requests += 1
         if self._open_requests >= MAX_REQUESTS:
             self._has_room.clear()
 
-    def _free_room(self) -> None:
+    def _release_request_slot(self) -> None:
+        """Count one open request of the agent less."""
         self._open_requests -= 1
         self._has_room.set()
 

@@ -43,7 +43,7 @@ class Terminal:
     is_cut: bool = False
     reading: "asyncio.Task[None] | None" = None
 
-    async def read(self) -> None:
+    async def collect_output(self) -> None:
         """Keep the end of the output, until the command has ended and its output with it."""
         assert self.process.stdout is not None
         while chunk := await self.process.stdout.read(READ_BYTES):
@@ -101,6 +101,7 @@ class Terminals:
         return {"terminalId": terminal_id}
 
     async def _start(self, session_id: str, params: Mapping[str, Any], cwd: str) -> Terminal:
+        """Start the command of a terminal, as the agent's request says. Raises AgentFault."""
         words = [params.get("command"), *as_list(params.get("args"))[:MAX_WORDS]]
         command = [word for word in words if isinstance(word, str)]
         if len(command) != len(words) or not command[0] or sum(map(len, command)) > MAX_COMMAND_CHARACTERS:
@@ -123,10 +124,10 @@ class Terminals:
         wanted = params.get("outputByteLimit")
         limit = min(wanted, MAX_OUTPUT_BYTES) if isinstance(wanted, int) and wanted >= 0 else OUTPUT_BYTES
         terminal = Terminal(session_id, process, limit)
-        terminal.reading = asyncio.create_task(terminal.read())
+        terminal.reading = asyncio.create_task(terminal.collect_output())
         return terminal
 
-    def show(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def read_output(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the output so far. Raises AgentFault: NOT_FOUND."""
         return self._find(params).to_wire()
 
@@ -145,27 +146,29 @@ class Terminals:
 
     def release(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """End the command, and forget the terminal. Raises AgentFault: NOT_FOUND."""
-        self._forget(self._find(params))
+        self._end_and_remove(self._find(params))
         return {}
 
     def release_all(self, session_id: str | None = None) -> None:
         """End the commands of a session; None: of all."""
         for terminal in list(self._terminals.values()):
             if session_id in (None, terminal.session_id):
-                self._forget(terminal)
+                self._end_and_remove(terminal)
 
     async def close(self) -> None:
         """End all commands, and what they left running in sessions of their own. Bounded."""
         self.release_all()
         await self._mark.kill()
 
-    def _forget(self, terminal: Terminal) -> None:
+    def _end_and_remove(self, terminal: Terminal) -> None:
+        """Kill the command of a terminal, and remove the terminal."""
         terminal.kill()
         if terminal.reading is not None:
             terminal.reading.cancel()
         self._terminals = {key: each for key, each in self._terminals.items() if each is not terminal}
 
     def _find(self, params: Mapping[str, Any]) -> Terminal:
+        """Return the terminal that a request names. Raises AgentFault: NOT_FOUND."""
         terminal = self._terminals.get(str(params.get("terminalId")))
         if terminal is None or terminal.session_id != params.get("sessionId"):
             raise AgentFault("NOT_FOUND", f"the session has no terminal {make_line(params.get('terminalId'), 100)!r}")
@@ -173,7 +176,7 @@ class Terminals:
 
 
 def _read_variables(given: object) -> dict[str, str]:
-    """Return the variables that the agent sets."""
+    """Return the environment variables that a request of the agent sets."""
     entries = [as_object(each) for each in as_list(given)[:MAX_WORDS]]
     found = {each.get("name"): each.get("value") for each in entries}
     return {name: value for name, value in found.items() if isinstance(name, str) and isinstance(value, str)}

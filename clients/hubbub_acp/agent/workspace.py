@@ -49,7 +49,7 @@ class Workspace:
     def read(self, given: str, line: int | None = None, limit: int | None = None) -> str:
         """Return the text of a file: from a line on, counted from 1, at most so many lines."""
         path = self.resolve(given)
-        with self._open_parent(path) as folder, _errors(path):
+        with self._open_parent(path) as folder, _translate_errors(path):
             descriptor = os.open(path.name, os.O_RDONLY | NOFOLLOW | NONBLOCK, dir_fd=folder)
             with os.fdopen(descriptor, "rb") as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -70,7 +70,7 @@ class Workspace:
         raw = content.encode(errors="replace")
         if len(raw) > WRITE_BYTES:
             raise AgentFault("FILE_TOO_LARGE", f"{path} would have more than {WRITE_BYTES} bytes")
-        with self._open_parent(path, make=True) as folder, _errors(path):
+        with self._open_parent(path, make=True) as folder, _translate_errors(path):
             mode = 0o666
             with suppress(FileNotFoundError):
                 found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
@@ -96,7 +96,7 @@ class Workspace:
         """Open the folder of a resolved path, from the root on, without following links."""
         if path == self.root:
             raise AgentFault("PATH_INVALID", f"{path} is no file")
-        with _errors(path):
+        with _translate_errors(path):
             folder = os.open(self.root, os.O_RDONLY | DIRECTORY)
             try:
                 for name in path.relative_to(self.root).parts[:-1]:
@@ -116,8 +116,8 @@ class Workspace:
 
 
 @contextmanager
-def _errors(path: Path) -> Generator[None]:
-    """Raise AgentFault for what the system says: NOT_FOUND, PATH_INVALID."""
+def _translate_errors(path: Path) -> Generator[None]:
+    """Raise AgentFault (NOT_FOUND, PATH_INVALID) in place of the system's errors about a path."""
     try:
         yield
     except FileNotFoundError:

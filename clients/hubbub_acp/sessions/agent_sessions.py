@@ -17,7 +17,7 @@ from hubbub_acp.sessions.permissions import CANCELLED, make_form, name_decision,
 from hubbub_acp.sessions.session import AgentInfo, AgentSession
 from hubbub_acp.sessions.session_file import SessionFile
 from hubbub_acp.sessions.times import now
-from hubbub_acp.sessions.tool_calls import KEPT_CHARACTERS, weigh
+from hubbub_acp.sessions.tool_calls import KEPT_CHARACTERS, estimate_size
 from hubbub_acp.sessions.turn import Turn, TurnQuestion
 from hubbub_acp.values import as_object
 
@@ -35,6 +35,8 @@ CANCEL_LIMIT_S: Final = 10.0
 
 MAX_EARLY: Final = 200
 """The most updates that are kept for a session whose id the agent has not said yet."""
+
+SessionOpener = Callable[[AgentClient], Awaitable[AgentSession]]
 
 
 class AgentSessions:
@@ -92,7 +94,7 @@ class AgentSessions:
     async def start(self, prompt: str, cwd: str, mode: str | None, model: str | None) -> Turn:
         """Begin a session with a turn. Raises AgentFault for a prompt or a folder that cannot be."""
         check_prompt(prompt)
-        self._check_room()
+        self._check_capacity()
         folder = await asyncio.to_thread(find_folder, cwd, self._options.root)
 
         async def open_new(client: AgentClient) -> AgentSession:
@@ -103,25 +105,25 @@ class AgentSessions:
                     raise AgentFault("AGENT_REFUSED", f"{client.info.title} gave out the id of a session under way")
                 session = AgentSession(session_id, folder, client.info, now())
                 session.home = client
-                self._add(session)
+                self._add_session(session)
             finally:
                 self._opening -= 1
                 if not self._opening:
                     self._early.clear()
             try:
-                await self._select(client, session, answer, mode, model)
+                await self._select_choices(client, session, answer, mode, model)
             except BaseException:  # nobody is to go on in a session that is in another mode
                 del self._sessions[session.id]
                 self._on_change(session)
                 raise
             return session
 
-        return self._begin(open_new, prompt)
+        return self._begin_turn(open_new, prompt)
 
     async def continue_(self, session_id: str, prompt: str) -> Turn:
         """Begin a turn in a session. Raises AgentFault: SESSION_UNKNOWN, SESSION_BUSY, SESSION_LOST, PROMPT_INVALID."""
         check_prompt(prompt)
-        self._check_room()
+        self._check_capacity()
         session = self.get(session_id)
         if session.turn is not None:
             doing = "waits for an answer" if session.turn.questions else "is working"
@@ -134,10 +136,10 @@ class AgentSessions:
 
         async def open_known(client: AgentClient) -> AgentSession:
             if session.home is not client:
-                await self._load(client, session)
+                await self._load_session(client, session)
             return session
 
-        return self._begin(open_known, prompt, session)
+        return self._begin_turn(open_known, prompt, session)
 
     async def cancel(self, session_id: str) -> bool:
         """Cancel the turn of a session; return whether there was one. Raises AgentFault: SESSION_UNKNOWN."""
@@ -190,23 +192,23 @@ class AgentSessions:
     # What the agent says and asks.
 
     def apply_update(self, session_id: str, update: Mapping[str, Any]) -> None:
-        """Take over an update of the agent."""
+        """Apply an update of the agent to its session; one of a session that is being opened waits."""
         session = self._sessions.get(session_id)
         if session is None or session.home is None:
-            if self._opening and len(self._early) < MAX_EARLY and weigh(update) <= KEPT_CHARACTERS:
+            if self._opening and len(self._early) < MAX_EARLY and estimate_size(update) <= KEPT_CHARACTERS:
                 self._early.append((session_id, update))
                 return
             self._foreign += 1
             if self._foreign == 1:
                 log(f"hubbub acp: the agent sent an update of an unknown session: {make_line(session_id, 100)}")
             return
-        line = session.apply(update, now())
+        line = session.apply_update(update, now())
         if line is not None and session.turn is not None and not session.is_loading:
             session.turn.report(line)
         self._on_change(session)
 
     def _warn_of_loss(self, is_refused: bool) -> None:
-        """Say in each turn under way that a message of the agent was not read: nobody can tell whose it was."""
+        """Warn in each turn under way that a message of the agent was not read: it cannot be known whose it was."""
         text = "A message of the agent was too long to be read. If it waits for an answer now, cancel the turn"
         if is_refused:
             text = "A request of the agent was too long, or no JSON, so it was refused"
@@ -223,7 +225,7 @@ class AgentSessions:
             log(f"hubbub acp: the agent asked outside of a turn: {make_line(params.get('sessionId'), 100)}")
             return CANCELLED
         options = read_options(params.get("options"))
-        tool_call = session.calls.complete(as_object(params.get("toolCall")))
+        tool_call = session.calls.complete_request(as_object(params.get("toolCall")))
         if not options:
             title = make_line(tool_call.get("title"), 200) or "a tool call"
             session.warn(f"{session.agent.title} asked about {title} and offered no choice, so it was cancelled")
@@ -240,7 +242,7 @@ class AgentSessions:
         finally:
             if question.problem:
                 session.warn(f"Nobody could be asked about {form.title}: {question.problem}")
-            session.note(f"- Asked: {form.title}. Decided: {decided}")
+            session.add_event(f"- Asked: {form.title}. Decided: {decided}")
             self._on_change(session)
 
     def find_folder_at_work(self, session_id: str) -> str:
@@ -256,7 +258,8 @@ class AgentSessions:
 
     # Turns.
 
-    def _check_room(self) -> None:
+    def _check_capacity(self) -> None:
+        """Raise AgentFault if no further turn can begin."""
         if self._is_closing:
             raise AgentFault("AGENT_ENDED", "the connection ends: call again")
         if sum(not turn.has_ended for turn in self.turns.values()) >= MAX_TURNS:
@@ -269,20 +272,19 @@ class AgentSessions:
         for turn_id in ended[: max(0, len(ended) - MAX_ENDED_TURNS)]:
             del self.turns[turn_id]
 
-    def _begin(
-        self, opener: Callable[[AgentClient], Awaitable[AgentSession]], prompt: str, session: AgentSession | None = None
-    ) -> Turn:
-        self._check_room()  # again: there was time meanwhile
+    def _begin_turn(self, opener: SessionOpener, prompt: str, session: AgentSession | None = None) -> Turn:
+        """Begin a turn in the background; `opener` opens its session. Raises AgentFault."""
+        self._check_capacity()  # again: there was time meanwhile
         turn = Turn()
         if session is not None:
             turn.session_id, session.turn = session.id, turn
         self.keep(turn)
-        turn.task = asyncio.create_task(self._run(turn, opener, prompt))
+        turn.task = asyncio.create_task(self._run_turn(turn, opener, prompt))
         self._tasks.add(turn.task)
         turn.task.add_done_callback(self._tasks.discard)
         return turn
 
-    async def _run(self, turn: Turn, opener: Callable[[AgentClient], Awaitable[AgentSession]], prompt: str) -> None:
+    async def _run_turn(self, turn: Turn, opener: SessionOpener, prompt: str) -> None:
         """Open the session, send the prompt, and note how the turn ends."""
         client: AgentClient | None = None
         reason, fault = None, None
@@ -292,7 +294,7 @@ class AgentSessions:
             session = await opener(client)
             turn.session_id, session.turn = session.id, turn
             session.begin_turn(prompt, now())
-            self._changed(session, is_listed=True)
+            self._report_change(session, is_listed=True)
             turn.is_prompted = True
             blocks = [{"type": "text", "text": prompt}]
             answer = await client.request("session/prompt", {"sessionId": session.id, "prompt": blocks}, None)
@@ -306,9 +308,12 @@ class AgentSessions:
                 fault = AgentFault("AGENT_ENDED", "the connection ended in the middle of the turn")
         except Exception as exc:  # noqa: BLE001 - who waits for the turn is to know that it has ended
             fault = AgentFault("INTERNAL", f"the bridge failed, please report it: {exc!r}")
-        self._end(turn, client, reason, fault)
+        self._finish_turn(turn, client, reason, fault)
 
-    def _end(self, turn: Turn, client: AgentClient | None, reason: str | None, fault: AgentFault | None) -> None:
+    def _finish_turn(
+        self, turn: Turn, client: AgentClient | None, reason: str | None, fault: AgentFault | None
+    ) -> None:
+        """Set how a turn ended, in its session as well, and end an agent that is to get no more turns."""
         session = self._sessions.get(turn.session_id)
         if session is not None:
             session.turn = None
@@ -326,11 +331,11 @@ class AgentSessions:
         turn.end(result=result, fault=fault)
         if client is not None:
             client.turns -= 1
-            self._end_unused(client)
+            self._end_unused_client(client)
         if session is not None:
-            self._changed(session, is_listed=True)
+            self._report_change(session, is_listed=True)
 
-    def _end_unused(self, client: AgentClient) -> None:
+    def _end_unused_client(self, client: AgentClient) -> None:
         """End an agent that is to get no more turns, once it has none."""
         if client.turns or not (client.is_retiring or not client.is_alive):
             return
@@ -351,7 +356,7 @@ class AgentSessions:
             return home
         if self._client is None or not self._client.is_alive or self._client.is_retiring:
             if self._client is not None:
-                self._end_unused(self._client)
+                self._end_unused_client(self._client)
             return await self._join_launch()
         return self._client
 
@@ -379,18 +384,18 @@ class AgentSessions:
         self._client = client
         return client
 
-    async def _load(self, client: AgentClient, session: AgentSession) -> None:
+    async def _load_session(self, client: AgentClient, session: AgentSession) -> None:
         """Have the agent load a session that another process had. Raises AgentFault: SESSION_LOST."""
-        how = "session/load" if client.can("loadSession") else "session/resume"
+        method = "session/load" if client.has_capability("loadSession") else "session/resume"
         params = {"sessionId": session.id, "cwd": session.cwd, "mcpServers": self._tools}
         before, session.home = session.home, client
-        history = session.forget_history() if how == "session/load" else None
+        history = session.forget_history() if method == "session/load" else None
         session.agent = client.info
         session.is_loading = True
         try:
             if not client.can_load:
                 raise AgentFault("AGENT_REFUSED", f"{client.info.title} cannot load sessions")
-            answer = as_object(await client.request(how, params))
+            answer = as_object(await client.request(method, params))
         except BaseException as exc:
             session.home = before
             if history is not None:
@@ -407,12 +412,12 @@ class AgentSessions:
             session.is_loading = False
         session.is_lost = False
         try:
-            await self._select(client, session, answer)
+            await self._select_choices(client, session, answer)
         except BaseException:  # the next turn is to load it again, and not to go on in another mode
             session.home = None
             raise
 
-    async def _select(
+    async def _select_choices(
         self,
         client: AgentClient,
         session: AgentSession,
@@ -427,7 +432,8 @@ class AgentSessions:
     def _tools(self) -> list[dict[str, Any]]:
         return make_tools(self._options.tools_command)
 
-    def _add(self, session: AgentSession) -> None:
+    def _add_session(self, session: AgentSession) -> None:
+        """Add a session, apply the updates that came before its id was known, and forget the oldest idle ones."""
         self._sessions[session.id] = session
         for update in [update for session_id, update in self._early if session_id == session.id]:
             self.apply_update(session.id, update)
@@ -435,7 +441,8 @@ class AgentSessions:
         for each in idle[MAX_SESSIONS:]:
             del self._sessions[each.id]
 
-    def _changed(self, session: AgentSession, *, is_listed: bool) -> None:
+    def _report_change(self, session: AgentSession, *, is_listed: bool) -> None:
+        """Report that a session has changed; with `is_listed` also the list of sessions, which is saved."""
         self._on_change(session)
         if is_listed:
             self._on_change(None)

@@ -103,7 +103,7 @@ async def select_choices(
             continue
         config = _find_config(answer, what)
         if config is not None:
-            value = _find_choice(what, wanted, _flatten(config.get("options")), "value", client.info.title)
+            value = _find_choice(what, wanted, _list_config_values(config.get("options")), "value", client.info.title)
             params = {"sessionId": session_id, "configId": config["id"], "value": value}
             await client.request("session/set_config_option", params)
         else:
@@ -122,7 +122,7 @@ def _find_config(answer: Mapping[str, Any], category: str) -> dict[str, Any] | N
     return None
 
 
-def _flatten(given: object) -> list[Any]:
+def _list_config_values(given: object) -> list[Any]:
     """Return the values of a selection, which may be in groups."""
     entries = as_list(given)
     groups = [
@@ -131,7 +131,7 @@ def _flatten(given: object) -> list[Any]:
     return [each for group in groups if isinstance(group, list) for each in cast("list[Any]", group)] or entries
 
 
-def _find_choice(what: str, wanted: str, listed: Sequence[Any], id_key: str, agent: str) -> str:
+def _find_choice(kind: str, wanted: str, listed: Sequence[Any], id_key: str, agent: str) -> str:
     """Return the id of a mode or model that has this id or this name. Raises AgentFault."""
     choices = [choice for each in listed[:MAX_CHOICES] if isinstance((choice := as_object(each)).get(id_key), str)]
     for key in (id_key, "name"):
@@ -140,5 +140,5 @@ def _find_choice(what: str, wanted: str, listed: Sequence[Any], id_key: str, age
                 return choice[id_key]
     known = [make_line(choice[id_key], 100) for choice in choices[:MAX_SHOWN]]
     has = f"it has {', '.join(known)}" if known else "it has none to choose from"
-    message = f"{agent} has no {what} {make_line(wanted, 100)!r}: {has}"
-    raise AgentFault(f"{what.upper()}_UNKNOWN", message, known=known)
+    message = f"{agent} has no {kind} {make_line(wanted, 100)!r}: {has}"
+    raise AgentFault(f"{kind.upper()}_UNKNOWN", message, known=known)

@@ -99,10 +99,10 @@ def read_options(given: object) -> tuple[PermissionOption, ...]:
             continue
         name = make_line(option.get("name"), NAME_CHARACTERS) or make_line(option_id, NAME_CHARACTERS) or "(no name)"
         options.setdefault(option_id, PermissionOption(option_id, name, make_line(option.get("kind"), 50)))
-    return tuple(sorted(options.values(), key=_rank))
+    return tuple(sorted(options.values(), key=_option_rank))
 
 
-def _rank(option: PermissionOption) -> int:
+def _option_rank(option: PermissionOption) -> int:
     """Return where an option stands: what allows least is first, what rejects is last, the unknown between."""
     return KINDS.index(option.kind) if option.kind in KINDS else KINDS.index("")
 
@@ -185,6 +185,7 @@ def _count_json(value: object) -> int:
 
 
 def _read_location(given: object) -> tuple[str, object]:
+    """Return the path and the line of a location; an empty path if it has none."""
     location = as_object(given)
     path = location.get("path")
     return (path if isinstance(path, str) else ""), location.get("line")

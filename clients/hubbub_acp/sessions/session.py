@@ -69,7 +69,7 @@ class AgentSession:
         self._has_spoken = False
 
     def begin_turn(self, prompt: str, at: str) -> None:
-        """Note that a prompt goes to the agent."""
+        """Set the state to that of a new turn with this prompt."""
         self.turns += 1
         self.interrupted = ""
         self.updated_at = at
@@ -83,7 +83,7 @@ class AgentSession:
         self.transcript.add(PROMPT, prompt)
 
     def end_turn(self, at: str, *, stop_reason: str | None = None, error: str | None = None) -> None:
-        """Note how a turn ended."""
+        """Set how the turn ended."""
         self.updated_at = at
         self.stop_reason = stop_reason
         self.error = None if error is None else shorten(strip_escapes(error), ERROR_CHARACTERS)
@@ -93,12 +93,12 @@ class AgentSession:
             self.transcript.add(EVENT, f"*The turn ended: {stop_reason}*")
 
     def warn(self, text: str) -> None:
-        """Note what a caller should know about the turn."""
+        """Add a warning for whoever called the turn, and an event of the transcript."""
         if len(self.warnings) < MAX_WARNINGS:
             self.warnings.append(text)
             self.transcript.add(EVENT, f"*{text}*")
 
-    def note(self, text: str) -> None:
+    def add_event(self, text: str) -> None:
         """Add an event to the transcript."""
         self.transcript.add(EVENT, text)
 
@@ -109,30 +109,31 @@ class AgentSession:
         return history
 
     def restore_history(self, history: History) -> None:
-        """Have this as what was said."""
+        """Set what was said in the session."""
         self.transcript, self.calls, self.plan, self.text = history
 
-    def apply(self, update: Mapping[str, Any], at: str) -> str | None:
-        """Take over an update; return what to report as progress, None if nothing."""
+    def apply_update(self, update: Mapping[str, Any], at: str) -> str | None:
+        """Apply an update of the agent; return a line to report as progress, None if there is none."""
         self.updated_at = at
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
-                self._hear(_text_of(update.get("content")))
+                self._add_speech(_block_text(update.get("content")))
             case "agent_thought_chunk":
-                self.transcript.add(THOUGHT, _text_of(update.get("content")))
+                self.transcript.add(THOUGHT, _block_text(update.get("content")))
             case "user_message_chunk":  # only history is sent so
-                self.transcript.add(PROMPT, _text_of(update.get("content")))
+                self.transcript.add(PROMPT, _block_text(update.get("content")))
             case "tool_call" | "tool_call_update":
-                return self._see_call(update, at)
+                return self._apply_tool_call(update, at)
             case "plan":
-                return self._see_plan(update.get("entries"))
+                return self._apply_plan(update.get("entries"))
             case "session_info_update":
                 self.title = make_line(update.get("title"), TITLE_CHARACTERS) or self.title
             case _:  # modes, commands, usage, and what later versions have
                 pass
         return None
 
-    def _hear(self, text: str) -> None:
+    def _add_speech(self, text: str) -> None:
+        """Add what the agent says to the text of the turn and to the transcript."""
         if not text:
             return
         if not self._has_spoken and not self.text.is_empty:
@@ -141,7 +142,8 @@ class AgentSession:
         self.text.append(text)
         self.transcript.add(SPEECH, text)
 
-    def _see_call(self, update: Mapping[str, Any], at: str) -> str | None:
+    def _apply_tool_call(self, update: Mapping[str, Any], at: str) -> str | None:
+        """Apply an update of a tool call; return a line about it if its title or status has changed."""
         before = None
         call = self.calls.find(update)
         if call is not None:
@@ -154,7 +156,8 @@ class AgentSession:
         self.transcript.add(EVENT, f"- {line}")
         return line
 
-    def _see_plan(self, given: object) -> str | None:
+    def _apply_plan(self, given: object) -> str | None:
+        """Set the plan; return a line about it if it has changed."""
         entries = cast("list[Any]", given)[:MAX_PLAN] if isinstance(given, list) else []
         plan = [
             {
@@ -217,7 +220,7 @@ def describe_call(call: ToolCallView) -> str:
     return f"{call.title or call.kind}: {call.status.replace('_', ' ')}"
 
 
-def _text_of(content: object) -> str:
+def _block_text(content: object) -> str:
     """Return the text of a content block; of another kind what it is."""
     block = as_object(content)
     text = block.get("text")

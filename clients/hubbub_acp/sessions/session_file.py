@@ -37,7 +37,7 @@ class StoredSession:
     turn: str = ""
 
     @classmethod
-    def of(cls, session: AgentSession) -> "StoredSession":
+    def from_session(cls, session: AgentSession) -> "StoredSession":
         """Return what is kept of a session."""
         return cls(
             id=session.id,
@@ -107,10 +107,11 @@ class SessionFile:
     async def _write_unsaved(self) -> None:
         while self._unsaved is not None:
             sessions, self._unsaved = self._unsaved, None
-            await asyncio.to_thread(self.write, [StoredSession.of(each) for each in sessions.values()])
+            await asyncio.to_thread(self.write, [StoredSession.from_session(each) for each in sessions.values()])
 
 
 def _read_entry(given: object) -> StoredSession | None:
+    """Return a stored session; None for an entry that cannot be read."""
     entry = as_object(given)
     texts = [entry.get(key, "") for key in ("id", "cwd", "title", "started_at", "updated_at", "turn")]
     if not all(isinstance(text, str) and len(text) <= 4096 for text in texts) or not 0 < len(texts[0]) <= ID_CHARACTERS:

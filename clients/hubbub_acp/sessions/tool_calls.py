@@ -46,19 +46,19 @@ class ToolCallView:
         self.known: dict[str, Any] = {}
 
     def merge(self, update: Mapping[str, Any], at: str) -> None:
-        """Take over what an update says."""
+        """Apply an update: what it says replaces what was known."""
         self.at = at
         self.title = make_line(update.get("title"), TITLE_CHARACTERS) or self.title
         self.kind = make_line(update.get("kind"), 50) or self.kind
         self.status = make_line(update.get("status"), 50) or self.status
         if paths := read_paths(update.get("locations")):
             self.paths = paths
-        if diff_paths := read_paths([each for each in as_list(update.get("content")) if _type_of(each) == "diff"]):
+        if diff_paths := read_paths([each for each in as_list(update.get("content")) if _content_type(each) == "diff"]):
             self.diff_paths = diff_paths
             self.paths = list(dict.fromkeys([*self.paths, *diff_paths]))[:MAX_PATHS]
         for key in KEPT_KEYS:
             if update.get(key) is not None:
-                self.known[key] = update[key] if weigh(update[key]) <= KEPT_CHARACTERS else None
+                self.known[key] = update[key] if estimate_size(update[key]) <= KEPT_CHARACTERS else None
 
     @property
     def changed(self) -> list[str]:
@@ -86,7 +86,7 @@ class ToolCalls:
         return self._calls.get(str(update.get("toolCallId")))
 
     def update(self, update: Mapping[str, Any], at: str) -> ToolCallView | None:
-        """Take over an update of a call; return the call, None if it names none."""
+        """Apply an update to its call; return the call, None if the update names none."""
         call_id = update.get("toolCallId")
         if not isinstance(call_id, str) or not 0 < len(call_id) <= ID_CHARACTERS:
             return None
@@ -116,7 +116,7 @@ class ToolCalls:
         self.changed.clear()
         self._changed_characters = 0
 
-    def complete(self, tool_call: Mapping[str, Any]) -> dict[str, Any]:
+    def complete_request(self, tool_call: Mapping[str, Any]) -> dict[str, Any]:
         """Return a tool call of a permission request, with what the agent said of it before where it says nothing."""
         known = self._calls.get(str(tool_call.get("toolCallId")))
         said = {key: value for key, value in tool_call.items() if value not in (None, [], {})}
@@ -144,11 +144,12 @@ def read_paths(given: object) -> list[str]:
     return list(found)
 
 
-def _type_of(given: object) -> object:
+def _content_type(given: object) -> object:
+    """Return the type of an entry of a tool call's content; None if it is none."""
     return cast("dict[str, Any]", given).get("type") if isinstance(given, dict) else None
 
 
-def weigh(value: object) -> int:
+def estimate_size(value: object) -> int:
     """Return about how many characters a value has; text and its containers are counted, to a few levels."""
     total, level = 0, [value]
     for _ in range(6):

@@ -35,19 +35,20 @@ class Transcript:
                 if len(parts) > 512:
                     parts[:] = ["".join(parts)]
                 self._entries[-1] = (kind, parts, last_size + size)
-                self._grow(size)
+                self._count_and_prune(size)
                 return
         self._entries.append((kind, [text], size))
-        self._grow(size)
+        self._count_and_prune(size)
 
-    def _grow(self, size: int) -> None:
+    def _count_and_prune(self, size: int) -> None:
+        """Count added bytes, and remove the oldest entries beyond the limits."""
         self._bytes += size
         while self._bytes > TRANSCRIPT_BYTES or len(self._entries) > MAX_ENTRIES:
             self._bytes -= self._entries.popleft()[2]
             self._has_lost = True
 
     def render(self, title: str) -> str:
-        """Return the Markdown."""
+        """Return the transcript as Markdown, below a title."""
         blocks = [f"# {title}"]
         if self._has_lost:
             blocks.append("*What was before is no longer kept.*")

@@ -82,7 +82,7 @@ class Turn:
             await self.wait_for_news()
 
     def report(self, line: str) -> None:
-        """Note what the agent does now."""
+        """Set what the agent does now, as progress of the turn, and wake those who wait."""
         self.progress += 1
         self.progress_line = line
         self.publish()
@@ -105,7 +105,7 @@ class Turn:
             self.publish()
 
     def answer(self, key: str, result: Mapping[str, Any]) -> bool:
-        """Take over the result of an elicitation; return whether its question was open."""
+        """Answer a question with the result of an elicitation; return whether the question was open."""
         question = self.questions.get(key)
         if question is None or question.outcome.done():
             return False
@@ -119,7 +119,7 @@ class Turn:
             question.drop()
 
     def end(self, *, result: dict[str, Any] | None = None, fault: AgentFault | None = None) -> None:
-        """Note the end, once."""
+        """End the turn with a result or a fault; only the first end counts."""
         if not self.has_ended:
             self.result, self.fault = result, fault
             self.drop_questions()

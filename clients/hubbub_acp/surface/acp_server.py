@@ -25,7 +25,7 @@ from hubbub_acp.sessions.session import AgentSession
 from hubbub_acp.sessions.turn import Turn
 from hubbub_acp.surface.resources import SessionResources
 from hubbub_acp.surface.tool_list import list_tools, read_text
-from hubbub_acp.surface.turn_calls import Context, await_round, follow_turn, make_fault_result
+from hubbub_acp.surface.turn_calls import Context, follow_turn, make_fault_result, wait_for_round
 from hubbub_acp.surface.turn_tasks import TurnTasks
 
 INSTRUCTIONS = (
@@ -61,32 +61,36 @@ class AcpServer:
         return options
 
     def _on_change(self, session: AgentSession | None) -> None:
+        """Have the subscribers of resources notified."""
         self.resources.note_change(session)
 
     async def _set_level(self, context: Context, params: SetLevelRequestParams) -> EmptyResult:
-        """Take note of nothing: a turn has a line of the log for each tool call, of one level."""
+        """Accept any level: all lines of the log have the same one."""
         return EmptyResult()
 
     async def _list_tools(self, context: Context, params: Any) -> ListToolsResult:
+        """Return the tools of the agent."""
         return ListToolsResult(tools=list_tools(self._options.name))
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> Any:
+        """Call a tool; a fault is the result of a call that failed."""
         try:
-            return await self._serve(context, params)
+            return await self._serve_call(context, params)
         except AgentFault as fault:
             return make_fault_result(fault)
 
-    async def _serve(self, context: Context, params: CallToolRequestParams) -> Any:
+    async def _serve_call(self, context: Context, params: CallToolRequestParams) -> Any:
+        """Call a tool by its name. Raises AgentFault."""
         arguments = params.arguments or {}
         if params.name == "sessions":
             states = self.sessions.list_states()
             lines = [f"{each['id']}  {each['state']}  {each['cwd']}  {each['title']}" for each in states]
-            return _result("\n".join(lines) or "There are no sessions.", {"sessions": states})
+            return _make_text_result("\n".join(lines) or "There are no sessions.", {"sessions": states})
         if params.name == "cancel":
             session_id = read_text(arguments, "session")
             was_working = await self.sessions.cancel(session_id)
             text = "The turn is cancelled." if was_working else "The session has no turn under way."
-            return _result(text, {"session": session_id, "cancelled": was_working})
+            return _make_text_result(text, {"session": session_id, "cancelled": was_working})
         if params.name not in ("start", "continue"):
             raise AgentFault(
                 "TOOL_UNKNOWN", f"there is no tool {params.name[:100]!r}: start, continue, sessions, cancel"
@@ -94,16 +98,18 @@ class AcpServer:
         return await self._serve_turn(context, params)
 
     async def _serve_turn(self, context: Context, params: CallToolRequestParams) -> Any:
+        """Begin a turn, and return its result, or its task, as the host's revision of MCP has it."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             turn = await self._begin_turn(params.name, params.arguments or {})
             return await follow_turn(turn, context, lambda: self.tasks.cancel_later(turn))
         if self.tasks.can_follow(context):
-            return self.tasks.create_stateless(await self._begin_turn(params.name, params.arguments or {}))
+            return self.tasks.make_task_result(await self._begin_turn(params.name, params.arguments or {}))
         return await self._serve_round(context, params)
 
     async def _serve_round(
         self, context: Context, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
+        """Begin a turn, or answer its questions, and return its result or its next questions; from 2026-07-28 on."""
         if params.request_state is None:
             turn = await self._begin_turn(params.name, params.arguments or {})
         else:
@@ -112,7 +118,7 @@ class AcpServer:
                 turn.answer(key, answer.model_dump(mode="json", by_alias=True, exclude_none=True))
             await asyncio.sleep(0)  # what was answered is no question any more
         try:
-            return await await_round(turn, context)
+            return await wait_for_round(turn, context)
         except asyncio.CancelledError:
             self.tasks.cancel_later(turn)
             raise
@@ -126,5 +132,6 @@ class AcpServer:
         return await self.sessions.start(prompt, read_text(arguments, "cwd"), mode, model)
 
 
-def _result(text: str, structured: dict[str, Any]) -> CallToolResult:
+def _make_text_result(text: str, structured: dict[str, Any]) -> CallToolResult:
+    """Return the result of a tool: text, and the same as an object."""
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=structured)

@@ -62,24 +62,25 @@ class SessionResources:
 
     def register(self, server: Server[Any]) -> None:
         """Add the handlers."""
-        server.add_request_handler("resources/list", Page, self._list)
+        server.add_request_handler("resources/list", Page, self._list_resources)
         server.add_request_handler("resources/templates/list", Page, self._list_templates)
-        server.add_request_handler("resources/read", ReadResourceRequestParams, self._read)
+        server.add_request_handler("resources/read", ReadResourceRequestParams, self._read_resource)
         server.add_request_handler("resources/subscribe", SubscribeRequestParams, self._subscribe)
         server.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, self._unsubscribe)
         server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, self._listen)
 
     def note_change(self, session: AgentSession | None) -> None:
-        """Have subscribers notified soon, once for all that changes meanwhile. None: which sessions there are."""
+        """Notify subscribers soon of a changed session, or of the changed list of sessions (None)."""
         if session is None:
             self._is_list_changed = True
         else:
             uri = make_uri(session.id)
             self._changed |= {LIST, uri, f"{uri}{STATE}"}
         if self._notifying is None or self._notifying.done():
-            self._notifying = asyncio.create_task(self._notify())
+            self._notifying = asyncio.create_task(self._notify_subscribers())
 
-    async def _notify(self) -> None:
+    async def _notify_subscribers(self) -> None:
+        """Notify subscribers of what has changed, once in NOTICE_S, until nothing has changed."""
         while self._changed or self._is_list_changed:
             changed, self._changed = self._changed, set()
             listed = [session.id for session in self._sessions.list_sessions()]
@@ -88,14 +89,15 @@ class SessionResources:
             for uri in sorted(changed):
                 await self._bus.publish(ResourceUpdated(uri=uri))
                 if uri in self._subscribed and self._host is not None:
-                    await _send(self._host.send_resource_updated(uri))
+                    await _send_or_drop(self._host.send_resource_updated(uri))
             if is_list_changed:
                 await self._bus.publish(ResourcesListChanged())
                 if self._host is not None:
-                    await _send(self._host.send_resource_list_changed())
+                    await _send_or_drop(self._host.send_resource_list_changed())
             await asyncio.sleep(NOTICE_S)
 
-    async def _list(self, context: Context, params: Any) -> ListResourcesResult:
+    async def _list_resources(self, context: Context, params: Any) -> ListResourcesResult:
+        """Return the list of sessions and the newest sessions as resources."""
         self._host = context.session
         self._listed = [session.id for session in self._sessions.list_sessions()]
         listed = [Resource(uri=LIST, name="sessions", title="Sessions of the agent", mime_type=JSON)]
@@ -105,6 +107,7 @@ class SessionResources:
         return ListResourcesResult(resources=listed)
 
     async def _list_templates(self, context: Context, params: Any) -> ListResourceTemplatesResult:
+        """Return the templates of a session's transcript and state."""
         return ListResourceTemplatesResult(
             resource_templates=[
                 ResourceTemplate(
@@ -119,7 +122,8 @@ class SessionResources:
             ]
         )
 
-    async def _read(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+    async def _read_resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        """Return a resource. Raises MCPError."""
         uri = str(params.uri)
         try:
             mime_type, text = self._render(uri)
@@ -141,6 +145,7 @@ class SessionResources:
         return MARKDOWN, session.transcript.render(session.title or session.id)
 
     async def _subscribe(self, context: Context, params: SubscribeRequestParams) -> EmptyResult:
+        """Add a subscription to a resource. Raises MCPError if there are too many."""
         if len(self._subscribed) >= MAX_SUBSCRIPTIONS:
             raise MCPError(INVALID_PARAMS, f"{MAX_SUBSCRIPTIONS} resources are subscribed to: give one up first")
         self._host = context.session
@@ -148,6 +153,7 @@ class SessionResources:
         return EmptyResult()
 
     async def _unsubscribe(self, context: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        """Remove a subscription, if there is one."""
         self._subscribed.discard(str(params.uri))
         return EmptyResult()
 
@@ -157,6 +163,7 @@ def make_uri(session_id: str) -> str:
     return f"{SESSION}{quote(session_id, safe='')}"
 
 
-async def _send(notification: Coroutine[Any, Any, None]) -> None:
+async def _send_or_drop(notification: Coroutine[Any, Any, None]) -> None:
+    """Send a notification; it is lost if the host cannot be reached."""
     with suppress(MCPError, ConnectionError):
         await notification

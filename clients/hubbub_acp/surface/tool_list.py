@@ -40,7 +40,7 @@ def list_tools(agent: str) -> list[Tool]:
             title=f"Start {agent}",
             description=f"Has the coding agent {agent} work on a prompt in a folder, in a new session, until its turn "
             "ends. It may take long: call it as a task where you can. What the agent wants to do is asked meanwhile.",
-            input_schema=_object(
+            input_schema=_object_schema(
                 {
                     "prompt": PROMPT,
                     "cwd": {"type": "string", "description": "The folder to work in, an absolute path."},
@@ -58,7 +58,7 @@ def list_tools(agent: str) -> list[Tool]:
             name="continue",
             title=f"Continue with {agent}",
             description=f"Goes on in a session of {agent} with a further prompt, until its turn ends.",
-            input_schema=_object({"session": SESSION, "prompt": PROMPT}, "session", "prompt"),
+            input_schema=_object_schema({"session": SESSION, "prompt": PROMPT}, "session", "prompt"),
             output_schema=RESULT,
             execution=ToolExecution(task_support="optional"),
             annotations=ToolAnnotations(destructive_hint=True, open_world_hint=True),
@@ -67,14 +67,14 @@ def list_tools(agent: str) -> list[Tool]:
             name="sessions",
             title=f"Sessions of {agent}",
             description="Lists the sessions with their state: working, waiting for an answer, idle, or lost.",
-            input_schema=_object({}),
+            input_schema=_object_schema({}),
             annotations=ToolAnnotations(read_only_hint=True),
         ),
         Tool(
             name="cancel",
             title=f"Cancel {agent}",
             description="Cancels the turn of a session. The session stays.",
-            input_schema=_object({"session": SESSION}, "session"),
+            input_schema=_object_schema({"session": SESSION}, "session"),
             annotations=ToolAnnotations(destructive_hint=False, idempotent_hint=True),
         ),
     ]
@@ -91,5 +91,6 @@ def read_text(arguments: Mapping[str, Any], name: str, *, optional: bool = False
     return value
 
 
-def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+def _object_schema(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    """Return the JSON Schema of an object with these properties and no others."""
     return {"type": "object", "properties": properties, "required": [*required], "additionalProperties": False}

@@ -91,7 +91,8 @@ class QuestionAsker:
             await asyncio.wait(self._asking)
 
     async def _ask(self, key: str, question: TurnQuestion) -> None:
-        asking = asyncio.create_task(self._request(question))
+        """Put one question to the host until it is answered, by this request or elsewhere."""
+        asking = asyncio.create_task(self._send_elicitation(question))
         try:
             await asyncio.wait({asking, question.outcome}, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
@@ -100,7 +101,8 @@ class QuestionAsker:
             question.is_asked = question.outcome.done()
             asking.cancel()
 
-    async def _request(self, question: TurnQuestion) -> Mapping[str, Any]:
+    async def _send_elicitation(self, question: TurnQuestion) -> Mapping[str, Any]:
+        """Return the host's answer to a question; a decline if the host cannot be asked."""
         request = make_elicitation(question)
         if self._meta:
             request.params.meta = {**(request.params.meta or {}), **self._meta}  # pyright: ignore
@@ -130,7 +132,7 @@ async def follow_turn(turn: Turn, context: Context, cancel: Callable[[], Any]) -
     return make_result(turn)
 
 
-async def await_round(turn: Turn, context: Context) -> CallToolResult | InputRequiredResult:
+async def wait_for_round(turn: Turn, context: Context) -> CallToolResult | InputRequiredResult:
     """Wait until a turn has ended or asks, and return its result or its questions; for revisions from 2026-07-28 on."""
     reporting = asyncio.create_task(report_progress(turn, context))
     try:
@@ -140,12 +142,13 @@ async def await_round(turn: Turn, context: Context) -> CallToolResult | InputReq
         reporting.cancel()
     if turn.has_ended:
         return make_result(turn)
-    asyncio.get_running_loop().call_later(ABANDONED_S, _abandon, [*turn.questions.values()])
+    asyncio.get_running_loop().call_later(ABANDONED_S, _cancel_open_questions, [*turn.questions.values()])
     requests = {key: make_elicitation(question) for key, question in turn.questions.items()}
     return InputRequiredResult(input_requests=requests, request_state=turn.id)  # pyright: ignore
 
 
-def _abandon(questions: list[TurnQuestion]) -> None:
+def _cancel_open_questions(questions: list[TurnQuestion]) -> None:
+    """Cancel those of the questions that are not answered."""
     for question in questions:
         question.drop(f"the call did not come back within {ABANDONED_S / 3600:g} h")
 

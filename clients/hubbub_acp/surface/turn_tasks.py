@@ -63,14 +63,14 @@ class TurnTasks:
         """Add the handlers, and what turns calls into tasks."""
         server.extensions = {**(server.extensions or {}), EXTENSION: {}}
         server.middleware.append(self._create_for_caller)
-        server.add_request_handler("tasks/get", _TaskParams, self._get)
+        server.add_request_handler("tasks/get", _TaskParams, self._get_task)
         server.add_request_handler("tasks/result", _TaskParams, self._wait_for_result)
-        server.add_request_handler("tasks/list", PaginatedRequestParams, self._list)
-        server.add_request_handler("tasks/update", _UpdateParams, self._update)
-        server.add_request_handler("tasks/cancel", _TaskParams, self._cancel)
+        server.add_request_handler("tasks/list", PaginatedRequestParams, self._list_tasks)
+        server.add_request_handler("tasks/update", _UpdateParams, self._update_task)
+        server.add_request_handler("tasks/cancel", _TaskParams, self._cancel_task)
 
     def declare(self, capabilities: ServerCapabilities) -> None:
-        """Say in the handshake that calls of tools can be tasks."""
+        """Add to the capabilities that calls of tools can be tasks."""
         wire: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
         capabilities.tasks = ServerTasksCapability.model_validate(wire)
         capabilities.extensions = None
@@ -80,9 +80,9 @@ class TurnTasks:
         declared = as_object(as_object(context.meta).get(CAPABILITIES))
         return EXTENSION in as_object(declared.get("extensions"))
 
-    def create_stateless(self, turn: Turn) -> dict[str, Any]:
+    def make_task_result(self, turn: Turn) -> dict[str, Any]:
         """Return the result of a call that is a task, from 2026-07-28 on."""
-        return {"resultType": "task", **_to_stateless(turn)}
+        return {"resultType": "task", **_task_to_extension(turn)}
 
     def find(self, turn_id: str) -> Turn:
         """Return a turn. Raises MCPError; a turn that an earlier process had has failed."""
@@ -122,10 +122,10 @@ class TurnTasks:
             turn = Turn()
             turn.end(fault=fault)
             self._sessions.keep(turn)
-        following = asyncio.create_task(self._notify(turn, ctx))
+        following = asyncio.create_task(self._notify_of_status(turn, ctx))
         self._background.add(following)
         following.add_done_callback(self._background.discard)
-        return {"task": _to_wire(turn)}
+        return {"task": _task_to_wire(turn)}
 
     def _restore_meta(self, result: HandlerResult) -> HandlerResult:
         """Add to the questions of a result what the SDK has dropped, as it knows no `_meta` there."""
@@ -136,21 +136,22 @@ class TurnTasks:
                     request["params"]["_meta"] = turn.questions[key].form.params["_meta"]
         return result
 
-    async def _notify(self, turn: Turn, context: Context) -> None:
-        """Tell the host of each status of a task: it need not wait for its next look."""
+    async def _notify_of_status(self, turn: Turn, context: Context) -> None:
+        """Notify the host of each status of a task, until the task has ended."""
         told = ""
         with suppress(MCPError, ConnectionError):
             while True:
-                wire = _to_wire(turn)
+                wire = _task_to_wire(turn)
                 if told != (told := wire["status"]):
                     await context.session._connection.notify("notifications/tasks/status", wire)  # pyright: ignore
                 if turn.has_ended:
                     return
                 await turn.wait_for_news()
 
-    async def _get(self, context: Context, params: _TaskParams) -> dict[str, Any]:
+    async def _get_task(self, context: Context, params: _TaskParams) -> dict[str, Any]:
+        """Return the state of a task."""
         turn = self.find(params.task_id)
-        return _to_stateless(turn) if context.protocol_version in MODERN_PROTOCOL_VERSIONS else _to_wire(turn)
+        return _task_to_extension(turn) if context.protocol_version in MODERN_PROTOCOL_VERSIONS else _task_to_wire(turn)
 
     async def _wait_for_result(self, context: Context, params: _TaskParams) -> dict[str, Any]:
         """Wait for the end of a task, and ask its questions meanwhile; 2025-11-25."""
@@ -166,17 +167,20 @@ class TurnTasks:
         result = make_result(turn).model_dump(mode="json", by_alias=True, exclude_none=True)
         return {**result, "_meta": {**result.get("_meta", {}), **related}}
 
-    async def _list(self, context: Context, params: Any) -> dict[str, Any]:
-        return {"tasks": [_to_wire(turn) for turn in self._sessions.turns.values()]}
+    async def _list_tasks(self, context: Context, params: Any) -> dict[str, Any]:
+        """Return all tasks."""
+        return {"tasks": [_task_to_wire(turn) for turn in self._sessions.turns.values()]}
 
-    async def _update(self, context: Context, params: _UpdateParams) -> dict[str, Any]:
+    async def _update_task(self, context: Context, params: _UpdateParams) -> dict[str, Any]:
+        """Answer questions of a task."""
         turn = self.find(params.task_id)
         for key, answer in params.input_responses.items():
             turn.answer(key, as_object(answer))
         await asyncio.sleep(0)  # what was answered is no question any more
         return {}
 
-    async def _cancel(self, context: Context, params: _TaskParams) -> dict[str, Any]:
+    async def _cancel_task(self, context: Context, params: _TaskParams) -> dict[str, Any]:
+        """Cancel a task; do not wait until its turn has ended."""
         turn = self.find(params.task_id)
         is_stateless = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         if turn.has_ended and not is_stateless:
@@ -184,10 +188,10 @@ class TurnTasks:
         if not turn.has_ended:
             turn.is_withdrawn = True
             self.cancel_later(turn)
-        return {} if is_stateless else _to_wire(turn)
+        return {} if is_stateless else _task_to_wire(turn)
 
 
-def _find_status(turn: Turn) -> str:
+def _task_status(turn: Turn) -> str:
     """Return the status of a task. A turn that ends early for another reason than tasks/cancel has a result."""
     if turn.is_withdrawn:
         return "cancelled"
@@ -196,9 +200,9 @@ def _find_status(turn: Turn) -> str:
     return "failed" if turn.fault is not None else "completed"
 
 
-def _to_wire(turn: Turn) -> dict[str, Any]:
+def _task_to_wire(turn: Turn) -> dict[str, Any]:
     """Return a task of 2025-11-25."""
-    status = _find_status(turn)
+    status = _task_status(turn)
     message = turn.fault.message if turn.fault is not None else turn.progress_line
     message = "the turn was cancelled" if status == "cancelled" else message
     wire = {
@@ -207,14 +211,14 @@ def _to_wire(turn: Turn) -> dict[str, Any]:
         "createdAt": turn.created_at,
         "lastUpdatedAt": turn.updated_at,
         "ttl": None,
-        "pollInterval": _find_poll_ms(turn),
+        "pollInterval": _poll_interval_ms(turn),
     }
     return wire | ({"statusMessage": message} if message else {})
 
 
-def _to_stateless(turn: Turn) -> dict[str, Any]:
+def _task_to_extension(turn: Turn) -> dict[str, Any]:
     """Return a task of the extension, with its questions or its result."""
-    wire = _to_wire(turn)
+    wire = _task_to_wire(turn)
     wire["ttlMs"], wire["pollIntervalMs"] = wire.pop("ttl"), wire.pop("pollInterval")
     if wire["status"] == "input_required":
         requests = {key: make_elicitation(question) for key, question in turn.questions.items()}
@@ -226,6 +230,7 @@ def _to_stateless(turn: Turn) -> dict[str, Any]:
     return wire
 
 
-def _find_poll_ms(turn: Turn) -> int:
+def _poll_interval_ms(turn: Turn) -> int:
+    """Return how long a host is to wait before it asks for the state of a turn again."""
     since = asyncio.get_running_loop().time() - turn.moved
     return next((interval_ms for within_s, interval_ms in POLLS if since < within_s), SLOW_POLL_MS)
