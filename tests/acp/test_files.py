@@ -240,5 +240,5 @@ async def test_terminals_that_are_asked_for_at_once_are_counted(root: Path) -> N
     terminals.release({"sessionId": "s", "terminalId": terminal_ids[0]})
     again = await terminals.create(params, str(root))
     with pytest.raises(AgentFault, match="has no terminal"):
-        terminals.show({"sessionId": "another", **again})
+        terminals.read_output({"sessionId": "another", **again})
     await terminals.close()

@@ -31,6 +31,6 @@ def test_what_was_said_of_a_tool_call_is_kept_until_it_has_ended() -> None:
     calls = ToolCalls()
     asked = {"toolCallId": "t", "title": "Write a.txt"}
     calls.update({"toolCallId": "t", "rawInput": {"path": "a.txt"}}, "now")
-    assert calls.complete(asked) == {"rawInput": {"path": "a.txt"}, **asked}
+    assert calls.complete_request(asked) == {"rawInput": {"path": "a.txt"}, **asked}
     calls.update({"toolCallId": "t", "status": "completed"}, "now")
-    assert calls.complete(asked) == asked
+    assert calls.complete_request(asked) == asked

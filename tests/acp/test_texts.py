@@ -175,7 +175,7 @@ def test_what_a_permission_request_leaves_out_comes_from_the_updates_of_its_call
     calls.update(
         {"toolCallId": "c", "title": "Write", "kind": "edit", "content": diff, "rawInput": {"a": 1, "b": 1}}, "t"
     )
-    complete = calls.complete({"toolCallId": "c", "title": "Write /a", "content": [], "rawInput": {"b": 2}})
+    complete = calls.complete_request({"toolCallId": "c", "title": "Write /a", "content": [], "rawInput": {"b": 2}})
     assert complete["content"] == diff
     assert (complete["title"], complete["kind"], complete["rawInput"]) == ("Write /a", "edit", {"a": 1, "b": 2})
 
@@ -184,7 +184,7 @@ def test_what_a_permission_request_leaves_out_comes_from_the_updates_of_its_call
 def test_a_session_takes_whatever_updates_come(updates: list[Any]) -> None:
     session = AgentSession("s", "/work", AgentInfo("a", "A", "1"), "t")
     for update in updates:
-        session.apply(update if isinstance(update, dict) else {"sessionUpdate": update}, "t")
+        session.apply_update(update if isinstance(update, dict) else {"sessionUpdate": update}, "t")
     state = session.to_wire()
     assert len(state["tools"]) <= 50
     assert all(isinstance(tool[key], str) for tool in state["tools"] for key in ("id", "title", "kind", "status"))
@@ -238,12 +238,12 @@ def test_the_paths_that_a_session_tells_of_are_bounded_together() -> None:
     for number in range(300):
         places = [{"path": f"/{number}/{place}/{'d' * 4000}"} for place in range(20)]
         call = {"toolCallId": f"c-{number}", "kind": "edit", "status": "completed", "locations": places}
-        session.apply({"sessionUpdate": "tool_call", **call}, "now")
+        session.apply_update({"sessionUpdate": "tool_call", **call}, "now")
     wire = session.to_wire()
     assert sum(len(path) for each in wire["tools"] for path in each["paths"]) <= 50 * PATHS_CHARACTERS
     assert 0 < sum(map(len, wire["changed"])) <= CHANGED_CHARACTERS
     session.begin_turn("next", "now")
-    session.apply({"sessionUpdate": "tool_call", **call, "toolCallId": "next"}, "now")
+    session.apply_update({"sessionUpdate": "tool_call", **call, "toolCallId": "next"}, "now")
     assert wire["changed"] != session.to_wire()["changed"] != []
 
 

@@ -106,12 +106,12 @@ async def test_a_server_that_was_given_up_says_what_brings_it_back(boards: Board
     shown = [column.cell(row) for column in ServersPane.COLUMNS]
     assert "gave up" in [getattr(each, "plain", each) for each in shown]
     assert any("c connects again" in getattr(each, "plain", str(each)) for each in shown)
-    detail = (await ServersPane().detail(row)).plain
+    detail = (await ServersPane().fetch_detail(row)).plain
     assert "press c" in detail
     assert "no such port" in detail
 
 
 async def test_what_was_noted_about_a_server_stands_in_its_detail(boards: Boards) -> None:
     boards._put_server(conversion.read(Server, server_pb2.Server(name="ext", notes=["a list leads in circles"])))
-    detail = (await ServersPane().detail(boards.servers.rows["ext"])).plain
+    detail = (await ServersPane().fetch_detail(boards.servers.rows["ext"])).plain
     assert "Noted\na list leads in circles" in detail
