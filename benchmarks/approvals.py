@@ -15,7 +15,7 @@ from processes import HubProcess, start_hub, stdio_server
 from hubbubd import payload
 from hubbubd.conditions import CallFacts
 from hubbubd.config.sections.approvals import ApprovalSettings
-from hubbubd.core.approvals.facts import facts_of
+from hubbubd.core.approvals.facts import collect_facts
 from hubbubd.core.approvals.replay import Replay
 from hubbubd.core.approvals.rules import CallRules
 from hubbubd.core.calls.call_states import Call
@@ -85,7 +85,7 @@ def _echo(running: HubProcess) -> Work:
 
 
 def _read_rules(rows: list[dict[str, Any]]) -> CallRules:
-    return CallRules.of(ApprovalSettings.model_validate({"rules": rows}), {})
+    return CallRules.from_settings(ApprovalSettings.model_validate({"rules": rows}), {})
 
 
 def _us(work: Callable[[], object], times: int) -> float:
@@ -117,8 +117,8 @@ def _replay_s(rules: CallRules, count: int) -> float:
         for number in range(count)
     ]
     replay, began = Replay(rules), perf_counter()
-    for _ in replay.run(
-        (call, facts_of(call, payload.loads_object(call.params, ""), {}, call.created_at)) for call in history
+    for _ in replay.judge_in_steps(
+        (call, collect_facts(call, payload.loads_object(call.params, ""), {}, call.created_at)) for call in history
     ):
         pass
     replay.summarize()

@@ -39,7 +39,7 @@ class EveryRecord:
 
     scope: Scope = EVERYTHING
 
-    def reaches(self, record: StoredRecord, /) -> bool:
+    def is_in_scope(self, record: StoredRecord, /) -> bool:
         return True
 
     def matches(self, record: StoredRecord, /) -> bool:

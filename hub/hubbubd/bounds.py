@@ -42,66 +42,66 @@ _DIGITS: Final = 40
 """Longest number in a text that is parsed. Python's int() is quadratic."""
 
 
-def whole(value: object, low: int = 0, high: int = LARGEST_WHOLE) -> int | None:
+def clamp_whole(value: object, low: int = 0, high: int = LARGEST_WHOLE) -> int | None:
     """Return a number as an integer clamped to `low` and `high`, truncated; None for NaN and what is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
     return int(min(max(value, low), high))
 
 
-def real(value: object, low: float = -LARGEST_REAL, high: float = LARGEST_REAL) -> float | None:
+def clamp_real(value: object, low: float = -LARGEST_REAL, high: float = LARGEST_REAL) -> float | None:
     """Return a number as a float clamped to `low` and `high`; None for NaN and what is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
     return float(min(max(value, low), high))
 
 
-def seconds(value: object, low: float = 0.0, high: float = LONGEST_S) -> float | None:
+def clamp_seconds(value: object, low: float = 0.0, high: float = LONGEST_S) -> float | None:
     """Return a duration in seconds, clamped; None for what is no number."""
-    return real(value, low, high)
+    return clamp_real(value, low, high)
 
 
-def moment(value: object) -> float | None:
+def clamp_moment(value: object) -> float | None:
     """Return an absolute time in seconds since the epoch, clamped to EARLIEST and LATEST; None if no number."""
-    return real(value, EARLIEST, LATEST)
+    return clamp_real(value, EARLIEST, LATEST)
 
 
-def whole_text(text: str, low: int = 0, high: int = LARGEST_WHOLE) -> int | None:
+def parse_whole(text: str, low: int = 0, high: int = LARGEST_WHOLE) -> int | None:
     """Parse an optionally signed integer of ASCII digits and clamp it; None for any other text."""
     stripped = text.strip()
     digits = stripped.removeprefix("-") if stripped.startswith("-") else stripped.removeprefix("+")
     if not (digits.isascii() and digits.isdigit()):
         return None
     size = int(digits[-_DIGITS:]) if len(digits.lstrip("0")) <= _DIGITS else max(abs(low), abs(high))
-    return whole(-size if stripped.startswith("-") else size, low, high)
+    return clamp_whole(-size if stripped.startswith("-") else size, low, high)
 
 
-def real_text(text: str, low: float = -LARGEST_REAL, high: float = LARGEST_REAL) -> float | None:
+def parse_real(text: str, low: float = -LARGEST_REAL, high: float = LARGEST_REAL) -> float | None:
     """Parse a float in any notation and clamp it; None for any other text."""
     if len(text) > _DIGITS:
         return None
     try:
-        return real(float(text), low, high)
+        return clamp_real(float(text), low, high)
     except ValueError:
         return None
 
 
-def wait_text(text: str, now: float, high: float = LONGEST_S) -> float | None:
+def parse_wait_s(text: str, now: float, high: float = LONGEST_S) -> float | None:
     """Parse a header such as `Retry-After` (RFC 9110, section 10.2.3): seconds to wait, given as a number or a date.
 
     0 for a date in the past, `high` at most, None for anything else.
     """
-    if (number := whole_text(text)) is not None:
-        return seconds(number, high=high)
+    if (number := parse_whole(text)) is not None:
+        return clamp_seconds(number, high=high)
     try:
-        return seconds(parsedate_to_datetime(text).timestamp() - now, high=high)
+        return clamp_seconds(parsedate_to_datetime(text).timestamp() - now, high=high)
     except (ValueError, OverflowError):
         return None
 
 
-def date(at: object) -> datetime:
+def utc_date(at: object) -> datetime:
     """Return an absolute time as a date in UTC; the epoch for what is no time."""
-    return datetime.fromtimestamp(moment(at) or EARLIEST, UTC)
+    return datetime.fromtimestamp(clamp_moment(at) or EARLIEST, UTC)
 
 
 Moment = Annotated[float, Field(ge=EARLIEST, le=LATEST, allow_inf_nan=False)]

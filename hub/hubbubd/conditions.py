@@ -117,7 +117,7 @@ class Conditions:
         return None if result < 0 else result
 
     def none_can_hold(self, values: "EvaluationContext") -> bool:
-        """Return whether certainly none holds, though some fail: with one that holds, failures do not count."""
+        """Return whether it is certain that no condition holds, where the evaluation of some fails."""
         if self._loops:  # together they may need more steps than each by itself
             return False
         try:
@@ -140,7 +140,7 @@ class EvaluationContext:
         self._is_short: bool | None = None
 
     def require_small(self) -> dict[str, Any]:
-        """Return the arguments. Raises ConditionProblem if they are too large, or no object."""
+        """Return the arguments of the call. Raises ConditionProblem if they are too large, or no object."""
         args = self.facts.args
         if not isinstance(args, dict):
             raise ConditionProblem("the arguments are not an object")
@@ -152,16 +152,16 @@ class EvaluationContext:
         """Raise ConditionProblem for an array or object in the call that is too long to loop over."""
         args = self.require_small()
         if self._is_short is None:
-            self._is_short = not any(map(_is_long, _walk([args, self.facts.hints])))
+            self._is_short = not any(map(_is_long, _iterate_containers([args, self.facts.hints])))
         if not self._is_short:
             raise ConditionProblem(f"it loops, and the call has more than {MOST_LOOPED} values in an array or object")
 
     @property
     def activation(self) -> "cel.Activation":
-        """The variables. Raises ConditionProblem for arguments that are too large, or no object."""
+        """The call's facts as variables of the library. Raises ConditionProblem as `require_small`."""
         facts, args = self.facts, self.require_small()
         if self._activation is None:
-            self._activation = _environment().Activation(
+            self._activation = _cel_environment().Activation(
                 {
                     "server": facts.server,
                     "tool": facts.tool,
@@ -178,7 +178,7 @@ class EvaluationContext:
 
 
 @cache
-def _environment() -> "cel.Env":
+def _cel_environment() -> "cel.Env":
     # Imported with the first condition: a hub without rules does not pay for it.
     try:
         from cel_expr_python import cel
@@ -196,8 +196,8 @@ def _environment() -> "cel.Env":
     )
 
 
-def _walk(values: list[object]) -> Iterator[Sized]:
-    """Yield each array and object in these values."""
+def _iterate_containers(values: list[object]) -> Iterator[Sized]:
+    """Yield each array and object in these values, at any depth. Empties `values`."""
     while values:
         value = values.pop()
         if isinstance(value, dict | list):
@@ -212,7 +212,7 @@ def _is_long(value: Sized) -> bool:
 
 def _compile(text: str) -> "cel.Expression":
     try:
-        return _environment().compile(text)
+        return _cel_environment().compile(text)
     except (RuntimeError, ValueError) as exc:  # ValueError: text that is not Unicode
         raise ConditionProblem(_first_line(exc)) from None
 

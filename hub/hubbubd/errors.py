@@ -90,8 +90,8 @@ class Fault:
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "message", REDACTION.text(self.message))
-        object.__setattr__(self, "details", REDACTION.value(self.details))
+        object.__setattr__(self, "message", REDACTION.redact_text(self.message))
+        object.__setattr__(self, "details", REDACTION.redact_value(self.details))
 
     @property
     def help_url(self) -> str:
@@ -112,11 +112,11 @@ class HubError(Exception):
         metadata: Mapping[str, str] | None = None,
         retry_after_s: float | None = None,
     ) -> None:
-        message = REDACTION.text(message)
+        message = REDACTION.redact_text(message)
         super().__init__(message)
         self.message = message
         self.reason = reason or type(self).reason
-        self.metadata: dict[str, str] = dict(REDACTION.value(metadata or {}))
+        self.metadata: dict[str, str] = dict(REDACTION.redact_value(metadata or {}))
         self.retry_after_s = retry_after_s
 
 

@@ -11,9 +11,9 @@ _Put = Callable[[object, Any], None]
 
 
 def replaced(record: T, **changes: Any) -> T:
-    """Return a copy with other values; nothing else is done to it (`__post_init__`). Raises TypeError for no field."""
+    """Return a copy with other values of some fields; `__post_init__` does not run. Raises TypeError for no field."""
     kind = type(record)
-    read, puts, put_by_name = _slots(kind)
+    read, puts, put_by_name = _field_accessors(kind)
     copy = object.__new__(kind)
     for put, value in zip(puts, read(record), strict=True):
         put(copy, value)
@@ -24,26 +24,28 @@ def replaced(record: T, **changes: Any) -> T:
     return copy
 
 
-def carried_over(before: T | None, after: T | None, there: T | None) -> T | None:
-    """Return `there` with what changes from `before` to `after`, as whoever changed it did not know what is there.
+def carry_over_changes(before: T | None, after: T | None, stored: T | None) -> T | None:
+    """Return the `stored` record with the fields that differ between `before` and `after` as they are in `after`.
 
     A record that is gone stays gone, and a new one does not replace another one.
     """
-    if there is before or after is None:
+    if stored is before or after is None:
         return after
-    if there is None or before is None:
-        return there
+    if stored is None or before is None:
+        return stored
     changes: dict[str, Any] = {}
     for field in fields(cast("Any", after)):
         old, new = getattr(before, field.name), getattr(after, field.name)
         if new is not old and new != old:
             changes[field.name] = new
-    return cast("T", replace(cast("Any", there), **changes)) if changes else there
+    return cast("T", replace(cast("Any", stored), **changes)) if changes else stored
 
 
 @cache
-def _slots(kind: type[object]) -> tuple[Callable[[object], tuple[Any, ...]], tuple[_Put, ...], dict[str, _Put]]:
-    """Return what reads all fields of a record, and what sets each, in their order and by name."""
+def _field_accessors(
+    kind: type[object],
+) -> tuple[Callable[[object], tuple[Any, ...]], tuple[_Put, ...], dict[str, _Put]]:
+    """Return a function that reads all fields of a record, and those that set one, in order and by name."""
     names = [field.name for field in fields(cast("Any", kind))]
     puts: dict[str, _Put] = {name: getattr(kind, name).__set__ for name in names}
     if len(names) > 1:

@@ -46,8 +46,8 @@ class Member:
         return self.standing is MemberStatus.LIVE and not self.overdue
 
     @property
-    def is_reached(self) -> bool:
-        """Whether others reach it: it says where as soon as it serves."""
+    def is_reachable(self) -> bool:
+        """Whether others can reach it: it is not gone, and has an address for members."""
         return self.standing is not MemberStatus.GONE and bool(self.forward)
 
 

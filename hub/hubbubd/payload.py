@@ -43,7 +43,7 @@ def loads(data: bytes | bytearray | str) -> Any:
         return from_json(data, allow_inf_nan=False)
     except ValueError:
         # A lone surrogate, escaped, is legal JSON (RFC 8259, section 8.2); JavaScript writes it when it cuts a string.
-        whole = overwritten(data.encode() if isinstance(data, str) else data, _SURROGATE, rb"\uFF")
+        whole = overwrite_matches(data.encode() if isinstance(data, str) else data, _SURROGATE, rb"\uFF")
         if whole is None:
             raise
         # Apply the same limits (nesting, numbers) to the document with the surrogates replaced.
@@ -54,7 +54,7 @@ def loads(data: bytes | bytearray | str) -> Any:
             gc.enable()
 
 
-def values(document: bytes | bytearray, most: int) -> int:
+def bound_value_count(document: bytes | bytearray, most: int) -> int:
     """Return an upper bound of the number of values in a JSON document; beyond `most`, some number above it.
 
     A comma or an opening bracket outside of strings starts at most one value. Nothing is parsed, and few objects are
@@ -67,8 +67,8 @@ def values(document: bytes | bytearray, most: int) -> int:
     return 1 + sum(map(outside.count, (b",", b"[", b"{")))
 
 
-def is_deeper(document: bytes | bytearray, most: int) -> bool:
-    """Tell whether more than `most` arrays and objects of a JSON document are inside each other.
+def is_nested_deeper(document: bytes | bytearray, most: int) -> bool:
+    """Return whether more than `most` arrays and objects of a JSON document are inside each other.
 
     Nothing is parsed: about 40 ns per bracket, and next to nothing where there are no more than `most` of them.
     """
@@ -84,8 +84,8 @@ def _without_escapes(document: bytes | bytearray) -> bytes | bytearray:
     return document.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in document else document
 
 
-def overwritten(data: bytes | bytearray, pattern: re.Pattern[bytes], instead: bytes) -> bytearray | None:
-    """Return a copy with `instead` in place of group 1 of each match, which is as long; None without a match.
+def overwrite_matches(data: bytes | bytearray, pattern: re.Pattern[bytes], instead: bytes) -> bytearray | None:
+    """Return a copy with `instead`, which is as long, in place of group 1 of each match; None without a match.
 
     `re.sub` would take many times the memory of the document.
     """
@@ -121,7 +121,7 @@ def dumps(value: object) -> bytes:
         return json.dumps(_without_infinity(value), separators=(",", ":"), allow_nan=False).encode()
 
 
-def canonical(value: object) -> bytes:
+def dumps_canonical(value: object) -> bytes:
     """Serialize a value with the members of its objects in order, so that equal values give equal bytes.
 
     Raises as `dumps`.

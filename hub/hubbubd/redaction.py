@@ -24,8 +24,8 @@ class Redaction:
         self._long: list[str] = []
         self._pattern: re.Pattern[str] | None = None
 
-    def learn(self, owner: str, values: Iterable[str], *, whole: bool = False) -> None:
-        """Replace the secrets of an owner. Each word of a value is one too, unless they are `whole`.
+    def set_secrets(self, owner: str, values: Iterable[str], *, whole: bool = False) -> None:
+        """Set the secrets of an owner, in place of earlier ones. Each word of a value is one, too, unless `whole`.
 
         Values that an unauthenticated caller chose must be `whole`, else it could have common words redacted.
         """
@@ -46,42 +46,42 @@ class Redaction:
         short = known[len(self._long) :]
         self._pattern = re.compile("|".join(map(re.escape, short))) if short else None
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """Return the text with known secrets replaced."""
         for secret in self._long:
             text = text.replace(secret, MARK)
         return self._pattern.sub(MARK, text) if self._pattern is not None else text
 
-    def finds(self, texts: Iterable[str]) -> bool:
-        """Return whether the texts may contain a secret: one search over all of them together is cheap."""
+    def may_contain_secret(self, texts: Iterable[str]) -> bool:
+        """Return whether the texts may contain a secret. One search over all of them together is cheap."""
         if not self._known:
             return False
         together = "\n".join(texts)
-        return self.text(together) != together
+        return self.redact_text(together) != together
 
-    def value(self, value: Any, *, within: bool = False) -> Any:
+    def redact_value(self, value: Any, *, redact_keys: bool = False) -> Any:
         """Return the value with all texts within mappings and sequences redacted.
 
-        Keys of the outermost mapping are the hub's own words and stay. `within` a field anything may come from anybody:
-        there keys are redacted, too.
+        Keys of the outermost mapping are the hub's own words and stay. With `redact_keys` they are redacted, too:
+        within a field anything may come from anybody.
         """
         if not self._known:
             return value
         if isinstance(value, str):
-            return self.text(value)
+            return self.redact_text(value)
         if isinstance(value, bytes):
-            return self.text(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+            return self.redact_text(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         if isinstance(value, Mapping):
             entries = cast("Mapping[Any, Any]", value)
             shown: dict[Any, Any] = {}
             for key, entry in entries.items():
-                name = self.value(key) if within else key
+                name = self.redact_value(key) if redact_keys else key
                 while name in shown:  # no member hides another one
                     name = f"{name} ({len(shown) + 1})"
-                shown[name] = self.value(entry, within=True)
+                shown[name] = self.redact_value(entry, redact_keys=True)
             return shown
         if isinstance(value, Sequence):
-            return [self.value(item, within=within) for item in cast("Sequence[Any]", value)]
+            return [self.redact_value(item, redact_keys=redact_keys) for item in cast("Sequence[Any]", value)]
         return value
 
 

@@ -41,32 +41,32 @@ def test_what_has_no_secrets_keeps_none() -> None:
 
 def test_known_secrets_are_taken_out_of_texts_and_all_that_holds_them() -> None:
     redaction = Redaction()
-    redaction.learn("a", ["Bearer canary-one", "short", "canary-one-and-more"])
-    assert redaction.text("x canary-one-and-more canary-one short") == f"x {MARK} {MARK} short"
+    redaction.set_secrets("a", ["Bearer canary-one", "short", "canary-one-and-more"])
+    assert redaction.redact_text("x canary-one-and-more canary-one short") == f"x {MARK} {MARK} short"
     nested: dict[str, Any] = {"canary-one": [1, ("canary-one", None)], "b": b"\xffcanary-one"}
-    assert redaction.value(nested) == {"canary-one": [1, [MARK, None]], "b": b"\xff" + MARK.encode()}
+    assert redaction.redact_value(nested) == {"canary-one": [1, [MARK, None]], "b": b"\xff" + MARK.encode()}
 
 
 def test_names_of_fields_stay_where_a_secret_is_written_like_one() -> None:
     redaction = Redaction()
-    redaction.learn("a", ["permission", "exit_code", "timestamp"])
-    assert redaction.value({"permission": "x permission"}) == {"permission": f"x {MARK}"}
+    redaction.set_secrets("a", ["permission", "exit_code", "timestamp"])
+    assert redaction.redact_value({"permission": "x permission"}) == {"permission": f"x {MARK}"}
 
 
 def test_names_within_a_field_are_texts_that_anybody_may_have_written() -> None:
     redaction = Redaction()
-    redaction.learn("a", ["permission", "canary-one"])
+    redaction.set_secrets("a", ["permission", "canary-one"])
     said = {"permission": [{"canary-one": 1}], "data": {"of": {"canary-one": 2}}}
-    assert redaction.value(said) == {"permission": [{MARK: 1}], "data": {"of": {MARK: 2}}}
-    assert redaction.value([("event", {"permission": 1}, 0.5)]) == [["event", {"permission": 1}, 0.5]]
+    assert redaction.redact_value(said) == {"permission": [{MARK: 1}], "data": {"of": {MARK: 2}}}
+    assert redaction.redact_value([("event", {"permission": 1}, 0.5)]) == [["event", {"permission": 1}, 0.5]]
 
 
 @pytest.mark.parametrize("shown", ["s3cr%2Ft-k%2By-4711", "s3cr/t-k+y-4711", "s3cr/t-k%2By-4711"])
 def test_the_value_of_a_query_is_known_as_it_is_written_and_as_it_is_meant(shown: str) -> None:
     url = "https://mcp.example.com/mcp?api_key=s3cr%2Ft-k%2By-4711&x=1"
     redaction = Redaction()
-    redaction.learn("a", ServerConfig.model_validate({"name": "a", "url": url}).known_secrets(), whole=True)
-    assert redaction.text(f"no such key: {shown}.") == f"no such key: {MARK}."
+    redaction.set_secrets("a", ServerConfig.model_validate({"name": "a", "url": url}).known_secrets(), whole=True)
+    assert redaction.redact_text(f"no such key: {shown}.") == f"no such key: {MARK}."
 
 
 def test_a_header_is_known_word_by_word_and_as_it_stands_in_a_url() -> None:
@@ -74,49 +74,51 @@ def test_a_header_is_known_word_by_word_and_as_it_stands_in_a_url() -> None:
         {"name": "a", "url": "https://mcp.example.com", "headers": {"Authorization": "Bearer k/y=canary"}}
     )
     redaction = Redaction()
-    redaction.learn("a", config.known_secrets(), whole=True)
+    redaction.set_secrets("a", config.known_secrets(), whole=True)
     for shown in ("k/y=canary", "Bearer k/y=canary", "k%2Fy%3Dcanary", "Bearer%20k%2Fy%3Dcanary"):
-        assert redaction.text(f"({shown})") in (f"({MARK})", f"(Bearer {MARK})"), shown
+        assert redaction.redact_text(f"({shown})") in (f"({MARK})", f"(Bearer {MARK})"), shown
 
 
 def test_a_secret_of_any_length_is_taken_out_whole_and_of_its_words_a_bounded_number() -> None:
     words = [f"canary-{number:05}" for number in range(20_000)]
     long, redaction = " ".join(words), Redaction()
-    redaction.learn("a", [long])
-    assert redaction.text(f"x {long} y") == f"x {MARK} y"
-    assert redaction.text(f"{words[0]} {words[MAX_WORDS - 1]}") == f"{MARK} {MARK}"
-    assert redaction.text(words[MAX_WORDS]) == words[MAX_WORDS]  # with all of them a pattern takes seconds to make
-    assert redaction.value({"a": [long]}) == {"a": [MARK]}
-    redaction.learn("a", [])
-    assert redaction.text(long) == long
+    redaction.set_secrets("a", [long])
+    assert redaction.redact_text(f"x {long} y") == f"x {MARK} y"
+    assert redaction.redact_text(f"{words[0]} {words[MAX_WORDS - 1]}") == f"{MARK} {MARK}"
+    assert (
+        redaction.redact_text(words[MAX_WORDS]) == words[MAX_WORDS]
+    )  # with all of them a pattern takes seconds to make
+    assert redaction.redact_value({"a": [long]}) == {"a": [MARK]}
+    redaction.set_secrets("a", [])
+    assert redaction.redact_text(long) == long
 
 
 def test_what_a_stranger_chose_makes_no_word_of_the_hub_a_secret() -> None:
     redaction = Redaction()
-    redaction.learn("a", ["the connection finished", "opaque-token"], whole=True)
-    assert redaction.text("the connection is finished") == "the connection is finished"
-    assert redaction.text("the connection finished: opaque-token") == f"{MARK}: {MARK}"
+    redaction.set_secrets("a", ["the connection finished", "opaque-token"], whole=True)
+    assert redaction.redact_text("the connection is finished") == "the connection is finished"
+    assert redaction.redact_text("the connection finished: opaque-token") == f"{MARK}: {MARK}"
 
 
 def test_an_owner_who_has_new_secrets_has_the_old_ones_no_longer() -> None:
     redaction = Redaction()
-    redaction.learn("a", ["canary-one"])
-    redaction.learn("b", ["canary-one"])
-    redaction.learn("a", ["canary-two"])
-    assert redaction.text("canary-one canary-two") == f"{MARK} {MARK}"
-    redaction.learn("b", [])
-    assert redaction.text("canary-one canary-two") == f"canary-one {MARK}"
+    redaction.set_secrets("a", ["canary-one"])
+    redaction.set_secrets("b", ["canary-one"])
+    redaction.set_secrets("a", ["canary-two"])
+    assert redaction.redact_text("canary-one canary-two") == f"{MARK} {MARK}"
+    redaction.set_secrets("b", [])
+    assert redaction.redact_text("canary-one canary-two") == f"canary-one {MARK}"
 
 
 def test_errors_and_faults_have_no_known_secret_from_the_beginning() -> None:
-    REDACTION.learn("test", ["canary-known"])
+    REDACTION.set_secrets("test", ["canary-known"])
     try:
         denied = PermissionDenied("no canary-known", metadata={"command": "x canary-known"})
         fault = Fault(
             code="X", category=Category.SERVER, message="canary-known", details={"stderr": ["a canary-known"]}
         )
     finally:
-        REDACTION.learn("test", [])
+        REDACTION.set_secrets("test", [])
     assert "canary-known" not in f"{denied!s}{denied.message}{denied.metadata}{fault}"
 
 
@@ -196,8 +198,8 @@ def test_a_value_is_a_secret_by_its_name_and_by_its_form(name: str, value: str, 
         url = {"url": "https://a.example"} if member == "headers" else {"command": "x"}
         redaction = Redaction()
         config = ServerConfig.model_validate({"name": "a", member: {name: value}, **url})
-        redaction.learn("a", config.known_secrets(), whole=True)
-        assert (MARK in redaction.text(f"it said: {value}.")) is redacted
+        redaction.set_secrets("a", config.known_secrets(), whole=True)
+        assert (MARK in redaction.redact_text(f"it said: {value}.")) is redacted
 
 
 def test_of_a_value_of_many_words_those_that_are_none_stay() -> None:
@@ -205,8 +207,8 @@ def test_of_a_value_of_many_words_those_that_are_none_stay() -> None:
         {"name": "a", "command": "x", "env": {"OPTIONS": "--on 127.0.0.1 canary-4711"}}
     )
     redaction = Redaction()
-    redaction.learn("a", config.known_secrets(), whole=True)
-    assert redaction.text("127.0.0.1 said canary-4711") == f"127.0.0.1 said {MARK}"
+    redaction.set_secrets("a", config.known_secrets(), whole=True)
+    assert redaction.redact_text("127.0.0.1 said canary-4711") == f"127.0.0.1 said {MARK}"
 
 
 WORDLY = st.text(alphabet="abcdefghijklmnopqrstuvwxyz", min_size=20)

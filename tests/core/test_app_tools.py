@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.hosts.app_tools import EVERYBODY, PagesRead, ToolAudience, audience_of, select_servers
+from hubbubd.core.hosts.app_tools import EVERYBODY, PagesRead, ToolAudience, read_audience, select_servers
 
 PAGE = "ui://a"
 METAS: list[tuple[Any, ToolAudience]] = [
@@ -24,7 +24,7 @@ METAS: list[tuple[Any, ToolAudience]] = [
 
 @pytest.mark.parametrize(("meta", "audience"), METAS)
 def test_a_tool_says_whom_it_is_for(meta: Any, audience: ToolAudience) -> None:
-    assert audience_of({"name": "t", "_meta": meta}) == audience
+    assert read_audience({"name": "t", "_meta": meta}) == audience
 
 
 @pytest.mark.parametrize(

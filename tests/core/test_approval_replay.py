@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hubbubd import payload
 from hubbubd.conditions import CallFacts
 from hubbubd.config.sections.approvals import Action, ApprovalSettings
-from hubbubd.core.approvals.facts import facts_of, is_tool_call
+from hubbubd.core.approvals.facts import collect_facts, is_tool_call
 from hubbubd.core.approvals.replay import CALLS_AT_A_TIME, MAX_CALLERS, Replay, Replayed, ReplayRow
 from hubbubd.core.approvals.rules import CallRules
 from hubbubd.core.calls.call_states import Call, CallOrigin
@@ -25,7 +25,7 @@ SETTINGS = {
         {"name": "reads", "when": "hints.readOnlyHint", "action": "allow", "servers": ["github", "files"]},
     ],
 }
-RULES = CallRules.of(ApprovalSettings.model_validate(SETTINGS), {})
+RULES = CallRules.from_settings(ApprovalSettings.model_validate(SETTINGS), {})
 READS = {"readOnlyHint": True}
 
 
@@ -52,12 +52,12 @@ def made(
         created_at=1_700_000_000 + number,
         origin=origin or CallOrigin(),
     )
-    return call, facts_of(call, params, hints or {}, call.created_at)
+    return call, collect_facts(call, params, hints or {}, call.created_at)
 
 
 def replayed(rules: CallRules, calls: list[tuple[Call, CallFacts]]) -> Replayed:
     replay = Replay(rules)
-    *_, count = replay.run(calls)
+    *_, count = replay.judge_in_steps(calls)
     assert count == len(calls)
     return replay.summarize()
 
@@ -117,8 +117,8 @@ def test_the_table_is_the_one_made_by_hand() -> None:
 
 def test_ten_thousand_calls_are_looked_at_in_pieces() -> None:
     calls = [made(number, "github", f"tool_{number % 40}", f"p{number % 30}") for number in range(10_000)]
-    replay = Replay(CallRules.of(ApprovalSettings.model_validate({"rules": [{"tools": ["tool_1*"]}]}), {}))
-    assert list(replay.run(calls)) == [*range(CALLS_AT_A_TIME, 10_001, CALLS_AT_A_TIME), 10_000]
+    replay = Replay(CallRules.from_settings(ApprovalSettings.model_validate({"rules": [{"tools": ["tool_1*"]}]}), {}))
+    assert list(replay.judge_in_steps(calls)) == [*range(CALLS_AT_A_TIME, 10_001, CALLS_AT_A_TIME), 10_000]
     found = replay.summarize()
     assert (found.calls, found.asked, found.denied) == (10_000, 11 * 250, 0)
     assert [(each.rule, each.calls) for each in found.rows] == [("", 7250), *[("rule 1", 250)] * 11]

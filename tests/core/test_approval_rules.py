@@ -13,7 +13,7 @@ from hubbubd import payload
 from hubbubd.conditions import WRITES, CallFacts, Condition, ConditionProblem
 from hubbubd.config import ServerConfig
 from hubbubd.config.sections.approvals import Action, ApprovalRule, ApprovalSettings, parse_approvals
-from hubbubd.core.approvals.rules import CallRules, Judgement, describe, stricter
+from hubbubd.core.approvals.rules import CallRules, Judgement, describe_verdict, stricter
 
 pytestmark = pytest.mark.quick
 
@@ -147,7 +147,7 @@ TABLE: list[tuple[dict[str, Any], CallFacts, Action, str, str]] = [
 def test_the_rules_decide_what_becomes_of_a_call(
     settings: dict[str, Any], call: CallFacts, action: Action, name: str, problem: str
 ) -> None:
-    verdict = CallRules.of(ApprovalSettings.model_validate(settings), {}).decide(call)
+    verdict = CallRules.from_settings(ApprovalSettings.model_validate(settings), {}).decide(call)
     assert verdict.action is action
     assert (verdict.rule.name if verdict.rule is not None else "") == name
     assert bool(verdict.problem) is bool(problem)
@@ -275,7 +275,7 @@ TO_COPY = max(re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL), key=len)
     ],
 )
 def test_the_rules_of_the_document_do_what_it_says(call: CallFacts, action: Action, name: str) -> None:
-    verdict = CallRules.of(parse_approvals(TO_COPY, "document"), {}).decide(call)
+    verdict = CallRules.from_settings(parse_approvals(TO_COPY, "document"), {}).decide(call)
     assert (verdict.action, verdict.rule.name if verdict.rule is not None else "") == (action, name)
 
 
@@ -298,7 +298,7 @@ def test_presets_are_rules_after_those_of_the_file() -> None:
     settings = ApprovalSettings.model_validate(
         {"confirm": "writes", "rules": [{"tools": ["x"]}, {"servers": ["time"], "action": "deny"}]}
     )
-    rules = CallRules.of(settings, SERVERS)
+    rules = CallRules.from_settings(settings, SERVERS)
     assert [(each.name, each.preset, each.servers) for each in rules.rules] == [
         ("rule 1", "", ("*",)),
         ("rule 2", "", ("time",)),
@@ -309,7 +309,7 @@ def test_presets_are_rules_after_those_of_the_file() -> None:
     ]
     assert rules.rules[2].when == Condition(WRITES)
     assert rules.rules[4].tools == ("Bash",)
-    of_hub = CallRules.of(settings, {})
+    of_hub = CallRules.from_settings(settings, {})
     for name, config in SERVERS.items():
         own = of_hub.for_server(config)
         assert [each.name for each in own.rules] == [
@@ -332,10 +332,13 @@ def test_presets_are_rules_after_those_of_the_file() -> None:
     ],
 )
 def test_rules_say_whom_they_concern(settings: dict[str, Any], active: bool, concerned: list[str]) -> None:
-    rules = CallRules.of(ApprovalSettings.model_validate(settings), {})
+    rules = CallRules.from_settings(ApprovalSettings.model_validate(settings), {})
     assert rules.active is active
     assert [name for name in SERVERS if rules.concerns(name)] == concerned
-    assert [name for name in SERVERS if CallRules.of(ApprovalSettings(), SERVERS).concerns(name)] == ["files", "shell"]
+    assert [name for name in SERVERS if CallRules.from_settings(ApprovalSettings(), SERVERS).concerns(name)] == [
+        "files",
+        "shell",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -361,7 +364,7 @@ def test_rules_say_whom_they_concern(settings: dict[str, Any], active: bool, con
     ],
 )
 def test_a_verdict_is_put_into_words(settings: dict[str, Any], words: str) -> None:
-    said = describe(CallRules.of(ApprovalSettings.model_validate(settings), {}).decide(facts()))
+    said = describe_verdict(CallRules.from_settings(ApprovalSettings.model_validate(settings), {}).decide(facts()))
     begin, placeholder, end = words.partition("NOT:")
     assert said.startswith(begin)
     assert said.endswith(end)

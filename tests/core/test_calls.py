@@ -179,7 +179,7 @@ def test_a_call_that_is_taken_up_has_nobody_who_waits_and_is_parked_unless_it_is
 def test_a_clock_ends_at_the_timeout_when_there_is_no_progress() -> None:
     clock = CallClock(60, 300, 1000.0)
     assert clock.deadline() == 1060.0
-    assert not clock.is_out_of_total(1060.0)
+    assert not clock.has_used_up_max(1060.0)
 
 
 def test_progress_gives_the_whole_timeout_again_but_never_more_than_the_maximum() -> None:
@@ -187,15 +187,15 @@ def test_progress_gives_the_whole_timeout_again_but_never_more_than_the_maximum(
     for now in (50.0, 100.0, 150.0, 200.0, 250.0):
         clock.restart(now)
         assert clock.deadline() == min(now + 60, 300)
-    assert not clock.is_out_of_total(299.0)
-    assert clock.is_out_of_total(300.0)
+    assert not clock.has_used_up_max(299.0)
+    assert clock.has_used_up_max(300.0)
 
 
 def test_a_held_clock_has_no_deadline_and_goes_on_with_what_was_left() -> None:
     clock = CallClock(60, 300, 0.0)
     clock.hold(10.0)
     assert clock.deadline() is None
-    assert not clock.is_out_of_total(1e9)
+    assert not clock.has_used_up_max(1e9)
     clock.release(100_000.0)
     assert clock.deadline() == 100_050.0
 
@@ -231,7 +231,7 @@ def test_at_the_deadline_that_the_maximum_sets_the_maximum_has_run_out(start: fl
     clock = CallClock(1e7, max_s, start)
     deadline = clock.deadline()
     assert deadline is not None
-    assert clock.is_out_of_total(deadline)
+    assert clock.has_used_up_max(deadline)
 
 
 moves = st.tuples(st.sampled_from(["hold", "release", "restart", "wait"]), st.integers(0, 1000).map(lambda n: n / 8))
@@ -263,4 +263,4 @@ def test_a_clock_agrees_with_adding_up_the_time_that_was_not_held(
                 pass
         left = math.inf if holds else min(timeout_s - ran, max_s - ran_in_all)
         assert clock.deadline() == (None if holds else now + left)
-        assert clock.is_out_of_total(now) == (not holds and ran_in_all >= max_s)
+        assert clock.has_used_up_max(now) == (not holds and ran_in_all >= max_s)

@@ -12,7 +12,7 @@ from hubbubd.core.hosts.extensions import (
     UI,
     declared_by_endpoint,
     declared_by_profile,
-    keep_entries,
+    select_stored_entries,
     shows_apps,
 )
 
@@ -54,14 +54,14 @@ LISTS = st.fixed_dictionaries({"mimeTypes": st.lists(st.text(max_size=200) | st.
 
 @given(st.dictionaries(NAMES, ENTRIES | LISTS, max_size=30))
 def test_what_is_kept_of_a_host_is_short_and_says_the_same_of_what_the_hub_reads(said: dict[str, Any]) -> None:
-    kept = keep_entries({"extensions": said})
+    kept = select_stored_entries({"extensions": said})
     assert (TASKS in kept, UI in kept) == (TASKS in said, UI in said)
     assert shows_apps({"extensions": kept}) == shows_apps({"extensions": said})
     assert len(payload.dumps(kept)) < 1024
-    assert keep_entries({"extensions": kept}) == kept
+    assert select_stored_entries({"extensions": kept}) == kept
 
 
 @pytest.mark.parametrize("capabilities", [{}, {"extensions": None}, {"extensions": [UI]}, {"extensions": UI}])
 def test_a_host_without_the_extension_shows_no_pages(capabilities: dict[str, Any]) -> None:
     assert not shows_apps(capabilities)
-    assert keep_entries(capabilities) == {}
+    assert select_stored_entries(capabilities) == {}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbubd import payload
-from hubbubd.core.inbox.forms import Accept, build_answer, fill_in
+from hubbubd.core.inbox.forms import Accept, build_answer, fill_in_defaults
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.errors import InvalidArgument
 
@@ -20,7 +20,7 @@ def form(required: tuple[str, ...] = (), /, **fields: Any) -> dict[str, Any]:
 
 def violations(schema: Any, content: dict[str, Any]) -> dict[str, str]:
     with pytest.raises(InvalidArgument) as refusal:
-        fill_in(schema, content)
+        fill_in_defaults(schema, content)
     return dict(refusal.value.violations)
 
 
@@ -74,7 +74,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in ACCEPTED for value in values])
 def test_a_value_that_fits_its_field_is_taken_as_it_is(field: dict[str, Any], value: Any) -> None:
-    taken = fill_in(form(("a",), a=field), {"a": value})
+    taken = fill_in_defaults(form(("a",), a=field), {"a": value})
     assert taken == {"a": value}
     assert type(taken["a"]) is type(value)
 
@@ -124,16 +124,16 @@ def test_a_refusal_does_not_repeat_what_a_person_wrote() -> None:
     ],
 )
 def test_an_omitted_field_takes_its_default_even_when_required(field: dict[str, Any]) -> None:
-    assert fill_in(form(("a",), a=field), {}) == {"a": field["default"]}
+    assert fill_in_defaults(form(("a",), a=field), {}) == {"a": field["default"]}
 
 
 def test_a_given_value_wins_over_the_default() -> None:
-    assert fill_in(form(a={"type": "boolean", "default": True}), {"a": False}) == {"a": False}
+    assert fill_in_defaults(form(a={"type": "boolean", "default": True}), {"a": False}) == {"a": False}
 
 
 def test_a_default_of_null_is_no_default() -> None:
     optional = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}
-    assert fill_in(form(a=optional), {}) == {}
+    assert fill_in_defaults(form(a=optional), {}) == {}
     assert violations(form(("a",), a=optional), {}) == {"content.a": "is required"}
 
 
@@ -141,20 +141,20 @@ def test_a_default_of_null_is_no_default() -> None:
 def test_a_default_that_breaks_its_own_form_is_named_and_can_be_replaced(default: Any) -> None:
     schema = form(a={"type": "string", "maxLength": 3, "default": default})
     assert violations(schema, {})["content.a"].startswith("the form's own default is ")
-    assert fill_in(schema, {"a": "abc"}) == {"a": "abc"}
+    assert fill_in_defaults(schema, {"a": "abc"}) == {"a": "abc"}
 
 
 def test_what_is_not_required_may_be_left_out() -> None:
-    assert fill_in(form(a={"type": "string", "minLength": 5}), {}) == {}
+    assert fill_in_defaults(form(a={"type": "string", "minLength": 5}), {}) == {}
 
 
 def test_a_required_name_that_is_no_field_cannot_block_the_form() -> None:
-    assert fill_in(form(("ghost",), a={"type": "string"}), {"a": "x"}) == {"a": "x"}
+    assert fill_in_defaults(form(("ghost",), a={"type": "string"}), {"a": "x"}) == {"a": "x"}
 
 
 def test_the_schema_and_the_content_are_left_as_they_were() -> None:
     schema, content = form(a={"type": "string", "default": "x"}, b={"type": "string"}), {"b": "y"}
-    assert fill_in(schema, content) == {"a": "x", "b": "y"}
+    assert fill_in_defaults(schema, content) == {"a": "x", "b": "y"}
     assert schema == form(a={"type": "string", "default": "x"}, b={"type": "string"})
     assert content == {"b": "y"}
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from hubbubd.frozen import carried_over, replaced
+from hubbubd.frozen import carry_over_changes, replaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,4 +57,4 @@ THEIRS = Leaf(colour="green", tree="oak")
 def test_a_change_is_carried_over_to_what_is_there(
     before: Leaf | None, after: Leaf | None, there: Leaf | None, becomes: Leaf | None
 ) -> None:
-    assert carried_over(before, after, there) == becomes
+    assert carry_over_changes(before, after, there) == becomes

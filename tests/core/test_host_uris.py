@@ -11,10 +11,10 @@ from hubbubd import payload
 from hubbubd.core.hosts.host_uris import (
     add_prefix,
     find_owners,
+    find_page_uri,
     may_fit_template,
     may_have_uris,
-    page_of,
-    respell,
+    respell_for_host,
     rewrite_uris,
     split_prefix,
 )
@@ -104,7 +104,7 @@ def test_what_has_no_prefix_is_nobodys(uri: str) -> None:
     ],
 )
 def test_a_host_hears_of_a_resource_by_the_uri_that_it_asked_for(asked: str, uri: str, said: str) -> None:
-    assert respell("a", "ui://x", asked, uri) == said
+    assert respell_for_host("a", "ui://x", asked, uri) == said
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_host_hears_of_a_resource_by_the_uri_that_it_asked_for(asked: str, uri
     ],
 )
 def test_a_tool_names_its_page_in_several_ways(meta: object, page: str | None) -> None:
-    assert page_of(meta) == page
+    assert find_page_uri(meta) == page
 
 
 @pytest.mark.parametrize(

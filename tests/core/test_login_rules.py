@@ -107,7 +107,7 @@ def test_a_redirect_is_compared_exactly_but_for_the_port_of_loopback(registered:
     ],
 )
 def test_a_programs_name_is_one_short_line(text: object, shown: str) -> None:
-    assert clients.client_name(text) == shown
+    assert clients.clean_client_name(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_an_endpoint_of_a_server_is_none_of_a_profile() -> None:
 
 def test_the_answer_keeps_the_query_of_the_redirect_uri() -> None:
     assert (
-        authorizations.answer_address("https://a.example/cb?x=1", BASE, "a b", code="hbx_1")
+        authorizations.make_answer_url("https://a.example/cb?x=1", BASE, "a b", code="hbx_1")
         == "https://a.example/cb?x=1&code=hbx_1&state=a%20b&iss=http%3A%2F%2F127.0.0.1%3A7881"
     )
 
@@ -275,7 +275,7 @@ def refresh(login: TokenLogin, shown: str, number: int, now: float) -> tuple[Ref
     if verdict not in (RefreshVerdict.CURRENT, RefreshVerdict.REPEATED):
         return verdict, login
     new = Digests(access=f"a{number}", refresh=f"r{number}")
-    return verdict, issued.refreshed(login, "a", new, now, repeated=verdict is RefreshVerdict.REPEATED)
+    return verdict, issued.with_new_tokens(login, "a", new, now, repeated=verdict is RefreshVerdict.REPEATED)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_who_shares_a_refresh_token_with_a_thief_notices(steps: list[tuple[bool,
 )
 def test_a_host_gets_what_is_shown_and_may_be_called_and_nothing_else(person: list[str], shown: list[str]) -> None:
     known = ["ab", "ac", "bb", "bc", "zz"]
-    got = issued.narrowed(person, shown, known)
+    got = issued.intersect_patterns(person, shown, known)
     for name in known:
         assert matches(got, name) == (matches(person, name) and matches(shown, name))
 
@@ -342,12 +342,12 @@ def test_a_host_gets_what_is_shown_and_may_be_called_and_nothing_else(person: li
     ],
 )
 def test_a_token_is_called_by_letters_digits_and_dashes(client: str, name: str) -> None:
-    assert issued.slug(client) == name
+    assert issued.make_token_name(client) == name
 
 
 def test_names_are_counted_up() -> None:
     taken: list[str] = []
     for _ in range(4):
-        taken.append(issued.free_name("x", taken))
+        taken.append(issued.choose_free_name("x", taken))
     assert taken == ["x", "x-2", "x-3", "x-4"]
     assert all(earlier != later for earlier, later in pairwise(taken))

@@ -24,7 +24,7 @@ from hubbubd.core.tasks import (
     fail,
     grant_ttl_ms,
     move,
-    page,
+    paginate,
     to_wire,
 )
 
@@ -171,7 +171,7 @@ def test_times_on_the_wire_read_back_to_the_millisecond(at: float) -> None:
 def pages_of(tasks: list[Task], size: int) -> list[list[str]]:
     pages, cursor = [], None
     while True:
-        found, cursor = page(tasks, cursor, size)
+        found, cursor = paginate(tasks, cursor, size)
         pages.append([task.id for task in found])
         if cursor is None:
             return pages
@@ -197,18 +197,18 @@ def test_pages_put_together_are_the_sorted_list_whatever_the_ids(made: list[tupl
 
 def test_a_cursor_survives_that_its_task_is_forgotten_and_that_others_come() -> None:
     tasks = [a_task(f"t{n}", 1000.0 + n) for n in range(4)]
-    first, cursor = page(tasks, None, 2)
+    first, cursor = paginate(tasks, None, 2)
     assert [task.id for task in first] == ["t0", "t1"]
     changed = [tasks[0], *tasks[2:], a_task("new", 2000.0)]
-    assert [task.id for task in page(changed, cursor, 9)[0]] == ["t2", "t3", "new"]
-    assert page([], cursor, 2) == ([], None)
+    assert [task.id for task in paginate(changed, cursor, 9)[0]] == ["t2", "t3", "new"]
+    assert paginate([], cursor, 2) == ([], None)
 
 
 def test_a_task_that_changes_keeps_its_place() -> None:
     tasks = [a_task(f"t{n}", 1000.0 + n) for n in range(3)]
-    _, cursor = page(tasks, None, 1)
+    _, cursor = paginate(tasks, None, 1)
     tasks[2] = replace(tasks[2], last_updated_at=1.0, status=COMPLETED)
-    assert [task.id for task in page(tasks, cursor, 9)[0]] == ["t1", "t2"]
+    assert [task.id for task in paginate(tasks, cursor, 9)[0]] == ["t1", "t2"]
 
 
 @pytest.mark.parametrize(
@@ -235,13 +235,13 @@ def test_a_task_that_changes_keeps_its_place() -> None:
 )
 def test_a_cursor_that_is_not_ours_is_refused(cursor: object) -> None:
     with pytest.raises(ValueError):
-        page([a_task()], cursor, 2)
+        paginate([a_task()], cursor, 2)
 
 
 @given(st.one_of(st.text(st.characters()), st.binary().map(lambda b: base64.urlsafe_b64encode(b).decode())))
 def test_no_string_makes_paging_fail_in_another_way(cursor: str) -> None:
     try:
-        found, _ = page([a_task()], cursor, 2)
+        found, _ = paginate([a_task()], cursor, 2)
     except ValueError:
         return
     assert len(found) <= 1

@@ -10,7 +10,7 @@ from hubbubd.core.logins.visits import ALPHABET, CODE_S, KEPT_S, PLAIN_VISIT_S, 
 
 ADA = Principal(name="ada", grants=(Grant(Role.CALLER),), credential="token:1")
 LETTERS = st.text(ALPHABET, min_size=8, max_size=8)
-CODE = visits.login_code("ABCD-EFGH", ADA, 100.0)
+CODE = visits.new_login_code("ABCD-EFGH", ADA, 100.0)
 
 
 @pytest.mark.parametrize("typed", ["ABCD-EFGH", "abcdefgh", " abcd efgh ", "ab-cd-ef-gh", "ABCD\N{EN DASH}EFGH\n"])
@@ -31,7 +31,7 @@ def test_every_code_is_read_back_with_spaces_and_dashes_anywhere(letters: str, p
     typed = letters.lower() if lower else letters
     for place in places:
         typed = f"{typed[:place]}- {typed[place:]}"
-    assert visits.read_code(typed) == visits.shown(letters)
+    assert visits.read_code(typed) == visits.format_code(letters)
 
 
 @given(st.text(max_size=80))
@@ -44,31 +44,33 @@ def test_a_code_is_good_until_it_is_used_or_expires_and_is_remembered_for_a_whil
     assert CODE.is_good(100.0)
     assert CODE.is_good(99.0 + CODE_S)
     assert not CODE.is_good(100.0 + CODE_S)
-    assert not CODE.is_forgotten(99.0 + CODE_S + KEPT_S)
-    assert CODE.is_forgotten(100.0 + CODE_S + KEPT_S)
+    assert not CODE.may_be_deleted(99.0 + CODE_S + KEPT_S)
+    assert CODE.may_be_deleted(100.0 + CODE_S + KEPT_S)
 
 
 @pytest.mark.parametrize(("secure", "lasts_s"), [(True, VISIT_S), (False, PLAIN_VISIT_S)])
 def test_a_visit_is_shorter_where_other_programs_of_the_machine_see_the_cookie(secure: bool, lasts_s: float) -> None:
-    visit = visits.visit("x", CODE, 200.0, secure=secure)
-    found = visits.visitor(visit, 199.0 + lasts_s)
+    visit = visits.new_visit("x", CODE, 200.0, secure=secure)
+    found = visits.find_visitor(visit, 199.0 + lasts_s)
     assert found is not None
     assert (found.name, found.credential, found.until) == ("ada", "token:1", 200.0 + lasts_s)
-    assert visits.visitor(visit, 200.0 + lasts_s) is None
+    assert visits.find_visitor(visit, 200.0 + lasts_s) is None
 
 
 def test_a_visit_is_over_with_the_credential_that_it_comes_from() -> None:
     soon = Principal(name="ada", grants=ADA.grants, credential="token:1", expires_at=300.0)
-    visit = visits.visit("x", visits.login_code("ABCD-EFGH", soon, 100.0), 200.0, secure=True)
-    found = visits.visitor(visit, 299.0)
+    visit = visits.new_visit("x", visits.new_login_code("ABCD-EFGH", soon, 100.0), 200.0, secure=True)
+    found = visits.find_visitor(visit, 299.0)
     assert found is not None
     assert found.until == 300.0
-    assert visits.visitor(visit, 300.0) is None
+    assert visits.find_visitor(visit, 300.0) is None
 
 
 def test_a_visitor_speaks_for_nobody_else_though_the_credential_may() -> None:
     owner = Principal(name="ada", grants=ADA.grants, credential="local", may_name_others=True)
-    found = visits.visitor(visits.visit("x", visits.login_code("ABCD-EFGH", owner, 0.0), 0.0, secure=True), 1.0)
+    found = visits.find_visitor(
+        visits.new_visit("x", visits.new_login_code("ABCD-EFGH", owner, 0.0), 0.0, secure=True), 1.0
+    )
     assert found is not None
     assert not found.principal.may_name_others
 

@@ -331,7 +331,7 @@ async def test_a_subscription_that_is_given_up_before_the_server_accepts_it_is_a
 
 async def test_known_secrets_are_in_no_log_message_and_no_progress(place: Opened) -> None:
     secret = "a-token-of-some-length"
-    REDACTION.learn("one", [secret])
+    REDACTION.set_secrets("one", [secret])
     try:
         async with place(OLD, capabilities=WATCHED | {"tools": {}}) as at:
             host = at.old()
@@ -340,4 +340,4 @@ async def test_known_secrets_are_in_no_log_message_and_no_progress(place: Opened
             (told,) = said(host.stream, MESSAGE)
             assert told["params"] == {"level": "error", "data": {"deep": ["it is [redacted]"]}, "logger": "[redacted]"}
     finally:
-        REDACTION.learn("one", ())
+        REDACTION.set_secrets("one", ())

@@ -30,12 +30,12 @@ class Colour:
     colour: str = ""
     scope: Scope = EVERYTHING
 
-    def reaches(self, record: Note, /) -> bool:
+    def is_in_scope(self, record: Note, /) -> bool:
         return self.scope.has_server(record.colour)
 
     def matches(self, record: Note, /) -> bool:
         Colour.asked += 1
-        return (not self.colour or record.colour == self.colour) and self.reaches(record)
+        return (not self.colour or record.colour == self.colour) and self.is_in_scope(record)
 
 
 class Notes:

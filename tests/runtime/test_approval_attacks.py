@@ -266,7 +266,7 @@ async def test_a_call_ends_whichever_of_its_commits_the_store_refuses(after: int
 
 
 async def test_no_argument_hides_behind_another_one_whose_name_is_withheld(asking: World) -> None:
-    REDACTION.learn("test", ["hunter2-hunter2"])
+    REDACTION.set_secrets("test", ["hunter2-hunter2"])
     try:
         async with asking.hub(server()) as hub:
             await connected(hub)
@@ -275,11 +275,11 @@ async def test_no_argument_hides_behind_another_one_whose_name_is_withheld(askin
             shown = payload.loads((await question(hub)).request)["arguments"]
             assert sorted(shown.values()) == ["fine", "worse"]
     finally:
-        REDACTION.learn("test", [])
+        REDACTION.set_secrets("test", [])
 
 
 async def test_an_approval_of_hidden_arguments_holds_for_these_and_not_for_what_was_shown(asking: World) -> None:
-    REDACTION.learn("test", ["hunter2-hunter2"])
+    REDACTION.set_secrets("test", ["hunter2-hunter2"])
     try:
         async with asking.hub(server()) as hub:
             await connected(hub)
@@ -295,7 +295,7 @@ async def test_an_approval_of_hidden_arguments_holds_for_these_and_not_for_what_
             await hub.calls.start(deletion("as shown", arguments=shown), "bot")
             assert (await question(hub)).call_id == "as shown"
     finally:
-        REDACTION.learn("test", [])
+        REDACTION.set_secrets("test", [])
 
 
 async def test_a_call_with_a_caller_that_waits_is_not_sent_again_after_a_hub_is_killed(asking: World) -> None:
@@ -372,7 +372,7 @@ async def test_a_remembered_approval_ends_once_its_rule_asks_for_more(asking: Wo
 
 
 async def test_arguments_that_are_withheld_cannot_be_changed(asking: World) -> None:
-    REDACTION.learn("test", ["hunter2-hunter2"])
+    REDACTION.set_secrets("test", ["hunter2-hunter2"])
     try:
         async with asking.hub(server()) as hub:
             await connected(hub)
@@ -382,7 +382,7 @@ async def test_arguments_that_are_withheld_cannot_be_changed(asking: World) -> N
                 await approve(hub, request, arguments=payload.loads(request.request)["arguments"])
             assert not asking.peer.sent
     finally:
-        REDACTION.learn("test", [])
+        REDACTION.set_secrets("test", [])
 
 
 async def test_an_approval_that_is_revoked_while_a_call_is_queued_lets_it_pass_no_more(asking: World) -> None:

@@ -246,7 +246,7 @@ async def test_those_who_watch_a_call_see_no_secret_of_its_server(
         return {}
 
     world.peer.behaviour = behaviour
-    REDACTION.learn("one", ["a-token-of-some-length"])
+    REDACTION.set_secrets("one", ["a-token-of-some-length"])
     async with world.hub(server()) as hub:
         watch = watching(hub.calls.watch(CallFilter()))
         await settle()
@@ -255,7 +255,7 @@ async def test_those_who_watch_a_call_see_no_secret_of_its_server(
         progress, line = [event.live for event in watch.events if event.kind is EventKind.LIVE]
         assert progress.message == "with [redacted]"
         assert payload.loads(line.params) == {"data": "[redacted]"}
-    REDACTION.learn("one", ())
+    REDACTION.set_secrets("one", ())
 
 
 async def test_a_call_that_has_just_ended_is_durable_for_whoever_makes_it_again(world: World) -> None:

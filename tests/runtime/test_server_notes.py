@@ -97,13 +97,13 @@ async def test_a_storm_of_changing_notes_is_published_now_and_then(world: World)
 
 async def test_the_secrets_of_a_server_are_not_in_notes_about_it(world: World) -> None:
     secret = "a-token-of-some-length"
-    REDACTION.learn("one", [secret])
+    REDACTION.set_secrets("one", [secret])
     async with world.hub(server(**QUICK)) as hub:
         await settle(1)
         world.peer.link.inbound.note("echo", f"it repeats {secret}")
         await settle(1)
         assert notes(hub) == ("it repeats [redacted]",)
-    REDACTION.learn("one", ())
+    REDACTION.set_secrets("one", ())
 
 
 async def test_the_doctor_names_what_was_noted(world: World) -> None:

@@ -13,7 +13,7 @@ from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import Unavailable
-from hubbubd.frozen import carried_over
+from hubbubd.frozen import carry_over_changes
 from hubbubd.runtime.records import Ledger, Stored, Table, WatcherLimit
 from hubbubd.runtime.records.ledger import BATCH
 from hubbubd.runtime.records.write_behind import FEW, STEPS
@@ -58,7 +58,7 @@ class Painter:
 
     def paint(self, colour: str) -> None:
         before, self.note = self.note, replace(self.note, colour=colour)
-        self._notes.ledger.later(self._notes.table, "a", partial(carried_over, before, self.note))
+        self._notes.ledger.later(self._notes.table, "a", partial(carry_over_changes, before, self.note))
 
 
 async def stored(notes: Notes) -> str:

@@ -46,7 +46,7 @@ def test_no_key_is_in_what_the_hub_prints(tmp_path: Path):
     line = made()
     keys = VaultKeys.load(kept(tmp_path / "vault.key", line), {})
     assert line not in repr(keys)
-    assert REDACTION.text(f"the key {line} was read") == f"the key {MARK} was read"
+    assert REDACTION.redact_text(f"the key {line} was read") == f"the key {MARK} was read"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666, 0o660])

@@ -257,7 +257,7 @@ def test_equal_values_of_different_types_are_sent_as_what_they_are(told: Any) ->
 def test_a_secret_is_in_nothing_that_is_told(told: Any, secret: str) -> None:
     tracer, exporter = told()
     place = tracer.begin(None)
-    REDACTION.learn("test", [secret])
+    REDACTION.set_secrets("test", [secret])
     try:
         for where in ("name", "attribute", "event"):
             said = {each: f"a {secret}" if each == where else "nothing" for each in ("name", "attribute", "event")}
@@ -266,7 +266,7 @@ def test_a_secret_is_in_nothing_that_is_told(told: Any, secret: str) -> None:
                 span, 1, attributes={"b": said["attribute"]}, events=[SpanEvent("shown", 1, {"c": said["event"]})]
             )
     finally:
-        REDACTION.learn("test", ())
+        REDACTION.set_secrets("test", ())
     tracer.close()
     found = [
         repr((s.name, dict(s.attributes or {}), dict(s.events[0].attributes))) for s in exporter.get_finished_spans()
@@ -276,11 +276,11 @@ def test_a_secret_is_in_nothing_that_is_told(told: Any, secret: str) -> None:
 
 
 def test_no_part_of_a_secret_is_left_where_a_text_is_cut() -> None:
-    REDACTION.learn("test", ["canary-key"])
+    REDACTION.set_secrets("test", ["canary-key"])
     try:
         assert "can" not in mcp.bounded_text("x" * (mcp.MAX_NAME_CHARS - 3) + "canary-key")
     finally:
-        REDACTION.learn("test", ())
+        REDACTION.set_secrets("test", ())
 
 
 def test_the_limits_of_the_environment_hold_for_attributes(told: Any) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, JSONRPCNotification
 
-from hubbubd.payload import dumps, is_deeper, values
+from hubbubd.payload import bound_value_count, dumps, is_nested_deeper
 from hubbubd.upstream.messages import envelope
 from hubbubd.upstream.messages.codec import (
     MAX_ASKED_BYTES,
@@ -84,22 +84,22 @@ DOCUMENTS = st.recursive(
 @given(DOCUMENTS, st.booleans())
 def test_the_count_of_values_is_never_too_low_and_at_most_twice_too_high(document: Any, ascii_only: bool) -> None:
     exact = values_of(document)
-    counted = values(json.dumps(document, ensure_ascii=ascii_only).encode(), 1000)
+    counted = bound_value_count(json.dumps(document, ensure_ascii=ascii_only).encode(), 1000)
     assert exact <= counted <= 2 * exact
 
 
 @given(DOCUMENTS, st.integers(1, 20))
 def test_a_document_that_has_too_many_values_is_counted_as_one(document: Any, most: int) -> None:
     if (exact := values_of(document)) > most:
-        assert values(json.dumps(document).encode(), most) > most
+        assert bound_value_count(json.dumps(document).encode(), most) > most
     elif 2 * exact <= most:
-        assert values(json.dumps(document).encode(), most) <= most
+        assert bound_value_count(json.dumps(document).encode(), most) <= most
 
 
 @given(DOCUMENTS, st.integers(0, 8), st.booleans())
 def test_how_deep_a_document_is_is_told_exactly(document: Any, most: int, ascii_only: bool) -> None:
     written = json.dumps(document, ensure_ascii=ascii_only).encode()
-    assert is_deeper(written, most) == (depth_of(document) > most)
+    assert is_nested_deeper(written, most) == (depth_of(document) > most)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ class Filter(Protocol[T_contra]):
         """What the caller may see."""
         ...
 
-    def reaches(self, record: T_contra, /) -> bool:
-        """Return whether the record is in scope. No change of a record alters that."""
+    def is_in_scope(self, record: T_contra, /) -> bool:
+        """Return whether the caller may see the record. No change of a record alters that."""
         ...
 
     def matches(self, record: T_contra, /) -> bool:
@@ -43,11 +43,11 @@ class ServerFilter:
     scope: Scope = EVERYTHING
     seen: Scope = EVERYTHING
 
-    def reaches(self, record: ServerRecord, /) -> bool:
+    def is_in_scope(self, record: ServerRecord, /) -> bool:
         return self.scope.has_server(record.name)
 
     def matches(self, record: ServerRecord, /) -> bool:
-        return (not self.names or record.name in self.names) and self.reaches(record)
+        return (not self.names or record.name in self.names) and self.is_in_scope(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class RequestFilter:
     call_id: str = ""
     scope: Scope = EVERYTHING
 
-    def reaches(self, record: PendingRequest, /) -> bool:
+    def is_in_scope(self, record: PendingRequest, /) -> bool:
         return self.scope.has_request(record)
 
     def matches(self, record: PendingRequest, /) -> bool:
@@ -69,7 +69,7 @@ class RequestFilter:
             and (not self.kinds or record.kind in self.kinds)
             and (not self.states or record.state in self.states)
             and (not self.call_id or record.call_id == self.call_id)
-            and self.reaches(record)
+            and self.is_in_scope(record)
         )
 
 
@@ -82,7 +82,7 @@ class CallFilter:
     ids: frozenset[str] = frozenset()
     scope: Scope = EVERYTHING
 
-    def reaches(self, record: Call, /) -> bool:
+    def is_in_scope(self, record: Call, /) -> bool:
         return self.scope.has_call(record)
 
     def matches(self, record: Call, /) -> bool:
@@ -90,7 +90,7 @@ class CallFilter:
             (not self.server or record.server == self.server)
             and (not self.states or record.state in self.states)
             and (not self.ids or record.id in self.ids)
-            and self.reaches(record)
+            and self.is_in_scope(record)
         )
 
 
@@ -103,7 +103,7 @@ class TaskFilter:
     statuses: frozenset[TaskStatus] = frozenset()
     scope: Scope = EVERYTHING
 
-    def reaches(self, record: Task, /) -> bool:
+    def is_in_scope(self, record: Task, /) -> bool:
         return self.scope.has_task(record)
 
     def matches(self, record: Task, /) -> bool:
@@ -111,7 +111,7 @@ class TaskFilter:
             (not self.server or record.server == self.server)
             and (self.role is None or record.role is self.role)
             and (not self.statuses or record.status in self.statuses)
-            and self.reaches(record)
+            and self.is_in_scope(record)
         )
 
 
@@ -124,12 +124,12 @@ class CatalogFilter:
     scope: Scope = EVERYTHING
     seen: Scope = EVERYTHING
 
-    def reaches(self, record: CatalogList, /) -> bool:
+    def is_in_scope(self, record: CatalogList, /) -> bool:
         return self.scope.has_server(record.server)
 
     def matches(self, record: CatalogList, /) -> bool:
         return (
             (not self.server or record.server == self.server)
             and (not self.kinds or record.kind in self.kinds)
-            and self.reaches(record)
+            and self.is_in_scope(record)
         )

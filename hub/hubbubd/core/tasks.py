@@ -117,7 +117,7 @@ class Task:
 def grant_ttl_ms(requested: object, default_s: float) -> int:
     """Return the ttl granted for a requested one, in milliseconds, clamped to floor and ceiling."""
     floor_ms, ceiling_ms = round(TTL_FLOOR_S * 1000), round(TTL_CEILING_S * 1000)
-    wanted_ms = bounds.whole(requested, floor_ms, ceiling_ms)
+    wanted_ms = bounds.clamp_whole(requested, floor_ms, ceiling_ms)
     return round(min(max(default_s, TTL_FLOOR_S), TTL_CEILING_S) * 1000) if wanted_ms is None else wanted_ms
 
 
@@ -170,8 +170,10 @@ def after_report(task: Task, wire: Mapping[str, Any], now: float) -> Task:
         task,
         status=status,
         status_message=message if isinstance(message, str) else None,
-        ttl_ms=_ttl_ms(wire.get("ttl", wire.get("ttlMs"))),
-        poll_interval_ms=bounds.whole(wire.get("pollInterval", wire.get("pollIntervalMs")), high=bounds.LONGEST_MS),
+        ttl_ms=_parse_ttl_ms(wire.get("ttl", wire.get("ttlMs"))),
+        poll_interval_ms=bounds.clamp_whole(
+            wire.get("pollInterval", wire.get("pollIntervalMs")), high=bounds.LONGEST_MS
+        ),
     )
     return task if after == task else replace(after, last_updated_at=now)
 
@@ -194,11 +196,11 @@ def find_failure(wire: Mapping[str, Any], result: Mapping[str, Any]) -> Failure 
         return None
     message = wire.get("statusMessage")
     if not isinstance(message, str) or not message:
-        message = _text(result.get("content")) or None
+        message = _join_text_blocks(result.get("content")) or None
     return Failure(message, result if is_error else None)
 
 
-def _text(content: object) -> str:
+def _join_text_blocks(content: object) -> str:
     """Return the text blocks of a result's content, joined by newlines."""
     blocks = cast("list[Any]", content) if isinstance(content, list) else []
     texts = [cast("Mapping[str, Any]", block).get("text") for block in blocks if isinstance(block, Mapping)]
@@ -229,7 +231,7 @@ def with_longer_ttl(task: Task, by_s: float) -> Task:
     return (
         task
         if task.ttl_ms is None
-        else replace(task, ttl_ms=bounds.whole(task.ttl_ms + by_s * 1000, high=bounds.LONGEST_MS))
+        else replace(task, ttl_ms=bounds.clamp_whole(task.ttl_ms + by_s * 1000, high=bounds.LONGEST_MS))
     )
 
 
@@ -262,7 +264,7 @@ class Dated(Protocol):
 D = TypeVar("D", bound=Dated)
 
 
-def page(tasks: Sequence[D], cursor: object, size: int) -> tuple[list[D], str | None]:
+def paginate(tasks: Sequence[D], cursor: object, size: int) -> tuple[list[D], str | None]:
     """Return one page of tasks, oldest first, and the cursor of the next. Raises ValueError for an invalid cursor.
 
     A cursor names the last task of its page, so pages do not shift as tasks come and go.
@@ -272,15 +274,15 @@ def page(tasks: Sequence[D], cursor: object, size: int) -> tuple[list[D], str | 
         after = parse_cursor(cursor)
         ordered = [task for task in ordered if _position(task) > after]
     rest = ordered[size:]
-    return ordered[:size], cursor_of(ordered[size - 1]) if rest else None
+    return ordered[:size], make_cursor(ordered[size - 1]) if rest else None
 
 
 def _position(task: Dated) -> tuple[float, str]:
     return task.created_at, task.id
 
 
-def cursor_of(task: Dated) -> str:
-    """Return the cursor of what comes after a task."""
+def make_cursor(task: Dated) -> str:
+    """Return the cursor of the page that begins after a task."""
     return urlsafe_b64encode(f"{task.created_at!r} {task.id}".encode()).decode()
 
 
@@ -289,16 +291,16 @@ def parse_cursor(cursor: object) -> tuple[float, str]:
     if not isinstance(cursor, str):
         raise ValueError("a cursor is a string")
     created_at, separator, task_id = urlsafe_b64decode(cursor.encode()).decode().partition(" ")
-    at = bounds.real_text(created_at)
+    at = bounds.parse_real(created_at)
     if not separator or at is None or abs(at) == bounds.LARGEST_REAL:
         raise ValueError("not a cursor")
     return at, task_id
 
 
-def _ttl_ms(value: object) -> int | None:
-    asked_ms = bounds.whole(value)
+def _parse_ttl_ms(value: object) -> int | None:
+    asked_ms = bounds.clamp_whole(value)
     return None if asked_ms is None or asked_ms > bounds.LONGEST_MS else asked_ms
 
 
 def _iso_date(at: float) -> str:
-    return bounds.date(at).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return bounds.utc_date(at).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -19,7 +19,7 @@ from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSetting
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.hosts import skills
 from hubbubd.core.hosts.endpoint_paths import PROFILE, EndpointName
-from hubbubd.core.hosts.extensions import entries_of
+from hubbubd.core.hosts.extensions import extension_entries
 from hubbubd.core.hosts.host_sessions import with_page_of
 from hubbubd.core.hosts.host_uris import USUAL_SPELLING, Spelling
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
@@ -219,7 +219,7 @@ class McpEndpoint:
         if request.method not in skills.METHODS:
             return True
         introduction = self.view.introduction(request.host.principal)
-        return skills.serves_method(entries_of(introduction.capabilities), request.method)
+        return skills.serves_method(extension_entries(introduction.capabilities), request.method)
 
     async def _initialize(self, request: HostRequest) -> bytes:
         await self.view.settle(CatalogKind.TOOL)
@@ -303,7 +303,7 @@ class McpEndpoint:
         if record is None or record.capabilities is None:  # not connected yet: the call waits, and the server decides
             return
         capabilities: dict[str, Any] = payload.loads(record.capabilities)
-        if not skills.serves_method(entries_of(capabilities), method):
+        if not skills.serves_method(extension_entries(capabilities), method):
             lacks = "reads no directories" if method == skills.DIRECTORY_READ else "has no skills"
             raise Refusal(INVALID_PARAMS, f"the server of params.uri, {server}, {lacks}")
 

@@ -76,7 +76,7 @@ class EndpointLists:
         """Return how long a host may keep a list without asking, as long as each of its servers allows."""
         lists = [self._hub.catalog.record(server, kind) for server in self._view.servers(request.host.principal)]
         least_s = min((each.ttl_s or 0.0 for each in lists if each is not None), default=0.0)
-        return bounds.whole(1000 * least_s, high=bounds.LONGEST_MS) or 0
+        return bounds.clamp_whole(1000 * least_s, high=bounds.LONGEST_MS) or 0
 
 
 def cache_members(request: HostRequest, ttl_ms: int) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _find_begin(cursor: object, kind: CatalogKind, entries: Sequence[bytes]) -> 
     if cursor is None:
         return 0
     place, _, mark = cursor.partition(".") if isinstance(cursor, str) else ("", "", "")
-    at = bounds.whole_text(place, high=2**31)
+    at = bounds.parse_whole(place, high=2**31)
     if at and mark:
         if at <= len(entries) and _mark_of(kind, entries[at - 1]) == mark:
             return at

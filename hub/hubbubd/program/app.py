@@ -282,7 +282,7 @@ async def _serve_api(
     """
     local = process.local
     token = client_file.token(settings.data_dir)
-    REDACTION.learn("the local token", [token])
+    REDACTION.set_secrets("the local token", [token])
     gate = _new_gate(hub, settings, token)
     if joining is None:
         keys = await to_thread.run_sync(StateKeyRing.open, settings.data_dir, hub.clock)

@@ -188,7 +188,7 @@ def _configure_logging(writer: LineWriter, renderers: list[structlog.typing.Proc
 
 
 def _redact(_: object, __: str, event: EventDict) -> EventDict:
-    return REDACTION.value(event)
+    return REDACTION.redact_value(event)
 
 
 def _legible(_: object, __: str, event: EventDict) -> EventDict:

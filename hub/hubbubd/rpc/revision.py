@@ -75,7 +75,7 @@ class Revisions(grpc.aio.ServerInterceptor):
         if seen_revisions == NOTHING:
             return
         history, _, number = seen_revisions.partition(" ")
-        revision = bounds.whole_text(number)
+        revision = bounds.parse_whole(number)
         if revision is None:
             raise InvalidArgument.field(f"metadata.{KEY}", "must be a dash, or the id of a store, a space and a number")
         if history != self._store.id:  # of another history it says nothing
@@ -115,7 +115,7 @@ async def wait_for_member(store: Store, told: Iterable[tuple[str, str | bytes]] 
     """
     for key, value in told or ():
         history, _, number = str(value).partition(" ")
-        revision = bounds.whole_text(number) if key == KEY and history == store.id else None
+        revision = bounds.parse_whole(number) if key == KEY and history == store.id else None
         if revision is not None:
             current().heard(revision)
             await wait_for_revision(store, revision, BEHIND_S if left_s is None else min(BEHIND_S, left_s))

@@ -210,7 +210,7 @@ def _standard_details(exc: Exception, clip: int) -> Iterator[Message]:
         yield _bad_request(exc.violations, clip)
     if isinstance(exc, HubError) and exc.retry_after_s is not None:
         retry = details_pb2.RetryInfo()
-        wait_s = bounds.seconds(exc.retry_after_s, high=_LONGEST_RETRY_S) or 0.0
+        wait_s = bounds.clamp_seconds(exc.retry_after_s, high=_LONGEST_RETRY_S) or 0.0
         retry.retry_delay.FromMilliseconds(round(wait_s * 1000))
         yield retry
     yield details_pb2.Help(links=[details_pb2.Help.Link(description=reason, url=errors.help_url(reason))])

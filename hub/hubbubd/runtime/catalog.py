@@ -16,13 +16,13 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.config import ServerConfig
-from hubbubd.core.calls.tool_policy import name_of, without_denied_tools
+from hubbubd.core.calls.tool_policy import read_tool_name, without_denied_tools
 from hubbubd.core.filters import CatalogFilter
 from hubbubd.core.jsonrpc import METHOD_NOT_FOUND
 from hubbubd.core.servers import catalog as core
 from hubbubd.core.servers.catalog import CatalogEntries, CatalogKind, CatalogList, Freshness, ListRefused, Pages
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerError, UpstreamError
-from hubbubd.frozen import carried_over
+from hubbubd.frozen import carry_over_changes
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.records import Ledger, Table, Watch, delete
 from hubbubd.timing.clock import Clock
@@ -157,7 +157,7 @@ class Catalog:
         record = self.record(config.name, CatalogKind.TOOL)
         if record is not None and config.limits_tools:
             stored = self.entries(record.id)
-            tools = tuple(entry for entry in stored if config.has_tool(name_of(payload.loads(entry))))
+            tools = tuple(entry for entry in stored if config.has_tool(read_tool_name(payload.loads(entry))))
             self.store(replace(record, count=len(tools)), tools)
 
     def record(self, server: str, kind: CatalogKind) -> CatalogList | None:
@@ -173,12 +173,12 @@ class Catalog:
         unknown = Freshness.UNKNOWN
         is_first_fetch = before is not None and before.freshness is unknown and record.freshness is not unknown
         if before != record:
-            self._ledger.later(self._lists, record.id, partial(carried_over, before, record))
+            self._ledger.later(self._lists, record.id, partial(carry_over_changes, before, record))
         changed = entries is not None and entries != self.entries(record.id)
         if entries is not None and changed:
             fetched = CatalogEntries(id=record.id, entries=entries)
             known = self._entries.record(record.id)
-            self._ledger.later(self._entries, record.id, partial(carried_over, known, fetched))
+            self._ledger.later(self._entries, record.id, partial(carry_over_changes, known, fetched))
             self.version += 1
         if changed or announced or is_first_fetch:
             self._notify(record.server, record.kind, announced=announced)

@@ -55,7 +55,7 @@ def bounded_text(value: object, max_chars: int = MAX_NAME_CHARS) -> str:
     if value is None:
         return ""
     # Redact before cutting: half a secret would not be recognised.
-    return REDACTION.text(str(value))[:max_chars].encode("utf-8", "replace").decode()
+    return REDACTION.redact_text(str(value))[:max_chars].encode("utf-8", "replace").decode()
 
 
 def bounded_content(raw: bytes | None) -> str:

@@ -43,7 +43,7 @@ class McpConnector:
     async def forget(self, server: str) -> None:
         """As `ports.Connector`."""
         for owner in (server, oauth_owner(server)):
-            REDACTION.learn(owner, ())
+            REDACTION.set_secrets(owner, ())
         await self._vault.put(server, None)
 
     def spec_secrets(self, server: str) -> dict[str, Any] | None:

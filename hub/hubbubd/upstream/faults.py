@@ -130,7 +130,7 @@ def is_sign_of_life(fault: Fault) -> bool:
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that `Retry-After` asks to wait, at most a day; None without a valid one."""
-    return bounds.wait_text(headers.get("retry-after", ""), time(), LONGEST_WAIT_S)
+    return bounds.parse_wait_s(headers.get("retry-after", ""), time(), LONGEST_WAIT_S)
 
 
 def fault_from_exception(exc: BaseException) -> Fault:

@@ -86,7 +86,7 @@ def _check_listen(text: str) -> str:
     bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
     if not colon or not host or (":" in host and bare == host):
         raise ValueError("must be HOST:PORT, [IPV6]:PORT or unix:PATH")
-    if not port.isdigit() or bounds.whole_text(port, high=LAST_PORT + 1) not in range(LAST_PORT + 1):
+    if not port.isdigit() or bounds.parse_whole(port, high=LAST_PORT + 1) not in range(LAST_PORT + 1):
         raise ValueError(f"{port!r} is not a port (0 to 65535; 0 picks a free one)")
     try:
         _ = bare == "localhost" or ipaddress.ip_address(bare)
@@ -105,7 +105,7 @@ def is_everywhere(listen: str) -> bool:
 
 def _check_reached(text: str) -> str:
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or bounds.whole_text(port, high=LAST_PORT + 1) not in range(1, LAST_PORT + 1):
+    if not colon or not port.isdigit() or bounds.parse_whole(port, high=LAST_PORT + 1) not in range(1, LAST_PORT + 1):
         raise ValueError(f"{text!r} is not HOST:PORT, where others reach this hub")
     return f"{_check_host(host)}:{port}"
 

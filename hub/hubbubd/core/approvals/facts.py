@@ -21,7 +21,7 @@ def is_tool_call(method: str) -> bool:
     return method.strip().casefold() == CALL
 
 
-def require_one_reading(params: Mapping[str, Any]) -> None:
+def require_unambiguous_params(params: Mapping[str, Any]) -> None:
     """Raise InvalidArgument for params that a careless server could read as the call of another tool.
 
     Rules and people judge `name` and `arguments`; some servers take `Name` as well, or the text of a list.
@@ -42,7 +42,7 @@ def plain_name(text: str) -> str:
     return unicodedata.normalize("NFKC", seen).casefold().strip()
 
 
-def facts_of(call: Call, params: Mapping[str, Any], hints: Mapping[str, Any], now: float) -> CallFacts:
+def collect_facts(call: Call, params: Mapping[str, Any], hints: Mapping[str, Any], now: float) -> CallFacts:
     """Return the facts of a call of a tool; `now` is in seconds since the epoch, `hints` are the tool's annotations."""
     return CallFacts(
         server=call.server,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hubbubd.bounds import Moment
 from hubbubd.config.sections.approvals import ApprovalRule
-from hubbubd.core.approvals.requests import terms_of
+from hubbubd.core.approvals.requests import digest_terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,5 +39,5 @@ class RememberedApproval:
             now < self.expires_at
             and (self.tool, self.caller, self.definition, self.folder) == (tool, caller, definition, folder)
             and self.arguments_digest in ("", digest)
-            and self.terms == terms_of(rule)
+            and self.terms == digest_terms(rule)
         )

@@ -47,14 +47,14 @@ class Replayed:
 
 
 class Replay:
-    """Adds up what rules would have done with calls. `run` is to be exhausted before `summarize` has all."""
+    """Adds up what rules would have done with calls. `judge_in_steps` is to be exhausted before `summarize` has all."""
 
     def __init__(self, rules: CallRules) -> None:
         self._rules = rules
         self._rows: dict[tuple[str, Action, str, str], _Tally] = {}
 
-    def run(self, calls: Iterable[tuple[Call, CallFacts]]) -> Iterator[int]:
-        """Judge calls of tools, newest first; yield after each CALLS_AT_A_TIME how many it were."""
+    def judge_in_steps(self, calls: Iterable[tuple[Call, CallFacts]]) -> Iterator[int]:
+        """Judge calls of tools, newest first; yield the number of calls judged, after each CALLS_AT_A_TIME."""
         count = 0
         for count, (call, facts) in enumerate(calls, start=1):
             self._add(call, facts, self._rules.decide(facts))

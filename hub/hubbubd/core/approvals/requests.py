@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from hubbubd import payload
 from hubbubd.config.sections.approvals import ApprovalRule
 from hubbubd.config.sections.mcp import PEOPLE
-from hubbubd.core.approvals.suggestions import offer
+from hubbubd.core.approvals.suggestions import describe_offers
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.errors import FailedPrecondition, InvalidArgument
@@ -66,16 +66,16 @@ def define_tool(entry: bytes) -> ToolDefinition:
     """Return a tool of a server's list, with the digest of what a person would judge it by."""
     tool = cast("dict[str, Any]", payload.loads(entry))
     judged = {key: value for key, value in tool.items() if key not in _LEFT_OUT_OF_DIGEST}
-    return ToolDefinition(tool, digest_of(judged))
+    return ToolDefinition(tool, canonical_digest(judged))
 
 
-def digest_of(value: object) -> str:
+def canonical_digest(value: object) -> str:
     """Return the SHA-256 of a JSON value in its canonical form (RFC 8785).
 
     Integers beyond 53 bits have none there; such a value is serialized with its members in order, and so is a value
     beyond MAX_EXACT_BYTES that has fractions, or keys with characters beyond the 16 bits of JavaScript's.
     """
-    canonical = payload.canonical(value)
+    canonical = payload.dumps_canonical(value)
     if len(canonical) <= MAX_EXACT_BYTES and not _is_canonical(canonical):
         import rfc8785  # needed with the first such arguments that are asked about
 
@@ -92,7 +92,7 @@ def _is_canonical(document: bytes) -> bool:
     return _NOT_AN_INTEGER.search(b" ".join(plain.split(b'"')[::2])) is None
 
 
-def arguments_of(params: Mapping[str, Any]) -> object:
+def tool_arguments(params: Mapping[str, Any]) -> object:
     """Return the arguments of a tools/call; an empty object if there are none."""
     return params.get("arguments", {})
 
@@ -106,9 +106,9 @@ def approved_params(call: Call) -> dict[str, Any]:
     return {**params, "arguments": payload.loads(approval.arguments)}
 
 
-def terms_of(rule: ApprovalRule) -> str:
+def digest_terms(rule: ApprovalRule) -> str:
     """Return the digest of what a rule asks for, whatever its patterns and its condition are."""
-    return digest_of([rule.name, rule.needed, rule.not_by_caller, sorted(rule.approvers)])
+    return canonical_digest([rule.name, rule.needed, rule.not_by_caller, sorted(rule.approvers)])
 
 
 def make_document(
@@ -125,7 +125,7 @@ def make_document(
     Raises InvalidArgument for arguments that are no object, and FailedPrecondition (APPROVAL_TOO_LARGE) for those that
     nobody could read.
     """
-    arguments = arguments_of(params)
+    arguments = tool_arguments(params)
     if not isinstance(arguments, Mapping):
         raise InvalidArgument.field("params.arguments", "must be an object, so that people can be shown what they are")
     arguments = cast("Mapping[str, Any]", arguments)
@@ -150,19 +150,19 @@ def make_document(
             "approvers": list(rule.approvers),
             "edit": rule.edit,
             "remember_s": list(rule.remember),
-            "terms": terms_of(rule),
+            "terms": digest_terms(rule),
         },
         "tool": {"name": str(params.get("name")), **shown_tool},
         "arguments": arguments,
-        "digest": digest_of(arguments),
+        "digest": canonical_digest(arguments),
         "definition": tool.digest,
         "caller": _describe_caller(call),
         "before": list(before)[:MAX_CALLS_BEFORE],
     }
     if call.server == PEOPLE:
-        more = {"cwd": folder_of(call.server, params), "suggestions": offer(params)}
+        more = {"cwd": read_folder(call.server, params), "suggestions": describe_offers(params)}
         document |= {key: value for key, value in more.items() if value}
-    shown = REDACTION.value(document, within=False)
+    shown = REDACTION.redact_value(document)
     if shown["arguments"] != arguments:  # a person cannot change what is hidden without losing it
         shown["rule"]["edit"] = False
     return payload.dumps({**shown, "digest": document["digest"], "definition": document["definition"]})
@@ -180,7 +180,7 @@ def _describe_caller(call: Call) -> dict[str, Any]:
     }
 
 
-def folder_of(server: str, params: Mapping[str, Any]) -> str:
+def read_folder(server: str, params: Mapping[str, Any]) -> str:
     """Return the folder in which a host wants to use its own tool; "" if it does not say, and for other servers."""
     meta: object = params.get("_meta") if server == PEOPLE else None
     folder: object = cast("Mapping[str, Any]", meta).get(CWD) if isinstance(meta, Mapping) else None

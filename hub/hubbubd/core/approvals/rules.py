@@ -53,27 +53,29 @@ class CallRules:
     def __init__(self, rules: Iterable[ApprovalRule], default: Action = Action.ALLOW) -> None:
         self.rules = tuple(rules)
         self.default = default
-        self.active = default is not Action.ALLOW or any(map(_may_hold, self.rules))
+        self.active = default is not Action.ALLOW or any(map(_can_ask_or_deny, self.rules))
         """Whether any call can be asked about or denied."""
         self._patterns = [_Patterns(rule) for rule in self.rules]
-        self._of_server = lru_cache(REMEMBERED_NAMES)(self._find_of_server)
-        self._of_tool = lru_cache(REMEMBERED_NAMES)(self._find_of_tool)
+        self._cached_for_server = lru_cache(REMEMBERED_NAMES)(self._find_for_server)
+        self._cached_for_tool = lru_cache(REMEMBERED_NAMES)(self._find_for_tool)
 
     @classmethod
-    def of(cls, settings: ApprovalSettings, servers: Mapping[str, ServerConfig]) -> Self:
-        """Return the rules of the file, then those that `confirm` of each server makes, then those of the hub's."""
-        presets = (rule for name, config in servers.items() for rule in _confirming(config.confirm, name))
-        return cls((*settings.rules, *presets, *_confirming(settings.confirm)), settings.default)
+    def from_settings(cls, settings: ApprovalSettings, servers: Mapping[str, ServerConfig]) -> Self:
+        """Return the rules of the file, then those that `confirm` of each server stands for, then of the hub."""
+        presets = (rule for name, config in servers.items() for rule in _make_confirm_rules(config.confirm, name))
+        return cls((*settings.rules, *presets, *_make_confirm_rules(settings.confirm)), settings.default)
 
     def for_server(self, config: ServerConfig) -> "CallRules":
-        """Return those that concern one server, with those of its `confirm`, which these rules do not have yet."""
-        kept = [each.rule for each in self._of_server(config.name)]
+        """Return the rules that concern a server, with those of its option `confirm` added."""
+        kept = [each.rule for each in self._cached_for_server(config.name)]
         end = next((at for at, rule in enumerate(kept) if rule.preset), len(kept))
-        return CallRules((*kept[:end], *_confirming(config.confirm, config.name), *kept[end:]), self.default)
+        return CallRules((*kept[:end], *_make_confirm_rules(config.confirm, config.name), *kept[end:]), self.default)
 
     def concerns(self, server: str) -> bool:
         """Return whether any call of a server can be asked about or denied."""
-        return self.default is not Action.ALLOW or any(_may_hold(each.rule) for each in self._of_server(server))
+        return self.default is not Action.ALLOW or any(
+            _can_ask_or_deny(each.rule) for each in self._cached_for_server(server)
+        )
 
     def decide(self, facts: CallFacts) -> Judgement:
         """Return what becomes of a call.
@@ -81,7 +83,7 @@ class CallRules:
         A rule whose condition fails to evaluate counts as one that asks, and the rules after it are looked at as well:
         the stricter of the two verdicts counts, and of two that ask the first.
         """
-        find = self._of_tool if len(facts.tool) <= LONGEST_TOOL else self._find_of_tool
+        find = self._cached_for_tool if len(facts.tool) <= LONGEST_TOOL else self._find_for_tool
         context = EvaluationContext(facts)
         failed: Judgement | None = None
         for group in find(facts.server, facts.tool):
@@ -102,21 +104,23 @@ class CallRules:
             if unknown := [
                 pattern for pattern in rule.servers if not any(fnmatchcase(name, pattern) for name in names)
             ]:
-                yield f"rule {rule.name!r}: no server matches {_listed(unknown)}"
+                yield f"rule {rule.name!r}: no server matches {_join_quoted(unknown)}"
             matching = [name for name in names if each.has_server(name)]
             if not matching or not all(name in tools for name in matching):
                 continue
             offered = [tool for name in matching for tool in tools[name]]
             if unknown := [pattern for pattern in rule.tools if not _Patterns(rule, (pattern,)).has_any(offered)]:
-                yield f"rule {rule.name!r}: no tool of {_listed(matching)} matches {_listed(unknown)}"
+                yield f"rule {rule.name!r}: no tool of {_join_quoted(matching)} matches {_join_quoted(unknown)}"
 
-    def _find_of_server(self, server: str) -> "tuple[_Patterns, ...]":
+    def _find_for_server(self, server: str) -> "tuple[_Patterns, ...]":
+        """Return the patterns of the rules that concern a server, in order."""
         return tuple(each for each in self._patterns if each.has_server(server))
 
-    def _find_of_tool(self, server: str, tool: str) -> "tuple[_RuleGroup, ...]":
+    def _find_for_tool(self, server: str, tool: str) -> "tuple[_RuleGroup, ...]":
+        """Return the rules that match a tool, in order, up to the first without a condition."""
         plain = plain_name(tool) if len(tool) <= LONGEST_TOOL else ""
         found: list[ApprovalRule] = []
-        for each in self._of_server(server):
+        for each in self._cached_for_server(server):
             if each.has_tool(tool, plain):
                 found.append(each.rule)
                 if each.rule.when is None:
@@ -129,8 +133,8 @@ def stricter(first: Judgement | None, second: Judgement) -> Judgement:
     return second if first is None or second.action > first.action else first
 
 
-def describe(verdict: Judgement) -> str:
-    """Return in words what becomes of a call, and why."""
+def describe_verdict(verdict: Judgement) -> str:
+    """Return a text for people: what becomes of a call, and why."""
     what = {Action.ALLOW: "is sent", Action.ASK: "waits for approval", Action.DENY: "is refused"}[verdict.action]
     rule = verdict.rule
     if rule is None:
@@ -144,7 +148,7 @@ def describe(verdict: Judgement) -> str:
 
 
 def _describe_approvers(rule: ApprovalRule) -> str:
-    who = f" of {_listed(rule.approvers)}" if rule.approvers else ""
+    who = f" of {_join_quoted(rule.approvers)}" if rule.approvers else ""
     people = (
         f"One person{who} has to approve it" if rule.needed == 1 else f"{rule.needed} people{who} have to approve it"
     )
@@ -182,6 +186,7 @@ class _RuleGroup:
 
 
 def _evaluate_each(rules: Iterable[ApprovalRule], context: EvaluationContext) -> Iterator[tuple[ApprovalRule, str]]:
+    """Yield the rules whose condition holds, or fails, with the failure."""
     for rule in rules:
         try:
             if rule.when is None or rule.when.holds(context):
@@ -215,6 +220,7 @@ class _Patterns:
         return self._servers.match(name) is not None
 
     def has_tool(self, tool: str, plain: str) -> bool:
+        """Return whether a tool matches; `plain` is its name as `plain_name` returns it."""
         if len(tool) > LONGEST_TOOL:
             return self._plain_tools is not None
         if self._tools.match(tool) is not None:
@@ -227,6 +233,7 @@ class _Patterns:
 
 @lru_cache(4 * REMEMBERED_NAMES)
 def _compile_all(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """Return a regular expression that matches what any of the wildcard patterns does."""
     return re.compile("|".join(map(translate, patterns)))
 
 
@@ -234,7 +241,7 @@ def _compile(patterns: Iterable[str]) -> re.Pattern[str]:
     return _compile_all(tuple(patterns))
 
 
-def _confirming(confirm: Sequence[str], server: str = "") -> Iterator[ApprovalRule]:
+def _make_confirm_rules(confirm: Sequence[str], server: str = "") -> Iterator[ApprovalRule]:
     """Yield the rules that an option `confirm` stands for: of a server, or of the hub."""
     name, servers = (f"{CONFIRM} of {server}", (server,)) if server else (CONFIRM, (ANY,))
     if confirmed.WRITES in confirm:
@@ -246,10 +253,10 @@ def _confirming(confirm: Sequence[str], server: str = "") -> Iterator[ApprovalRu
 _WRITES: Final = Condition(WRITES)
 
 
-def _may_hold(rule: ApprovalRule) -> bool:
+def _can_ask_or_deny(rule: ApprovalRule) -> bool:
     """Return whether a rule can ask or deny; one that allows asks where its condition fails."""
     return rule.action is not Action.ALLOW or rule.when is not None
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_quoted(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))

@@ -78,13 +78,13 @@ def describe_suggestion(given: object) -> str:
     members, until = _MEMBERS.get(kind), _UNTIL.get(destination)
     if members is None or until is None or update.keys() != {"type", "destination", *members}:
         return ""
-    what = _describe_what(kind, update)
+    what = _describe_change(kind, update)
     words = f"{what} {until}"
     return words if what and len(words) <= MAX_WORDS else ""
 
 
-def offer(params: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what the document of a pending request says of the suggestions; `lasting` outlives the host's session."""
+def describe_offers(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the suggestions for the document of a pending request; a `lasting` one outlives the host's session."""
     return [
         {"words": describe_suggestion(each), "lasting": each["destination"] != "session", "permission": each}
         for each in offered_suggestions(params)
@@ -97,7 +97,7 @@ def common_suggestions(votes: Sequence[Sequence[int]]) -> list[int]:
 
 
 def taken_suggestions(call: Call) -> list[dict[str, Any]]:
-    """Return the suggestions that those have taken who approved a call, exactly as its host gave them."""
+    """Return the suggestions that all who approved a call have taken, exactly as its host gave them."""
     if call.approval is None or not call.approval.granted:
         return []
     taken = common_suggestions([vote.suggestions for vote in call.approval.votes])
@@ -107,7 +107,8 @@ def taken_suggestions(call: Call) -> list[dict[str, Any]]:
     return [offered[index] for index in taken if index < len(offered)]
 
 
-def _describe_what(kind: str, update: Mapping[str, Any]) -> str:
+def _describe_change(kind: str, update: Mapping[str, Any]) -> str:
+    """Return what an update of this kind changes, as a text for people; "" if that cannot be said."""
     match kind:
         case "setMode":
             mode: object = update["mode"]

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, cast
 
 from hubbubd import payload
-from hubbubd.core.approvals.requests import MAX_SHOWN_BYTES, arguments_digest, digest_of
+from hubbubd.core.approvals.requests import MAX_SHOWN_BYTES, arguments_digest, canonical_digest
 from hubbubd.core.approvals.suggestions import common_suggestions
 from hubbubd.core.approvals.vote import Vote
 from hubbubd.core.inbox import request_states as core
@@ -86,19 +86,19 @@ def approve(
     vote = Vote(
         by=by,
         at=now,
-        digest=arguments_digest(request) if changed is None else digest_of(payload.loads(changed)),
+        digest=arguments_digest(request) if changed is None else canonical_digest(payload.loads(changed)),
         groups=tuple(sorted(given.groups)),
         comment=given.comment,
-        remember_s=_checked_remember_s(rule, given.remember_s),
+        remember_s=_check_remember_s(rule, given.remember_s),
         same_arguments=given.same_arguments,
-        suggestions=_checked_suggestions(document, given.suggestions),
+        suggestions=_check_suggestions(document, given.suggestions),
         answer_id=answer_id,
     )
     votes = (vote,) if changed is not None else (*request.votes, vote)
     voted = replaced(request, votes=votes, changed=request.changed if changed is None else changed)
     if len(votes) >= rule["needed"]:
-        answer = Answer(payload=payload.dumps(_approval(voted)))
-        return core.answered(voted, answer, by, now, holder, answer_id=answer_id, trace=trace, via=via)
+        answer = Answer(payload=payload.dumps(_make_approval_answer(voted)))
+        return core.as_answered(voted, answer, by, now, holder, answer_id=answer_id, trace=trace, via=via)
     agent = holder is not None and holder.worker
     noted = core.with_event(voted, RequestEventType.APPROVED, now, by, agent=agent, trace=trace, via=via)
     return replaced(noted, claim=None)
@@ -108,11 +108,11 @@ def require_denier(request: PendingRequest, by: str, groups: Collection[str]) ->
     """Raise PermissionDenied (NOT_AN_APPROVER) unless a principal may deny the call: as approve it, or its caller."""
     approvers = payload.loads(request.request)["rule"]["approvers"]
     if by != request.principal and not is_approver(approvers, by, groups):
-        raise _not_an_approver(request, f"only {', '.join(approvers)} may approve or deny this call")
+        raise _not_an_approver_error(request, f"only {', '.join(approvers)} may approve or deny this call")
 
 
-def silence(request: PendingRequest) -> tuple[Answer, str]:
-    """Return the denial of a call that nobody approved in time, and why."""
+def deny_after_deadline(request: PendingRequest) -> tuple[Answer, str]:
+    """Return the denial of a call that nobody approved before its deadline, and the reason as a text."""
     seconds = round((request.deadline or request.created_at) - request.created_at)
     reason = f"nobody approved it within {seconds} s"
     return Answer(payload=payload.dumps({"action": "deny", "reason": reason})), reason
@@ -130,7 +130,7 @@ def approval_outcome(request: PendingRequest) -> str:
     return request.state.value
 
 
-def _approval(request: PendingRequest) -> dict[str, Any]:
+def _make_approval_answer(request: PendingRequest) -> dict[str, Any]:
     """Return the answer of a request with enough votes. It holds beyond this call as far as all of them say."""
     answer: dict[str, Any] = {"action": "approve", "by": [vote.by for vote in request.votes]}
     if request.changed is not None:
@@ -151,18 +151,19 @@ def _approval(request: PendingRequest) -> dict[str, Any]:
 def _require_approver(request: PendingRequest, rule: Mapping[str, Any], by: str, groups: Collection[str]) -> None:
     if not is_approver(rule["approvers"], by, groups):
         names = ", ".join(rule["approvers"])
-        raise _not_an_approver(request, f"the rule {rule['name']!r} lets only {names} approve this call")
+        raise _not_an_approver_error(request, f"the rule {rule['name']!r} lets only {names} approve this call")
     if rule["not_by_caller"] and by == request.principal:
-        raise _not_an_approver(request, f"the rule {rule['name']!r} wants somebody else than its caller to approve it")
+        message = f"the rule {rule['name']!r} wants somebody else than its caller to approve it"
+        raise _not_an_approver_error(request, message)
 
 
-def _not_an_approver(request: PendingRequest, message: str) -> PermissionDenied:
+def _not_an_approver_error(request: PendingRequest, message: str) -> PermissionDenied:
     return PermissionDenied(message, reason="NOT_AN_APPROVER", metadata={"server": request.server})
 
 
 def _changed_arguments(request: PendingRequest, document: Mapping[str, Any], given: Approve) -> bytes | None:
-    """Return the arguments that an approval gives, validated; None if they are those that are there."""
-    if given.arguments is None or digest_of(given.arguments) == arguments_digest(request):
+    """Return the arguments of an approval as JSON, validated; None if it changes none."""
+    if given.arguments is None or canonical_digest(given.arguments) == arguments_digest(request):
         return None
     if not document["rule"]["edit"]:
         raise InvalidArgument.field("approve.arguments", "may not be changed; approve them as they are, or deny")
@@ -178,7 +179,8 @@ def _changed_arguments(request: PendingRequest, document: Mapping[str, Any], giv
     return changed
 
 
-def _checked_remember_s(rule: Mapping[str, Any], remember_s: float) -> float:
+def _check_remember_s(rule: Mapping[str, Any], remember_s: float) -> float:
+    """Return for how many seconds to remember. Raises InvalidArgument if the rule does not allow that."""
     choices: list[float] = rule["remember_s"]
     if remember_s and remember_s not in choices:
         allowed = ", ".join(f"{choice:g} s" for choice in choices)
@@ -187,7 +189,8 @@ def _checked_remember_s(rule: Mapping[str, Any], remember_s: float) -> float:
     return remember_s
 
 
-def _checked_suggestions(document: Mapping[str, Any], indices: Sequence[int]) -> tuple[int, ...]:
+def _check_suggestions(document: Mapping[str, Any], indices: Sequence[int]) -> tuple[int, ...]:
+    """Return the indices of the suggestions taken, sorted. Raises InvalidArgument if there are none such."""
     offered = len(document.get("suggestions", ()))
     if any(not 0 <= index < offered for index in indices):
         hint = f"must be indices of its suggestions, 0 to {offered - 1}" if offered else "has none to choose from"

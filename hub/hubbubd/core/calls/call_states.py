@@ -21,7 +21,7 @@ from hubbubd import bounds
 from hubbubd.core.approvals.vote import Vote
 from hubbubd.core.servers.connection_states import IllegalTransition
 from hubbubd.errors import Category, Fault
-from hubbubd.frozen import carried_over, replaced
+from hubbubd.frozen import carry_over_changes, replaced
 from hubbubd.telemetry.trace import Span, Trace
 
 
@@ -172,7 +172,7 @@ def merge_change(before: Call | None, after: Call, stored: Call | None) -> Call 
         return after
     if stored is None or stored.state.ended or stored.created_at != after.created_at:
         return stored
-    return carried_over(before, after, stored)
+    return carry_over_changes(before, after, stored)
 
 
 def record_failed_creation(before: Call, failed: Call, stored: Call | None) -> Call | None:
@@ -291,13 +291,13 @@ class CallClock:
         """Return when the first budget runs out; None while held."""
         return None if self._hold_count else self._running_since + min(self._timeout_left, self.max_s)
 
-    def is_out_of_total(self, now: float) -> bool:
+    def has_used_up_max(self, now: float) -> bool:
         """Return whether it is `max_s` that has run out."""
         return not self._hold_count and now >= self._running_since + self.max_s
 
     def restart(self, now: float) -> None:
         """Refill the budget without progress: the call was sent, or the server reported progress."""
-        self._spend(now)
+        self._charge_elapsed(now)
         self._timeout_left = self.timeout_s
 
     def drop_timeout(self, now: float) -> None:
@@ -307,7 +307,7 @@ class CallClock:
 
     def hold(self, now: float) -> None:
         """Stop the clock until `release` has been called as often."""
-        self._spend(now)
+        self._charge_elapsed(now)
         self._hold_count += 1
 
     def release(self, now: float) -> None:
@@ -317,7 +317,8 @@ class CallClock:
         self._hold_count -= 1
         self._running_since = now
 
-    def _spend(self, now: float) -> None:
+    def _charge_elapsed(self, now: float) -> None:
+        """Subtract the time since the last change from both budgets, unless the clock was held."""
         if not self._hold_count:
             self._timeout_left -= now - self._running_since
             self.max_s -= now - self._running_since

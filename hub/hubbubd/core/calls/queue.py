@@ -45,10 +45,10 @@ class CallQueue:
         """The calls that wait, next one first, with the bytes of their params."""
         self._bytes = 0
         self._counts = Counter[Slot]()
-        self.adopt(max_in_flight, max_queued, one_question_at_a_time=one_question_at_a_time)
+        self.set_limits(max_in_flight, max_queued, one_question_at_a_time=one_question_at_a_time)
 
-    def adopt(self, max_in_flight: int, max_queued: int, *, one_question_at_a_time: bool) -> None:
-        """Apply new limits; calls already admitted stay."""
+    def set_limits(self, max_in_flight: int, max_queued: int, *, one_question_at_a_time: bool) -> None:
+        """Set new limits; calls already admitted stay."""
         self._max_in_flight = 1 if one_question_at_a_time else max_in_flight
         self._max_queued = max_queued
         self._one_question_at_a_time = one_question_at_a_time

@@ -30,9 +30,9 @@ def without_denied_tools(config: ServerConfig, method: str, result: dict[str, An
     tools = result.get("tools")
     if method.strip().casefold() != LIST or not config.limits_tools or not isinstance(tools, list):
         return result
-    return {**result, "tools": [tool for tool in cast("list[object]", tools) if config.has_tool(name_of(tool))]}
+    return {**result, "tools": [tool for tool in cast("list[object]", tools) if config.has_tool(read_tool_name(tool))]}
 
 
-def name_of(tool: object) -> object:
+def read_tool_name(tool: object) -> object:
     """Return an MCP tool's `name`, of whatever type it is."""
     return cast("Mapping[str, object]", tool).get("name") if isinstance(tool, Mapping) else None

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from hubbubd.core.hosts.host_uris import page_of
+from hubbubd.core.hosts.host_uris import find_page_uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ EVERYBODY: Final = ToolAudience()
 """That of a tool that says nothing of it."""
 
 
-def audience_of(tool: Mapping[str, Any]) -> ToolAudience:
+def read_audience(tool: Mapping[str, Any]) -> ToolAudience:
     """Return whom the entry of a tool says it is for."""
     given: object = tool.get("_meta")
     if not isinstance(given, Mapping):
         return EVERYBODY
     meta = cast("Mapping[str, Any]", given)
-    page, ui = page_of(meta), meta.get("ui")
+    page, ui = find_page_uri(meta), meta.get("ui")
     visibility: object = cast("Mapping[str, Any]", ui).get("visibility") if isinstance(ui, Mapping) else None
     if isinstance(visibility, list | str):  # a text is no list, but it is plain what it means
         named = [visibility] if isinstance(visibility, str) else cast("list[object]", visibility)
@@ -47,7 +47,7 @@ class PagesRead:
 
 
 def select_servers(candidates: Sequence[str], read: PagesRead) -> Sequence[str]:
-    """Return of the servers that have what a page calls those that the page may be of.
+    """Return those of the candidates, servers that have the tool that a page calls, which the page may be of.
 
     A host that has read pages of others alone has cached none of theirs, as far as is known.
     """

@@ -27,12 +27,12 @@ MAX_KEPT_BYTES: Final = 512
 """Bytes of the entries of a host that are kept, as JSON: there are many sessions, and each is in memory and stored."""
 
 
-def entries_of(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
+def extension_entries(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the entries of extensions in capabilities of a host or a server; none where they have another shape."""
     return _as_mapping(capabilities.get("extensions"))
 
 
-def mime_types_of(entries: Mapping[str, Any]) -> tuple[str, ...]:
+def page_mime_types(entries: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the MIME types of pages that the entry of MCP Apps names, the first few; none without such an entry."""
     named: object = _as_mapping(entries.get(UI)).get("mimeTypes")
     given = cast("list[object]", named)[:MAX_MIME_TYPES] if isinstance(named, list) else []
@@ -45,12 +45,12 @@ def _is_short_and_plain(text: str) -> bool:
 
 def shows_apps(capabilities: Mapping[str, Any]) -> bool:
     """Return whether a host with these capabilities shows pages."""
-    return "extensions" in capabilities and UI in entries_of(capabilities)
+    return "extensions" in capabilities and UI in extension_entries(capabilities)
 
 
 def app_entry(capabilities: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a host's own entry of MCP Apps, as far as anybody reads it; None if it has none."""
-    return {"mimeTypes": list(mime_types_of(entries_of(capabilities)))} if shows_apps(capabilities) else None
+    return {"mimeTypes": list(page_mime_types(extension_entries(capabilities)))} if shows_apps(capabilities) else None
 
 
 def declared_by_profile(servers: Iterable[Mapping[str, Any]], *, has_pages: bool) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def declared_by_profile(servers: Iterable[Mapping[str, Any]], *, has_pages: bool
     declared: dict[str, Any] = {}
     if has_pages or any(UI in entries for entries in known):
         named = [APP_PAGE] if has_pages else []
-        named += (each for entries in known for each in mime_types_of(entries))
+        named += (each for entries in known for each in page_mime_types(entries))
         declared[UI] = {"mimeTypes": list(dict.fromkeys(named or [APP_PAGE]))[:MAX_MIME_TYPES]}
     return declared
 
@@ -72,12 +72,12 @@ def declared_by_endpoint(entries: Mapping[str, Any]) -> dict[str, Any]:
     return declared_by_profile((entries,), has_pages=False) | declared_skills((entries,))
 
 
-def keep_entries(capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept of a host's entries: as they are, but for those that do not fit into MAX_KEPT_BYTES.
+def select_stored_entries(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a host that are stored, without those that do not fit into MAX_KEPT_BYTES.
 
-    Those that the hub itself reads are kept in any case, as far as it reads them.
+    Those that the hub itself reads are stored in any case, as far as it reads them.
     """
-    entries = entries_of(capabilities)
+    entries = extension_entries(capabilities)
     kept: dict[str, Any] = {TASKS: {}} if TASKS in entries else {}
     if (ui := app_entry(capabilities)) is not None:
         kept[UI] = ui

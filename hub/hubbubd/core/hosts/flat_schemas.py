@@ -88,13 +88,13 @@ class _SchemaFlattener:
         self._levels = levels
         self.nodes = 0
 
-    def node(self, node: object, depths: Mapping[str, int]) -> Any:
+    def flatten(self, node: object, depths: Mapping[str, int]) -> Any:
         """Return a node without references. Raises OverflowError for one that becomes too large."""
         self.nodes += 1
         if self.nodes > MAX_NODES:
             raise OverflowError
         if isinstance(node, list):
-            return [self.node(each, depths) for each in cast("list[object]", node)]
+            return [self.flatten(each, depths) for each in cast("list[object]", node)]
         if not isinstance(node, Mapping):
             return node
         schema = cast("Mapping[str, Any]", node)
@@ -106,17 +106,17 @@ class _SchemaFlattener:
             depths = {**depths, ref: depth + 1}
         kept_members = {key: value for key, value in schema.items() if target is None or key != "$ref"}
         dropped_keys = ("$defs", "definitions") if node is self._root else ()
-        flat = {key: self.node(value, depths) for key, value in kept_members.items() if key not in dropped_keys}
+        flat = {key: self.flatten(value, depths) for key, value in kept_members.items() if key not in dropped_keys}
         if target is None:
             return flat
-        inner = self.node(target, depths)
+        inner = self.flatten(target, depths)
         return {**cast("dict[str, Any]", inner), **flat} if isinstance(inner, dict) else inner
 
 
 def _flatten_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     for levels in range(LEVELS, -1, -1):
         try:
-            return _SchemaFlattener(schema, levels).node(schema, {"#": 1})
+            return _SchemaFlattener(schema, levels).flatten(schema, {"#": 1})
         except (OverflowError, RecursionError):
             continue
     return {"type": "object"}

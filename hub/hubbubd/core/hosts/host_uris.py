@@ -58,11 +58,13 @@ def split_prefix(uri: str) -> tuple[str, str] | None:
     return match[2] or match[4], (match[1] or match[3]) + uri[match.end() :]
 
 
-def respell(server: str, own: str, asked: str, uri: str) -> str:
-    """Return a server's URI as a host sees it that has asked for the server's `own` as `asked`."""
-    if uri == own:
-        return asked
-    return uri if asked == own else add_prefix(server, uri)
+def respell_for_host(server: str, subscribed: str, spelled: str, uri: str) -> str:
+    """Return a URI of a server as a host expects it that has spelled the URI `subscribed` as `spelled`.
+    A host that spells URIs as the server does gets them so; all others with the prefix.
+    """
+    if uri == subscribed:
+        return spelled
+    return uri if spelled == subscribed else add_prefix(server, uri)
 
 
 def is_page(uri: str) -> bool:
@@ -70,7 +72,7 @@ def is_page(uri: str) -> bool:
     return uri[:5].lower() == "ui://"
 
 
-def page_of(meta: object) -> str | None:
+def find_page_uri(meta: object) -> str | None:
     """Return the URI of the page that the `_meta` of a tool names; None if it names none."""
     if not isinstance(meta, Mapping):
         return None
@@ -100,7 +102,7 @@ def rewrite_uris(document: Mapping[str, Any], server: str, spelled: Spelling = U
     content is, of the user interface in `_meta`, and of what a round asks. Not those in `structuredContent`, in schemas
     or in text: nobody knows that they are URIs. The document itself stays as it is.
     """
-    return _UriRewriter(lambda uri: spelled.get(uri) or add_prefix(server, uri)).document(document)
+    return _UriRewriter(lambda uri: spelled.get(uri) or add_prefix(server, uri)).rewrite(document)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ class _UriRewriter:
 
     uri: Rewrite
 
-    def document(self, document: Mapping[str, Any]) -> Json:
+    def rewrite(self, document: Mapping[str, Any]) -> Json:
+        """Return a copy of a document with all of its URIs rewritten."""
         rewritten = self._rewrite_ui({**document})
         for name in ("tools", "prompts"):
             self._change_each(rewritten, name, self._rewrite_ui)

@@ -15,7 +15,7 @@ METHODS: Final = frozenset({"skills/list", "skills/get", DIRECTORY_READ})
 
 def declared_skills(servers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the entry of skills for servers with these entries of extensions; empty if none of them has skills."""
-    declared = [each for entries in servers if (each := _entry(entries)) is not None]
+    declared = [each for entries in servers if (each := _skills_entry(entries)) is not None]
     if not declared:
         return {}
     reads_directories = any(each.get("directoryRead") is True for each in declared)
@@ -24,10 +24,11 @@ def declared_skills(servers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def serves_method(entries: Mapping[str, Any], method: str) -> bool:
     """Return whether a method of METHODS is there where these entries of extensions are declared."""
-    entry = _entry(entries)
+    entry = _skills_entry(entries)
     return entry is not None and (method != DIRECTORY_READ or entry.get("directoryRead") is True)
 
 
-def _entry(entries: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _skills_entry(entries: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the entry of skills among entries of extensions; None if there is none."""
     entry: object = entries.get(SKILLS)
     return cast("Mapping[str, Any]", entry) if isinstance(entry, Mapping) else None

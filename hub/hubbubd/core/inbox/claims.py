@@ -22,16 +22,16 @@ class Claim:
     host: str = ""
     """The MCP host that it is held for, as that calls itself: it may answer before all others."""
 
-    def is_of(self, by: str) -> bool:
+    def is_held_by(self, by: str) -> bool:
         """Return whether a principal holds it in person. A claim of the principal's worker is not theirs to use."""
         return self.by == by and not self.worker
 
 
-def already_claimed(request_id: str, holder: Claim, by: str) -> FailedPrecondition:
+def already_claimed_error(request_id: str, holder: Claim, by: str) -> FailedPrecondition:
     """Return the refusal for a caller without the claim's id; metadata `own` says it holds the claim elsewhere."""
     if holder.host:
         return _held_for_host_error(request_id, holder, by)
-    if not holder.is_of(by):
+    if not holder.is_held_by(by):
         who = f"a worker of {holder.by}" if holder.worker else holder.by
         return FailedPrecondition(
             f"{who} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}
@@ -46,9 +46,9 @@ def already_claimed(request_id: str, holder: Claim, by: str) -> FailedPreconditi
 
 def _held_for_host_error(request_id: str, holder: Claim, by: str) -> FailedPrecondition:
     """Return the refusal for a request that a host may answer before all others; `by` is the principal refused."""
-    until = f"{bounds.date(holder.expires_at):%H:%M:%S} UTC"
+    until = f"{bounds.utc_date(holder.expires_at):%H:%M:%S} UTC"
     metadata = {"claimed_by": holder.by, "host": holder.host, "until": f"{holder.expires_at:.3f}"}
-    if not holder.is_of(by):
+    if not holder.is_held_by(by):
         message = f"held for {holder.host} of {holder.by} until {until}; answer it then"
         return FailedPrecondition(message, reason="ALREADY_CLAIMED", metadata=metadata)
     return FailedPrecondition(

@@ -20,7 +20,7 @@ def place_decision(request: Mapping[str, Any], result: dict[str, Any]) -> dict[s
     content = result.get("content")
     if isinstance(content, Mapping) and known.member in content and not _is_field(request, known):
         left = {**cast("dict[str, Any]", content)}
-        return _decide(known, result, left.pop(known.member), left)
+        return _place_field_decision(known, result, left.pop(known.member), left)
     return complete_decision(request, result, check=True)
 
 
@@ -41,8 +41,12 @@ def complete_decision(request: Mapping[str, Any], result: dict[str, Any], *, che
     return result
 
 
-def _decide(known: AgentDecisions, result: dict[str, Any], value: object, content: dict[str, Any]) -> dict[str, Any]:
-    """Return a result with the decision at its place in place of the form's field. Raises InvalidArgument."""
+def _place_field_decision(
+    known: AgentDecisions, result: dict[str, Any], value: object, content: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the result of a form with a decision, the `value` of a field, where the agent reads it.
+    `content` has the other fields. Raises InvalidArgument.
+    """
     decision = known.find(value)
     if decision is None:
         choices = ", ".join(each.value for each in known.choices)

@@ -214,7 +214,7 @@ def _check_elicitation(result: dict[str, Any], kind: RequestKind, request: Mappi
         return {key: value for key, value in result.items() if key != "content"}
     if content is not None and not isinstance(content, dict):
         raise InvalidArgument.field("content", "must be a JSON object")
-    return {**result, "content": fill_in(_requested_schema(request), cast("dict[str, Any]", content or {}))}
+    return {**result, "content": fill_in_defaults(_requested_schema(request), cast("dict[str, Any]", content or {}))}
 
 
 def _requested_schema(request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -250,7 +250,7 @@ _FORMATS = frozenset({"email", "uri", "date", "date-time"})
 _PRIMITIVE: dict[str, Any] = {"type": ["string", "number", "boolean", "array"], "items": {"type": "string"}}
 
 
-def fill_in(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+def fill_in_defaults(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content with the defaults of omitted fields, validated. Raises InvalidArgument with violations.
 
     A default of null counts as none: content has only strings, numbers, booleans and lists of strings.

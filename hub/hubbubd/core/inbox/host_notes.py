@@ -6,7 +6,7 @@ from hubbubd.frozen import replaced
 
 
 def with_host_decision(request: PendingRequest, decision: AskedHost) -> PendingRequest:
-    """Return the request with what was decision about a host. One that was asked stays so."""
+    """Return the request with what was decided about a host. One that was asked stays so."""
     hosts = with_host(request.hosts, decision)
     return request if hosts is request.hosts else replaced(request, hosts=hosts)
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from hubbubd import bounds
 from hubbubd.core.approvals.vote import Vote
 from hubbubd.core.inbox.asked_hosts import AskedHost
-from hubbubd.core.inbox.claims import Claim, already_claimed, require_claim
+from hubbubd.core.inbox.claims import Claim, already_claimed_error, require_claim
 from hubbubd.errors import FailedPrecondition
 from hubbubd.frozen import replaced
 from hubbubd.telemetry.trace import Trace
@@ -175,7 +175,7 @@ class PendingRequest:
     """The call's arguments as the first of these has changed them."""
 
     @property
-    def certain(self) -> bool:
+    def is_cause_certain(self) -> bool:
         """Whether a call of its principal caused it: the wire says so, or it can be nobody else's."""
         return self.cause_source is CauseSource.WIRE or self.alone
 
@@ -205,11 +205,11 @@ def claim(
     holder = request.holder(now)
     taken_over = None
     if holder is not None:
-        own = holder.is_of(by) and not worker
+        own = holder.is_held_by(by) and not worker
         if own and holder.id == claim_id:
             return renew(request, claim_id, ttl_s, now)
         if not own or not take_over:
-            raise already_claimed(request.id, holder, by)
+            raise already_claimed_error(request.id, holder, by)
         taken_over = holder.id
     lease = Claim(
         id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker, instead_of=taken_over, host=host
@@ -253,7 +253,7 @@ def answer(
     if is_repeated and request.state is RequestState.ANSWERED:
         return request
     holder = require_answerable(request, by, claim_id, now)
-    return answered(request, content, by, now, holder, answer_id=answer_id, trace=trace, via=via)
+    return as_answered(request, content, by, now, holder, answer_id=answer_id, trace=trace, via=via)
 
 
 def require_answerable(request: PendingRequest, by: str, claim_id: str | None, now: float) -> Claim | None:
@@ -266,11 +266,11 @@ def require_answerable(request: PendingRequest, by: str, claim_id: str | None, n
     if claim_id:
         require_claim(holder, claim_id)
     elif holder is not None:
-        raise already_claimed(request.id, holder, by)
+        raise already_claimed_error(request.id, holder, by)
     return holder
 
 
-def answered(
+def as_answered(
     request: PendingRequest,
     content: Answer,
     by: str,

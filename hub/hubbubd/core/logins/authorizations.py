@@ -44,7 +44,7 @@ class AuthorizationRequest:
     endpoint: EndpointName
 
 
-def single_values(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+def read_parameters(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return parameters by name; empty ones count as missing. Raises LoginRefusal for one that is there twice."""
     found: dict[str, str] = {}
     for name, value in pairs:
@@ -125,7 +125,7 @@ def parse_resource(resource: str | None, base: str) -> EndpointName:
     raise LoginRefusal("invalid_target", f"resource must be an endpoint of this hub: {base}{endpoint_paths.PATH}")
 
 
-def answer_address(redirect_uri: str, iss: str, state: str | None, **members: str) -> str:
+def make_answer_url(redirect_uri: str, iss: str, state: str | None, **members: str) -> str:
     """Return where the browser is sent with an answer: the redirect URI, with these parameters (RFC 9207)."""
     params = {**members, **({} if state is None else {"state": state}), "iss": iss}
     added = "&".join(f"{name}={quote(value, safe='')}" for name, value in params.items())

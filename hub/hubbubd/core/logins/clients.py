@@ -84,10 +84,10 @@ def parse_registration(members: object) -> Registration:
     method: object = known.get("token_endpoint_auth_method") or "client_secret_basic"
     if method not in METHODS:
         raise LoginRefusal("invalid_client_metadata", f"token_endpoint_auth_method must be one of {', '.join(METHODS)}")
-    _require(known, "grant_types", "authorization_code")
-    _require(known, "response_types", "code")
+    _require_listed(known, "grant_types", "authorization_code")
+    _require_listed(known, "response_types", "code")
     return Registration(
-        name=client_name(known.get("client_name")), redirect_uris=_redirect_uris(known), method=str(method)
+        name=clean_client_name(known.get("client_name")), redirect_uris=_parse_redirect_uris(known), method=str(method)
     )
 
 
@@ -100,11 +100,11 @@ def parse_document(url: str, members: object) -> LoginClient:
         raise LoginRefusal("invalid_client", "the document names another client_id than its own address")
     if "client_secret" in known or (known.get("token_endpoint_auth_method") or "none") != "none":
         raise LoginRefusal("invalid_client", "a program with such a document has no secret: its method must be none")
-    _require(known, "grant_types", "authorization_code")
+    _require_listed(known, "grant_types", "authorization_code")
     return LoginClient(
         id=url,
-        name=client_name(known.get("client_name")),
-        redirect_uris=_redirect_uris(known),
+        name=clean_client_name(known.get("client_name")),
+        redirect_uris=_parse_redirect_uris(known),
         document_host=urlsplit(url).netloc,
     )
 
@@ -116,7 +116,7 @@ def is_document_address(client_id: str) -> bool:
 
 def check_document_address(client_id: str) -> str:
     """Return the address of a program's document. Raises LoginRefusal for one that no document may have."""
-    parts = _split(client_id) if len(client_id) <= MAX_REDIRECT else None
+    parts = _split_uri(client_id) if len(client_id) <= MAX_REDIRECT else None
     if (
         parts is None
         or parts.scheme != "https"
@@ -138,19 +138,19 @@ def check_redirect_uri(uri: object) -> str:
     That is https, http on loopback (RFC 8252, 7.3), or a scheme of the program's own (7.1).
     """
     if not isinstance(uri, str) or not uri or len(uri) > MAX_REDIRECT:
-        raise _bad_redirect(f"must be text of at most {MAX_REDIRECT} characters")
-    parts = _split(uri)
+        raise _bad_redirect_error(f"must be text of at most {MAX_REDIRECT} characters")
+    parts = _split_uri(uri)
     if parts is None or "#" in uri:
-        raise _bad_redirect("must be an absolute URI without a fragment")
+        raise _bad_redirect_error("must be an absolute URI without a fragment")
     match parts.scheme:
         case "https" if _has_plain_host(parts):
             return uri
         case "http" if _has_plain_host(parts) and is_loopback(parts.hostname or ""):
             return uri
         case "http" | "https":
-            raise _bad_redirect("must be https, or http on loopback, with a host and without a user")
+            raise _bad_redirect_error("must be https, or http on loopback, with a host and without a user")
         case scheme if scheme in _UNSAFE or scheme.startswith(_UNSAFE_BEGINNINGS) or not _SCHEME.fullmatch(scheme):
-            raise _bad_redirect(f"must not have the scheme {scheme[:20]}")
+            raise _bad_redirect_error(f"must not have the scheme {scheme[:20]}")
         case _:
             return uri
 
@@ -166,7 +166,7 @@ def matches_redirect(registered: Sequence[str], asked: str) -> bool:
     return bare is not None and any(_without_port(uri) == bare for uri in registered)
 
 
-def client_name(text: object) -> str:
+def clean_client_name(text: object) -> str:
     """Return a program's name as it may be shown: printable, on one line, not too long."""
     words = text.split() if isinstance(text, str) else []
     shown = "".join(filter(str.isprintable, " ".join(words)))
@@ -191,20 +191,22 @@ def leads_to_this_machine(uri: str) -> bool:
     return parts.scheme not in ("http", "https") or is_loopback(parts.hostname or "")
 
 
-def _redirect_uris(known: Mapping[str, Any]) -> tuple[str, ...]:
+def _parse_redirect_uris(known: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the redirect URIs that a program registers, checked. Raises LoginRefusal."""
     found: object = known.get("redirect_uris")
     if not isinstance(found, list) or not found:
-        raise _bad_redirect("must be a list with at least one URI")
+        raise _bad_redirect_error("must be a list with at least one URI")
     uris = cast("list[object]", found)
     if len(uris) > MAX_REDIRECTS:
-        raise _bad_redirect(f"must be {MAX_REDIRECTS} at most")
+        raise _bad_redirect_error(f"must be {MAX_REDIRECTS} at most")
     checked = tuple(dict.fromkeys(map(check_redirect_uri, uris)))
     if sum(map(len, checked)) > MAX_REDIRECTS_TOGETHER:
-        raise _bad_redirect(f"must have {MAX_REDIRECTS_TOGETHER} characters together at most")
+        raise _bad_redirect_error(f"must have {MAX_REDIRECTS_TOGETHER} characters together at most")
     return checked
 
 
-def _require(known: Mapping[str, Any], member: str, wanted: str) -> None:
+def _require_listed(known: Mapping[str, Any], member: str, wanted: str) -> None:
+    """Raise LoginRefusal if a member is there and is not a list with the wanted value."""
     stated: object = known.get(member)
     if stated is not None and (not isinstance(stated, list) or wanted not in cast("list[object]", stated)):
         raise LoginRefusal("invalid_client_metadata", f"{member} must contain {wanted}")
@@ -214,7 +216,7 @@ def _has_plain_host(parts: SplitResult) -> bool:
     return parts.username is None and _HOST.fullmatch(parts.hostname or "") is not None
 
 
-def _split(uri: str) -> SplitResult | None:
+def _split_uri(uri: str) -> SplitResult | None:
     """Return the parts of an absolute URI; None for what is none, or has characters that none has."""
     if _URI.fullmatch(uri) is None:
         return None
@@ -228,7 +230,7 @@ def _split(uri: str) -> SplitResult | None:
 
 def _without_port(uri: str) -> tuple[str, str, str] | None:
     """Return a loopback URI without its port, as (host, path, query); None for any other."""
-    parts = _split(uri)  # which takes no line breaks; `urlsplit` alone drops them
+    parts = _split_uri(uri)  # which takes no line breaks; `urlsplit` alone drops them
     if (
         parts is None
         or parts.scheme != "http"
@@ -240,5 +242,5 @@ def _without_port(uri: str) -> tuple[str, str, str] | None:
     return parts.hostname or "", parts.path, parts.query
 
 
-def _bad_redirect(why: str) -> LoginRefusal:
+def _bad_redirect_error(why: str) -> LoginRefusal:
     return LoginRefusal("invalid_redirect_uri", f"a redirect URI {why}")

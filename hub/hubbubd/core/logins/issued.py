@@ -87,7 +87,7 @@ def judge_refresh(login: TokenLogin, family: str, refresh: str, now: float) -> R
     return RefreshVerdict.STOLEN
 
 
-def refreshed(login: TokenLogin, access: str, new: Digests, now: float, *, repeated: bool) -> TokenLogin:
+def with_new_tokens(login: TokenLogin, access: str, new: Digests, now: float, *, repeated: bool) -> TokenLogin:
     """Return a log-in with new tokens. `access` is the digest of its access token until now."""
     after = replace(login, refresh=new.refresh, access_until=now + ACCESS_S, is_used=False)
     if repeated:  # the tokens that got lost are void; the time of the grace does not begin again
@@ -101,8 +101,8 @@ def refreshed(login: TokenLogin, access: str, new: Digests, now: float, *, repea
     )
 
 
-def narrowed(person: Sequence[str], shown: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the patterns of the servers that an endpoint shows and a person may call.
+def intersect_patterns(person: Sequence[str], shown: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the patterns of the servers that an endpoint shows (`shown`) and a person may call (`person`).
 
     Both may have wildcards. Where neither is everything, these match names that are `known` now.
     """
@@ -114,13 +114,13 @@ def narrowed(person: Sequence[str], shown: Sequence[str], known: Sequence[str]) 
     return tuple(dict.fromkeys(name for name in (*exact, *known) if matches(person, name) and matches(shown, name)))
 
 
-def slug(client: str) -> str:
-    """Return the name of a token for a program that calls itself this: small letters, digits and `-`."""
+def make_token_name(client: str) -> str:
+    """Return the name of a token for a program of this name: small letters, digits and `-`."""
     kept = "".join(each if each.isascii() and each.isalnum() else " " for each in client.lower())
     return "-".join(kept.split())[:40].strip("-") or "host"
 
 
-def free_name(wanted: str, taken: Collection[str]) -> str:
+def choose_free_name(wanted: str, taken: Collection[str]) -> str:
     """Return a name that no token has: the one that is wanted, or with a number."""
     numbered = (wanted if number == 1 else f"{wanted}-{number}" for number in range(1, len(taken) + 2))
     return next(name for name in numbered if name not in taken)

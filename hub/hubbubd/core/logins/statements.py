@@ -21,7 +21,7 @@ MAX_STATEMENT: Final = 12_000
 def sign(key: bytes, purpose: str, members: Mapping[str, Any]) -> str:
     """Return the statement of these members, JSON values."""
     body = payload.dumps(dict(members))
-    return f"{_text(body)}.{_text(mac(key, purpose, body))}"
+    return f"{_encode(body)}.{_encode(mac(key, purpose, body))}"
 
 
 def read(key: bytes, purpose: str, statement: str) -> dict[str, Any] | None:
@@ -30,23 +30,25 @@ def read(key: bytes, purpose: str, statement: str) -> dict[str, Any] | None:
     if len(statement) > MAX_STATEMENT or not statement.isascii():
         return None
     try:
-        body, shown = _bytes(body_text), _bytes(mac_text)
+        body, shown = _decode(body_text), _decode(mac_text)
     except ValueError:
         return None
     # Only one text stands for these bytes: base64 ignores some bits at its end.
-    if not hmac.compare_digest(mac(key, purpose, body), shown) or f"{_text(body)}.{_text(shown)}" != statement:
+    if not hmac.compare_digest(mac(key, purpose, body), shown) or f"{_encode(body)}.{_encode(shown)}" != statement:
         return None
     return cast("dict[str, Any]", payload.loads(body))
 
 
 def mac(key: bytes, purpose: str, data: bytes) -> bytes:
-    """Return the code that proves that who has the key made the data, for this purpose."""
+    """Return the HMAC of the data, which proves that the key's holder made it for this purpose."""
     return hmac.digest(key, purpose.encode() + b"\0" + data, hashlib.sha256)
 
 
-def _text(data: bytes) -> str:
+def _encode(data: bytes) -> str:
+    """Return bytes as base64url without padding."""
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def _bytes(text: str) -> bytes:
+def _decode(text: str) -> bytes:
+    """Return the bytes of base64url without padding. Raises ValueError."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -72,8 +72,8 @@ class LoginCode:
         """Return whether it can still be used."""
         return self.used_at is None and now < self.expires_at
 
-    def is_forgotten(self, now: float) -> bool:
-        """Return whether nobody needs to hear any more what became of it."""
+    def may_be_deleted(self, now: float) -> bool:
+        """Return whether it has been over for KEPT_S, so that nobody needs to know what became of it."""
         return now >= self.expires_at + KEPT_S
 
 
@@ -115,10 +115,10 @@ def read_code(typed: str) -> str | None:
     letters = "".join(each for each in typed[:_TYPED].upper() if each.isalnum())
     if len(typed) > _TYPED or len(letters) != LENGTH or not set(letters) <= set(ALPHABET):
         return None
-    return shown(letters)
+    return format_code(letters)
 
 
-def shown(letters: str) -> str:
+def format_code(letters: str) -> str:
     """Return the letters of a code as people read them."""
     return f"{letters[:GROUP]}-{letters[GROUP:]}"
 
@@ -133,7 +133,7 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def login_code(code: str, principal: Principal, now: float) -> LoginCode:
+def new_login_code(code: str, principal: Principal, now: float) -> LoginCode:
     """Return the record of a new code for a principal."""
     return LoginCode(
         id=digest(code),
@@ -146,7 +146,7 @@ def login_code(code: str, principal: Principal, now: float) -> LoginCode:
     )
 
 
-def visit(cookie: str, code: LoginCode, now: float, *, secure: bool) -> Visit:
+def new_visit(cookie: str, code: LoginCode, now: float, *, secure: bool) -> Visit:
     """Return the record of a browser in which a code was typed; `secure` says that the browser speaks TLS."""
     return Visit(
         id=digest(cookie),
@@ -159,16 +159,16 @@ def visit(cookie: str, code: LoginCode, now: float, *, secure: bool) -> Visit:
     )
 
 
-def visitor(of: Visit, now: float) -> Visitor | None:
+def find_visitor(visit: Visit, now: float) -> Visitor | None:
     """Return who is at a browser; None once the visit, or the credential that it comes from, has expired."""
-    until = of.expires_at if of.credential_until is None else min(of.expires_at, of.credential_until)
+    until = visit.expires_at if visit.credential_until is None else min(visit.expires_at, visit.credential_until)
     if now >= until:
         return None
-    return Visitor(principal_of(of), until)
+    return Visitor(make_principal(visit), until)
 
 
-def principal_of(record: LoginCode | Visit) -> Principal:
-    """Return the person of a code or a visit. It speaks for itself alone, whatever its credential may do."""
+def make_principal(record: LoginCode | Visit) -> Principal:
+    """Return the person of a code or a visit. It may not name other callers, even if its credential may."""
     return Principal(
         name=record.name,
         grants=record.grants,

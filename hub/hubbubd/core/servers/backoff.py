@@ -14,7 +14,7 @@ LONGEST_ASKED_S = 3600.0
 
 def clamp_retry_after_s(retry_after_s: float | None) -> float:
     """Return the seconds that a server asked to wait (`Retry-After`), clamped; 0 when it did not ask."""
-    return bounds.seconds(retry_after_s, high=LONGEST_ASKED_S) or 0.0
+    return bounds.clamp_seconds(retry_after_s, high=LONGEST_ASKED_S) or 0.0
 
 
 def delay_s(attempt: int, steps: Sequence[float], ceiling_s: float, jitter: float = 0.0) -> float:

@@ -305,7 +305,7 @@ class Pages:
         self._cursors: set[str] = set()
 
     def add(self, result: Mapping[str, Any]) -> str | None:
-        """Take a `*/list` result and return the cursor of the next page. Raises ListRefused."""
+        """Add the entries of a `*/list` result, and return the cursor of the next page. Raises ListRefused."""
         for _ in self.add_in_steps(result):
             pass
         return self.cursor
@@ -321,14 +321,14 @@ class Pages:
                 yield
             if not self._add_entry(payload.dumps(entry)):
                 break
-        ttl_ms = bounds.whole(result.get("ttlMs"), high=bounds.LONGEST_MS)
+        ttl_ms = bounds.clamp_whole(result.get("ttlMs"), high=bounds.LONGEST_MS)
         if ttl_ms is not None:
             self.ttl_s = min(ttl_ms / 1000, bounds.LONGEST_S if self.ttl_s is None else self.ttl_s)
         # Servers that send an empty cursor mean that there is no next page.
         self.cursor = self._choose_next_cursor(result.get("nextCursor") or None)
 
     def _add_entry(self, entry: bytes) -> bool:
-        """Take an entry; return False if it is beyond a bound."""
+        """Add an entry; return False if it is beyond a bound."""
         if len(self.entries) >= MAX_ENTRIES:
             self.cut = Truncation(False, f"more than {MAX_ENTRIES} entries")
         elif self._size + len(entry) > MAX_BYTES:

@@ -7,7 +7,7 @@ LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "ale
 """From the least to the most severe."""
 
 USUAL: Final = "info"
-"""The level of somebody who named none, once another did."""
+"""The level for who has named none, once another has named one."""
 
 _RANKS: Final = {level: rank for rank, level in enumerate(LEVELS)}
 
@@ -18,5 +18,5 @@ def least_severe(levels: Iterable[str]) -> str | None:
 
 
 def is_shown_at(level: object, wanted: str) -> bool:
-    """Return whether a message of a level is shown to somebody who wants `wanted` and above. Unknown levels are."""
+    """Return whether a message of a level is shown where `wanted` and above are. Unknown levels are shown."""
     return not isinstance(level, str) or _RANKS.get(level, len(LEVELS)) >= _RANKS.get(wanted, 0)

@@ -61,7 +61,7 @@ class MemberView:
     def takers_in_order(self, server: str) -> list[str]:
         """Return the members that may take a server, the first one first.
 
-        That is the one it was given up for, then the one that had it, which has started anew, then by hash.
+        That is the one it was given up for, then the one that had it, if that has started again, then by hash.
         """
         lease = self.leases.get(server) or Lease(server=server)
         names = [member.name for member in self.members.values() if member.serves]
@@ -122,4 +122,5 @@ class MemberView:
 
 
 def _rank(server: str, name: str) -> bytes:
+    """Return the sort key by which members take a server: a hash of both names (rendezvous hashing)."""
     return hashlib.sha256(f"{server}\0{name}".encode()).digest()

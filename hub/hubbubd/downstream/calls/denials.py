@@ -60,7 +60,7 @@ def _denied(message: str, details: Mapping[str, Any]) -> str:
 
 
 def _expired(message: str, details: Mapping[str, Any]) -> str:
-    waited_s = bounds.real_text(str(details.get("waited_s", "")), low=0)
+    waited_s = bounds.parse_real(str(details.get("waited_s", "")), low=0)
     if waited_s is None:
         return f"Nobody approved this call in time, so it was not made. {_NOT_AGAIN}"
     return f"Nobody approved this call within {in_words(waited_s)}, so it was not made. {_NOT_AGAIN}"

@@ -296,7 +296,7 @@ class HostCall:
         if not self._waiting:
             return None
         # Others may be of other principals.
-        return [each for each in self._waiting.values() if each.call_id == self.call_id and each.certain]
+        return [each for each in self._waiting.values() if each.call_id == self.call_id and each.is_cause_certain]
 
     @property
     def outlives_host(self) -> bool:

@@ -63,7 +63,7 @@ def parse_query(params: Mapping[str, Any]) -> ResultQuery:
     call_id, wait_s = members.get("call_id"), members.get("wait_s")
     if not isinstance(call_id, str):
         raise Refusal(INVALID_PARAMS, f"{RESULT}: call_id must be a string")
-    bounded = bounds.seconds(wait_s, high=LONGEST_WAIT_S)
+    bounded = bounds.clamp_seconds(wait_s, high=LONGEST_WAIT_S)
     if wait_s is not None and bounded is None:
         raise Refusal(INVALID_PARAMS, f"{RESULT}: wait_s must be a number of seconds")
     return ResultQuery(call_id, bounded)

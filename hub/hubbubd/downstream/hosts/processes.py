@@ -90,5 +90,5 @@ class HostProcesses:
 
 
 def _identify(host: McpHost, endpoint: str) -> Identity:
-    capabilities_hash = hashlib.sha256(payload.canonical(host.capabilities)).hexdigest()
+    capabilities_hash = hashlib.sha256(payload.dumps_canonical(host.capabilities)).hexdigest()
     return host.principal.name, endpoint, host.name, capabilities_hash

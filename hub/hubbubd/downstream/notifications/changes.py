@@ -8,7 +8,7 @@ from typing import Final
 
 from hubbubd.core.access import Principal
 from hubbubd.core.hosts.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, can_watch_more
-from hubbubd.core.hosts.host_uris import respell
+from hubbubd.core.hosts.host_uris import respell_for_host
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind
 from hubbubd.downstream.protocol.messages import Refusal
@@ -172,7 +172,7 @@ class WatchedResources:
 
         def on_change(changed: str) -> None:
             if target.server in self._view.servers(self._get_principal()):
-                self._tell(respell(target.server, target.name, uri, changed))
+                self._tell(respell_for_host(target.server, target.name, uri, changed))
 
         try:
             await settle_targets(self._view, CatalogKind.RESOURCE)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hubbubd import payload
 from hubbubd.core.access import call_origin
-from hubbubd.core.approvals.requests import folder_of
+from hubbubd.core.approvals.requests import read_folder
 from hubbubd.core.approvals.suggestions import taken_suggestions
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import CallFilter
@@ -125,7 +125,7 @@ def _key_of(request: HostRequest, query: PermitQuery) -> str:
 
 def _asked_of(params: Mapping[str, Any]) -> tuple[str, bytes, str]:
     """Return what a host asks for, whatever it suggests beside that."""
-    return params["name"], payload.dumps(params["arguments"]), folder_of(HOST, params)
+    return params["name"], payload.dumps(params["arguments"]), read_folder(HOST, params)
 
 
 def _read_decision(call: Call) -> Mapping[str, Any]:

@@ -81,7 +81,7 @@ Message = RequestMessage | NotificationMessage | ResponseMessage
 
 def read(body: bytes) -> Message:
     """Parse one message. Raises Refusal: PARSE_ERROR for what is no JSON, INVALID_REQUEST for what is no message."""
-    if payload.values(body, MAX_VALUES) > MAX_VALUES:
+    if payload.bound_value_count(body, MAX_VALUES) > MAX_VALUES:
         raise MessageTooLarge(f"a message may have {MAX_VALUES} values", MAX_VALUES)
     try:
         value = payload.loads(body)

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 from hubbubd import payload
-from hubbubd.core.hosts.extensions import entries_of
+from hubbubd.core.hosts.extensions import extension_entries
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.core.tasks import EXTENSION as TASKS
@@ -151,7 +151,7 @@ def entry(kind: CatalogKind, raw: bytes, revision: str) -> bytes:
 def capabilities(own: Mapping[str, Any], revision: str) -> dict[str, Any]:
     """Return capabilities as a revision has them."""
     known = _known(own, CAPABILITIES, revision)
-    if extensions := _known(entries_of(known), EXTENSIONS, revision):
+    if extensions := _known(extension_entries(known), EXTENSIONS, revision):
         return {**known, "extensions": extensions}
     known.pop("extensions", None)
     return known

@@ -83,7 +83,7 @@ class HostQuestions:
             return why
         if question.kind is RequestKind.APPROVAL and (why := approval_forms.why_not(question, host.principal)):
             return why
-        if not question.certain:
+        if not question.is_cause_certain:
             return "it is not certain that its call is the cause: the server is at work for others, too"
         return ""
 

@@ -147,4 +147,4 @@ class StateTokens:
 def digest(params: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a request's params, whatever the order of their members; without those of NOT_BOUND."""
     bound = {name: value for name, value in params.items() if name not in NOT_BOUND}
-    return hashlib.sha256(payload.canonical(bound)).hexdigest()
+    return hashlib.sha256(payload.dumps_canonical(bound)).hexdigest()

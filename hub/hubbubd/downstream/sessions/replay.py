@@ -156,7 +156,7 @@ class ReplayStreams:
         key = self._named.get(parts[1]) if parts is not None else None
         if parts is None or key is None:
             return None
-        number = bounds.whole_text(parts[2])
+        number = bounds.parse_whole(parts[2])
         return None if number is None else (self._streams[key], number)
 
     def parse_lost(self, event_id: str) -> LostStream | None:
@@ -171,7 +171,7 @@ class ReplayStreams:
             case [self._session, str() as process_key, int(), str() | int() | float() as id_, str() as key] if (
                 process_key != self._process_key and len(str(id_)) <= MAX_ID and len(key) <= _MAX_KEY
             ):
-                return LostStream(named[1], bounds.whole_text(named[2]) or 0, id_, key)
+                return LostStream(named[1], bounds.parse_whole(named[2]) or 0, id_, key)
             case _:
                 return None
 

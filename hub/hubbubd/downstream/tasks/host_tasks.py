@@ -338,7 +338,7 @@ def _status_message(call: Call, others: list[PendingRequest], own: Task | None) 
     if call.state.ended:
         return None
     if others:
-        return describe_question([question for question in others if question.certain])
+        return describe_question([question for question in others if question.is_cause_certain])
     return own.status_message if own is not None else None
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from hubbubd import payload
 from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, REQUEST_CANCELLED
-from hubbubd.core.tasks import RELATED_TASK, Task, cursor_of, parse_cursor, to_wire
+from hubbubd.core.tasks import RELATED_TASK, Task, make_cursor, parse_cursor, to_wire
 from hubbubd.downstream.calls import call_results
 from hubbubd.downstream.calls.host_call import CallObserver, CallReporter
 from hubbubd.downstream.hosts.host import HostRequest, McpHost, RequestSender
@@ -111,7 +111,7 @@ class SessionTasks:
         found = list(islice(self._tasks.list_calls(host, after), PAGE + 1))
         members: dict[str, Any] = {"tasks": [to_wire(self._tasks.as_task(host, call)) for call in found[:PAGE]]}
         if len(found) > PAGE:
-            members["nextCursor"] = cursor_of(found[PAGE - 1])
+            members["nextCursor"] = make_cursor(found[PAGE - 1])
         return payload.dumps(members)
 
     async def _cancel(self, request: HostRequest) -> bytes:

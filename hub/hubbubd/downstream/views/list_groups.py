@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from hubbubd import payload
 from hubbubd.bounds import LONGEST_URI
-from hubbubd.core.hosts.app_tools import EVERYBODY, ToolAudience, audience_of
+from hubbubd.core.hosts.app_tools import EVERYBODY, ToolAudience, read_audience
 from hubbubd.core.hosts.flat_schemas import flatten_schemas, may_recur
 from hubbubd.core.hosts.host_names import NameRule, Origin, with_origin
 from hubbubd.core.hosts.host_uris import add_prefix, rewrite_uris
@@ -222,7 +222,7 @@ def _render_server(rendering: ListRendering, group: ListGroup, server: str, prev
         key = name if rendering.rule is not None else own_name
         shown = previous.by_name.get(key) if previous is not None else None
         if shown is None or (shown.server, shown.own, shown.name, shown.source) != (server, own_name, name, raw):
-            audience = audience_of(entry) if rendering.kind is CatalogKind.TOOL else EVERYBODY
+            audience = read_audience(entry) if rendering.kind is CatalogKind.TOOL else EVERYBODY
             shown = ListEntry(server, own_name, name, _render_entry(rendering, entry, server, name), raw, audience)
         entries.append(shown)
         group.by_name.setdefault(key, shown)

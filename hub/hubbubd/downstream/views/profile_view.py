@@ -19,7 +19,7 @@ from hubbubd import payload
 from hubbubd.config.sections.mcp import PEOPLE, ProfileSettings
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.hosts.app_tools import PagesRead, select_servers
-from hubbubd.core.hosts.extensions import declared_by_profile, entries_of
+from hubbubd.core.hosts.extensions import declared_by_profile, extension_entries
 from hubbubd.core.hosts.headings import without_headings
 from hubbubd.core.hosts.host_names import NameRule
 from hubbubd.core.hosts.host_uris import (
@@ -153,7 +153,10 @@ class ProfileView:
             return {}
         tools = self._tables.get(CatalogKind.TOOL)
         entries = [
-            (record, entries_of(capabilities) if record.capabilities else expected_extensions(self._hub, record.name))
+            (
+                record,
+                extension_entries(capabilities) if record.capabilities else expected_extensions(self._hub, record.name),
+            )
             for record, capabilities in zip(records, declared, strict=True)
         ]
         with_apps = [(record.name, each) for record, each in entries if record.config.apps]

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Self, cast
 
 from hubbubd.config.sections.mcp import Asked, AskedToApprove, ProfileSettings
 from hubbubd.core.calls.capabilities import can_answer
-from hubbubd.core.hosts.extensions import UI, app_entry, keep_entries
+from hubbubd.core.hosts.extensions import UI, app_entry, select_stored_entries
 from hubbubd.core.inbox.forms import Approve, Deny, Given, Refuse, Result, Unchecked
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
@@ -170,7 +170,7 @@ def select_known_capabilities(host_capabilities: Mapping[str, Any]) -> dict[str,
         }
     if "roots" in host_capabilities:
         capabilities["roots"] = {}
-    if extensions := keep_entries(host_capabilities):
+    if extensions := select_stored_entries(host_capabilities):
         capabilities["extensions"] = extensions
     return capabilities
 

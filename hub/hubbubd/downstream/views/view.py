@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 from hubbubd import payload
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings
 from hubbubd.core.access import Permission, Principal
-from hubbubd.core.hosts.app_tools import PagesRead, audience_of
-from hubbubd.core.hosts.extensions import declared_by_endpoint, entries_of
+from hubbubd.core.hosts.app_tools import PagesRead, read_audience
+from hubbubd.core.hosts.extensions import declared_by_endpoint, extension_entries
 from hubbubd.core.hosts.host_uris import USUAL_SPELLING, Spelling
 from hubbubd.core.servers.catalog import SOURCES, CatalogKind, list_id
 from hubbubd.downstream.views.list_groups import URI_KINDS, URI_MEMBERS
@@ -178,7 +178,7 @@ class ServerView:
             payload.loads(record.capabilities) if record.capabilities else self._probable_capabilities()
         )
         capabilities = {name: server_capabilities[name] for name in PASSED_ON if name in server_capabilities}
-        if extensions := declared_by_endpoint(entries_of(server_capabilities)):
+        if extensions := declared_by_endpoint(extension_entries(server_capabilities)):
             capabilities["extensions"] = extensions
         info: dict[str, Any] = payload.loads(record.server_info) if record.server_info else {}
         for name, default in (("name", self._server), ("version", "0")):
@@ -278,7 +278,7 @@ def _examine_tools(source: tuple[bytes, ...]) -> Generator[None, None, _ServerTo
     for entry in source:
         yield
         tool: dict[str, Any] = payload.loads(entry) if b'"visibility"' in entry else {}
-        if audience_of(tool).for_models:
+        if read_audience(tool).for_models:
             for_models.append(entry)
         else:
             for_pages_alone.add(str(tool.get("name")))

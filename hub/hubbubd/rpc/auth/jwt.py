@@ -122,7 +122,7 @@ class Jwt:
 def _expiry(claims: Claims) -> float:
     """Return when a token expires, with leeway. Raises Unauthenticated without a valid `exp`."""
     exp: object = claims.get("exp")
-    until = bounds.moment(bounds.real_text(exp) if isinstance(exp, str) else exp)
+    until = bounds.clamp_moment(bounds.parse_real(exp) if isinstance(exp, str) else exp)
     if until is None:
         raise _token_refused("its claim 'exp' is no time")
     return min(until + LEEWAY_S, bounds.LATEST)

@@ -244,7 +244,7 @@ def _parse_fault(exc: status.Passed) -> Fault:
     kinds = {category.value: category for category in Category}
     category = kinds.get(exc.metadata.get("category", ""), Category.SERVER)
     details: dict[str, Any] = dict(exc.metadata)
-    code = bounds.whole_text(details.get("jsonrpc_code", ""), low=-bounds.LARGEST_WHOLE)
+    code = bounds.parse_whole(details.get("jsonrpc_code", ""), low=-bounds.LARGEST_WHOLE)
     if code is not None:
         details["jsonrpc_code"] = code
     return Fault(code=exc.reason, category=category, message=exc.message, details=details)

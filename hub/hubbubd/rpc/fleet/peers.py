@@ -91,7 +91,7 @@ class Peers:
             said = await self._hello(owner)
         except (Unreached, TimeoutError, grpc.aio.AioRpcError):
             return None
-        return bounds.real(said.clock_offset.seconds + said.clock_offset.nanos / 1e9)
+        return bounds.clamp_real(said.clock_offset.seconds + said.clock_offset.nanos / 1e9)
 
     async def _hello(self, owner: Owner) -> pb.HelloResponse:
         with anyio.fail_after(HELLO_S):

@@ -56,7 +56,7 @@ def _parse_address(listen: str, *, secure: bool) -> tuple[str, int, str, socket.
         address = ipaddress.ip_address(name)
     except ValueError:
         raise ConfigError("listen", f"{host} is not an address") from None
-    number = bounds.whole_text(port, high=LAST_PORT) or 0
+    number = bounds.parse_whole(port, high=LAST_PORT) or 0
     if address.version == 6:
         return name, number, f"[{name}]", socket.AF_INET6
     return name, number, name, socket.AF_INET

@@ -80,7 +80,7 @@ class LoginConsents:
                 await _show_problem(request, "This log-in cannot go on", exc.why, "Start it again in the program.")
                 return
             refused = {"error": exc.error, "error_description": exc.why}
-            address = authorizations.answer_address(redirect_uri, base, params.get("state"), **refused)
+            address = authorizations.make_answer_url(redirect_uri, base, params.get("state"), **refused)
             await person.redirect(request, address)
             return
         if not servers:
@@ -127,7 +127,7 @@ class LoginConsents:
         if isinstance(answer, ProblemView):
             await person.show_problem(request, answer)
             return
-        await person.redirect(request, authorizations.answer_address(asked.redirect_uri, base, asked.state, **answer))
+        await person.redirect(request, authorizations.make_answer_url(asked.redirect_uri, base, asked.state, **answer))
 
     async def _refuse(
         self, asked: AuthorizationRequest, visitor: Visitor, statement: str, until: float
@@ -198,7 +198,7 @@ class LoginConsents:
             shown = (endpoint.name,) if endpoint.name in known and matches(may, endpoint.name) else None
         if shown is None:
             raise LoginRefusal("invalid_target", f"there is no endpoint {endpoint.path} here")
-        return issued.narrowed(may, shown, known)
+        return issued.intersect_patterns(may, shown, known)
 
     async def _show_consent(
         self,
@@ -256,7 +256,7 @@ def _read(query: bytes) -> Mapping[str, str]:
         pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError:
         raise invalid_request("these parameters are not well-formed") from None
-    return authorizations.single_values(pairs)
+    return authorizations.read_parameters(pairs)
 
 
 async def _show_problem(request: HostHttpRequest, title: str, what: str, next_step: str) -> None:

@@ -231,7 +231,7 @@ async def _read_form(request: HostHttpRequest) -> dict[str, str]:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError:
         raise invalid_request("the form is not well-formed") from None
-    return authorizations.single_values(pairs)
+    return authorizations.read_parameters(pairs)
 
 
 def _read_basic(header: str) -> tuple[str, str]:

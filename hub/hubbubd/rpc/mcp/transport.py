@@ -140,7 +140,7 @@ class HostHttpRequest:
         header = self.headers.get(HOLD)
         if header is None:
             return None
-        held_s = bounds.real_text(header, high=LONGEST_HOLD_S)
+        held_s = bounds.parse_real(header, high=LONGEST_HOLD_S)
         if held_s is None or held_s < 0:
             raise Refusal(INVALID_REQUEST, f"{HOLD} must be a number of seconds from 0 to {LONGEST_HOLD_S}")
         return held_s

@@ -66,9 +66,9 @@ def _clamp_value(value: object, high: int) -> Any:
         case None | bool() | bytes() | Enum():
             return value
         case int():
-            return bounds.whole(value, high=high)
+            return bounds.clamp_whole(value, high=high)
         case float():
-            return bounds.moment(value)
+            return bounds.clamp_moment(value)
         case str():
             return _replace_surrogates(value)
         case tuple():

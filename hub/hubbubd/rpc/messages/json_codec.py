@@ -23,7 +23,7 @@ from google.protobuf.message import Message
 
 from hubbub.v1 import options_pb2
 from hubbubd.errors import InvalidArgument, ResourceExhausted
-from hubbubd.payload import is_deeper, overwritten
+from hubbubd.payload import is_nested_deeper, overwrite_matches
 
 M = TypeVar("M", bound=Message)
 
@@ -165,11 +165,11 @@ def check_json(data: bytes) -> msgspec.Raw:
     try:
         raw = _VALUE.decode(data)
     except msgspec.DecodeError:
-        masked = overwritten(data, _SURROGATE_ESCAPE, _MASK)
+        masked = overwrite_matches(data, _SURROGATE_ESCAPE, _MASK)
         if masked is None:
             raise
         raw = _VALUE.decode(masked)
-    if is_deeper(data, DEEPEST):
+    if is_nested_deeper(data, DEEPEST):
         raise RecursionError
     return raw
 

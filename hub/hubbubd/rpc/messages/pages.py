@@ -126,7 +126,7 @@ def _encode_token(position: Position, digest: str) -> str:
 def _decode_token(token: str, digest: str) -> Position:
     try:
         match payload.loads(urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))):
-            case [str(of), int() | float() as at, str(name)] if of == digest and bounds.real(at) == at:
+            case [str(of), int() | float() as at, str(name)] if of == digest and bounds.clamp_real(at) == at:
                 return at, name
             case _:
                 problem = "belongs to another list"

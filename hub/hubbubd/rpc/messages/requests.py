@@ -222,7 +222,7 @@ def audit_filter(chosen: admin_pb2.AuditFilter) -> AuditFilter:
         principal=optional_identifier(chosen.principal, "filter.principal") or "",
         action=optional_identifier(chosen.action, "filter.action") or "",
         target=optional_identifier(chosen.target, "filter.target") or "",
-        since=bounds.moment(since.seconds + since.nanos / 1e9) or 0.0,
+        since=bounds.clamp_moment(since.seconds + since.nanos / 1e9) or 0.0,
     )
 
 

@@ -15,11 +15,11 @@ from hubbubd import bounds, payload
 from hubbubd.conditions import CallFacts
 from hubbubd.config.sections.approvals import Action, ApprovalSettings, parse_approvals
 from hubbubd.core.access import EVERYTHING, Permission, call_origin, matches
-from hubbubd.core.approvals.facts import facts_of, is_tool_call
+from hubbubd.core.approvals.facts import collect_facts, is_tool_call
 from hubbubd.core.approvals.remembered import RememberedApproval
 from hubbubd.core.approvals.replay import Replay
-from hubbubd.core.approvals.requests import UNKNOWN_TOOL, digest_of
-from hubbubd.core.approvals.rules import CallRules, Judgement, describe
+from hubbubd.core.approvals.requests import UNKNOWN_TOOL, canonical_digest
+from hubbubd.core.approvals.rules import CallRules, Judgement, describe_verdict
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import CallFilter
 from hubbubd.errors import ConfigError, InvalidArgument, NotFound
@@ -74,7 +74,7 @@ class ApprovalService:
     async def get_approval_rules(self, _request: pb.GetApprovalRulesRequest) -> pb.GetApprovalRulesResponse:
         """Return the rules about servers that the caller may see; what is wrong with them for who sees all servers."""
         scope, configs = access.approval_servers(), rule_checks.judged_servers(self._hub)
-        rules = CallRules.of(self._gate.settings, configs)
+        rules = CallRules.from_settings(self._gate.settings, configs)
         visible = [name for name in configs if scope.has_server(name)]
         shown = [each for each in rules.rules if any(matches(each.servers, name) for name in visible)]
         return pb.GetApprovalRulesResponse(
@@ -95,8 +95,8 @@ class ApprovalService:
         note = f" {UNKNOWN}" if tool is UNKNOWN_TOOL and facts.server != HOST else ""
         known = self._find_covering(verdict, facts, tool.digest)
         if known is None:
-            return _check_response(verdict, f"{describe(verdict)}{note}")
-        reason = f"{describe(verdict)} The approval {known.id} is remembered, with which it is sent.{note}"
+            return _check_response(verdict, f"{describe_verdict(verdict)}{note}")
+        reason = f"{describe_verdict(verdict)} The approval {known.id} is remembered, with which it is sent.{note}"
         return _check_response(Judgement(Action.ALLOW, verdict.rule), reason, known.id)
 
     async def replay_approvals(self, request: pb.ReplayApprovalsRequest) -> pb.ReplayApprovalsResponse:
@@ -106,9 +106,9 @@ class ApprovalService:
         settings, configs = self._gate.settings, rule_checks.judged_servers(self._hub)
         if request.rules:
             settings = await to_thread.run_sync(_parse_rules, request.rules)  # to compile conditions takes a while
-        rules = CallRules.of(settings, configs)
+        rules = CallRules.from_settings(settings, configs)
         replay, calls = Replay(rules), self._calls_since(server, self._hub.clock.now() - since_s)
-        for _ in replay.run(self._with_facts(calls)):
+        for _ in replay.judge_in_steps(self._with_facts(calls)):
             await anyio.lowlevel.checkpoint()
         done = replay.summarize()
         return pb.ReplayApprovalsResponse(
@@ -149,7 +149,7 @@ class ApprovalService:
         """Return the remembered approval with which a call that is asked about would be sent."""
         if verdict.action is not Action.ASK or verdict.problem:
             return None
-        rule, digest = verdict.rule or DEFAULT_RULE, digest_of(facts.args)
+        rule, digest = verdict.rule or DEFAULT_RULE, canonical_digest(facts.args)
         return self._gate.remembered.find_for(facts.server, facts.tool, facts.caller, rule, definition, digest)
 
     def _calls_since(self, server: str, earliest: float) -> list[Call]:
@@ -164,7 +164,7 @@ class ApprovalService:
             with suppress(InvalidArgument):
                 params = payload.loads_message(call.params, "params")
                 hints = self._gate.tools.find(call.server, str(params.get("name"))).hints
-                yield call, facts_of(call, params, hints, call.created_at)
+                yield call, collect_facts(call, params, hints, call.created_at)
 
     def _warnings(self, rules: CallRules) -> Iterable[str]:
         """Return what is wrong with rules that can be used, for callers who see all servers: others may be meant."""

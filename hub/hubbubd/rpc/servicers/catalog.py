@@ -75,7 +75,7 @@ class CatalogService:
         if backwards:
             yield from self._before(lists, after)
             return
-        last, list_id = (-1, "") if after is None else (bounds.whole(after[0]) or 0, after[1])
+        last, list_id = (-1, "") if after is None else (bounds.clamp_whole(after[0]) or 0, after[1])
         for record in lists:
             if sort_key(record.id) >= sort_key(list_id):
                 start = max(last + 1, 0) if record.id == list_id else 0
@@ -84,7 +84,7 @@ class CatalogService:
 
     def _before(self, lists: Sequence[CatalogList], place: Position | None) -> Iterator[_Entry]:
         """Yield the entries before a position, the last one first."""
-        last, list_id = (0, "") if place is None else (bounds.whole(place[0]) or 0, place[1])
+        last, list_id = (0, "") if place is None else (bounds.clamp_whole(place[0]) or 0, place[1])
         for record in reversed(lists):
             if place is None or sort_key(record.id) <= sort_key(list_id):
                 entries = self._catalog.entries(record.id)

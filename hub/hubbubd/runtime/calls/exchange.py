@@ -239,7 +239,7 @@ class CallExchange:
         def on_progress(update: ProgressUpdate | None) -> None:
             queue.note_progress(active)
             if update is not None and self.live.wanted:
-                message = None if update.message is None else REDACTION.text(update.message)
+                message = None if update.message is None else REDACTION.redact_text(update.message)
                 event = ProgressEvent(active.call.id, update.progress, update.total, message)
                 self.live.publish(active.call, event)
 

@@ -154,7 +154,9 @@ class ServerQueue:
     def adopt(self, config: ServerConfig) -> None:
         """Apply changed options; calls already queued keep their deadlines."""
         self._set_config(config)
-        self._queue.adopt(config.max_in_flight, config.max_queued, one_question_at_a_time=config.one_question_at_a_time)
+        self._queue.set_limits(
+            config.max_in_flight, config.max_queued, one_question_at_a_time=config.one_question_at_a_time
+        )
         self._give_turns()
 
     def _set_config(self, config: ServerConfig) -> None:
@@ -432,7 +434,7 @@ class ServerQueue:
     def timeout_fault(self, active: ActiveCall) -> Fault:
         """Return the fault of a call whose deadline has passed."""
         call = active.call
-        if active.clock.is_out_of_total(self._clock.steady()):
+        if active.clock.has_used_up_max(self._clock.steady()):
             code, option, limit_s = "CALL_MAX_EXCEEDED", "call_max_s", call.max_s
         else:
             code, option, limit_s = "CALL_TIMEOUT", "call_timeout_s", call.timeout_s

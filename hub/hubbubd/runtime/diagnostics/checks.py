@@ -244,7 +244,7 @@ def _check_address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     try:
-        number = bounds.whole_text(port, high=LAST_PORT) or 0
+        number = bounds.parse_whole(port, high=LAST_PORT) or 0
         with socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
             return Finding(about, Severity.OK, "it is free")
     except OSError as exc:
@@ -319,7 +319,7 @@ async def _check_server(config: ServerConfig, environ: Mapping[str, str]) -> Fin
     try:
         resolved = resolve(config, environ)
     except ConfigError as exc:
-        return Finding(about, Severity.WARN, REDACTION.text(str(exc)), "set the variable, or correct the file")
+        return Finding(about, Severity.WARN, REDACTION.redact_text(str(exc)), "set the variable, or correct the file")
     if routing := sorted(name for name in resolved.headers if is_routing(name)):
         problem = f"its headers set what only the hub may set: {', '.join(routing)}"
         return Finding(about, Severity.WARN, problem, "take them out, unless the server needs them")

@@ -105,7 +105,7 @@ def _check_loopback(fleet: FleetOwnership) -> Iterator[Finding]:
 def _check_gone_members(fleet: FleetOwnership, now: float) -> Iterator[Finding]:
     for each in fleet.members():
         if each.standing is MemberStatus.GONE and each.silent_s > GONE_S:
-            since = bounds.date(now - each.silent_s)
+            since = bounds.utc_date(now - each.silent_s)
             advice = "start it again; or nothing, if it is not to come back (hubbub fleet status)"
             yield Finding(f"member {each.name}", Severity.OK, f"gone since {since:%Y-%m-%d %H:%M} UTC", advice)
 

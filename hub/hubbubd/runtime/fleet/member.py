@@ -165,7 +165,7 @@ class FleetOwnership:
     def owner(self, server: str) -> Owner | None:
         """Return the other member that has a server; None if no other is known to have it."""
         member = self.view(server).holder(server)
-        if member is None or member.name == self.me or not member.is_reached:
+        if member is None or member.name == self.me or not member.is_reachable:
             return None
         return Owner(member.name, member.life, member.forward)
 
@@ -176,7 +176,7 @@ class FleetOwnership:
     def others(self) -> list[Owner]:
         """Return all other members that take part."""
         others = (each for each in self._members.values() if each.name != self.me)
-        return [Owner(each.name, each.life, each.forward) for each in others if each.is_reached]
+        return [Owner(each.name, each.life, each.forward) for each in others if each.is_reachable]
 
     def on_change(self, listener: Callable[[str], None]) -> None:
         """Call the listener with the name of each server whose owner has changed. It must not block."""

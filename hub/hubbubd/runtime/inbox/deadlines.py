@@ -7,7 +7,7 @@ computer included.
 from collections.abc import Awaitable, Callable
 
 from hubbubd import bounds
-from hubbubd.core.approvals.votes import silence
+from hubbubd.core.approvals.votes import deny_after_deadline
 from hubbubd.core.inbox import forms
 from hubbubd.core.inbox import request_states as core
 from hubbubd.core.inbox.request_states import PendingRequest, RequestKind, RequestState
@@ -74,7 +74,7 @@ class Deadlines:
             return
         if core.is_overdue(request, now):
             if request.kind is RequestKind.APPROVAL:
-                given, message = silence(request)
+                given, message = deny_after_deadline(request)
             else:
                 message = self._timeout_message(request.server)
                 given = forms.default_answer(request.kind, message)
@@ -89,8 +89,8 @@ def _postpone(request: PendingRequest, by_s: float) -> PendingRequest:
     """Return the request with its deadline and the end of its claim moved; only an open one has these."""
     if request.state is not RequestState.OPEN:
         return request
-    deadline = None if request.deadline is None else bounds.moment(request.deadline + by_s)
+    deadline = None if request.deadline is None else bounds.clamp_moment(request.deadline + by_s)
     claim = request.claim
     if claim is not None:
-        claim = replaced(claim, expires_at=bounds.moment(claim.expires_at + by_s))
+        claim = replaced(claim, expires_at=bounds.clamp_moment(claim.expires_at + by_s))
     return replaced(request, deadline=deadline, claim=claim)

@@ -248,7 +248,7 @@ class ReceiverTasks:
 
     def _list_tasks(self, cursor: object) -> InboundReply:
         try:
-            tasks, following = core.page(self._own_tasks(), cursor, PAGE)
+            tasks, following = core.paginate(self._own_tasks(), cursor, PAGE)
         except ValueError:
             raise ReplyError(INVALID_PARAMS, "Invalid cursor") from None
         result: dict[str, Any] = {"tasks": [core.to_wire(task) for task in tasks]}

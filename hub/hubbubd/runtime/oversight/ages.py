@@ -200,7 +200,7 @@ class Ages:
         return self._table.record("upkeep") or Upkeep()
 
     def _now(self) -> float:
-        return bounds.moment(self._clock.now()) or 0.0
+        return bounds.clamp_moment(self._clock.now()) or 0.0
 
 
 def _dates(eras: tuple[ClockEra, ...]) -> list[tuple[float, float]]:

@@ -17,7 +17,7 @@ from hubbubd.config import HubSettings
 from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, AuditKind, FairRetention
 from hubbubd.core.logins.refusals import LoginRefusal
 from hubbubd.errors import HubError
-from hubbubd.frozen import carried_over
+from hubbubd.frozen import carry_over_changes
 from hubbubd.runtime.records import COMMIT_HOOK, AgePosition, Change, Ledger, Table, delete
 from hubbubd.timing.clock import Clock
 
@@ -124,7 +124,7 @@ class Audit:
                 hook.on_late_commit = lambda: self._uncount_refusal(noted)
             elif outcome not in (OK, CANCELLED):  # a cancelled caller's change has been made all the same
                 failed = replace(entry, outcome=outcome)
-                self._ledger.later(self._table, entry.id, partial(carried_over, entry, failed))
+                self._ledger.later(self._table, entry.id, partial(carry_over_changes, entry, failed))
 
     def began(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> None:
         """Record something that begins now, such as a stream."""
@@ -196,7 +196,7 @@ class Audit:
         )
 
     def _add(self, entry: AuditEntry) -> None:
-        self._ledger.later(self._table, entry.id, partial(carried_over, None, entry))
+        self._ledger.later(self._table, entry.id, partial(carry_over_changes, None, entry))
 
     def _follow_change(self, before: AuditEntry | None, after: AuditEntry | None) -> None:
         # Counted once durable: an entry counted earlier and evicted meanwhile would be counted again.

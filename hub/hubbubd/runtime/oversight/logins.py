@@ -288,7 +288,7 @@ class Logins:
             if verdict is RefreshVerdict.STOLEN:
                 return None, self._tokens.plan_end(token)
             repeated = verdict is RefreshVerdict.REPEATED
-            login = issued.refreshed(token.login, token.digest, new.digests, now, repeated=repeated)
+            login = issued.with_new_tokens(token.login, token.digest, new.digests, now, repeated=repeated)
             after = replace(token, digest=new.digests.access, login=login)
             return new.issue(after, now), [self._tokens.plan_change(after)]
 
@@ -337,7 +337,7 @@ class Logins:
         taken = {token.name for token in self._tokens.all() if token.id not in gone}
         return Token(
             id=token_id,
-            name=issued.free_name(issued.slug(code.client_name), taken),
+            name=issued.choose_free_name(issued.make_token_name(code.client_name), taken),
             digest=new.digests.access,
             grants=(Grant(Role.CALLER, code.servers),),
             may_name_others=False,

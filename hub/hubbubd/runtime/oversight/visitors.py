@@ -75,8 +75,8 @@ class Visitors:
         """
         if self.address is None:
             raise FailedPrecondition(OFF, reason="LOGIN_OFF")
-        code = visits.shown("".join(secrets.choice(visits.ALPHABET) for _ in range(visits.LENGTH)))
-        made = visits.login_code(code, principal, self._clock.now())
+        code = visits.format_code("".join(secrets.choice(visits.ALPHABET) for _ in range(visits.LENGTH)))
+        made = visits.new_login_code(code, principal, self._clock.now())
 
         def plan() -> tuple[LoginCode, Sequence[Change[Any]]]:
             gone = self._find_superfluous_codes(principal, self._clock.now())
@@ -90,7 +90,7 @@ class Visitors:
 
     def _find_superfluous_codes(self, principal: Principal, now: float) -> list[LoginCode]:
         """Return the codes that end for a new one: those that are long over, and the oldest of the same person."""
-        gone = [code for code in self._codes if code.is_forgotten(now)]
+        gone = [code for code in self._codes if code.may_be_deleted(now)]
         own = [
             code
             for code in self._codes
@@ -105,7 +105,7 @@ class Visitors:
         if self._codes.record(code_id) is None:
             await self._catch_up_if_allowed()
         found = self._codes.record(code_id)
-        return None if found is None else visits.principal_of(found)
+        return None if found is None else visits.make_principal(found)
 
     async def enter(self, code: str, *, secure: bool) -> tuple[str, Visitor]:
         """Use a code up, and return the cookie of the browser in which it was typed, and who is there.
@@ -119,8 +119,8 @@ class Visitors:
         def plan() -> tuple[Visitor, Sequence[Change[Any]]]:
             now = self._clock.now()
             found = self._require_good_code(code_id, now)
-            begun = visits.visit(cookie, found, now, secure=secure)
-            visitor = visits.visitor(begun, now)
+            begun = visits.new_visit(cookie, found, now, secure=secure)
+            visitor = visits.find_visitor(begun, now)
             if visitor is None or self._tokens.is_gone(found.credential):
                 raise CodeRefused(CodeProblem.ENDED)
             used = self._codes.change(code_id, replace(found, used_at=now))
@@ -144,7 +144,7 @@ class Visitors:
         over: list[Visit] = []
         lasting: list[Visit] = []
         for visit in self._table:
-            (over if visits.visitor(visit, now) is None else lasting).append(visit)
+            (over if visits.find_visitor(visit, now) is None else lasting).append(visit)
         lasting.sort(key=lambda visit: visit.created_at)
         return over + lasting[: max(0, len(lasting) - MAX_VISITS + 1)]
 
@@ -163,7 +163,7 @@ class Visitors:
             return None
         if found.decided and (statement is None or found.decided != visits.digest(statement)):
             return None
-        return visits.visitor(found, self._clock.now())
+        return visits.find_visitor(found, self._clock.now())
 
     async def end_with(self, cookie: str, statement: str) -> None:
         """End a visit with the decision on a statement; durable on return. Raises Unavailable."""

@@ -111,7 +111,7 @@ class _Position:
     def decode(cls, token: str) -> "_Position":
         text = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4)).decode("ascii")
         store, digest, revision, syncing = text.split(" ")
-        at = bounds.whole_text(revision, NOTHING)
+        at = bounds.parse_whole(revision, NOTHING)
         if at is None or syncing not in ("0", "1"):
             raise ValueError("not a position")
         return cls(store, digest, at, syncing == "1")
@@ -423,7 +423,7 @@ class TableFeed(Generic[T]):
         missed = list(self._rows.changed_since(after))
         events = list[WatchEvent[T]]()
         for at, ((revision, record_id, record), following) in enumerate(zip_longest(missed, missed[1:]), 1):
-            if record is None or group.filter.reaches(record):  # out of scope: not even a deletion is shown
+            if record is None or group.filter.is_in_scope(record):  # out of scope: not even a deletion is shown
                 complete = following is None or following[0] > revision
                 event = group.event(revision if complete else revision - 1, record_id, record, syncing=syncing)
                 if event.kind is EventKind.UPSERT or after != NOTHING:

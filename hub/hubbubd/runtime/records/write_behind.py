@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
-from hubbubd.frozen import carried_over
+from hubbubd.frozen import carry_over_changes
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class PendingSteps(Generic[T]):
         if merged is not None:
             self.steps[-2:] = [(newest_number, merged)]
         elif len(self.steps) > STEPS:
-            self.steps[:] = [(newest_number, partial(carried_over, stored, self.record))]
+            self.steps[:] = [(newest_number, partial(carry_over_changes, stored, self.record))]
 
 
 def _merge_steps(first: Step[T], then: Step[T]) -> Step[T] | None:

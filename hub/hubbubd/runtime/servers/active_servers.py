@@ -13,7 +13,7 @@ from hubbubd.core.calls.call_faults import SHUTTING_DOWN, cancelled_fault
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.errors import Fault
-from hubbubd.frozen import carried_over
+from hubbubd.frozen import carry_over_changes
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import End, ServerQueue
@@ -155,7 +155,7 @@ class ActiveServers:
         """Publish a server's record with the current state of connection and queue."""
         if (parts := self._parts.get(name)) is not None:
             before, parts.published = parts.published, parts.update_record()
-            self._ledger.later(self._table, name, partial(carried_over, before, parts.published))
+            self._ledger.later(self._table, name, partial(carry_over_changes, before, parts.published))
 
     def notify_of_roots(self, parts: ServerParts) -> None:
         """Notify a connected server that its roots have changed."""

@@ -68,5 +68,5 @@ class ServerNotes:
 
 
 def _bounded(text: str) -> str:
-    whole = REDACTION.text(text[: 2 * LONGEST].encode("utf-8", "replace").decode())
+    whole = REDACTION.redact_text(text[: 2 * LONGEST].encode("utf-8", "replace").decode())
     return whole if len(whole) <= LONGEST else f"{whole[: LONGEST - 3]}..."

@@ -104,7 +104,7 @@ class NoticeListener:
                     connection.terminate()
 
     def _on_notice(self, _link: object, _process: int, _channel: str, text: str) -> None:
-        self.expect_revision(bounds.whole_text(text) or 0)
+        self.expect_revision(bounds.parse_whole(text) or 0)
 
     async def _exchange_notices(self, connection: DatabaseConnection) -> None:
         """Over one connection: send notices that are due, and fetch what is new, at intervals or when announced."""

@@ -58,7 +58,7 @@ class VaultKeys:
             what = "has no key" if not lines else f"has more than {MAX_KEYS} keys"
             raise ConfigError(setting, f"{origin} {what}; {_how_to_make_key()}")
         # Known before anything is said of them.
-        REDACTION.learn("the vault's keys", lines, whole=True)
+        REDACTION.set_secrets("the vault's keys", lines, whole=True)
         keys: dict[str, VaultKey] = {}
         for number, line in enumerate(lines, 1):
             try:

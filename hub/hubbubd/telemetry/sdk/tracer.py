@@ -139,13 +139,13 @@ class SdkTracer(Tracer):
             return
         name, event_values = span.name, [(event.name, event.attributes, event.at) for event in events]
         all_attributes = {**span.attributes, **(attributes or {}), **({"error.type": error} if error else {})}
-        if REDACTION.finds(
+        if REDACTION.may_contain_secret(
             _iterate_texts(name, all_attributes, *(event_attributes for _, event_attributes, _ in event_values))
         ):
             name, all_attributes, event_values = (
-                REDACTION.text(name),
-                REDACTION.value(all_attributes),
-                REDACTION.value(event_values),
+                REDACTION.redact_text(name),
+                REDACTION.redact_value(all_attributes),
+                REDACTION.redact_value(event_values),
             )
         finished = ReadableSpan(
             name,

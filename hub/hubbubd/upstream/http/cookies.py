@@ -59,7 +59,7 @@ class ServerCookies:
 
 def _end_time(max_age: str, expires: str, now: float) -> float:
     """Return when a cookie ends: by `Max-Age`, else by `Expires`, else with the connection (RFC 6265, section 5.3)."""
-    lasts_s = bounds.whole_text(max_age)
+    lasts_s = bounds.parse_whole(max_age)
     if lasts_s is None:
-        lasts_s = bounds.wait_text(expires, now)
+        lasts_s = bounds.parse_wait_s(expires, now)
     return math.inf if lasts_s is None else now + lasts_s

@@ -74,7 +74,7 @@ class LinkOpener:
             shared = {name: SecretStr(os.environ[name]) for name in self.variables if name in os.environ}
             resolved = resolved.model_copy(update={"env": shared | resolved.env})
             inbound.note("tilde", _shell_syntax_note(resolved))
-        REDACTION.learn(config.name, resolved.known_secrets(), whole=True)
+        REDACTION.set_secrets(config.name, resolved.known_secrets(), whole=True)
         sse_config = resolved.model_copy(update={"transport": "sse"}) if resolved.transport == "http" else None
         budget = _TimeBudget(self._connect_limit_s(config))
         async with AsyncExitStack() as opened:

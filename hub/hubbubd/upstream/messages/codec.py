@@ -18,7 +18,7 @@ from mcp_types.jsonrpc import (
 from pydantic import ValidationError
 
 from hubbubd import bounds
-from hubbubd.payload import dumps, loads, values
+from hubbubd.payload import bound_value_count, dumps, loads
 from hubbubd.upstream.messages.envelope import EDGE, RequestHead, request_head, response_id
 from hubbubd.upstream.protocol.schema_check import problems
 
@@ -181,7 +181,7 @@ def _require_parseable(data: bytes | bytearray) -> None:
     max_bytes = _max_parsed_bytes(head)
     if len(data) > max_bytes:
         raise _too_large_error(head, len(data), max_bytes)
-    if values(data, MAX_VALUES) > MAX_VALUES:
+    if bound_value_count(data, MAX_VALUES) > MAX_VALUES:
         raise NotParsed(f"{head.method!r} with more than {MAX_VALUES} values; so many are not read", head.request_id)
 
 
@@ -256,13 +256,13 @@ def _normalize_envelope(fields: dict[str, Any]) -> None:
             fields[name] = {}
     message_id = fields.get("id")
     if message_id.__class__ is float and cast("float", message_id).is_integer():
-        fields["id"] = bounds.whole(message_id, -bounds.LARGEST_WHOLE)
+        fields["id"] = bounds.clamp_whole(message_id, -bounds.LARGEST_WHOLE)
     error: Any = fields.get("error")
     if error is None or "method" in fields:
         return
     fields.setdefault("id", None)
     details = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": error}
-    code, message = bounds.whole(details.get("code"), -bounds.LARGEST_WHOLE), details.get("message")
+    code, message = bounds.clamp_whole(details.get("code"), -bounds.LARGEST_WHOLE), details.get("message")
     if code is None or not isinstance(message, str):
         text = message if isinstance(message, str) else dumps(cast("object", error)).decode()
         fields["error"] = {**details, "code": INTERNAL_ERROR if code is None else code, "message": text}

@@ -324,10 +324,12 @@ async def _ignore_notification(*_: object) -> None:
 
 def _progress_update(params: dict[str, Any]) -> ProgressUpdate | None:
     """Return a notification's progress; None without a valid number."""
-    progress, message = bounds.real(params.get("progress")), params.get("message")
+    progress, message = bounds.clamp_real(params.get("progress")), params.get("message")
     if progress is None:
         return None
-    return ProgressUpdate(progress, bounds.real(params.get("total")), message if isinstance(message, str) else None)
+    return ProgressUpdate(
+        progress, bounds.clamp_real(params.get("total")), message if isinstance(message, str) else None
+    )
 
 
 class _ReceiveStream:

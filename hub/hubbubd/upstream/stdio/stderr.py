@@ -154,4 +154,4 @@ def _limit_line(line: bytes) -> bytes:
 
 def _decode_line(line: bytes) -> str:
     """Return a line as text, redacted, of at most TAIL_CHARACTERS."""
-    return REDACTION.text(line.decode("utf-8", "replace"))[:TAIL_CHARACTERS]
+    return REDACTION.redact_text(line.decode("utf-8", "replace"))[:TAIL_CHARACTERS]

@@ -397,7 +397,7 @@ def own_s(request: Any) -> float | None:
     if not request.spec.HasField("timeout"):
         return None
     given = request.spec.timeout
-    return bounds.seconds(given.seconds + given.nanos / 1e9)
+    return bounds.clamp_seconds(given.seconds + given.nanos / 1e9)
 
 
 def _remaining_s() -> float | None:

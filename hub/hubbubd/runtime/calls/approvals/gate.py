@@ -17,16 +17,16 @@ from typing import Any, Final, cast
 from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.config.sections.approvals import Action, ApprovalRule, ApprovalSettings
-from hubbubd.core.approvals.facts import facts_of, is_tool_call, require_one_reading
+from hubbubd.core.approvals.facts import collect_facts, is_tool_call, require_unambiguous_params
 from hubbubd.core.approvals.remembered import RememberedApproval
 from hubbubd.core.approvals.requests import (
     UNKNOWN_TOOL,
     ToolDefinition,
     approved_params,
-    arguments_of,
-    digest_of,
-    folder_of,
+    canonical_digest,
     make_document,
+    read_folder,
+    tool_arguments,
 )
 from hubbubd.core.approvals.rules import CallRules, Judgement
 from hubbubd.core.approvals.votes import count_votes, is_approval
@@ -103,7 +103,7 @@ class ApprovalGate:
     def adopt(self, settings: ApprovalSettings) -> None:
         """Apply changed settings: calls that are not sent yet are judged by them."""
         self.settings = settings
-        self._of_hub = CallRules.of(settings, {})
+        self._of_hub = CallRules.from_settings(settings, {})
         self.is_on = self._of_hub.active
         """Whether the settings of the hub ask about anything; a server's own may as well."""
         self._rules.clear()
@@ -236,15 +236,15 @@ class ApprovalGate:
         rules = self.rules_of(config)
         if not rules.active or not is_tool_call(call.method):
             return Judgement(Action.ALLOW), UNKNOWN_TOOL
-        require_one_reading(params)
+        require_unambiguous_params(params)
         tool_name = str(params.get("name"))
         tool = self.tools.find(config.name, tool_name)
-        facts = facts_of(call, params, tool.hints, self._clock.now())
+        facts = collect_facts(call, params, tool.hints, self._clock.now())
         return rules.decide(facts), tool
 
     def _would_allow_reading(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> bool:
         """Return whether the rules allow a call if its tool is one that only reads."""
-        facts = facts_of(call, params, {"readOnlyHint": True}, self._clock.now())
+        facts = collect_facts(call, params, {"readOnlyHint": True}, self._clock.now())
         return self.rules_of(config).decide(facts).action is Action.ALLOW
 
     def _note_passed(self, config: ServerConfig, call: Call, tool: ToolDefinition) -> None:
@@ -272,7 +272,7 @@ class ApprovalGate:
         approval = call.approval
         if approval is None or not approval.granted or approval.definition != tool.digest:
             return False
-        digest = digest_of(arguments_of(params))
+        digest = canonical_digest(tool_arguments(params))
         if approval.remembered_id:
             return self._find_remembered(call, rule, tool, params, digest) is not None
         counted = count_votes(
@@ -288,7 +288,7 @@ class ApprovalGate:
         self, call: Call, verdict: Judgement, tool: ToolDefinition, params: Mapping[str, Any]
     ) -> CallApproval | None:
         rule = _rule(verdict)
-        found = self._find_remembered(call, rule, tool, params, digest_of(arguments_of(params)))
+        found = self._find_remembered(call, rule, tool, params, canonical_digest(tool_arguments(params)))
         if found is None or verdict.problem:
             return None
         return CallApproval(rule=rule.name, definition=tool.digest, remembered_id=found.id, granted=True, asked=0)
@@ -296,7 +296,7 @@ class ApprovalGate:
     def _find_remembered(
         self, call: Call, rule: ApprovalRule, tool: ToolDefinition, params: Mapping[str, Any], digest: str
     ) -> RememberedApproval | None:
-        name, folder = str(params.get("name")), folder_of(call.server, params)
+        name, folder = str(params.get("name")), read_folder(call.server, params)
         return self.remembered.find_for(call.server, name, call.principal, rule, tool.digest, digest, folder=folder)
 
     # Asking

@@ -120,7 +120,7 @@ class Configuration:
         try:
             await to_thread.run_sync(self._load)
         except ConfigError as exc:
-            return replace(self.state, problem=REDACTION.text(str(exc)))
+            return replace(self.state, problem=REDACTION.redact_text(str(exc)))
         return self.state
 
     async def follow(self) -> None:
@@ -189,7 +189,7 @@ class Configuration:
 
     def _reject(self, exc: ConfigError) -> FailedPrecondition:
         """Report that the files are wrong, and return the error for who has requested the reload."""
-        problem = REDACTION.text(str(exc))
+        problem = REDACTION.redact_text(str(exc))
         self._note_problem(problem)
         log.error("configuration rejected; the previous one stays in force", problem=problem)
         return FailedPrecondition(

@@ -108,7 +108,7 @@ class ServerInbound:
     ) -> InboundReply:
         """Ask people what the server asks in the course of a call or a task. Raises ReplyError."""
         pending = self._make_pending_request(request, kind, active, source, task_id)
-        if active is not None and pending.certain and not _can_caller_answer(active, kind, request.params):
+        if active is not None and pending.is_cause_certain and not _can_caller_answer(active, kind, request.params):
             raise ReplyError(METHOD_NOT_FOUND, "Method not found: the client did not declare this for its call")
         if self._wants_task(kind, request):
             with inbound_request_span(self._queue.tracer, self._name, request):
@@ -125,7 +125,7 @@ class ServerInbound:
         """
         self._catalog.notice(method)
         if method in _WITH_TEXT or not method.startswith("notifications/"):  # codex/event, and others of their own
-            params = REDACTION.value(params)
+            params = REDACTION.redact_value(params)
         if method == "notifications/message":
             active, _ = self._queue.find_cause(call_id)
             if active is not None:

@@ -195,4 +195,4 @@ def _join_scopes(members: dict[str, Any]) -> dict[str, Any]:
 
 def _whole_seconds(value: Any) -> int | None:
     """Return whole seconds; None for what is no number."""
-    return bounds.whole(bounds.real_text(value) if isinstance(value, str) else value)
+    return bounds.clamp_whole(bounds.parse_real(value) if isinstance(value, str) else value)

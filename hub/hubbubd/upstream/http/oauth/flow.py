@@ -79,7 +79,7 @@ class _Context(OAuthContext):
 
     def update_token_expiry(self, token: OAuthToken) -> None:
         """Set the token's expiry, at most a century ahead: the SDK would compute with any number."""
-        lasts_s = bounds.seconds(token.expires_in)
+        lasts_s = bounds.clamp_seconds(token.expires_in)
         self.token_expiry_time = None if lasts_s is None else time() + lasts_s
 
     def should_include_resource_param(self, protocol_version: str | None = None) -> bool:

@@ -55,7 +55,7 @@ class OAuthStorage:
             context.client_info.issuer = context.client_info.issuer or restored.issuer
         context.current_tokens = _parse_stored(OAuthToken, self.restored.get("tokens"))
         self._redact_secrets(context)
-        context.token_expiry_time = bounds.moment(self.restored.get("expires_at"))
+        context.token_expiry_time = bounds.clamp_moment(self.restored.get("expires_at"))
         context.oauth_metadata = _parse_stored(OAuthMetadata, self.restored.get("authorization_server"))
         context.protected_resource_metadata = _parse_stored(ProtectedResourceMetadata, self.restored.get("resource"))
         if context.protected_resource_metadata is not None:
@@ -98,7 +98,7 @@ class OAuthStorage:
         client, tokens = context.client_info, context.current_tokens
         secrets = [client.client_secret] if client is not None else []
         secrets += [tokens.access_token, tokens.refresh_token] if tokens is not None else []
-        REDACTION.learn(oauth_owner(self._server), filter(None, secrets), whole=True)
+        REDACTION.set_secrets(oauth_owner(self._server), filter(None, secrets), whole=True)
 
     async def save(self) -> None:
         """Store the whole context. Raises OSError."""

@@ -102,7 +102,7 @@ class EventParser:
             case b"id" if b"\0" not in value and len(value) <= LONGEST_ID:
                 self._id = value.decode(errors="replace")
             case b"retry" if value.isdigit():
-                self.retry_ms = bounds.whole_text(value.decode(), high=LONGEST_RETRY_MS)
+                self.retry_ms = bounds.parse_whole(value.decode(), high=LONGEST_RETRY_MS)
                 return
             case _:
                 return
