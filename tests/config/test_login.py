@@ -69,7 +69,7 @@ def test_another_public_address_is_refused(tmp_path: Path, url: str) -> None:
 async def test_the_doctor_names_the_address_that_is_missing_behind_a_proxy(
     tmp_path: Path, settings: dict[str, Any], is_told: bool
 ) -> None:
-    found = await checks.common(HubSettings(data_dir=tmp_path, **HERE, **settings), (), {})
+    found = await checks.check_common(HubSettings(data_dir=tmp_path, **HERE, **settings), (), {})
     told = [finding for finding in found if finding.about == "mcp_login"]
     assert bool(told) is is_told
     assert all('mcp_public_url = "https://hub.example"' in finding.advice for finding in told)

@@ -79,8 +79,8 @@ async def test_what_a_session_is_told_of_goes_on(life: Lives) -> None:
         await until(lambda: not session.outlet.empty)
         updated = [message["params"] for message in said(session.outlet, "notifications/resources/updated")]
         assert updated == [{"uri": URI}]  # it may have changed meanwhile
-        at.hub.subscriptions.notice("one", {"uri": URI})
-        at.hub.subscriptions.notice("one", {"uri": "file:///b"})
+        at.hub.subscriptions.handle_update("one", {"uri": URI})
+        at.hub.subscriptions.handle_update("one", {"uri": "file:///b"})
         assert [message["params"]["uri"] for message in said(session.outlet)] == [URI]
         assert at.hub.log_levels.sent_level("one") == "error"
         assert [session.notifications.wants("one", level) for level in ("info", "error")] == [False, True]

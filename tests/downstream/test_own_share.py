@@ -72,7 +72,7 @@ async def test_a_host_that_has_left_is_told_nothing_and_wants_nothing(hub: Hub, 
     )
     await standing.set_level("debug")
     peer.capabilities, peer.listing = ALL, lists(tools=[{"name": "c"}])
-    hub.catalog.reconsider()  # it would look soon
+    hub.catalog.notify_all()  # it would look soon
     standing.close()
     await hub.servers.add(server("three"))
     await until(lambda: hub.catalog.entries("three/tool"))

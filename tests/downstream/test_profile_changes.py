@@ -41,7 +41,7 @@ class Profile:
     def adopt(self, **settings: Any) -> None:
         """Changes the profile, as a reload of the configuration does."""
         self.settings = ProfileSettings(**settings)
-        self.hub.catalog.reconsider()
+        self.hub.catalog.notify_all()
 
 
 def offer(world: World, name: str, *tools: str) -> None:

@@ -20,7 +20,7 @@ from hubbubd.config.sections.approvals import ApprovalSettings
 from hubbubd.core.access import Role
 from hubbubd.core.audit import AuditFilter
 from hubbubd.rpc.listeners.grpc_server import serve
-from hubbubd.runtime.calls import CallSpec, open_people
+from hubbubd.runtime.calls import CallSpec, open_people_queue
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.store.vault.file import TokenFile
@@ -274,7 +274,7 @@ async def test_what_a_host_may_do_itself_is_checked_as_a_tool_of_the_host(world:
     viewer = await world.caller(Role.VIEWER)
     request = pb.CheckApprovalRequest(server="host", tool="Bash", arguments=b'{"command":"ls"}', caller="bot")
     assert (await viewer.refused(METHODS["CheckApproval"], request)).reason == "SERVER_NOT_FOUND"
-    open_people(world.hub.calls)
+    open_people_queue(world.hub.calls)
     found = await ask(viewer, "CheckApproval", request)
     assert (found.action, found.rule.preset) == (pb.APPROVAL_ACTION_ASK, "servers.host.confirm")
     assert "not known to offer" not in found.reason

@@ -192,7 +192,7 @@ async def test_a_watch_and_a_call_end_when_their_token_is_revoked(hub: Hub, web:
     async with anyio.create_task_group() as both:
         both.start_soon(call)
         both.start_soon(watch)
-        await until(lambda: hub.watchers() == 1 and bool(hub.calls.select(CallFilter())))
+        await until(lambda: hub.watcher_count() == 1 and bool(hub.calls.select(CallFilter())))
         await hub.tokens.revoke("me")
     assert set(ends) == {(401, "unauthenticated", "CREDENTIAL_ENDED"), "unauthenticated"}
     await until(lambda: hub.calls.get("waits").state is CallState.CANCELLED)

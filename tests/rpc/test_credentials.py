@@ -282,7 +282,7 @@ async def test_work_and_reflection_end_with_the_token_too(world: World) -> None:
     await world.hub.tokens.revoke("me")
     for stream in (work, asked):
         assert await ended(stream) == "CREDENTIAL_ENDED"
-    assert world.hub.watchers() == 0
+    assert world.hub.watcher_count() == 0
 
 
 async def test_a_call_ends_with_its_token_and_a_detached_one_goes_on(world: World, until: Until) -> None:

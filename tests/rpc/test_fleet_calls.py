@@ -96,13 +96,13 @@ async def test_a_call_that_nobody_waits_for_any_more_is_given_up(two: Two, until
     await caller.hub.calls.start(spec(), "ann")
     waiting = asyncio.create_task(caller.hub.calls.call(spec(), "ann"))
     await until(lambda: bool(owner.peer.sent))
-    caller.hub.calls.give_up("x")
+    caller.hub.calls.end_unless_awaited("x")
     await asyncio.sleep(0.2)
     assert not owner.peer.sent[0].cancelled
     waiting.cancel()
     await asyncio.wait([waiting])
     assert not owner.peer.sent[0].cancelled  # it is detached
-    caller.hub.calls.give_up("x")
+    caller.hub.calls.end_unless_awaited("x")
     await until(lambda: owner.peer.sent[0].cancelled)
 
 

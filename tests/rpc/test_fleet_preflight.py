@@ -35,7 +35,7 @@ async def checked(fleet: FleetSettings, environ: dict[str, str] | None = None) -
     """The findings about a member, but for those about its database, which is not there."""
     store = {"url": "postgresql://hubbub@127.0.0.1:1/hubbub"}
     hub = HubSettings.model_validate({"data_dir": fleet.cert.parent, "store": store, "fleet": fleet.model_dump()})
-    found = await checks.before_start(LoadedSettings(hub=hub), environ or {})
+    found = await checks.check_before_start(LoadedSettings(hub=hub), environ or {})
     return {each.about: each for each in found if each.about != "store"}
 
 

@@ -301,7 +301,7 @@ async def test_rules_of_approvals_hold_at_once_and_a_wrong_one_leaves_those_befo
             return (await world.hub.configuration.reload()).settings
 
         def verdict() -> Action:
-            rules = world.hub.approvals.rules_of(world.files.servers[0])
+            rules = world.hub.approvals.rules_for(world.files.servers[0])
             return rules.decide(facts).action
 
         assert "approvals" in await say("[[approvals.rules]]\nname = 'never'\naction = 'deny'")
@@ -317,7 +317,7 @@ async def test_rules_of_approvals_hold_at_once_and_a_wrong_one_leaves_those_befo
         assert await say("confirm = 'writes'") == ("approvals",)
         assert verdict() is Action.ASK
         assert await say("") == ()
-        assert not world.hub.approvals.rules_of(world.files.servers[0]).active
+        assert not world.hub.approvals.rules_for(world.files.servers[0]).active
 
 
 async def test_a_reload_is_carried_through_when_whoever_asked_for_it_is_gone(make: Make, until: Until) -> None:

@@ -30,16 +30,16 @@ async def worker(api: Caller) -> AsyncIterator[Call]:
 
 
 async def test_a_worker_counts_from_its_first_bookmark_until_it_hangs_up(hub: Hub, worker: Call, until: Until) -> None:
-    assert hub.watchers() == 1
+    assert hub.watcher_count() == 1
     worker.cancel()
-    await until(lambda: hub.watchers() == 0)
+    await until(lambda: hub.watcher_count() == 0)
 
 
 @pytest.mark.usefixtures("lively")
 async def test_a_worker_that_has_nothing_more_to_say_goes_on_listening(hub: Hub, worker: Call) -> None:
     await worker.done_writing()
     assert (await worker.read()).HasField("bookmark")
-    assert hub.watchers() == 1
+    assert hub.watcher_count() == 1
 
 
 async def test_a_second_introduction_ends_the_stream_and_says_why(hub: Hub, worker: Call, until: Until) -> None:
@@ -48,7 +48,7 @@ async def test_a_second_introduction_ends_the_stream_and_says_why(hub: Hub, work
         await worker.read()
     refusal = explain(caught.value)
     assert (refusal.code, list(refusal.violations)) == (grpc.StatusCode.INVALID_ARGUMENT, ["step"])
-    await until(lambda: hub.watchers() == 0)
+    await until(lambda: hub.watcher_count() == 0)
 
 
 async def test_a_hub_that_ends_says_so_to_its_workers(hub: Hub, worker: Call) -> None:

@@ -268,7 +268,7 @@ class Members:
         world = World(store, self.peers, settings=hub, fleet=fleet, meter=self.meters.get(name, OFF))
         with suppress(Exception):
             async with anyio.create_task_group() as beating:
-                beating.start_soon(fleet.beat)
+                beating.start_soon(fleet.send_beats)
                 await first_of(fleet.time.is_known, fleet.lost)
                 world.clock = Clock(now, wall=fleet.time.now, slept=lambda: 0.0)
                 async with world.hub(*servers) as hub, anyio.create_task_group() as waiting:

@@ -162,7 +162,7 @@ async def test_a_log_that_is_followed_goes_on_and_ends_with_the_hub(world: World
         hub.end_watches()
         with pytest.raises(Unavailable, match="shutting down"):
             await followed.news()
-        assert hub.watchers() == 0
+        assert hub.watcher_count() == 0
 
 
 async def test_a_log_goes_with_its_server(world: World) -> None:
@@ -221,7 +221,7 @@ async def test_a_watched_resource_is_read_again_after_each_change_and_left_after
         assert "resources/unsubscribe" not in seen
         await two.close()
         await until(lambda: seen[-1] == "resources/unsubscribe")
-        assert hub.watchers() == 0
+        assert hub.watcher_count() == 0
     assert seen == ["resources/subscribe", *["resources/read"] * 3, "resources/unsubscribe"]
 
 
@@ -271,7 +271,7 @@ async def test_a_server_that_refuses_a_subscription_ends_the_watch_with_its_erro
         watched = await begun(hub.subscriptions.watch("one", URI))
         with pytest.raises(Exception, match="no such resource"):
             await watched.news()
-        assert hub.watchers() == 0
+        assert hub.watcher_count() == 0
 
 
 async def test_a_server_that_offers_no_subscriptions_is_not_asked(world: World) -> None:

@@ -23,7 +23,7 @@ async def test_a_member_that_is_long_silent_as_it_starts_is_not_given_up(fleet: 
     place = Place(Store(fleet.database, "b", fleet.database.joined("b")))
     starting = FleetOwnership(place, drain_timeout_s=30, rebalance=False, now=now)
     with anyio.move_on_after(0.1):
-        await starting.beat()
+        await starting.send_beats()
     await settle(3 * TTL_S)  # it reads, and its loop stands still
     assert fleet.database.rows["b"].member.standing is MemberStatus.LIVE
 
@@ -43,7 +43,7 @@ async def test_a_member_that_ends_while_it_asks_the_database_was_not_declared_go
     monkeypatch.setattr(place, "renew_lease", slow)
     with capture_logs() as logs:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ending.beat)
+            tasks.start_soon(ending.send_beats)
             await beats.wait()
             await ending.quit()
             has_ended.set()

@@ -116,7 +116,7 @@ async def test_what_cannot_be_moved_is_refused_with_the_reason(fleet: Members) -
     assert (await refused(at(there).move("one"))).reason == "OWNER_CHANGING"
     stays = await refused(at(has).move("tool", there.name))
     assert (stays.reason, stays.metadata["member"]) == ("SERVER_NOT_MOVABLE", has.name)
-    await at(has).stand(there.name, MemberStatus.DRAINING)
+    await at(has).set_status(there.name, MemberStatus.DRAINING)
     assert (await refused(at(has).move("one", there.name))).reason == "MEMBER_NOT_LIVE"
     assert (await refused(at(has).move("one"))).reason == "MEMBER_NOT_LIVE"
     await settle(5)
@@ -144,9 +144,9 @@ async def test_who_is_gone_neither_drains_nor_resumes(fleet: Members) -> None:
     dead.kill()
     await until(lambda: left.fleet.owns("one"))
     for standing in (MemberStatus.DRAINING, MemberStatus.LIVE):
-        gone = await refused(at(left).stand(dead.name, standing))
+        gone = await refused(at(left).set_status(dead.name, standing))
         assert (gone.reason, "is gone" in str(gone)) == ("MEMBER_NOT_LIVE", True)
-    assert (await refused(at(left).stand("zz", MemberStatus.LIVE))).reason == "MEMBER_NOT_FOUND"
+    assert (await refused(at(left).set_status("zz", MemberStatus.LIVE))).reason == "MEMBER_NOT_FOUND"
 
 
 async def test_a_member_that_is_dead_is_not_waited_for(fleet: Members) -> None:
@@ -229,7 +229,7 @@ async def test_when_all_drain_nobody_takes_servers_and_that_is_the_reason(fleet:
     await of(fleet, "a", "b")
     one = fleet.running["a"]
     for name in "ab":
-        await at(one).stand(name, MemberStatus.DRAINING)
+        await at(one).set_status(name, MemberStatus.DRAINING)
     await until(lambda: not fleet.owners("one"))
     await settle(2)
     (found,) = (await seen_by(one)).unowned
@@ -243,7 +243,7 @@ async def test_a_server_that_has_just_become_free_is_about_to_be_taken(fleet: Me
     await settle(TTL_S)
     dead.kill()
     await left.fleet.set_status(fleet.database.rows[dead.name].member, MemberStatus.GONE)
-    (found,) = at(left).unowned()
+    (found,) = at(left).unowned_servers()
     assert "has just become free" in found.why
 
 
@@ -413,4 +413,4 @@ async def test_the_store_of_a_member_that_is_away_refuses_operations(fleet: Memb
     await of(fleet, "a", "b")
     fleet.database.away = True
     with pytest.raises(Exception, match="away"):
-        await at(fleet.running["a"]).stand("b", MemberStatus.DRAINING)
+        await at(fleet.running["a"]).set_status("b", MemberStatus.DRAINING)

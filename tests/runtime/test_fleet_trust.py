@@ -63,7 +63,7 @@ async def test_a_server_that_only_its_trust_allows_stays_where_it_was_added(flee
     await settle(60)
     assert live_links(fleet, "near") == 0
     (left,) = fleet.running.values()
-    (unowned,) = FleetOperations(left.fleet).unowned()
+    (unowned,) = FleetOperations(left.fleet).unowned_servers()
     assert f"added: at {home}, which does not live: start it" in unowned.why
     await fleet.start(home)
     await until(lambda: live_links(fleet, "near") == 1)

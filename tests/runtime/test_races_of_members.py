@@ -95,7 +95,7 @@ async def joined(
         membership = PostgresMembers(store.place, entrant)
         held.push_async_callback(membership.close)
         fleet = FleetOwnership(membership, drain_timeout_s=0, rebalance=False)
-        await _beside(held, fleet.beat)
+        await _beside(held, fleet.send_beats)
         configured = {config.name: config for config in servers}
         settings = HubSettings(data_dir=directory)
         hub = await held.enter_async_context(Hub.open(store, peers, configured, settings, fleet=fleet))

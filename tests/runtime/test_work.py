@@ -174,10 +174,10 @@ async def test_workers_count_as_watchers_and_end_with_the_hub(world: World, task
         agents = [await join(tasks, hub, name) for name in "ab"]
         with pytest.raises(ResourceExhausted), hub.work.join("c", ANY, 1):
             pass
-        assert hub.watchers() == 2
+        assert hub.watcher_count() == 2
         hub.end_watches()
         await until(lambda: all(agent.ended for agent in agents))
-        assert hub.watchers() == 0
+        assert hub.watcher_count() == 0
 
 
 async def test_a_request_that_is_about_to_expire_while_nothing_can_be_written_is_not_tried_without_end(

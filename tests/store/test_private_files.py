@@ -20,7 +20,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 async def secrets(data_dir: Path) -> list[checks.Finding]:
     """What the check says of the files with secrets."""
-    found = await checks.before_start(LoadedSettings(hub=HubSettings(data_dir=data_dir)), {})
+    found = await checks.check_before_start(LoadedSettings(hub=HubSettings(data_dir=data_dir)), {})
     return [each for each in found if each.about == "secrets"]
 
 

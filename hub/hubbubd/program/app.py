@@ -139,7 +139,7 @@ def _release_member(settings: HubSettings) -> int:
 
 async def _print_checks(settings: LoadedSettings) -> int:
     """Print the preflight diagnostics of `--check-config`; return FAILED if a hub would not start."""
-    found = await checks.before_start(settings, os.environ)
+    found = await checks.check_before_start(settings, os.environ)
     for each in found:
         console.say(f"{each.severity:4}  {each.about}: {each.message}")
         if each.advice:

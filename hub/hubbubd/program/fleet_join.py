@@ -56,7 +56,7 @@ class Joining:
     async def living(self) -> AsyncGenerator[None]:
         """Say that this member lives, during the block; then give its port up, for the next life."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.fleet.beat)
+            tasks.start_soon(self.fleet.send_beats)
             try:
                 await self.fleet.wait_for_time()
                 yield

@@ -67,7 +67,7 @@ class Alarms:
         if at is not None:
             self._set_timer(kind, name, at, at - self._clock.now(), action)
 
-    def after(self, kind: Due, name: str, wait_s: float, action: Action) -> None:
+    def set_after(self, kind: Due, name: str, wait_s: float, action: Action) -> None:
         """Run `action` after `wait_s` seconds."""
         self.clear(kind, name)
         self._set_timer(kind, name, None, wait_s, action)
@@ -96,13 +96,15 @@ class Alarms:
                 self.set(kind, name, alarm.at + set_by_s, alarm.action)
 
     def _go_off(self, kind: Due, name: str, at: float | None, action: Action) -> None:
+        """Run the action of an alarm, or set it again if its time has not come yet."""
         del self._timers[kind, name]
         if at is not None and self._clock.now() < at:
             self.set(kind, name, at, action)
         else:
-            self._tasks.start_soon(self._run, kind, name, action)
+            self._tasks.start_soon(self._run_action, kind, name, action)
 
-    async def _run(self, kind: Due, name: str, action: Action) -> None:
+    async def _run_action(self, kind: Due, name: str, action: Action) -> None:
+        """Run the action of an alarm; if it fails, set the alarm again unless it was meanwhile."""
         try:
             await action()
             return
@@ -111,4 +113,4 @@ class Alarms:
         except Exception:
             log.exception("alarm failed; retried", alarm=f"{kind}/{name}")
         if (kind, name) not in self._timers:
-            self.after(kind, name, RETRY_S, action)
+            self.set_after(kind, name, RETRY_S, action)

@@ -49,6 +49,7 @@ class Background:
         task.add_done_callback(self._brief.discard)
 
     async def _cancel_brief(self) -> None:
+        """Cancel all brief work, and wait for its end."""
         while self._brief:
             for task in self._brief:
                 task.cancel()

@@ -77,7 +77,7 @@ class Catalog:
         self._listeners: list[ListChanged] = []
         self.version = 0
         """Grows with every change of any list's entries, and of the servers that there are."""
-        entries.follow(self._follow_entries)
+        entries.follow(self._notify_of_foreign_entries)
 
     # Reading
 
@@ -131,18 +131,18 @@ class Catalog:
         self.hide_tools(config)
         opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background, note)
         self.version += 1
-        self.reconsider(config.name)
-        opened.follow(None)
+        self.notify_all(config.name)
+        opened.set_link(None)
         return opened
 
     def close(self, server: str) -> None:
         """End the catalog of a server; its lists stay in the store."""
-        self._servers.pop(server).follow(None)
+        self._servers.pop(server).set_link(None)
         self.version += 1
-        self.reconsider(server)
+        self.notify_all(server)
 
-    def reconsider(self, server: str = "") -> None:
-        """Have all listeners look again: what clients see of a server, or of all, may have changed."""
+    def notify_all(self, server: str = "") -> None:
+        """Notify all listeners that what clients see of a server, or of all servers, may have changed."""
         for kind in CatalogKind:
             self._notify(server, kind)
 
@@ -153,7 +153,7 @@ class Catalog:
     # For ServerCatalog
 
     def hide_tools(self, config: ServerConfig) -> None:
-        """Drop what a server's tool policy does not allow from its list."""
+        """Remove the tools that a server's tool policy does not allow from its stored list."""
         record = self.record(config.name, CatalogKind.TOOL)
         if record is not None and config.limits_tools:
             stored = self.entries(record.id)
@@ -193,7 +193,7 @@ class Catalog:
                     self.version += 1
                     self._notify(server, kind)
 
-    def _follow_entries(self, before: CatalogEntries | None, after: CatalogEntries | None) -> None:
+    def _notify_of_foreign_entries(self, before: CatalogEntries | None, after: CatalogEntries | None) -> None:
         """Notify of what other members have fetched; `store` notifies of this hub's own servers."""
         entries = after or before
         assert entries is not None
@@ -217,7 +217,6 @@ class ServerCatalog:
         self, config: ServerConfig, catalog: Catalog, clock: Clock, background: Background, note: Note
     ) -> None:
         self.deadlines = PausableDeadlines()
-        """The pausable deadlines of fetches."""
         self._config = config
         self._catalog = catalog
         self._clock = clock
@@ -238,8 +237,8 @@ class ServerCatalog:
         self._waiting: list[tuple[CatalogKind, anyio.Event]] = []
         """Callers of `refresh`, with the kind whose next fetch each waits for."""
 
-    def follow(self, link: McpLink | None) -> None:
-        """Switch to the server's current connection; None when there is none."""
+    def set_link(self, link: McpLink | None) -> None:
+        """Set the server's current connection, None when there is none, and fetch the lists over it."""
         if link is not None and link is self._link:
             return
         self._connection_scope.cancel()
@@ -259,7 +258,7 @@ class ServerCatalog:
             self._mark_outdated(self._due.keys())
             self._make_due(self._due)
 
-    def notice(self, method: str) -> None:
+    def handle_notification(self, method: str) -> None:
         """Handle a notification: invalidate and refetch the lists it is about, debounced."""
         changed = core.kinds_changed_by(method) & self._due.keys()
         self._mark_outdated(changed)
@@ -280,7 +279,7 @@ class ServerCatalog:
             raise FailedPrecondition(f"{self._config.name} is not connected", reason="SERVER_NOT_CONNECTED")
 
     def _set_up(self, link: McpLink) -> frozenset[CatalogKind]:
-        """Set up for a new connection and return the kinds to subscribe to."""
+        """Make the lists that a server declares over a new connection due; return the kinds to subscribe to."""
         kinds, announced = core.declared_kinds(link.hello.capabilities), core.announced_kinds(link.hello.capabilities)
         subscribed = announced if link.hello.era is Era.STATELESS else frozenset[CatalogKind]()
         self._announced_kinds = announced - subscribed
@@ -294,6 +293,7 @@ class ServerCatalog:
     async def _keep_fresh(
         self, link: McpLink, connection_scope: anyio.CancelScope, subscribed: frozenset[CatalogKind]
     ) -> None:
+        """Fetch the lists when they are due, and hold the subscription, until the connection is over."""
         with connection_scope:
             async with anyio.create_task_group() as tasks:
                 if subscribed:

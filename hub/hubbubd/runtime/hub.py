@@ -24,7 +24,7 @@ from hubbubd.runtime.calls import (
     ClientTasks,
     Consents,
     MultiRound,
-    open_people,
+    open_people_queue,
     people_config,
 )
 from hubbubd.runtime.catalog import Catalog
@@ -267,7 +267,7 @@ class Hub:
             await self.catch_up()
         return self.host_sessions.get(record_id)
 
-    def watchers(self) -> int:
+    def watcher_count(self) -> int:
         """Return how many watches are open."""
         return self._ledger.watcher_limit.count
 
@@ -311,7 +311,7 @@ class Hub:
         return max(0.0, self._grace_ends - self.clock.steady())
 
     async def _recover(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
-        """Load what must continue after a restart, in order: calls are resumed last, when servers exist."""
+        """Load what must continue after a restart, in order: calls are resumed last, once there are servers."""
         self.tokens.recover()
         self.host_sessions.recover()
         clock_moved_s = self.retention.recover()
@@ -334,7 +334,7 @@ class Hub:
             background.start_soon(self.configuration.follow)
 
     async def take_over(self, takeover: Takeover) -> None:
-        """Act on what is of these servers, and connect them. What cannot go on from before ends.
+        """Connect these servers, and act on their requests, tasks and calls; those that cannot go on are ended.
 
         Raises Unavailable; then it may be tried again.
         """
@@ -377,7 +377,7 @@ class Hub:
         """Serve what hosts ask people from now on, if a profile has tools for that; a fleet does not."""
         asks = any(profile.people for profile in settings.mcp_profiles.values())
         if asks and self.fleet is None and not self.calls.has_queue(HOST):
-            open_people(self.calls)
+            open_people_queue(self.calls)
 
     def _adopt(self, settings: HubSettings) -> None:
         """Apply live settings to each part."""
@@ -391,7 +391,7 @@ class Hub:
         self.tracer.content = self.tracer.on and settings.trace_content
         self.audit.adopt(settings)
         self.retention.adopt(settings)
-        self.catalog.reconsider()  # profiles
+        self.catalog.notify_all()  # profiles
 
 
 @asynccontextmanager

@@ -120,7 +120,7 @@ class InputRounds:
             await _cancel(tasks)
             # Nobody is being asked, so nobody's answer would be lost.
             if not host_call.outlives_host and not observer.open_questions():
-                self._hub.calls.give_up(host_call.call_id)
+                self._hub.calls.end_unless_awaited(host_call.call_id)
             raise
         finally:
             await _cancel(tasks)

@@ -87,7 +87,7 @@ class CallsElsewhere:
         """Return whether nothing was carried out elsewhere, and this member has the server by now."""
         return error.reason == "OWNER_CHANGING" and self._hub.ownership.owns(server)
 
-    async def give_up(self, call: Call) -> None:
+    async def end_unless_awaited(self, call: Call) -> None:
         if not call.state.ended and not self._waiting[call.id]:
             with suppress(HubError):
                 await self.cancel(call, abort=True)

@@ -69,7 +69,7 @@ class AdminService:
                 _Counts.TaskCount(status=api_records.TASK_STATUSES[status], count=count)
                 for status, count in _counted(task.status for task in hub.tasks.select(TaskFilter()))
             ],
-            watchers=hub.watchers(),
+            watchers=hub.watcher_count(),
             store=api_records.store(await hub.store.stats()),
             loop_tasks=len(asyncio.all_tasks()),
             read_at=values.timestamp(hub.clock.now()),
@@ -89,7 +89,7 @@ class AdminService:
 
     async def check_hub(self, _request: pb.CheckHubRequest) -> pb.CheckHubResponse:
         """Run the diagnostics of a live hub."""
-        found = await checks.while_running(self._hub, os.environ)
+        found = await checks.check_running_hub(self._hub, os.environ)
         return pb.CheckHubResponse(findings=map(api_records.finding, found))
 
     async def get_store_stats(self, _request: pb.GetStoreStatsRequest) -> pb.GetStoreStatsResponse:

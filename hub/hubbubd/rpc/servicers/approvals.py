@@ -91,7 +91,7 @@ class ApprovalService:
             raise NotFound("server", facts.server)
         tool = self._gate.tools.find(facts.server, facts.tool)
         facts = replace(facts, hints=tool.hints)
-        verdict = self._gate.rules_of(config).decide(facts)
+        verdict = self._gate.rules_for(config).decide(facts)
         note = f" {UNKNOWN}" if tool is UNKNOWN_TOOL and facts.server != HOST else ""
         known = self._find_covering(verdict, facts, tool.digest)
         if known is None:

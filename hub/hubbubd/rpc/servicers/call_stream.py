@@ -318,7 +318,7 @@ class _CallStream:
 
         with (
             self._streams.hold(principal()),
-            work.join(principal().name, chosen, 1, current().standing, hear=on_assignment) as worker,
+            work.join(principal().name, chosen, 1, current().standing, on_step=on_assignment) as worker,
         ):
             self._workers[start.id] = worker
             try:

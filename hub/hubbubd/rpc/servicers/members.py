@@ -24,13 +24,13 @@ class FleetAdminService:
     async def get_fleet(self, _request: pb.GetFleetRequest) -> pb.GetFleetResponse:
         """Return what this member knows of the fleet."""
         operations, fleet = self._operations(), self._fleet()
-        owned, revision = operations.owned(), self._hub.store.revision
+        owned, revision = operations.servers_by_owner(), self._hub.store.revision
         schema = fleet.membership.schema
         return pb.GetFleetResponse(
             members=[_member(each, owned.get(each.name, []), revision) for each in fleet.members()],
             unowned=[
                 pb.UnownedServer(server=each.server, why=each.why, since=values.duration(each.since_s))
-                for each in operations.unowned()
+                for each in operations.unowned_servers()
             ],
             member=fleet.me,
             clock_offset=values.duration(fleet.time.ahead_s),
@@ -53,7 +53,7 @@ class FleetAdminService:
 
     async def _stand(self, member: str, standing: MemberStatus) -> str:
         wanted = requests.optional_identifier(member, "member") or ""
-        return await self._operations().stand(wanted, standing)
+        return await self._operations().set_status(wanted, standing)
 
     async def expel_member(self, request: pb.ExpelMemberRequest) -> pb.ExpelMemberResponse:
         member = requests.identifier(request.member, "member")

@@ -4,12 +4,12 @@ from hubbubd.runtime.calls.approvals.gate import DEFAULT_RULE, ApprovalGate
 from hubbubd.runtime.calls.approvals.remembered import RememberedApprovals
 from hubbubd.runtime.calls.causes import Causes
 from hubbubd.runtime.calls.exchange import CallExchange
-from hubbubd.runtime.calls.people import ASK, HOST, open_people, people_config
+from hubbubd.runtime.calls.people import ASK, HOST, open_people_queue, people_config
 from hubbubd.runtime.calls.progress import LiveCalls, LiveEvent
 from hubbubd.runtime.calls.queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.registry import Calls
 from hubbubd.runtime.calls.resumption import Resumption
-from hubbubd.runtime.calls.rounds.multi_round import MultiRound, kind_of
+from hubbubd.runtime.calls.rounds.multi_round import MultiRound, request_kind
 from hubbubd.runtime.calls.rounds.url_elicitation import Consents
 from hubbubd.runtime.calls.spans import SpanRecorder, inbound_request_span
 from hubbubd.runtime.calls.spec import CallSpec, LogEvent, ProgressEvent, RemoteCalls
@@ -43,7 +43,7 @@ __all__ = [
     "SpanRecorder",
     "TaskSupport",
     "inbound_request_span",
-    "kind_of",
-    "open_people",
+    "open_people_queue",
     "people_config",
+    "request_kind",
 ]

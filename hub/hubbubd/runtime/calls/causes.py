@@ -1,8 +1,8 @@
-"""Ends the pending requests that an ended call caused, or marks those it may have caused (`request_states.call_over`).
+"""Ends the pending requests that an ended call caused, or marks those that it may have caused.
 
-Driven by the records, whatever ended the call: each call recorded as ended updates its requests, and each request that
-comes too late finds its call ended. The exchange gets the `changes` beforehand, to commit them together with the
-end; anything else follows here.
+`request_states.after_call_ended` decides. Driven by the records, whatever ended the call: each call recorded as ended
+updates its requests, and each request that comes too late finds its call ended. The exchange gets the
+`changes_of_ended` beforehand, to commit them together with the end; anything else follows here.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ class Causes:
         self.request_ids_by_call: dict[str, set[str]] = {}
         """The requests that name a call as their cause, or as a candidate for it; some may be over."""
         inbox.mark_ended_calls = self._mark_ended_calls
-        requests.follow(self._follow_request)
+        requests.follow(self._update_index)
         requests.follow_own(self._update_new_request)
         calls.follow_own(self._update_requests_of_ended, ids=self.request_ids_by_call)
 
@@ -49,9 +49,9 @@ class Causes:
         """Index the stored requests of these servers; those whose calls have ended are updated on return."""
         own = [request for request in self._requests if takeover.owns(request.server)]
         for request in own:
-            self._index(request)
+            self._add_to_index(request)
         named = {request.id for request in own if not core.is_over(request) and _cause_ids(request)}
-        await self._ledger.transact(lambda: (None, self._update(named)))
+        await self._ledger.transact(lambda: (None, self._plan_updates(named)))
 
     def has_open_request(self, call_id: str) -> bool:
         """Return whether a request that is not over names the call.
@@ -64,12 +64,13 @@ class Causes:
                 return True
         return False
 
-    def changes(self, call_id: str) -> list[Change[Any]]:
+    def changes_of_ended(self, call_id: str) -> list[Change[Any]]:
         """Return the changes of requests that follow from the recorded end of a call."""
-        return self._update(self.request_ids_by_call.get(call_id, ()))
+        return self._plan_updates(self.request_ids_by_call.get(call_id, ()))
 
-    def _update(self, request_ids: Iterable[str]) -> list[Change[Any]]:
-        return self._inbox.changes(list(request_ids), self._mark_ended_calls)
+    def _plan_updates(self, request_ids: Iterable[str]) -> list[Change[Any]]:
+        """Return the changes of those of these requests of which a call has ended."""
+        return self._inbox.plan_changes(list(request_ids), self._mark_ended_calls)
 
     def _mark_ended_calls(self, request: PendingRequest) -> PendingRequest:
         """Return the request updated for those of its calls that have ended."""
@@ -80,12 +81,14 @@ class Causes:
                 request = core.after_call_ended(request, call_id, why, self._clock.now())
         return request
 
-    def _index(self, request: PendingRequest) -> None:
+    def _add_to_index(self, request: PendingRequest) -> None:
+        """Index a request by the calls that it names, unless it is over."""
         if not core.is_over(request):
             for call_id in _cause_ids(request):
                 self.request_ids_by_call.setdefault(call_id, set()).add(request.id)
 
-    def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+    def _update_index(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        """Keep the index in step with the table."""
         if before is not None:
             for call_id in _cause_ids(before):
                 request_ids = self.request_ids_by_call.get(call_id, set())
@@ -93,7 +96,7 @@ class Causes:
                 if not request_ids:
                     self.request_ids_by_call.pop(call_id, None)
         if after is not None:
-            self._index(after)
+            self._add_to_index(after)
 
     def _update_new_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         """Update a request whose call ended while it was being committed."""
@@ -101,14 +104,15 @@ class Causes:
             self._update_soon(after.id, {after.id})
 
     def _update_requests_of_ended(self, _before: Call | None, after: Call | None) -> None:
+        """Update the requests that name a call once that is recorded as ended."""
         if after is not None and after.state.ended:
             self._update_soon(after.id, set(self.request_ids_by_call[after.id]))
 
     def _update_soon(self, alarm_name: str, request_ids: set[str]) -> None:
         async def update() -> None:
-            await self._ledger.transact(lambda: (None, self._update(request_ids)))
+            await self._ledger.transact(lambda: (None, self._plan_updates(request_ids)))
 
-        self._alarms.after(Due.CAUSE, alarm_name, 0, update)
+        self._alarms.set_after(Due.CAUSE, alarm_name, 0, update)
 
 
 def _cause_ids(request: PendingRequest) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from hubbubd.runtime.calls.approvals.gate import ApprovalGate
 from hubbubd.runtime.calls.causes import Causes
 from hubbubd.runtime.calls.progress import LiveCalls
 from hubbubd.runtime.calls.queue import ActiveCall, ServerQueue
-from hubbubd.runtime.calls.resumption import Resumption, require_rounds, require_state
+from hubbubd.runtime.calls.resumption import Resumption, require_accepted_state, require_multi_round_support
 from hubbubd.runtime.calls.rounds.multi_round import MultiRound
 from hubbubd.runtime.calls.rounds.url_elicitation import Consents
 from hubbubd.runtime.calls.spans import SpanRecorder
@@ -70,16 +70,16 @@ class CallExchange:
         """Execute a new call, from admission to its end."""
         if await self._admit(queue, active):
             if active.question is not None:
-                await self._run(queue, active, partial(self.exchange_approved, queue, active))
+                await self._run_to_end(queue, active, partial(self.exchange_approved, queue, active))
             else:
-                await self._run(queue, active, partial(self._exchange, queue, active, params))
+                await self._run_to_end(queue, active, partial(self._exchange, queue, active, params))
 
     def prepare_resumption(self, queue: ServerQueue, active: ActiveCall) -> Callable[[], Awaitable[None]]:
         """Return the execution of a call from before a restart. Reads what it needs from the store now."""
         if core.is_held(active.call):
-            return partial(self._run, queue, active, partial(self.exchange_approved, queue, active))
+            return partial(self._run_to_end, queue, active, partial(self.exchange_approved, queue, active))
         send_again = partial(self._exchange, queue, active)
-        return partial(self._run, queue, active, self.resumption.prepare(queue, active, send_again))
+        return partial(self._run_to_end, queue, active, self.resumption.prepare(queue, active, send_again))
 
     async def _admit(self, queue: ServerQueue, active: ActiveCall) -> bool:
         """Commit a call whose record must be durable before it is sent, with what people are asked about it.
@@ -109,7 +109,7 @@ class CallExchange:
             raise reused_id_error(call)
         return self.table.new(call.id, call)
 
-    async def _run(
+    async def _run_to_end(
         self, queue: ServerQueue, active: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
     ) -> None:
         """End the call with the outcome of the exchange, unless the next hub is to resume it."""
@@ -128,7 +128,7 @@ class CallExchange:
             fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
         if result is not None:
             ended = core.complete(active.call, payload.dumps(result), self.clock.now())
-        elif self.resumption.outlives(queue, active, fault):
+        elif self.resumption.is_left_to_resume(queue, active, fault):
             queue.remove(active, active.call)
             active.ended.set()
             return
@@ -141,7 +141,7 @@ class CallExchange:
         await self._end(queue, active, ended)
 
     async def exchange_approved(self, queue: ServerQueue, active: ActiveCall) -> dict[str, Any]:
-        """Wait until a held call is approved, and do the same as `_exchange` with what was approved."""
+        """Wait until a held call is approved, and exchange it with the params that were approved."""
         return await self._exchange(queue, active, await self.gate.wait_for_approval(queue, active))
 
     async def _exchange(
@@ -163,8 +163,8 @@ class CallExchange:
             if not await self._record_as_sent(queue, link, active):
                 continue
             if is_resumed:
-                require_rounds(link.hello, active.call)
-            await self._check(queue, link, active, params_to_send)
+                require_multi_round_support(link.hello, active.call)
+            await self._require_allowed(queue, link, active, params_to_send)
             await active.deadline.check()
             if self.gate.is_on or queue.config.confirm:
                 objection = self.gate.find_objection(queue, active.call, params)
@@ -179,7 +179,7 @@ class CallExchange:
                 if active.call.rounds is not None:
                     await self.rounds.mark_delivered(active.call.rounds)
                 if is_resumed:
-                    require_state(active.call, exc)
+                    require_accepted_state(active.call, exc)
                 await self.consents.ask(queue, active, link.hello, exc)
                 is_resumed = False
                 continue
@@ -198,18 +198,20 @@ class CallExchange:
             if is_stateless or "task" in params_to_send:
                 task = find_created_task(active.call.method, params_to_send, result, stateless=is_stateless)
                 if task is not None:
-                    return await self.client_tasks.follow_new(queue, active, link, task)
+                    return await self.client_tasks.poll_new(queue, active, link, task)
             if result.get("resultType") != "input_required":
                 return without_denied_tools(queue.config, active.call.method, result) if queue.limits_tools else result
             params_to_send = await self.rounds.ask(queue, active, params, result)
 
-    async def _check(self, queue: ServerQueue, link: McpLink, active: ActiveCall, params: dict[str, Any]) -> None:
-        """Raise what forbids the call, unless that was looked at with this configuration and this server.
+    async def _require_allowed(
+        self, queue: ServerQueue, link: McpLink, active: ActiveCall, params: dict[str, Any]
+    ) -> None:
+        """Raise the error of a call that its server's options, or the server, do not allow.
 
-        Where rules may ask people, have the tool as it is now.
+        Nothing is checked again with the same configuration and server. Where rules may ask people, fetch the tool.
         """
         if self.gate.is_on or queue.config.confirm:
-            await self.gate.require_current_tool(queue, active.call)
+            await self.gate.refresh_tool(queue, active.call)
         if active.checked_with is not None:
             config, hello = active.checked_with
             if config is queue.config and hello is link.hello:
@@ -217,7 +219,7 @@ class CallExchange:
         denial = find_denial(queue.config, active.call.method, params) if queue.limits_tools else None
         if denial is not None:
             raise denial
-        await self.support.check(link.hello, active.call, params)
+        await self.support.require_supported(link.hello, active.call, params)
 
     async def _record_as_sent(self, queue: ServerQueue, link: McpLink, active: ActiveCall) -> bool:
         """Record durably that a detached or approved call is being sent; return False when it needs another turn.
@@ -263,7 +265,7 @@ class CallExchange:
                 # Durable before the caller sees it; if the store fails now, write-behind retries.
                 with suppress(HubError):
                     await self.ledger.transact(
-                        lambda: (None, [*self.table.waiting_changes(call.id), *self.causes.changes(call.id)])
+                        lambda: (None, [*self.table.waiting_changes(call.id), *self.causes.changes_of_ended(call.id)])
                     )
         finally:
             active.ended.set()

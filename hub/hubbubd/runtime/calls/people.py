@@ -39,8 +39,8 @@ def people_config() -> ServerConfig:
     return ServerConfig(name=HOST, command="hubbub", confirm=("*",), resume=True, max_in_flight=1000)
 
 
-def open_people(calls: Calls) -> ServerQueue:
-    """Serve what programs ask people from now on, and go on with what an earlier hub has left."""
+def open_people_queue(calls: Calls) -> ServerQueue:
+    """Open the queue of the calls with which programs ask people; those of an earlier hub go on."""
     queue = calls.open_queue(people_config())
     queue.closed = False
     queue.set_link(PeopleLink())
@@ -71,7 +71,7 @@ class PeopleLink:
         match method:
             case "tools/call":
                 decision = {"behavior": "allow", "updatedInput": given.get("arguments", {})}
-                return _complete(payload.dumps(decision).decode())
+                return _complete_result(payload.dumps(decision).decode())
             case "hubbub/ask" if "inputResponses" in given:
                 return _render_answer(given["inputResponses"].get(_QUESTION))
             case "hubbub/ask":
@@ -88,10 +88,10 @@ class PeopleLink:
         await asyncio.Event().wait()
 
     async def probe(self, *, by_list: bool = False) -> None:
-        """Return: it is there."""
+        """Return at once: the server is in the hub, so it is always there."""
 
     async def wait_lost(self) -> Fault:
-        """Never return: it is there as long as the hub is."""
+        """Never return: the server is there as long as the hub is."""
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -111,15 +111,16 @@ def _render_answer(answer: object) -> dict[str, Any]:
     said = {key: given[key] for key in ("action", "content") if key in given}
     match given.get("action"):
         case "accept":
-            return {**_complete(payload.dumps(said.get("content", {})).decode()), "structuredContent": said}
+            return {**_complete_result(payload.dumps(said.get("content", {})).decode()), "structuredContent": said}
         case "decline":
             text = "A person has seen the question and declined to answer it. Do not ask again the same."
         case _ if (reason := meta.get("hubbub/reason")) is not None:
             text = f"Nobody answered: {reason}."
         case _:
             text = "A person has closed the question without an answer."
-    return {**_complete(text), "structuredContent": said, "isError": True}
+    return {**_complete_result(text), "structuredContent": said, "isError": True}
 
 
-def _complete(text: str) -> dict[str, Any]:
+def _complete_result(text: str) -> dict[str, Any]:
+    """Return the result of a tool call, as MCP has it, with one text."""
     return {"resultType": "complete", "content": [{"type": "text", "text": text}]}

@@ -55,14 +55,14 @@ class LiveCalls:
         if call is not None:
             self._publish_here(call, event)
         elif isinstance(event, ProgressEvent):
-            self._remember(event)
+            self._store_early(event)
 
     def _publish_here(self, call: Call, event: LiveEvent) -> None:
         key = call.id if isinstance(event, ProgressEvent) else object()
         self._table.feed.publish_live(call.id, call, key, event)
 
-    def _remember(self, event: ProgressEvent) -> None:
-        """Keep progress until its call is known; beyond MAX_EARLY calls the oldest is dropped."""
+    def _store_early(self, event: ProgressEvent) -> None:
+        """Store progress until its call is known; beyond MAX_EARLY calls the oldest is dropped."""
         if self._early is None:
             self._early = OrderedDict()
             self._table.follow(self._publish_early)

@@ -115,7 +115,7 @@ class RecentCallers:
         self._until[principal] = max(until, self._until.get(principal, until))
 
     def is_only_caller(self, principal: str, on_the_wire: Iterable[str]) -> bool:
-        """Return whether the server can be at work for nobody but a principal."""
+        """Return whether all recent calls, and those `on_the_wire`, are of a principal."""
         now = self._clock.steady()
         late = (each for each, until in self._until.items() if until > now)
         return all(each == principal for each in (*on_the_wire, *late))
@@ -154,9 +154,8 @@ class ServerQueue:
     def adopt(self, config: ServerConfig) -> None:
         """Apply changed options; calls already queued keep their deadlines."""
         self._set_config(config)
-        self._queue.set_limits(
-            config.max_in_flight, config.max_queued, one_question_at_a_time=config.one_question_at_a_time
-        )
+        limits = config.max_in_flight, config.max_queued
+        self._queue.set_limits(*limits, one_question_at_a_time=config.one_question_at_a_time)
         self._give_turns()
 
     def _set_config(self, config: ServerConfig) -> None:
@@ -186,14 +185,14 @@ class ServerQueue:
     def add(self, call: Call) -> ActiveCall:
         """Queue a new call. Raises ResourceExhausted (QUEUE_FULL)."""
         self._queue.add(call.id, len(call.params))
-        active = self.take_in(call)
+        active = self.register(call)
         self.set_deadline(active)
         self._give_turns()
         return active
 
     def resume(self, call: Call) -> ActiveCall:
-        """Take in a call from before a restart: as a task, at the queue's end if never sent, else parked. No limits."""
-        active = self.take_in(call)
+        """Add a call from before a restart: as a task, at the queue's end if never sent, else parked. No limits."""
+        active = self.register(call)
         active.admitted.set()
         active.was_sent = active.is_recorded_as_sent = not (core.was_never_sent(call) or core.is_held(call))
         if core.was_never_sent(call):
@@ -201,19 +200,19 @@ class ServerQueue:
             self.set_deadline(active)
         if call.task_id is not None:
             if call.state is CallState.WAITING_INPUT:
-                self._move(active, CallState.IN_PROGRESS)
+                self._change_state(active, CallState.IN_PROGRESS)
             self.set_aside(active)
         return active
 
-    def enter(self, active: ActiveCall) -> None:
+    def enqueue_approved(self, active: ActiveCall) -> None:
         """Queue a call that has been approved. No limit applies, as people have waited for it."""
         self._queue.add_resumed(active.call.id, len(active.call.params))
         self.set_deadline(active)
-        self._move(active, CallState.QUEUED)
+        self._change_state(active, CallState.QUEUED)
         self._give_turns()
 
-    def take_in(self, call: Call) -> ActiveCall:
-        """Take in a call, which is in no slot yet."""
+    def register(self, call: Call) -> ActiveCall:
+        """Make a call one of this queue, in no slot yet."""
         active = ActiveCall(call, CallClock(call.timeout_s, call.max_s, self._clock.steady()), last_span=call.trace)
         self.calls[call.id] = self._all_calls[call.id] = active
         return active
@@ -232,7 +231,7 @@ class ServerQueue:
     def requeue(self, active: ActiveCall) -> None:
         """Queue a call that must be sent again, at the head."""
         self._put_first(active)
-        self._move(active, CallState.QUEUED)
+        self._change_state(active, CallState.QUEUED)
         self._give_turns()
 
     def _put_first(self, active: ActiveCall) -> None:
@@ -258,7 +257,7 @@ class ServerQueue:
         assert self.link is not None, "turns end with the link"
         active.clock.restart(self._clock.steady())
         self.set_deadline(active)
-        self._move(active, CallState.IN_PROGRESS)
+        self._change_state(active, CallState.IN_PROGRESS)
         return self.link
 
     def set_link(self, link: McpLink | None) -> None:
@@ -309,7 +308,7 @@ class ServerQueue:
         return (causes[0], CauseSource.INFERRED) if len(causes) == 1 else (None, None)
 
     def works_only_for(self, principal: str) -> bool:
-        """Return whether the server is at work for nobody else: now, or a moment ago."""
+        """Return whether all calls that the server works on, or worked on a moment ago, are of a principal."""
         principals = (active.call.principal for active in self._calls_in(*SENT, Slot.ASIDE))
         return self._callers.is_only_caller(principal, principals)
 
@@ -348,9 +347,9 @@ class ServerQueue:
                 yield
         finally:
             for active in causes:
-                self._continue(active)
+                self._return_slot(active)
 
-    def _continue(self, active: ActiveCall) -> None:
+    def _return_slot(self, active: ActiveCall) -> None:
         """Give a call its slot back once none of its questions is open; a task needs none."""
         slot = self._queue.slot(active.call.id)
         if active.open_questions > 0 or slot not in (Slot.PARKED, Slot.ASIDE):
@@ -358,7 +357,7 @@ class ServerQueue:
         if slot is Slot.PARKED:
             self._queue.unpark(active.call.id)
         if active.call.state is CallState.WAITING_INPUT:
-            self._move(active, CallState.IN_PROGRESS)
+            self._change_state(active, CallState.IN_PROGRESS)
 
     @contextmanager
     def _note_candidates(self, calls: list[ActiveCall], pending_ids: tuple[str, ...]) -> Generator[None]:
@@ -407,7 +406,7 @@ class ServerQueue:
                 active.clock.release(self._clock.steady())
                 self.set_deadline(active)
 
-    def _move(self, active: ActiveCall, state: CallState) -> None:
+    def _change_state(self, active: ActiveCall, state: CallState) -> None:
         self.change(active, core.move(active.call, state, self._clock.now()))
 
     def change(self, active: ActiveCall, call: Call) -> None:

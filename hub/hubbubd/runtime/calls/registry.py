@@ -101,7 +101,9 @@ class Calls(RecordReader[Call]):
         self._queues[config.name] = queue
         own = [call for call in self._table if call.server == config.name]
         queue.ended.update(call.state for call in own if call.state.ended)
-        unfinished = [call for call in own if not call.state.ended and self._resumption.obstacle(call, config) is None]
+        unfinished = [
+            call for call in own if not call.state.ended and self._resumption.find_obstacle(call, config) is None
+        ]
         for call in resumption_order(unfinished):
             active = queue.resume(core.as_resumed(self._spans.finish_open_spans(call)))
             self._record(call, active.call)
@@ -123,7 +125,7 @@ class Calls(RecordReader[Call]):
             if call.id in self._active:
                 continue
             queue = self._queues.get(call.server)
-            why = self._resumption.obstacle(call, queue.config if queue else None)
+            why = self._resumption.find_obstacle(call, queue.config if queue else None)
             ended = core.fail(self._spans.finish_open_spans(call), lost_fault(takeover, why), self._clock.now())
             self._record(call, ended)
             if queue is not None:
@@ -140,12 +142,12 @@ class Calls(RecordReader[Call]):
         return self._find(call_id) is not None
 
     def task_support(self, server: str, tool: str) -> str | None:
-        """Return whether a call of a tool may be requested as a task, as the connected server says; None for no."""
+        """Return a tool's `taskSupport`, as the connected server says; None if callers cannot request a task."""
         queue = self._queues.get(server)
-        return self._support.of_tool(queue.link.hello, server, tool) if queue is not None and queue.link else None
+        return self._support.tool_support(queue.link.hello, server, tool) if queue is not None and queue.link else None
 
     def poll_task_soon(self, call: Call) -> None:
-        """Have the server asked soon how far the task is that it has made of a call, if it has."""
+        """Poll the task soon that the server has made of a call, if it has."""
         self._exchange.poll_task_soon(call)
 
     def has_queue(self, server: str) -> bool:
@@ -154,7 +156,7 @@ class Calls(RecordReader[Call]):
 
     def counts(self, server: str) -> QueueCounts:
         """Return the number of a server's calls by state. Raises NotFound."""
-        return self._queue(server).counts()
+        return self._require_queue(server).counts()
 
     # For callers
 
@@ -168,7 +170,7 @@ class Calls(RecordReader[Call]):
         if (remote := self._remote_for(spec.server)) is not None:
             return await remote.call(spec, principal, detached=detached)
         try:
-            call, active = await self._begin(spec, principal, detached=detached)
+            call, active = await self._make_or_join(spec, principal, detached=detached)
         except Unavailable as exc:
             if not await self._wait_for_owner(exc, spec.server):
                 raise
@@ -192,7 +194,7 @@ class Calls(RecordReader[Call]):
         if (remote := self._remote_for(spec.server)) is not None:
             return await remote.start(spec, principal)
         try:
-            call, active = await self._begin(spec, principal, detached=True)
+            call, active = await self._make_or_join(spec, principal, detached=True)
         except Unavailable as exc:
             if not await self._wait_for_owner(exc, spec.server):
                 raise
@@ -204,7 +206,7 @@ class Calls(RecordReader[Call]):
         return active.call
 
     def _remote_for(self, server: str) -> RemoteCalls | None:
-        """Return what makes the calls of a server, if another member has it."""
+        """Return the port for calls at other members if one of them has the server; None if none has."""
         return self.remote if self.remote is not None and self.remote.has_server(server) else None
 
     async def _wait_for_owner(self, refusal: Unavailable, server: str) -> bool:
@@ -249,11 +251,11 @@ class Calls(RecordReader[Call]):
         await active.ended.wait()
         return active.call
 
-    def give_up(self, call_id: str) -> None:
+    def end_unless_awaited(self, call_id: str) -> None:
         """End a call, even a detached one, unless a caller waits for it."""
         call = self._table.record(call_id)
         if call is not None and (remote := self._remote_for(call.server)) is not None:
-            self._background.start_brief(remote.give_up, call)
+            self._background.start_brief(remote.end_unless_awaited, call)
             return
         active = self._active.get(call_id) if call is not None else None
         if active is not None and not active.waiters and not active.ended.is_set():
@@ -261,7 +263,7 @@ class Calls(RecordReader[Call]):
 
     async def clear_queue(self, server: str) -> int:
         """Cancel the queued calls of a server, and return how many. Raises NotFound."""
-        waiting = self._queue(server).waiting_calls()
+        waiting = self._require_queue(server).waiting_calls()
         for active in waiting:
             active.stop(cancelled_fault("the queue was cleared"))
         for active in waiting:
@@ -303,6 +305,7 @@ class Calls(RecordReader[Call]):
         await self._drain_queues(lambda: [self._queues[server]] if server in self._queues else [])
 
     async def _drain_queues(self, queues: Callable[[], Sequence[ServerQueue]]) -> None:
+        """Wait until no call of these queues must end before the hub does."""
         self._stop_unsent(queues())
         # Polling, as there are many ways for a call to end or to become resumable.
         while any(self._must_end(queue, active) for queue in queues() for active in queue.calls.values()):
@@ -321,7 +324,7 @@ class Calls(RecordReader[Call]):
         """Return whether a call is to end before the hub does: a caller waits for it, or it cannot be resumed."""
         if active.waiters > 0 or not active.admitted.is_set():
             return True
-        return self._resumption.obstacle(active.call, queue.config) is not None
+        return self._resumption.find_obstacle(active.call, queue.config) is not None
 
     def shut_down(self) -> None:
         """End all calls at shutdown, telling their callers; some are resumed after the restart."""
@@ -331,12 +334,12 @@ class Calls(RecordReader[Call]):
 
     # New calls
 
-    async def _begin(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, ActiveCall | None]:
-        """Make a call, or join the one there is under its id; return it, and its work if it is under way."""
-        queue = self._queue(spec.server)
+    async def _make_or_join(self, spec: CallSpec, principal: str, *, detached: bool) -> tuple[Call, ActiveCall | None]:
+        """Make a call, or join the one there is under its id; return both call and active call, if it has not ended."""
+        queue = self._require_queue(spec.server)
         if self._gate.is_on or queue.config.confirm:
-            await self._gate.prepare(queue, spec.method, spec.message)
-            queue = self._queue(spec.server)  # it may have gone, or come again, meanwhile
+            await self._gate.read_unknown_tool(queue, spec.method, spec.message)
+            queue = self._require_queue(spec.server)  # it may have gone, or come again, meanwhile
         call = Call(
             id=spec.call_id or f"call_{secrets.token_hex(8)}",
             server=spec.server,
@@ -381,13 +384,13 @@ class Calls(RecordReader[Call]):
         if denial is not None:
             raise denial
         hello = queue.link.hello if queue.link is not None else None
-        refusal = self._support.refusal(hello, call, params) if hello is not None else None
+        refusal = self._support.find_refusal(hello, call, params) if hello is not None else None
         if refusal is not None:
             raise FailedPrecondition(refusal.message, reason=refusal.code)
         self._quota.require(call.principal)
         call = self._spans.with_trace(call, params)
         is_gated = self._gate.is_on or queue.config.confirm
-        active = self._take_in(queue, call, params) if is_gated else queue.add(call)
+        active = self._queue_or_hold(queue, call, params) if is_gated else queue.add(call)
         self._quota.take(call.principal)
         active.is_durable_first = active.question is not None or (bool(spec.call_id) and self._durable_if_named)
         if hello is not None and not self._support.needs_catalog(hello, call):
@@ -399,19 +402,20 @@ class Calls(RecordReader[Call]):
         self._background.start_brief(self._quota.until_ended, call.principal, execute)
         return active
 
-    def _take_in(self, queue: ServerQueue, call: Call, params: dict[str, Any]) -> ActiveCall:
+    def _queue_or_hold(self, queue: ServerQueue, call: Call, params: dict[str, Any]) -> ActiveCall:
         """Queue a new call, or hold it if a rule wants it approved. Raises PermissionDenied and ResourceExhausted."""
         judged = self._gate.judge_new(queue, call, params)
         if not isinstance(judged, HeldQuestion):
             return queue.add(judged)
-        active = queue.take_in(judged.call)
+        active = queue.register(judged.call)
         active.question = judged.request
         return active
 
     def _record(self, before: Call | None, after: Call) -> None:
+        """Record a change of a call, write-behind."""
         self._ledger.later(self._table, after.id, partial(core.merge_change, before, after))
 
-    def _queue(self, server: str) -> ServerQueue:
+    def _require_queue(self, server: str) -> ServerQueue:
         """Return the queue of a server. Raises NotFound, or Unavailable if its owner changes."""
         queue = self._queues.get(server)
         if queue is None:

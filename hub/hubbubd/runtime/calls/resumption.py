@@ -36,14 +36,14 @@ class Resumption:
         self._consents = consents
         self._client_tasks = client_tasks
 
-    def obstacle(self, call: Call, config: ServerConfig | None) -> str | None:
+    def find_obstacle(self, call: Call, config: ServerConfig | None) -> str | None:
         """Return why a call of this server cannot be resumed, as the end of a sentence; None when it can."""
         try:
             return core.find_obstacle(
                 call,
                 config.fingerprint if config else None,
                 resume=config is not None and config.resume,
-                task_fingerprint=self._client_tasks.fingerprint(call),
+                task_fingerprint=self._client_tasks.server_fingerprint(call),
                 answers_kept=self._has_answers(call),
             )
         except Exception:
@@ -51,30 +51,31 @@ class Resumption:
             return "its record does not fit"
 
     def _has_answers(self, call: Call) -> bool:
-        """Return whether the questions that a call waits for are there, and the answers that it is to be sent with."""
+        """Return whether the store still has the questions that a call waits for, and their answers."""
         return self._gate.has_question(call) if core.is_held(call) else self._rounds.stored_requests(call) is not None
 
-    def outlives(self, queue: ServerQueue, active: ActiveCall, fault: Fault | None) -> bool:
+    def is_left_to_resume(self, queue: ServerQueue, active: ActiveCall, fault: Fault | None) -> bool:
         """Return whether a call broken off by shutdown, not by a `fault`, is left for the next process to resume."""
         if active.call.task_id is not None:
-            return self._client_tasks.outlives(active)
+            return self._client_tasks.outlives_hub(active)
         stopped = fault is None and active.end is End.SHUTTING_DOWN
-        return stopped and self.obstacle(active.call, queue.config) is None
+        return stopped and self.find_obstacle(active.call, queue.config) is None
 
     def prepare(
         self, queue: ServerQueue, active: ActiveCall, send_again: SendAgain
     ) -> Callable[[], Awaitable[dict[str, Any]]]:
-        """Return how a call without an obstacle continues. Reads what it needs from the store now."""
+        """Return a function that continues a call without an obstacle. Reads what it needs from the store now."""
         if active.call.task_id is not None:
             return partial(self._client_tasks.resume, queue, active)
         if core.was_never_sent(active.call):
-            return partial(_send_first, active, send_again)
+            return partial(_send_unsent, active, send_again)
         requests = self._rounds.stored_requests(active.call) or {}
         return partial(self._go_on_with_round, queue, active, requests, send_again)
 
     async def _go_on_with_round(
         self, queue: ServerQueue, active: ActiveCall, requests: dict[str, PendingRequest], send_again: SendAgain
     ) -> dict[str, Any]:
+        """Go on with the round of a call, whose requests are these, and return the result of the call."""
         params = approved_params(active.call)
         refusal = active.call.rounds.refusal if active.call.rounds else None
         if refusal is not None:
@@ -83,7 +84,8 @@ class Resumption:
         return await send_again(params, await self._rounds.resume(queue, active, params, requests))
 
 
-async def _send_first(active: ActiveCall, send_again: SendAgain) -> dict[str, Any]:
+async def _send_unsent(active: ActiveCall, send_again: SendAgain) -> dict[str, Any]:
+    """Send a call that was never sent, and return its result."""
     params = approved_params(active.call)
     return await send_again(params, params)
 
@@ -105,16 +107,18 @@ def lost_fault(takeover: Takeover, why: str | None) -> Fault:
     return Fault(code=takeover.code, category=Category.CONNECTION, message=message, retryable=True)
 
 
-def require_rounds(hello: Hello, call: Call) -> None:
+def require_multi_round_support(hello: Hello, call: Call) -> None:
     """Raise UpstreamError (RESUME_REJECTED) if the server no longer speaks the protocol of the answers it asked for."""
     if _is_mrtr(call) and hello.era is not Era.STATELESS:
-        raise _rejection(f"{call.server} has no multi-round requests any more, it speaks {hello.protocol_version}")
+        raise _rejection_error(
+            f"{call.server} has no multi-round requests any more, it speaks {hello.protocol_version}"
+        )
 
 
-def require_state(call: Call, error: PeerError) -> None:
+def require_accepted_state(call: Call, error: PeerError) -> None:
     """Raise UpstreamError (RESUME_REJECTED) if the server's error means that it rejects its own requestState."""
     if _is_mrtr(call) and error.code in (INVALID_REQUEST, INVALID_PARAMS):
-        raise _rejection(f"{call.server} does not go on where it asked: {error.message}", error) from error
+        raise _rejection_error(f"{call.server} does not go on where it asked: {error.message}", error) from error
 
 
 def _is_mrtr(call: Call) -> bool:
@@ -122,6 +126,6 @@ def _is_mrtr(call: Call) -> bool:
     return call.rounds is not None and call.rounds.refusal is None
 
 
-def _rejection(message: str, error: PeerError | None = None) -> UpstreamError:
+def _rejection_error(message: str, error: PeerError | None = None) -> UpstreamError:
     details = error.details if error is not None else {}
     return UpstreamError(Fault(code="RESUME_REJECTED", category=Category.SERVER, message=message, details=details))

@@ -62,9 +62,9 @@ class SpanRecorder:
         self._ledger = ledger
         self._calls = calls
         if tracer.on:
-            calls.follow_own(self._follow_call)
-            requests.follow_own(self._follow_request)
-            tasks.follow_own(self._follow_task)
+            calls.follow_own(self._export_ended_call)
+            requests.follow_own(self._export_ended_request)
+            tasks.follow_own(self._export_ended_task)
 
     # Calls
 
@@ -149,7 +149,7 @@ class SpanRecorder:
                 Span(name="queue", kind=SpanKind.INTERNAL, trace=trace, start=start, attributes=attributes), end
             )
 
-    def _follow_call(self, before: Call | None, call: Call | None) -> None:
+    def _export_ended_call(self, before: Call | None, call: Call | None) -> None:
         """Export the span of a call that has ended."""
         if (
             call is None
@@ -178,7 +178,7 @@ class SpanRecorder:
 
     # Pending requests
 
-    def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+    def _export_ended_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         """Export the span of a pending request that is over."""
         request = after or before
         if request is None or (before is not None and core_inbox.is_over(before)) or not _is_own(request.trace):
@@ -227,7 +227,7 @@ class SpanRecorder:
 
     # Tasks
 
-    def _follow_task(self, before: Task | None, after: Task | None) -> None:
+    def _export_ended_task(self, before: Task | None, after: Task | None) -> None:
         """Export the span of a task that has ended."""
         task = after or before
         if task is None or (before is not None and before.status.ended) or not _is_own(task.trace):
@@ -320,7 +320,7 @@ def _call_error_type(call: Call) -> str | None:
 
 
 def _approval_attributes(request: PendingRequest) -> Attributes:
-    """Return the rule of an approval, how it ended, and after how many seconds."""
+    """Return the attributes of an approval: its rule, how it ended, and after how many seconds."""
     attributes: Attributes = {
         "hubbub.approval.rule": mcp.bounded_text(payload.loads(request.request)["rule"]["name"]),
         "hubbub.approval.outcome": approval_outcome(request),

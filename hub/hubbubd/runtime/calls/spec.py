@@ -62,11 +62,11 @@ class RemoteCalls(Protocol):
     """
 
     def has_server(self, server: str) -> bool:
-        """Return whether another member has a server, and is to be asked."""
+        """Return whether another member has a server, so that calls go to it."""
         ...
 
     def may_forward(self) -> bool:
-        """Return whether what is asked for now may be asked of another member: it was not sent by one."""
+        """Return whether the present request may be forwarded to another member: not if a member has forwarded it."""
         ...
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
@@ -81,12 +81,12 @@ class RemoteCalls(Protocol):
         """End a call."""
         ...
 
-    async def give_up(self, call: Call) -> None:
+    async def end_unless_awaited(self, call: Call) -> None:
         """End a call, even a detached one, unless a caller waits for it here."""
         ...
 
     def follow_resource(
         self, server: str, uri: str, principal: str, on_change: Callable[[str], None]
     ) -> AbstractAsyncContextManager[anyio.Event]:
-        """Get the URI at each change of a resource during the block; as `Subscriptions.following`."""
+        """Call `on_change` with the URI at each change of a resource, as `Subscriptions.follow_changes` does."""
         ...

@@ -58,8 +58,8 @@ NETWORK_VARIABLES: Final = frozenset(
 """Variables by which programs reach others through a proxy, or trust their certificates; some in lower case, too."""
 
 
-async def before_start(settings: LoadedSettings, environ: Mapping[str, str]) -> list[Finding]:
-    """Preflight checks for a valid configuration; safe to run next to a live hub."""
+async def check_before_start(settings: LoadedSettings, environ: Mapping[str, str]) -> list[Finding]:
+    """Return the findings of preflight checks for a valid configuration; safe to run next to a live hub."""
     hub = settings.hub
     store, in_use = await _check_store(hub)
     found = [
@@ -74,36 +74,36 @@ async def before_start(settings: LoadedSettings, environ: Mapping[str, str]) -> 
     if hub.fleet is not None:
         found.append(_check_address("fleet.listen", hub.fleet.listen, hub.data_dir, in_use=in_use))
         found.append(await to_thread.run_sync(_check_vault_keys, hub.fleet.vault_key_file, environ))
-    return [*found, *await common(hub, settings.servers, environ)]
+    return [*found, *await check_common(hub, settings.servers, environ)]
 
 
-async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
-    """Checks of a live hub, and of the addresses or commands of configured servers that are not connected."""
+async def check_running_hub(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
+    """Return findings about a live hub, and about configured servers that are not connected."""
     servers = [record for record in hub.servers.all() if record.source == "file" and record.wanted]
     away = [record.config for record in servers if record.connection.state is not ConnectionState.CONNECTED]
     settings = hub.configuration.settings
     return [
         _check_configuration(await hub.configuration.check()),
         await _check_writable(hub.store),
-        *records(hub.defects()),
-        *noted(hub.servers.all()),
+        *find_defects(hub.defects()),
+        *list_notes(hub.servers.all()),
         *check_rules(hub),
         _check_clock(hub.clock.set_by_s, hub.ages.doubted_s),
         *await to_thread.run_sync(_check_directory, settings.data_dir),
         *await _check_fleet(hub),
-        *await common(settings, away, environ),
+        *await check_common(settings, away, environ),
     ]
 
 
 async def _check_fleet(hub: Hub) -> list[Finding]:
     if hub.fleet is None:
         return []
-    from hubbubd.runtime.diagnostics.fleet_checks import checked  # lazy: few hubs are members of a fleet
+    from hubbubd.runtime.diagnostics.fleet_checks import check_fleet  # lazy: few hubs are members of a fleet
 
-    return await checked(hub.fleet, hub.servers.candidates.differing(), hub.clock.now())
+    return await check_fleet(hub.fleet, hub.servers.candidates.differing(), hub.clock.now())
 
 
-async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
+async def check_common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
     """Check certificates, allowed commands, and the addresses or commands of these servers."""
     found = await to_thread.run_sync(
         lambda: [
@@ -170,7 +170,7 @@ async def _check_writable(store: Store) -> Finding:
     return Finding("store", Severity.OK, f"{store.name} can be written")
 
 
-def records(defects: Mapping[str, str]) -> Iterator[Finding]:
+def find_defects(defects: Mapping[str, str]) -> Iterator[Finding]:
     """Yield findings about records of the store that were repaired or left out, by key."""
     for key, why in islice(defects.items(), LISTED_DEFECTS):
         advice = "the hub goes on with what fits of it; keep a copy of the store, and report it (docs/store.md)"
@@ -179,8 +179,8 @@ def records(defects: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("records", Severity.WARN, f"{len(defects)} records of the store do not fit", "see the hub's log")
 
 
-def noted(servers: Sequence[ServerRecord]) -> Iterator[Finding]:
-    """Yield findings about servers of which the hub noted something."""
+def list_notes(servers: Sequence[ServerRecord]) -> Iterator[Finding]:
+    """Yield a finding for each note of the hub about a server."""
     for record in servers:
         for note in record.notes:
             yield Finding(f"server {record.name}", Severity.WARN, note, "tell its author (docs/servers.md)")
@@ -333,7 +333,7 @@ async def _check_server(config: ServerConfig, environ: Mapping[str, str]) -> Fin
     if environ.get(f"{url.scheme}_proxy".upper()) or environ.get(f"{url.scheme}_proxy"):
         return Finding(about, Severity.OK, "it is reached through a proxy, which was not tried")
     host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
-    failure = await _try_to_reach(host, port, _trust_of(resolved) if url.scheme == "https" else None)
+    failure = await _try_to_reach(host, port, _tls_context_factory(resolved) if url.scheme == "https" else None)
     if failure is not None:
         problem, advice = failure
         return Finding(about, Severity.WARN, f"{host}:{port}: {problem}", advice)
@@ -352,7 +352,8 @@ _HTTP_OPTIONS, _STDIO_OPTIONS = ("headers",), ("args", "env", "cwd")
 """Options that only one kind of server uses."""
 
 
-def _trust_of(config: ServerConfig) -> Callable[[], ssl.SSLContext]:
+def _tls_context_factory(config: ServerConfig) -> Callable[[], ssl.SSLContext]:
+    """Return a function that makes a TLS context which trusts what a server's option `ca` names."""
     return lambda: ssl.create_default_context(cafile=config.ca)
 
 

@@ -27,8 +27,8 @@ GONE_S = 600.0
 log = structlog.get_logger(__name__)
 
 
-async def checked(fleet: FleetOwnership, differing: list[str], now: float) -> list[Finding]:
-    """Return what an operator should know. `differing` are servers that this member's files have otherwise.
+async def check_fleet(fleet: FleetOwnership, differing: list[str], now: float) -> list[Finding]:
+    """Return findings about a fleet. `differing` are servers that differ in the files of this member.
 
     `now` is in seconds since the epoch.
     """
@@ -166,7 +166,7 @@ async def _check_standby(fleet: FleetOwnership) -> Finding:
 
 
 def _check_unowned_servers(fleet: FleetOwnership) -> Iterator[Finding]:
-    for each in FleetOperations(fleet).unowned():
+    for each in FleetOperations(fleet).unowned_servers():
         if each.since_s > UNOWNED_S:
             message = f"no member has had it for {each.since_s:.0f} s"
             yield Finding(f"server {each.server}", Severity.WARN, message, each.why)

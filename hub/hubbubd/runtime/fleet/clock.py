@@ -32,8 +32,8 @@ class FleetClock:
         self.is_known = anyio.Event()
         """Set once the database was asked; until then it is this machine's time."""
 
-    def take_reading(self, reading: ClockReading) -> None:
-        """Correct the offset by a reading, no more than it proves: a slow answer moves nothing."""
+    def apply_reading(self, reading: ClockReading) -> None:
+        """Correct the offset by a reading, by no more than it proves: a slow answer changes nothing."""
         least, most = reading.at - reading.came, reading.at - reading.sent
         self._offset = min(max(self._offset, least), most) if self.is_known.is_set() else (least + most) / 2
         self.is_known.set()

@@ -94,7 +94,7 @@ class FleetMeasures:
         self._fleet = fleet
         if not meter.on:
             return
-        meter.observe(metrics.FLEET_MEMBERS, self._members)
+        meter.observe(metrics.FLEET_MEMBERS, self._count_members)
         meter.observe(metrics.FLEET_OWNED, lambda: _single_reading(fleet.owned_count()))
         meter.observe(metrics.FLEET_UNOWNED, lambda: _single_reading(fleet.free_count()))
         meter.observe(metrics.FLEET_LEASE, lambda: _single_reading(max(fleet.remaining_s(), 0.0)))
@@ -118,7 +118,7 @@ class FleetMeasures:
         """Count that this member has to start again."""
         self._meter.count(metrics.FLEET_LOST, {})
 
-    def _members(self) -> Iterable[Reading]:
+    def _count_members(self) -> Iterable[Reading]:
         """Return how many members there are in each state."""
         found = Counter(
             "overdue" if each.overdue and each.standing is not MemberStatus.GONE else each.standing.value

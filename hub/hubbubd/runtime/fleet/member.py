@@ -55,14 +55,17 @@ LOOK_S = 0.05
 log = structlog.get_logger(__name__)
 
 
-async def _does_not_answer(_owner: Owner) -> bool:
+async def _never_answers(_owner: Owner) -> bool:
+    """Stand in for `FleetOwnership.answers` until the port for members is there."""
     return False
 
 
-async def _clock_unknown(_owner: Owner) -> None: ...
+async def _read_no_clock(_owner: Owner) -> None:
+    """Stand in for `FleetOwnership.clock_of` until the port for members is there."""
 
 
-async def _has_no_secrets() -> tuple[int, int]:
+async def _rotate_nothing() -> tuple[int, int]:
+    """Stand in for `FleetOwnership.rotate_key` until there is a vault."""
     return 0, 0
 
 
@@ -86,10 +89,10 @@ class FleetOwnership:
         self.lost = self._term.over
         """Set once this member is found to be gone."""
         self.time = time or FleetClock()
-        self.answers: Callable[[Owner], Awaitable[bool]] = _does_not_answer
+        self.answers: Callable[[Owner], Awaitable[bool]] = _never_answers
         """Whether a member answers, at the port for members."""
-        self.clock_of: Callable[[Owner], Awaitable[float | None]] = _clock_unknown
-        self.rotate_key: Callable[[], Awaitable[tuple[int, int]]] = _has_no_secrets
+        self.clock_of: Callable[[Owner], Awaitable[float | None]] = _read_no_clock
+        self.rotate_key: Callable[[], Awaitable[tuple[int, int]]] = _rotate_nothing
         """Has all secrets sealed with the first key; returns how many rows are, of how many. Raises Unavailable."""
         self.membership = membership
         self._drain_timeout_s = drain_timeout_s
@@ -131,10 +134,8 @@ class FleetOwnership:
             self.me, servers, hooks, owns=self.owns, due_servers=self._servers_to_serve, may_act=self.may_act
         )
         self._note = note
-        leases.follow(self._follow_lease)
+        leases.follow(self._follow_lease_change)
         self._measures = FleetMeasures(meter, self)  # last: it may be read at once, in another thread
-
-    # Ownership
 
     def owns(self, server: str) -> bool:
         """Return whether a server is this member's own."""
@@ -181,8 +182,6 @@ class FleetOwnership:
     def on_change(self, listener: Callable[[str], None]) -> None:
         """Call the listener with the name of each server whose owner has changed. It must not block."""
         self._listeners.append(listener)
-
-    # For operators
 
     def members(self) -> list[Member]:
         """Return all members, as they were at the last look, by name."""
@@ -236,6 +235,7 @@ class FleetOwnership:
         return bool(expulsion)
 
     def look_soon(self) -> None:
+        """Look at the other members now, and not only after the usual pause."""
         self._look_due.set()
 
     async def move(self, server: str, to: str = "") -> None:
@@ -250,6 +250,7 @@ class FleetOwnership:
         await done.wait()
 
     async def _hand_over(self, server: str, to: str, done: anyio.Event) -> None:
+
         async def release() -> None:
             await self._taken.wait_until_settled()  # one that is just being taken over is left afterwards
             await self._hooks.hand_over(server, self._drain_timeout_s)
@@ -270,14 +271,12 @@ class FleetOwnership:
                     together.start_soon(self.move, server)
 
     async def quit(self) -> None:
-        """Say that this member is gone, so that no other waits for it. Its store takes no more commits."""
+        """Declare this member gone, so that no other waits for it. Its store takes no more commits."""
         self._term.is_quitting = True
         try:
             await self.membership.set_own_status(MemberStatus.GONE)
         except StoreUnavailable as exc:
             log.warning("the fleet was not told that this member has ended; it will see", error=str(exc))
-
-    # At work
 
     async def run(self) -> None:
         """Serve the member's servers until it is found to be gone, or until cancelled."""
@@ -291,10 +290,10 @@ class FleetOwnership:
             self._measures.count_loss()
             self._tasks.cancel_scope.cancel()
 
-    async def beat(self) -> None:
-        """Say again and again that this member lives, from the opening of the store on, until it is found to be gone.
+    async def send_beats(self) -> None:
+        """Renew this member's lease at intervals, from the opening of the store on, until it is found to be gone.
 
-        It begins so early since the first read of the store may take longer than a lease.
+        This begins so early since the first read of the store may take longer than a lease.
         """
         while not self.lost.is_set() and not self._term.is_quitting:
             started = self._now()
@@ -311,7 +310,7 @@ class FleetOwnership:
 
     async def _renew_lease_once(self) -> None:
         for_s = self.membership.lease_ttl_s
-        self.time.take_reading(
+        self.time.apply_reading(
             await self.membership.renew_lease(self._position(), for_s if self._is_running else max(for_s, STARTING_S))
         )
         self.feed.observe()
@@ -431,7 +430,8 @@ class FleetOwnership:
         given_up = Lease(server=server, store=self._ledger.store.id, wish=to)
         await self._ledger.commit([self._leases.change(server, given_up)])
 
-    def _follow_lease(self, before: Lease | None, after: Lease | None) -> None:
+    def _follow_lease_change(self, before: Lease | None, after: Lease | None) -> None:
+        """Note who has a server now, and notify the listeners."""
         lease = after or before
         assert lease is not None
         server = lease.server

@@ -33,7 +33,7 @@ class FleetOperations:
     def __init__(self, fleet: FleetOwnership) -> None:
         self._fleet = fleet
 
-    def owned(self) -> dict[str, list[str]]:
+    def servers_by_owner(self) -> dict[str, list[str]]:
         """Return the servers that each member has, in order of their names."""
         found: dict[str, list[str]] = {}
         for server in sorted(self._fleet.ownable_names() - {UPKEEP}):
@@ -42,7 +42,7 @@ class FleetOperations:
                 found.setdefault(lease.member, []).append(server)
         return found
 
-    def unowned(self) -> list[Unowned]:
+    def unowned_servers(self) -> list[Unowned]:
         """Return the servers that nobody has, in order of their names."""
         view = self._fleet.view()
         free = [server for server in sorted(self._fleet.ownable_names() - {UPKEEP}) if view.is_free(server)]
@@ -91,7 +91,7 @@ class FleetOperations:
     async def _find_taker(self, server: str, to: str) -> str:
         """Return the member that is to have a server: `to`, if it takes any, or without one the first that does."""
         if to:
-            member = await self._find(to)
+            member = await self._find_member(to)
             if not member.serves:
                 raise _not_live_error(member)
             return to
@@ -105,24 +105,24 @@ class FleetOperations:
             )
         return others[0]
 
-    async def stand(self, name: str, standing: MemberStatus) -> str:
+    async def set_status(self, name: str, standing: MemberStatus) -> str:
         """Have a member drain, or take servers again; return its name, by default this one's.
 
         Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE), and StoreUnavailable.
         """
-        member = await self._find(name or self._fleet.me)
+        member = await self._find_member(name or self._fleet.me)
         if member.standing is MemberStatus.GONE or not await self._fleet.set_status(member, standing):
             raise _not_live_error(member)
         log.info("standing of a member set", member=member.name, standing=standing.value)
         return member.name
 
     async def expel(self, name: str, *, dead: bool, force: bool) -> str:
-        """Declare a member gone, and return its name. One that lives starts anew.
+        """Declare a member gone, and return its name. One that lives starts again.
 
         Without `dead` it must be overdue; with it, it must not answer, unless `force`. Raises NotFound,
         FailedPrecondition (MEMBER_LIVES), and StoreUnavailable.
         """
-        member = await self._find(name)
+        member = await self._find_member(name)
         if member.name == self._fleet.me:
             raise _lives_error(member, "it is the one that you ask; drain it, or stop it")
         if member.standing is MemberStatus.GONE:
@@ -138,7 +138,7 @@ class FleetOperations:
         return member.name
 
     def _why_not_expelled(self, member: Member) -> str:
-        """Return why a member that nobody said to be dead is not expelled."""
+        """Return why a member that is not overdue is not expelled, as a text for people."""
         if member.overdue:
             wait_s = self._fleet.membership.lease_ttl_s
             return f"{self._fleet.me} has itself not been heard of without a pause for {wait_s:g} s; repeat it then"
@@ -177,7 +177,8 @@ class FleetOperations:
             metadata={"members": older},
         )
 
-    async def _find(self, name: str) -> Member:
+    async def _find_member(self, name: str) -> Member:
+        """Return a member as the database has it now. Raises NotFound and StoreUnavailable."""
         await self._fleet.refresh_members()
         for member in self._fleet.members():
             if member.name == name:

@@ -61,7 +61,7 @@ class ServedLeases:
             pass
 
     async def run(self, attempt: Callable[[Callable[[], Awaitable[None]]], Awaitable[bool]]) -> None:
-        """Go on until cancelled. `attempt` runs a step, and contains its errors."""
+        """Compare and act until cancelled. `attempt` runs a step, and contains its errors."""
         while True:
             self._changed = anyio.Event()
             await attempt(self._stop_unleased_servers)
@@ -98,6 +98,8 @@ class ServedLeases:
             await self._take_all(self._missing_servers().intersection(half), happened)
 
     async def _try_to_take(self, servers: frozenset[str], happened: str) -> bool:
+        """Take servers over; return False if that failed. `happened` says to callers why."""
+
         def is_still_own(server: str) -> bool:  # it may go to another member meanwhile
             return server in servers and self._owns(server)
 

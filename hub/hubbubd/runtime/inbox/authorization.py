@@ -67,7 +67,7 @@ class Authorizations:
                     )
                 settled = await self._inbox.wait(pending.id)
                 tasks.cancel_scope.cancel()
-            self._inbox.delivered(settled.id)
+            self._inbox.mark_delivered(settled.id)
             return self._require_redirect(settled)
         except BaseException:
             self._inbox.abandon(pending.id, "the hub does not need it any more")

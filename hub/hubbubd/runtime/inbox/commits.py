@@ -58,7 +58,7 @@ def _withdraw(request: PendingRequest, reason: str, now: float, stored: PendingR
 async def retry_until_final(
     attempt: Callable[[], Awaitable[PendingRequest]], final: Callable[[], Awaitable[bool]]
 ) -> PendingRequest:
-    """Return the outcome of an attempt to answer, and raise its refusal only if that is `final`.
+    """Attempt to answer, again while a refusal is not `final`, and return the outcome.
 
     Raises what both do, and Aborted (CONTENDED).
     """
@@ -95,7 +95,7 @@ async def is_final(
         COMMIT_HOOK.reset(hook)
 
 
-def too_many_open(server: str, limit: int, why: str) -> ResourceExhausted:
+def too_many_open_error(server: str, limit: int, why: str) -> ResourceExhausted:
     """Return the refusal of a request beyond a server's limit."""
     return ResourceExhausted(
         f"{why} already", reason="TOO_MANY_OPEN_REQUESTS", metadata={"limit": str(limit), "server": server}

@@ -30,7 +30,7 @@ from hubbubd.core.inbox.request_views import RequestViews
 from hubbubd.core.tally import Tally
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.runtime.alarms import Alarms, Due
-from hubbubd.runtime.inbox.commits import commit_requests, is_final, retry_until_final, too_many_open
+from hubbubd.runtime.inbox.commits import commit_requests, is_final, retry_until_final, too_many_open_error
 from hubbubd.runtime.inbox.deadlines import Deadlines
 from hubbubd.runtime.inbox.reservations import Reservations, quota_principal
 from hubbubd.runtime.inbox.viewers import Viewers
@@ -125,6 +125,7 @@ class Inbox(RecordReader[PendingRequest]):
             self.deadlines.disarm(request_id)
 
     def set_settler(self, origin: Origin, settler: Settler) -> None:
+        """Add the settler's changes to each commit that answers or expires a request of this origin."""
         self._settlers[origin] = settler
 
     def set_answer_filter(self, origin: Origin, answer_filter: AnswerFilter) -> None:
@@ -136,7 +137,7 @@ class Inbox(RecordReader[PendingRequest]):
     def note_view(self, request: PendingRequest, to: str) -> None:
         """Note, in memory, that a principal was shown a request; written with the request's next change."""
         if request.state is RequestState.OPEN:
-            self._viewers.note(request, to)
+            self._viewers.note_view(request, to)
 
     def store_views(self) -> None:
         """Store who was shown what, at shutdown."""
@@ -234,7 +235,7 @@ class Inbox(RecordReader[PendingRequest]):
         return await retry_until_final(lambda: self._change(request_id, settle), final)
 
     async def note_uncounted_answer(self, request_id: str, by: str, via: str) -> None:
-        """Note that a host answered for nobody, or too late; `via` says which host, and what."""
+        """Note an answer of a host that no person gave, or that came too late; `via` has the host and the answer."""
         what = RequestEventType.NOT_COUNTED
         await self._change(request_id, lambda r: core.with_event(r, what, self._clock.now(), by, via=via))
 
@@ -243,14 +244,14 @@ class Inbox(RecordReader[PendingRequest]):
     def require_capacity(self, server: str, count: int, size: int) -> None:
         """Raise ResourceExhausted if a server may not open `count` more requests of `size` bytes in all."""
         if len(self._open.get(server, ())) + self._opening[server] + count > self.max_open_per_server:
-            raise too_many_open(
+            raise too_many_open_error(
                 server, self.max_open_per_server, f"{server} has {self.max_open_per_server} open requests"
             )
         limit = self._max_open_bytes(server)
         taken = self._open_bytes[server] + self._opening_bytes[server]
         if taken + size > limit:
             why = f"{server} asks {size} bytes, and its open requests take {taken} of {limit} bytes"
-            raise too_many_open(server, limit, why)
+            raise too_many_open_error(server, limit, why)
 
     async def open(self, requests: Sequence[PendingRequest], also: Callable[[], Sequence[Change[Any]]] = tuple) -> None:
         """Add requests, claimed if workers wait for them, in one commit with what is `also` planned.
@@ -309,9 +310,9 @@ class Inbox(RecordReader[PendingRequest]):
         """
 
         async def close() -> None:
-            await self._ledger.transact(lambda: (None, self.withdrawals([request_id], reason)))
+            await self._ledger.transact(lambda: (None, self.plan_withdrawals([request_id], reason)))
 
-        self._alarms.after(Due.ABANDON, request_id, 0, close)
+        self._alarms.set_after(Due.ABANDON, request_id, 0, close)
 
     def request_ids(self, owns: Callable[[str], bool]) -> frozenset[str]:
         """Return the ids of the requests of the servers for which `owns` is true."""
@@ -328,16 +329,18 @@ class Inbox(RecordReader[PendingRequest]):
         def plan() -> tuple[None, Sequence[Change[Any]]]:
             found = filter(None, map(self._table.record, among))
             ids = [request.id for request in found if request.origin in origins and request.id not in but]
-            return None, self.withdrawals(ids, reason)
+            return None, self.plan_withdrawals(ids, reason)
 
         await self._ledger.transact(plan)
 
-    def withdrawals(self, request_ids: Iterable[str], reason: str) -> list[Change[Any]]:
+    def plan_withdrawals(self, request_ids: Iterable[str], reason: str) -> list[Change[Any]]:
         """Return the changes that abandon those of the requests that are not over."""
         now = self._clock.now()
-        return self.changes(request_ids, lambda r: core.as_not_delivered(core.withdraw(r, reason, now), reason, now))
+        return self.plan_changes(
+            request_ids, lambda r: core.as_not_delivered(core.withdraw(r, reason, now), reason, now)
+        )
 
-    def changes(
+    def plan_changes(
         self, request_ids: Iterable[str], step: Callable[[PendingRequest], PendingRequest]
     ) -> list[Change[Any]]:
         """Return the changes that `step` makes to those of the requests that exist."""
@@ -355,8 +358,8 @@ class Inbox(RecordReader[PendingRequest]):
         """
         return self.mark_ended_calls(request).cause_ended is not None
 
-    def delivered(self, request_id: str, *, late: bool = False) -> None:
-        """Mark an answer as delivered, write-behind; `late` if it was `too_late`."""
+    def mark_delivered(self, request_id: str, *, late: bool = False) -> None:
+        """Mark an answer as delivered, write-behind; `late` if `is_too_late` was true before."""
         self.change_later(
             request_id, lambda r: core.as_delivered(self.mark_ended_calls(r), self._clock.now(), late=late)
         )
@@ -436,6 +439,7 @@ class Inbox(RecordReader[PendingRequest]):
             self._stop_counting_opening(request)
 
     def _uncount_open(self, request: PendingRequest) -> None:
+        """Stop counting a request that is closed."""
         open_ids = self._open[request.server]
         open_ids.discard(request.id)
         self._open_bytes.subtract(request.server, len(request.request))

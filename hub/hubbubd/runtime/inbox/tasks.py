@@ -63,7 +63,7 @@ class Tasks(RecordReader[Task]):
         self._notify = notify
         self._ended: dict[str, anyio.Event] = {}
         inbox.set_settler(Origin.TASK, self._end_with_answer)
-        table.follow(self._follow_task)
+        table.follow(self._wake_waiting)
         table.follow_own(self._act_on_change)
         clock.follow(self.postpone)
 
@@ -117,7 +117,7 @@ class Tasks(RecordReader[Task]):
             if task.status.ended:
                 raise FailedPrecondition(f"this task has ended: {task.status}", reason="TASK_FINISHED")
             after = core.move(task, TaskStatus.CANCELLED, self._clock.now(), message)
-            withdrawals = self._inbox.withdrawals(task.pending_ids, "its task was cancelled")
+            withdrawals = self._inbox.plan_withdrawals(task.pending_ids, "its task was cancelled")
             return after, [self._table.change(task_id, after), *withdrawals]
 
         return await self._ledger.transact(plan)
@@ -149,13 +149,15 @@ class Tasks(RecordReader[Task]):
             return [self._table.change(task.id, core.fail(task, payload.dumps(error), error["message"], now))]
         return [self._table.change(task.id, core.complete(task, request.answer.payload, now))]
 
-    def _follow_task(self, before: Task | None, after: Task | None) -> None:
+    def _wake_waiting(self, before: Task | None, after: Task | None) -> None:
+        """Wake those who wait for the end of a task, once it has ended or is deleted."""
         task = after or before
         assert task is not None
         if (after is None or after.status.ended) and (waiting := self._ended.pop(task.id, None)) is not None:
             waiting.set()
 
     def _act_on_change(self, before: Task | None, after: Task | None) -> None:
+        """Set the alarm of a task, and notify its server of a new status."""
         if after is None:
             if before is not None:
                 self._alarms.clear(Due.TASK, before.id)
@@ -190,7 +192,7 @@ class Tasks(RecordReader[Task]):
             task = self._table.record(task_id)
             if task is None:
                 return None, ()
-            withdrawals = self._inbox.withdrawals(task.pending_ids, "the server did not fetch it in time")
+            withdrawals = self._inbox.plan_withdrawals(task.pending_ids, "the server did not fetch it in time")
             return None, [self._table.change(task_id, None), *withdrawals]
 
         await self._ledger.transact(plan)
@@ -272,7 +274,7 @@ class ReceiverTasks:
         def on_sent(reason: str | None) -> None:
             for request_id in ended.pending_ids:
                 if reason is None:
-                    self._inbox.delivered(request_id)
+                    self._inbox.mark_delivered(request_id)
 
         match ended.status:
             case TaskStatus.COMPLETED:

@@ -26,7 +26,7 @@ class Viewers:
         before = self._table.record(RECORD_ID) or RequestViews()
         self._at = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ids}
 
-    def note(self, request: PendingRequest, to: str) -> None:
+    def note_view(self, request: PendingRequest, to: str) -> None:
         """Note that a principal was shown a request."""
         if not core.was_shown_to(request, to):
             seen = self._at.setdefault(request.id, {})

@@ -45,8 +45,8 @@ class _Unclaimed:
         self._all = set[str]()
         self._by_call: dict[str | None, set[str]] = {}
 
-    def follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        """Take in a change of a request."""
+    def update(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        """Keep the ids in step with a change of a request."""
         if before is not None:
             self._all.discard(before.id)
             of_call = self._by_call.get(before.call_id)
@@ -58,8 +58,8 @@ class _Unclaimed:
             self._all.add(after.id)
             self._by_call.setdefault(after.call_id, set()).add(after.id)
 
-    def among(self, chosen: RequestFilter) -> AbstractSet[str]:
-        """Return those that may match a filter."""
+    def find_candidates(self, chosen: RequestFilter) -> AbstractSet[str]:
+        """Return the ids of the unclaimed requests that may match a filter."""
         return self._by_call.get(chosen.call_id, frozenset()) if chosen.call_id else self._all
 
 
@@ -90,13 +90,13 @@ class Work:
         """By request, the id of the claim that its worker has or is about to have."""
         self._unclaimed = _Unclaimed()  # few beside all that ever were
         for request in table:
-            self._unclaimed.follow(None, request)
+            self._unclaimed.update(None, request)
         self._closed = False
         inbox.claim_for_workers = self._claim_new
         table.follow(self._follow_request)
 
     def close(self) -> None:
-        """End all streams. Whoever answers for a call that may still end goes on."""
+        """End all streams. A caller that answers for its own call goes on, as the call may still end."""
         self._closed = True
         for worker in self._workers:
             worker.condition.close()
@@ -107,21 +107,21 @@ class Work:
         principal: str,
         chosen: RequestFilter,
         capacity: int,
-        standing: Callable[[], bool] = lambda: True,
+        is_valid: Callable[[], bool] = lambda: True,
         *,
-        hear: Callable[[Assigned | AssignmentOver], None] | None = None,
+        on_step: Callable[[Assigned | AssignmentOver], None] | None = None,
     ) -> Generator[Worker]:
         """Yield a worker for the block; it gets nothing once its credential is no longer valid.
 
-        `hear` gets its steps as they come, in place of `steps`; it must not raise. Raises ResourceExhausted
+        `on_step` gets its steps as they come, in place of `steps`; it must not raise. Raises ResourceExhausted
         (TOO_MANY_WATCHERS).
         """
         self._watcher_limit.enter()
-        worker = Worker(principal, chosen, capacity, standing, hear=hear)
+        worker = Worker(principal, chosen, capacity, is_valid, on_step=on_step)
         if self._closed:
             worker.condition.close()
         self._workers.add(worker)
-        unheld = self._unclaimed.among(chosen) - self._holders.keys()
+        unheld = self._unclaimed.find_candidates(chosen) - self._holders.keys()
         free = [r for r in map(self._find_free, unheld) if r and worker.may_have(r)]
         for request in sorted(free, key=lambda request: request.created_at):
             self._workers.offer(worker, request.id)
@@ -166,6 +166,7 @@ class Work:
                     self._assign_candidates(worker)
 
     def _claim_for_worker(self, request: PendingRequest) -> PendingRequest:
+        """Return a new request, claimed for a worker if one with capacity may have it."""
         worker = self._choose_idlest(self._workers_for(request))
         if worker is None:
             return request
@@ -191,7 +192,7 @@ class Work:
 
     def _is_served(self, worker: Worker) -> bool:
         """Return whether a worker still gets requests: streams do not while the hub shuts down, callers do."""
-        return worker.hear is not None or not self._closed
+        return worker.on_step is not None or not self._closed
 
     def _choose_idlest(self, workers: Sequence[Worker]) -> Worker | None:
         """Return the worker with capacity that holds the fewest requests; of equals the one that has waited longest."""
@@ -199,22 +200,25 @@ class Work:
         return min(able, key=lambda worker: (len(worker.held), worker.turn), default=None)
 
     def _assign_candidates(self, worker: Worker) -> None:
+        """Assign candidates to a worker while it has capacity."""
         while self._is_served(worker) and worker in self._workers and worker.has_capacity and worker.candidates:
             self._begin_assignment(worker, next(iter(worker.candidates)))
 
     def _begin_assignment(self, worker: Worker, request_id: str) -> None:
+        """Note the assignment of a request, and commit its claim in the background."""
         claim_id = _new_claim()
         self._note_assignment(worker, request_id, claim_id)
         self._background.start_soon(self._assign, worker, request_id, claim_id)
 
     def _note_assignment(self, worker: Worker, request_id: str, claim_id: str) -> None:
         """Note that a request's claim is being committed for a worker."""
-        self._workers.withdraw(request_id)
+        self._workers.remove_candidates(request_id)
         worker.held[request_id] = None
         self._holders[request_id], self._claims[request_id] = worker, claim_id
         self._workers.put_last(worker)
 
     async def _assign(self, worker: Worker, request_id: str, claim_id: str) -> None:
+        """Claim a request for a worker; if that fails, offer it again."""
         try:
             await self._inbox.claim(request_id, worker.principal, self._claim_s, claim_id=claim_id, worker=True)
         except HubError:
@@ -243,6 +247,7 @@ class Work:
             self._assign_candidates(worker)
 
     def _schedule_renewal(self, request: PendingRequest) -> None:
+        """Set the alarm at which a worker's claim is renewed, unless it lasts as long as the request."""
         claim = request.claim
         if claim is not None and (request.deadline is None or claim.expires_at < request.deadline):
             at = claim.expires_at - min(RENEW_S, self._claim_s / 3)
@@ -257,10 +262,11 @@ class Work:
     # Revoking
 
     def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        """Offer, announce or revoke a request after a change of its record."""
         request = after if after is not None else before
         if request is None:
             return
-        self._unclaimed.follow(before, after)
+        self._unclaimed.update(before, after)
         holder = self._holders.get(request.id)
         held = holder.held.get(request.id) if holder is not None else None
         if after is None or after.state is not RequestState.OPEN:
@@ -276,7 +282,7 @@ class Work:
                 self._end_assignment(holder, request)
             self._offer(after)
         else:
-            self._workers.withdraw(request.id)
+            self._workers.remove_candidates(request.id)
             if holder is not None and held is not None and held.id != after.claim.id:
                 self._end_assignment(holder, request)
             elif holder is not None and held is None and after.claim.id == self._claims[request.id]:
@@ -305,9 +311,10 @@ class Work:
             with suppress(FailedPrecondition, NotFound):
                 await self._inbox.release(request_id, claim.id)
 
-        self._alarms.after(Due.WORK, request_id, 0, release)
+        self._alarms.set_after(Due.WORK, request_id, 0, release)
 
     def _find_free(self, request_id: str) -> PendingRequest | None:
+        """Return a request if it is open and unclaimed, else None."""
         request = self._table.record(request_id)
         return request if request is not None and _is_free(request) else None
 

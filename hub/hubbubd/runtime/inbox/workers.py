@@ -34,18 +34,18 @@ Step = Assigned | AssignmentOver | None
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """One stream of an agent, or one call whose caller answers. `standing` tells whether its credential is still valid.
+    """One stream of an agent, or one call whose caller answers. `is_valid` returns whether its credential is.
 
-    `held` are its requests, with None while the claim is being committed. `hear` gets each step; without it the steps
+    `held` are its requests, with None while the claim is being committed. `on_step` gets each step; without it they
     wait until they are read.
     """
 
     principal: str
     filter: RequestFilter
     capacity: int
-    standing: Callable[[], bool] = lambda: True
+    is_valid: Callable[[], bool] = lambda: True
     _: KW_ONLY
-    hear: Callable[[Assigned | AssignmentOver], None] | None = None
+    on_step: Callable[[Assigned | AssignmentOver], None] | None = None
     held: dict[str, Claim | None] = field(default_factory=dict[str, Claim | None])
     candidates: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
     skipped: set[str] = field(default_factory=set[str])
@@ -57,7 +57,7 @@ class Worker:
     @property
     def has_capacity(self) -> bool:
         """Whether it can take another request. Unread steps count, so that its buffer is bounded."""
-        return len(self.held) + len(self.unread) < self.capacity and self.standing()
+        return len(self.held) + len(self.unread) < self.capacity and self.is_valid()
 
     def may_have(self, request: PendingRequest) -> bool:
         """Return whether a free request could be assigned to it."""
@@ -65,8 +65,8 @@ class Worker:
 
     def send(self, step: Assigned | AssignmentOver) -> None:
         """Pass a step on at once, or put it into the stream's buffer."""
-        if self.hear is not None:
-            self.hear(step)
+        if self.on_step is not None:
+            self.on_step(step)
             return
         self.unread.append(step)
         self.condition.notify_all()
@@ -113,7 +113,7 @@ class Workers:
         self._by_request.setdefault(request_id, set()).add(worker)
 
     def put_last(self, worker: Worker) -> None:
-        """Let all others that hold as few come first."""
+        """Let a worker have its turn after all others that hold as few requests."""
         worker.turn = next(self._turns)
 
     def skip(self, worker: Worker, request_id: str) -> None:
@@ -121,8 +121,8 @@ class Workers:
         worker.skipped.add(request_id)
         self._by_request.setdefault(request_id, set()).add(worker)
 
-    def withdraw(self, request_id: str) -> None:
-        """Have no candidates for a request."""
+    def remove_candidates(self, request_id: str) -> None:
+        """Make no worker a candidate for a request any more."""
         for worker in list(self._by_request.get(request_id, ())):
             worker.candidates.pop(request_id, None)
             if request_id not in worker.skipped:

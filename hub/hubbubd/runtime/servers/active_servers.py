@@ -148,7 +148,7 @@ class ActiveServers:
     def pass_on_link(self, name: str) -> None:
         """Give a server's current connection to all that send over it, and publish its record."""
         if (parts := self._parts.get(name)) is not None:
-            self._assembly.follow(parts)
+            self._assembly.pass_on_link(parts)
             self._publish(name)
 
     def _publish(self, name: str) -> None:
@@ -195,4 +195,4 @@ class ActiveServers:
                 self._publishing_soon.discard(name)
                 self._publish(name)
 
-            self._alarms.after(Due.COUNTS, name, SOON_S, publish)
+            self._alarms.set_after(Due.COUNTS, name, SOON_S, publish)

@@ -37,7 +37,7 @@ class LogLevels:
         self._sent: dict[str, tuple[McpLink | None, bytes]] = {}
         self._sending: dict[str, anyio.Event] = {}
 
-    def follow(self, server: str, link: McpLink | None) -> None:
+    def set_link(self, server: str, link: McpLink | None) -> None:
         """Note a server's current connection; send the level over a new one."""
         before, self._links[server] = self._links.get(server), link
         if link is not before:

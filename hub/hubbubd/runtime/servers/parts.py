@@ -191,12 +191,12 @@ class Assembly:
         if record.wanted and parts.shell.state in (ConnectionState.DISCONNECTED, ConnectionState.ERROR):
             parts.shell.connect()
 
-    def follow(self, parts: ServerParts) -> None:
+    def pass_on_link(self, parts: ServerParts) -> None:
         """Pass the current connection on to those that send requests of their own."""
         name, link = parts.record.name, parts.shell.link
-        parts.catalog.follow(link)
-        self._subscriptions.follow(name, link)
-        self.log_levels.follow(name, link)
+        parts.catalog.set_link(link)
+        self._subscriptions.set_link(name, link)
+        self.log_levels.set_link(name, link)
 
     async def detach_queue(self, parts: ServerParts, fault: Fault) -> ServerQueue:
         """End the connection for a new one to the same server, and return its queue.

@@ -56,7 +56,7 @@ class Subscriptions:
         self._links: dict[str, McpLink | None] = {}
         self._open: dict[tuple[str, str], _Subscription] = {}
 
-    def follow(self, server: str, link: McpLink | None) -> None:
+    def set_link(self, server: str, link: McpLink | None) -> None:
         """Note a server's current connection."""
         if server not in self._links or self._links[server] is not link:
             self._links[server] = link
@@ -69,7 +69,7 @@ class Subscriptions:
         for subscription in self._of_server(server):
             subscription.fail(NotFound("server", server))
 
-    def notice(self, server: str, params: Mapping[str, Any]) -> None:
+    def handle_update(self, server: str, params: Mapping[str, Any]) -> None:
         """Handle `notifications/resources/updated`; its uri may be that of a sub-resource."""
         uri = str(params.get("uri"))
         for subscription in self._of_server(server):

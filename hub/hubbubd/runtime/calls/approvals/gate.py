@@ -70,7 +70,7 @@ class HeldQuestion:
 
 @dataclass(frozen=True, slots=True)
 class _Passed:
-    """By what a new call was let pass, and when."""
+    """The rules and the tool with which a new call was let pass, and when."""
 
     rules: CallRules
     tool: ToolDefinition
@@ -108,8 +108,8 @@ class ApprovalGate:
         """Whether the settings of the hub ask about anything; a server's own may as well."""
         self._rules.clear()
 
-    def rules_of(self, config: ServerConfig) -> CallRules:
-        """Return the rules that there are for a server."""
+    def rules_for(self, config: ServerConfig) -> CallRules:
+        """Return the rules of the hub that concern a server, with those of its own options."""
         known = self._rules.get(config.name)
         if known is None or known[0] is not config:
             known = self._rules[config.name] = config, self._of_hub.for_server(config)
@@ -117,8 +117,8 @@ class ApprovalGate:
 
     # New calls
 
-    async def prepare(self, queue: ServerQueue, method: str, params: Mapping[str, Any]) -> None:
-        """Have the definition of a tool read that is not known, if its server is there."""
+    async def read_unknown_tool(self, queue: ServerQueue, method: str, params: Mapping[str, Any]) -> None:
+        """Fetch the definition of the tool that is to be called, if it is not known and its server is connected."""
         if queue.link is None or not is_tool_call(method):
             return
         if self.tools.find(queue.config.name, str(params.get("name"))) is UNKNOWN_TOOL:
@@ -139,12 +139,14 @@ class ApprovalGate:
         if tool is UNKNOWN_TOOL and queue.link is None and self._would_allow_reading(queue.config, call, params):
             return call
         if verdict.action is Action.DENY:
-            raise _rule_denied(call, verdict)
+            raise _rule_denied_error(call, verdict)
         approval = self._remembered_approval(call, verdict, tool, params)
         if approval is not None:
             return replaced(call, approval=approval)
         request = self._make_request(queue, call, verdict, tool, params)
-        held = core.hold(call, CallApproval(rule=_rule(verdict).name, definition=tool.digest, request_id=request.id))
+        held = core.hold(
+            call, CallApproval(rule=_deciding_rule(verdict).name, definition=tool.digest, request_id=request.id)
+        )
         return HeldQuestion(held, request)
 
     async def open_question(self, request: PendingRequest, also: Callable[[], Sequence[Change[Any]]]) -> None:
@@ -158,14 +160,14 @@ class ApprovalGate:
         """
         with queue.hold([active]):
             await self._wait_until_granted(queue, active)
-        queue.enter(active)
+        queue.enqueue_approved(active)
         return approved_params(active.call)
 
     # At sending
 
-    async def require_current_tool(self, queue: ServerQueue, call: Call) -> None:
-        """Have the definition of the tool of a call that is about to be sent read again, unless it is current."""
-        if is_tool_call(call.method) and self.rules_of(queue.config).active:
+    async def refresh_tool(self, queue: ServerQueue, call: Call) -> None:
+        """Fetch the definition of the tool of a call that is about to be sent, unless it is current."""
+        if is_tool_call(call.method) and self.rules_for(queue.config).active:
             await self.tools.refresh(queue.config.name)
 
     def find_objection(self, queue: ServerQueue, call: Call, params: Mapping[str, Any]) -> Judgement | None:
@@ -179,8 +181,8 @@ class ApprovalGate:
         if verdict.action is Action.ALLOW:
             return None
         if verdict.action is Action.DENY:
-            raise _rule_denied(call, verdict)
-        return None if self._is_approved(call, _rule(verdict), tool, params) else verdict
+            raise _rule_denied_error(call, verdict)
+        return None if self._is_approved(call, _deciding_rule(verdict), tool, params) else verdict
 
     async def ask_again(
         self, queue: ServerQueue, active: ActiveCall, params: Mapping[str, Any], verdict: Judgement
@@ -197,20 +199,20 @@ class ApprovalGate:
         call, tool = active.call, self.tools.find(queue.config.name, str(params.get("name")))
         asked = call.approval.asked + 1 if call.approval is not None else 1
         if asked > MAX_ASKED:
-            raise _denial(
+            raise _denial_error(
                 "APPROVAL_DENIED", call, f"people were asked {MAX_ASKED} times, and the tool changed each time"
             )
-        reason = verdict.problem or _changed_since(call, tool)
+        reason = verdict.problem or _describe_change_since(call, tool)
         request = self._make_request(queue, call, verdict, tool, params, reason=reason)
         approval = CallApproval(
-            rule=_rule(verdict).name,
+            rule=_deciding_rule(verdict).name,
             definition=tool.digest,
             request_id=request.id,
             asked=asked,
-            arguments=_changed(call),
+            arguments=_changed_arguments(call),
         )
         with queue.park(active, request.id, at_server=active.was_sent):
-            await self._open(active, approval, request)
+            await self._commit_question(active, approval, request)
             await self._wait_until_granted(queue, active)
         queue.requeue(active)
         return approved_params(active.call)
@@ -233,7 +235,7 @@ class ApprovalGate:
 
     def _decide(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> tuple[Judgement, ToolDefinition]:
         """Return what the rules say of a call, and its tool as the server lists it. Raises InvalidArgument."""
-        rules = self.rules_of(config)
+        rules = self.rules_for(config)
         if not rules.active or not is_tool_call(call.method):
             return Judgement(Action.ALLOW), UNKNOWN_TOOL
         require_unambiguous_params(params)
@@ -245,11 +247,11 @@ class ApprovalGate:
     def _would_allow_reading(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> bool:
         """Return whether the rules allow a call if its tool is one that only reads."""
         facts = collect_facts(call, params, {"readOnlyHint": True}, self._clock.now())
-        return self.rules_of(config).decide(facts).action is Action.ALLOW
+        return self.rules_for(config).decide(facts).action is Action.ALLOW
 
     def _note_passed(self, config: ServerConfig, call: Call, tool: ToolDefinition) -> None:
         """Remember for a moment that the rules let a call pass, so that it is not judged twice (`_has_just_passed`)."""
-        rules = self.rules_of(config)
+        rules = self.rules_for(config)
         if not rules.active:
             return
         if len(self._passed) >= MAX_PASSED:
@@ -262,7 +264,7 @@ class ApprovalGate:
         return (
             passed is not None
             and call.approval is None
-            and passed.rules is self.rules_of(config)
+            and passed.rules is self.rules_for(config)
             and passed.tool is self.tools.find(config.name, str(params.get("name")))
             and 0 <= self._clock.now() - passed.at < JUDGED_FOR_S
         )
@@ -287,7 +289,7 @@ class ApprovalGate:
     def _remembered_approval(
         self, call: Call, verdict: Judgement, tool: ToolDefinition, params: Mapping[str, Any]
     ) -> CallApproval | None:
-        rule = _rule(verdict)
+        rule = _deciding_rule(verdict)
         found = self._find_remembered(call, rule, tool, params, canonical_digest(tool_arguments(params)))
         if found is None or verdict.problem:
             return None
@@ -313,7 +315,12 @@ class ApprovalGate:
     ) -> PendingRequest:
         now = self._clock.now()
         document = make_document(
-            call, _rule(verdict), tool, params, reason=reason or verdict.problem, before=self._calls_before(call)
+            call,
+            _deciding_rule(verdict),
+            tool,
+            params,
+            reason=reason or verdict.problem,
+            before=self._calls_before(call),
         )
         return PendingRequest(
             id=f"req_{token_hex(8)}",
@@ -335,7 +342,7 @@ class ApprovalGate:
         same = [each for each in latest if (each.server, each.principal) == (call.server, call.principal)]
         return [each.id for each in same if each.id != call.id]
 
-    async def _open(self, active: ActiveCall, approval: CallApproval, request: PendingRequest) -> None:
+    async def _commit_question(self, active: ActiveCall, approval: CallApproval, request: PendingRequest) -> None:
         """Commit a question together with the call, which is not sent as long as it is open."""
         before = active.call
         held = replaced(before, approval=approval, started_at=before.started_at if active.was_sent else None)
@@ -354,7 +361,7 @@ class ApprovalGate:
         try:
             settled = await self._inbox.wait(approval.request_id)
         except NotFound:
-            raise _denial("APPROVAL_WITHDRAWN", active.call, "its question has been deleted") from None
+            raise _denial_error("APPROVAL_WITHDRAWN", active.call, "its question has been deleted") from None
         granted = settled.state is RequestState.ANSWERED and is_approval(settled.answer)
         if granted:
             arguments = approval.arguments if settled.changed is None else settled.changed
@@ -362,18 +369,20 @@ class ApprovalGate:
             queue.change(active, replaced(active.call, approval=approval))
         await self._inbox.mark_all_delivered([settled.id], lambda: self._calls.waiting_changes(active.call.id))
         if not granted:
-            raise _refusal(active.call, settled)
+            raise _unapproved_error(active.call, settled)
 
 
-def _rule(verdict: Judgement) -> ApprovalRule:
+def _deciding_rule(verdict: Judgement) -> ApprovalRule:
+    """Return the rule by which a verdict was found; the default's where none matches."""
     return verdict.rule or DEFAULT_RULE
 
 
-def _changed(call: Call) -> bytes | None:
+def _changed_arguments(call: Call) -> bytes | None:
+    """Return the arguments to which those who approved a call have changed it; None if they have not."""
     return call.approval.arguments if call.approval is not None else None
 
 
-def _changed_since(call: Call, tool: ToolDefinition) -> str:
+def _describe_change_since(call: Call, tool: ToolDefinition) -> str:
     """Return why people are asked about a call that was about to be sent."""
     if call.approval is not None and call.approval.definition == UNKNOWN_TOOL.digest != tool.digest:
         return "this tool was not known when its call was approved, as its server had not been connected"
@@ -384,8 +393,9 @@ def _changed_since(call: Call, tool: ToolDefinition) -> str:
     return "the rules, or what is known of this tool, have changed since this call was made"
 
 
-def _rule_denied(call: Call, verdict: Judgement) -> PermissionDenied:
-    rule = _rule(verdict)
+def _rule_denied_error(call: Call, verdict: Judgement) -> PermissionDenied:
+    """Return the refusal of a call that a rule denies (APPROVAL_RULE_DENIED)."""
+    rule = _deciding_rule(verdict)
     words = f": {rule.message}" if rule.message else ""
     return PermissionDenied(
         f"the rule {rule.name!r} does not allow this call of {call.server}{words}",
@@ -394,23 +404,24 @@ def _rule_denied(call: Call, verdict: Judgement) -> PermissionDenied:
     )
 
 
-def _refusal(call: Call, settled: PendingRequest) -> UpstreamError:
+def _unapproved_error(call: Call, settled: PendingRequest) -> UpstreamError:
     """Return the error of a call whose question was settled without an approval."""
     match settled.state:
         case RequestState.ANSWERED:
             assert settled.answer is not None
             reason = cast("str", payload.loads(settled.answer.payload).get("reason", ""))
             words = f"{settled.answered_by} said no to this call{f': {reason}' if reason else ''}"
-            return _denial("APPROVAL_DENIED", call, words, denied_by=settled.answered_by or "", reason=reason)
+            return _denial_error("APPROVAL_DENIED", call, words, denied_by=settled.answered_by or "", reason=reason)
         case RequestState.EXPIRED:
             waited_s = str(round((settled.deadline or settled.created_at) - settled.created_at))
             words = f"this call was not made: {settled.reason}"
-            return _denial("APPROVAL_EXPIRED", call, words, waited_s=waited_s)
+            return _denial_error("APPROVAL_EXPIRED", call, words, waited_s=waited_s)
         case _:
-            return _denial("APPROVAL_WITHDRAWN", call, f"this call was not made: {settled.reason}")
+            return _denial_error("APPROVAL_WITHDRAWN", call, f"this call was not made: {settled.reason}")
 
 
-def _denial(code: str, call: Call, message: str, **details: str) -> UpstreamError:
+def _denial_error(code: str, call: Call, message: str, **details: str) -> UpstreamError:
+    """Return the error of a call that was not approved; `code` is that of its fault."""
     rule = call.approval.rule if call.approval is not None else ""
     fault = Fault(code=code, category=Category.APPROVAL, message=message, details={"rule": rule, **details})
     return UpstreamError(fault)

@@ -23,8 +23,8 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         self._ledger = ledger
         self._clock = clock
         self._by_server: dict[str, dict[str, RememberedApproval]] = {}
-        table.follow(self._follow)
-        table.each(lambda approval: self._follow(None, approval))
+        table.follow(self._update_index)
+        table.each(lambda approval: self._update_index(None, approval))
 
     def list_valid(self) -> list[RememberedApproval]:
         """Return those that still hold, newest first."""
@@ -43,7 +43,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         *,
         folder: str = "",
     ) -> RememberedApproval | None:
-        """Return one with which a call needs no other approval by a rule."""
+        """Return a remembered approval with which a call needs no other one by a rule; None if there is none."""
         now = self._clock.now()
         for approval in self._by_server.get(server, {}).values():
             if approval.covers(tool, caller, rule, definition, digest, now, folder=folder):
@@ -51,7 +51,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         return None
 
     async def revoke(self, approval_id: str) -> RememberedApproval:
-        """Forget one, durably, and return it. Raises NotFound and Unavailable."""
+        """Delete a remembered approval, durably, and return it. Raises NotFound and Unavailable."""
 
         def plan() -> tuple[RememberedApproval, Sequence[Change[Any]]]:
             return self.get(approval_id), [self._table.change(approval_id, None)]
@@ -96,7 +96,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         over = [approval for approval in known if now >= approval.expires_at]
         return [*over, *valid[: max(0, len(valid) + 1 - MAX_PER_SERVER)]]
 
-    def _follow(self, before: RememberedApproval | None, after: RememberedApproval | None) -> None:
+    def _update_index(self, before: RememberedApproval | None, after: RememberedApproval | None) -> None:
         """Keep the index by server in step with the table."""
         if before is not None:
             of_server = self._by_server.get(before.server, {})

@@ -37,7 +37,7 @@ class ToolDefinitions:
         return known or UNKNOWN_TOOL
 
     async def refresh(self, server: str) -> None:
-        """Have the list of a connected server read again, unless it is as the server has it."""
+        """Fetch the list of tools of a connected server again, unless the catalog's is fresh."""
         tools = self._catalog.record(server, CatalogKind.TOOL)
         if tools is None or tools.freshness not in (Freshness.FRESH, Freshness.EMPTY):
             try:

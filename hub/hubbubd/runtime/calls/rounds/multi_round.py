@@ -37,8 +37,8 @@ STATE_ONLY_FIRST_S, STATE_ONLY_MOST_S = 0.05, 0.25
 """Exponential backoff, as in the SDK, before a call is sent again for which the server asked no input."""
 
 
-def kind_of(method: object, params: Mapping[str, Any]) -> RequestKind | None:
-    """Return the kind of request a method is; None if it is none that people answer."""
+def request_kind(method: object, params: Mapping[str, Any]) -> RequestKind | None:
+    """Return the kind of a server's request, by its method and params; None for one that people do not answer."""
     match method:
         case "elicitation/create":
             return RequestKind.ELICITATION_URL if params.get("mode") == "url" else RequestKind.ELICITATION_FORM
@@ -130,7 +130,7 @@ class MultiRound:
     async def park(
         self, queue: ServerQueue, active: ActiveCall, rounds: core.RoundProgress, requests: Mapping[str, PendingRequest]
     ) -> AsyncGenerator[None]:
-        """Add a round's requests to the inbox, and park the call for the block."""
+        """Park the call for the block, with a round's requests opened in the inbox."""
         rounds = replace(rounds, questions=tuple((key, request.id) for key, request in requests.items()))
         with queue.park(active, *(request.id for request in requests.values())):
             await self._commit(active, rounds, *requests.values())
@@ -169,7 +169,7 @@ def next_round(queue: ServerQueue, active: ActiveCall) -> core.RoundProgress:
     """Return the next round, without questions yet. Raises UpstreamError (TOO_MANY_ROUNDS)."""
     count = active.call.rounds.count if active.call.rounds else 0
     if count >= MAX_ROUNDS:
-        raise input_fault("TOO_MANY_ROUNDS", f"{queue.config.name} asked for input more than {MAX_ROUNDS} times")
+        raise input_error("TOO_MANY_ROUNDS", f"{queue.config.name} asked for input more than {MAX_ROUNDS} times")
     return core.RoundProgress(count=count + 1, fingerprint=queue.config.fingerprint)
 
 
@@ -197,7 +197,7 @@ def _params_with_answers(params: dict[str, Any], rounds: core.RoundProgress, ans
 def _require_answer(request: PendingRequest) -> Any:
     """Return the answer. Raises UpstreamError (INPUT_REFUSED) when there is none."""
     if request.answer is None or request.answer.refused:
-        raise input_refused(f"{request.kind} was refused, so the call was not sent again")
+        raise input_refused_error(f"{request.kind} was refused, so the call was not sent again")
     return payload.loads(request.answer.payload)
 
 
@@ -230,30 +230,30 @@ def has_configured_answer(queue: ServerQueue, kind: RequestKind) -> bool:
 def parse_questions(input_requests: object) -> Questions:
     """Parse an inputRequests object. Raises UpstreamError (INVALID_RESPONSE)."""
     if not isinstance(input_requests, Mapping):
-        raise input_fault("INVALID_RESPONSE", "inputRequests is not an object")
+        raise input_error("INVALID_RESPONSE", "inputRequests is not an object")
     questions: dict[str, tuple[RequestKind, dict[str, Any]]] = {}
     for key, request in cast("Mapping[str, Any]", input_requests).items():
-        fields = _object(request)
-        params = _object(fields.get("params"))
-        kind = kind_of(fields.get("method"), params)
+        fields = _as_object(request)
+        params = _as_object(fields.get("params"))
+        kind = request_kind(fields.get("method"), params)
         if kind is None:
-            raise input_fault("INVALID_RESPONSE", f"inputRequests.{key} is not a request that a client answers")
+            raise input_error("INVALID_RESPONSE", f"inputRequests.{key} is not a request that a client answers")
         if (wrong := find_problem(kind, params)) is not None:
-            raise input_fault("INVALID_RESPONSE", f"inputRequests.{key}: {wrong}")
+            raise input_error("INVALID_RESPONSE", f"inputRequests.{key}: {wrong}")
         questions[key] = (kind, params)
     return questions
 
 
-def _object(value: object) -> dict[str, Any]:
+def _as_object(value: object) -> dict[str, Any]:
     """Return the value if it is a JSON object, and an empty one otherwise."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def input_fault(code: str, message: str) -> UpstreamError:
+def input_error(code: str, message: str) -> UpstreamError:
     """Return the error of a call that cannot go on because of the input its server asks for."""
     return UpstreamError(Fault(code=code, category=Category.PROTOCOL, message=message))
 
 
-def input_refused(message: str) -> UpstreamError:
+def input_refused_error(message: str) -> UpstreamError:
     """Return the error of a call whose input was refused."""
     return UpstreamError(Fault(code="INPUT_REFUSED", category=Category.SERVER, message=message))

@@ -42,8 +42,8 @@ class ActiveTask:
         message = f"{self.queue.config.name} did not answer {method} in time"
         raise UpstreamError(Fault(code="CALL_TIMEOUT", category=Category.TIMEOUT, message=message, retryable=True))
 
-    async def pause(self, seconds: float) -> None:
-        """Wait for the next poll, or until `wake` is set."""
+    async def wait_for_next_poll(self, seconds: float) -> None:
+        """Wait so many seconds until the next poll, or until `wake` is set."""
         await anyio.sleep(min(seconds, core.SHORTEST_POLL_S))
         with anyio.move_on_after(seconds - core.SHORTEST_POLL_S):
             await self.wake.wait()

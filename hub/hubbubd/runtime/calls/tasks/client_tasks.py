@@ -57,33 +57,33 @@ class ClientTasks:
 
     # Polling
 
-    async def follow_new(
+    async def poll_new(
         self, queue: ServerQueue, active: ActiveCall, link: McpLink, wire: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Poll the task that a call has become, and return the call's result.
+        """Poll the task that a call has become until it ends, and return the call's result.
 
         Raises PeerError (the task failed) and UpstreamError: TASK_CANCELLED, TASK_LOST, INPUT_REFUSED.
         """
         active_task = ActiveTask("", wire["taskId"], queue, active, link.hello.era is Era.STATELESS)
-        async with self._registered(active_task):
+        async with self._register(active_task):
             active_task.task_id = await self._commit(active, active_task, wire)
             queue.set_aside(active)
-            return await self._poller.follow(active_task)
+            return await self._poller.poll_until_ended(active_task)
 
-    def fingerprint(self, call: Call) -> str | None:
+    def server_fingerprint(self, call: Call) -> str | None:
         """Return the fingerprint of the server that holds a call as a task; None if no task is known."""
         task = self._table.record(call.task_id or "")
         return task.fingerprint if task is not None and task.role is TaskRole.CLIENT else None
 
     async def resume(self, queue: ServerQueue, active: ActiveCall) -> dict[str, Any]:
-        """Poll the task of a call from before a restart. As `follow_new`."""
+        """Poll the task of a call from before a restart until it ends, and return the result. Raises as `poll_new`."""
         task = self._table.get(active.call.task_id or "")
         if task.status.ended:
             return require_result(task)
         active_task = ActiveTask(task.id, task.remote_id or "", queue, active)
-        async with self._registered(active_task):
+        async with self._register(active_task):
             active_task.stateless = (await queue.wait_for_link()).hello.era is Era.STATELESS
-            return await self._poller.follow(active_task)
+            return await self._poller.poll_until_ended(active_task)
 
     async def _commit(self, active: ActiveCall, active_task: ActiveTask, wire: Mapping[str, Any]) -> str:
         """Commit a new task together with its call, and return its id. Raises Unavailable."""
@@ -121,7 +121,7 @@ class ClientTasks:
         return core.after_report(task, wire, now)
 
     @asynccontextmanager
-    async def _registered(self, active_task: ActiveTask) -> AsyncGenerator[None]:
+    async def _register(self, active_task: ActiveTask) -> AsyncGenerator[None]:
         """Register the task as under way; if the block fails for good, cancel the task at the server."""
         key = active_task.queue.config.name, active_task.remote_id
         self._active_tasks[key] = active_task
@@ -130,11 +130,11 @@ class ClientTasks:
             try:
                 yield
             finally:
-                if not self.outlives(active):
+                if not self.outlives_hub(active):
                     self._questions.withdraw(active_task)
         except BaseException as exc:
             hub_ends = not isinstance(exc, Exception) and not active.deadline.over
-            if not hub_ends and not self.outlives(active):
+            if not hub_ends and not self.outlives_hub(active):
                 with anyio.CancelScope(shield=True):
                     await self._cancel_at_server(active_task)
             raise
@@ -143,8 +143,8 @@ class ClientTasks:
                 del self._active_tasks[key]
             active_task.done.set()
 
-    def outlives(self, active: ActiveCall) -> bool:
-        """Return whether the task of a call continues at the server while the hub is down."""
+    def outlives_hub(self, active: ActiveCall) -> bool:
+        """Return whether a call stopped by shutdown has a task that continues at the server meanwhile."""
         stopped = active.end is End.SHUTTING_DOWN
         task = self._table.record(active.call.task_id or "")
         return stopped and active.call.detached and task is not None and not task.status.ended
@@ -188,10 +188,10 @@ class ClientTasks:
         if task is not None and task.remote_id is not None:
             self.poll_soon(task.server, task.remote_id)
 
-    async def open(self, request: PendingRequest) -> None:
+    async def open_request(self, request: PendingRequest) -> None:
         """Add a request on the wire to the inbox, committed together with the references of its task and call to it.
 
-        So those who follow the call hear at once that it waits. Raises ResourceExhausted and Unavailable.
+        So watchers of the call see at once that it waits. Raises ResourceExhausted and Unavailable.
         """
 
         def add_reference(task: Task | None) -> Task | None:
@@ -225,7 +225,7 @@ class ClientTasks:
                 active_task.wake.set()  # it may have ended at this moment: poll its status
             else:
                 if not active_task.stateless:
-                    await self._poller.observe(task_id, wire)
+                    await self._poller.record_report(task_id, wire)
                 active_task.wake.set()
             with anyio.move_on_after(ACCEPT_S):
                 await active_task.done.wait()

@@ -71,6 +71,7 @@ class Orphans:
 
 
 async def _list_unfinished_ids(link: McpLink, call: Call) -> set[str]:
+    """Return the server's ids of its tasks that have not ended."""
     found: set[str] = set()
     cursor: str | None = None
     for _ in range(MAX_PAGES):

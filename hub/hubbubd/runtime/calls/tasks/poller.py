@@ -36,7 +36,7 @@ class TaskPoller:
         self._questions = questions
         self._clock = clock
 
-    async def follow(self, active_task: ActiveTask) -> dict[str, Any]:
+    async def poll_until_ended(self, active_task: ActiveTask) -> dict[str, Any]:
         """Poll a task until it ends, and return the result of its call. Raises PeerError and UpstreamError."""
         active_task.active.last_span = self._table.get(active_task.task_id).trace
         async with active_task.group as group:
@@ -62,17 +62,17 @@ class TaskPoller:
                 # A server may forget a task as soon as it has sent the result, which may be on its way.
                 if exc.code in (INVALID_PARAMS, METHOD_NOT_FOUND) and not active_task.fetching:
                     if not self._table.get(task.id).status.ended:
-                        active_task.failure = _task_lost(task, exc)
+                        active_task.failure = _task_lost_error(task, exc)
                     await self._record_end(active_task, exc)
             except HubError as exc:
                 log.warning("task state not stored", task=task.id, error=str(exc))
             if active_task.failure is None and not (task := self._table.get(task.id)).status.ended:
-                await active_task.pause(max(core.poll_s(task), least_pause_s))
+                await active_task.wait_for_next_poll(max(core.poll_s(task), least_pause_s))
 
     async def _poll_once(self, active_task: ActiveTask, link: McpLink) -> None:
         """Ask for the status of a task, and act on it as its revision needs."""
         wire = await active_task.request(link, "tasks/get")
-        await self.observe(active_task.task_id, wire)
+        await self.record_report(active_task.task_id, wire)
         status = TaskStatus(wire["status"])
         if active_task.stateless:
             match status:
@@ -93,6 +93,7 @@ class TaskPoller:
             await self._fetch_result(active_task, link, wire)
 
     async def _fetch_result(self, active_task: ActiveTask, link: McpLink, wire: Mapping[str, Any]) -> None:
+        """Fetch the result of a task that has ended, and record it."""
         try:
             result = await active_task.request(link, "tasks/result")
             await self._record_end(active_task, core.find_failure(wire, result) or result)
@@ -113,7 +114,7 @@ class TaskPoller:
             # A cancelled task may return a result, too: the status decides.
             with suppress(PeerError, HubError):
                 wire = await active_task.request(link, "tasks/get")
-                await self.observe(active_task.task_id, wire)
+                await self.record_report(active_task.task_id, wire)
             if isinstance(outcome, dict):
                 await self._record_end(active_task, core.find_failure(wire, outcome) or outcome)
             else:
@@ -121,7 +122,7 @@ class TaskPoller:
         active_task.fetching = False
         active_task.wake.set()
 
-    async def observe(self, task_id: str, wire: Mapping[str, Any]) -> Task:
+    async def record_report(self, task_id: str, wire: Mapping[str, Any]) -> Task:
         """Update a task from the server's report; durable on return, so that each of its states is observed."""
 
         def plan() -> tuple[Task, list[Change[Any]]]:
@@ -168,6 +169,7 @@ def require_result(task: Task) -> dict[str, Any]:
 
 
 def _end_task(task: Task, outcome: dict[str, Any] | PeerError | Failure, now: float) -> Task:
+    """Return a task as ended with its outcome."""
     if isinstance(outcome, PeerError):
         error = {"code": outcome.code, "message": outcome.message}
         if outcome.data is not None:
@@ -179,6 +181,6 @@ def _end_task(task: Task, outcome: dict[str, Any] | PeerError | Failure, now: fl
     return core.complete(task, payload.dumps(outcome), now)
 
 
-def _task_lost(task: Task, exc: PeerError) -> UpstreamError:
+def _task_lost_error(task: Task, exc: PeerError) -> UpstreamError:
     message = f"{task.server} does not know the task any more: {exc.message}"
     return UpstreamError(Fault(code="TASK_LOST", category=Category.SERVER, message=message))

@@ -11,7 +11,12 @@ from hubbubd.core import tasks as core
 from hubbubd.core.inbox.request_states import Delivery, Origin, RequestState
 from hubbubd.core.tasks import Task
 from hubbubd.errors import PeerError, UpstreamError
-from hubbubd.runtime.calls.rounds.multi_round import has_configured_answer, input_refused, new_request, parse_questions
+from hubbubd.runtime.calls.rounds.multi_round import (
+    has_configured_answer,
+    input_refused_error,
+    new_request,
+    parse_questions,
+)
 from hubbubd.runtime.calls.tasks.active_task import ACCEPT_S, ActiveTask
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.records import Table
@@ -53,7 +58,7 @@ class TaskQuestions:
             active_task.group.start_soon(self._deliver_answer, active_task, key, request_id)
 
     def resume(self, active_task: ActiveTask) -> None:
-        """Continue those from before a restart."""
+        """Deliver the answers to those of a task's requests that were open or undelivered before a restart."""
         for key, request_id in self._table.get(active_task.task_id).questions:
             request = self._inbox.find(request_id) if request_id else None
             is_undelivered = request is not None and (
@@ -63,7 +68,7 @@ class TaskQuestions:
                 active_task.group.start_soon(self._deliver_answer, active_task, key, request_id)
 
     def withdraw(self, active_task: ActiveTask) -> None:
-        """Withdraw those of a task that has ended or is given up."""
+        """Withdraw the requests of a task that has ended or is given up."""
         task = self._table.record(active_task.task_id)
         for request_id in task.pending_ids if task is not None else ():
             self._inbox.abandon(request_id, "its task has ended")
@@ -75,7 +80,7 @@ class TaskQuestions:
             with active_task.queue.park_causes(active_task.active, request_id):
                 request = await self._inbox.wait(request_id)
             if request.answer is None or request.answer.refused:
-                active_task.failure = input_refused(f"{request.kind} was refused, so the task is cancelled")
+                active_task.failure = input_refused_error(f"{request.kind} was refused, so the task is cancelled")
                 active_task.wake.set()
                 return
             answer = payload.loads(request.answer.payload)

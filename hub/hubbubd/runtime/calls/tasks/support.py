@@ -33,7 +33,7 @@ class TaskSupport:
         self._catalog = catalog
         self._parsed: dict[str, _ParsedTools] = {}
 
-    def refusal(self, hello: Hello, call: Call, params: Mapping[str, Any]) -> Fault | None:
+    def find_refusal(self, hello: Hello, call: Call, params: Mapping[str, Any]) -> Fault | None:
         """Return why the call cannot be made as requested, as far as is known now; None when it can."""
         wanted = wants_task(call, params)
         if call.method != "tools/call":
@@ -51,11 +51,11 @@ class TaskSupport:
         return None
 
     def needs_catalog(self, hello: Hello, call: Call) -> bool:
-        """Return whether it depends on the server's list of tools if a call can be made as requested."""
+        """Return whether only the server's list of tools says if a call can be made as requested."""
         return call.method == "tools/call" and hello.era is not Era.STATELESS and _has_task_support(hello)
 
-    async def check(self, hello: Hello, call: Call, params: Mapping[str, Any]) -> None:
-        """Do the same as `refusal`, after fetching the server's tools if the tool is unknown.
+    async def require_supported(self, hello: Hello, call: Call, params: Mapping[str, Any]) -> None:
+        """Do the same as `find_refusal`, after fetching the server's tools if the tool is unknown.
 
         Raises UpstreamError: TASK_REQUIRED, TASK_NOT_SUPPORTED.
         """
@@ -67,11 +67,11 @@ class TaskSupport:
                     await self._catalog.refresh(call.server)
             if wants_task(call, params) and self._listed_support(call.server, tool) is None:
                 raise UpstreamError(_unsupported_fault(call, f"{call.server} does not list a tool {tool!r}"))
-        fault = self.refusal(hello, call, params)
+        fault = self.find_refusal(hello, call, params)
         if fault is not None:
             raise UpstreamError(fault)
 
-    def of_tool(self, hello: Hello, server: str, tool: str) -> str | None:
+    def tool_support(self, hello: Hello, server: str, tool: str) -> str | None:
         """Return a tool's `taskSupport` where callers decide; None for an unknown tool, or where the server does."""
         return self._listed_support(server, tool) if hello.era is Era.HANDSHAKE and _has_task_support(hello) else None
 

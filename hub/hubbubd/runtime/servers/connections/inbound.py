@@ -18,7 +18,7 @@ from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import HubError, NotFound
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import ActiveCall, ClientTasks, Consents, ServerQueue, inbound_request_span, kind_of
+from hubbubd.runtime.calls import ActiveCall, ClientTasks, Consents, ServerQueue, inbound_request_span, request_kind
 from hubbubd.runtime.catalog import ServerCatalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks, authorization_params
 from hubbubd.runtime.oversight import Audit
@@ -79,7 +79,7 @@ class ServerInbound:
         if request.method.startswith("tasks/"):
             with inbound_request_span(self._queue.tracer, self._name, request):
                 return await self._receiver.serve(request.method, request.params)
-        kind = kind_of(request.method, request.params)
+        kind = request_kind(request.method, request.params)
         if kind is None:
             raise ReplyError(METHOD_NOT_FOUND, "Method not found")
         if (wrong := find_problem(kind, request.params)) is not None:
@@ -123,7 +123,7 @@ class ServerInbound:
 
         Log messages of a known call also go to that call's watchers.
         """
-        self._catalog.notice(method)
+        self._catalog.handle_notification(method)
         if method in _WITH_TEXT or not method.startswith("notifications/"):  # codex/event, and others of their own
             params = REDACTION.redact_value(params)
         if method == "notifications/message":
@@ -134,7 +134,7 @@ class ServerInbound:
         elif method in ("notifications/tasks/status", "notifications/tasks"):
             self._client_tasks.poll_soon(self._name, str(params.get("taskId")))
         elif method == "notifications/resources/updated":
-            self._subscriptions.notice(self._name, params)
+            self._subscriptions.handle_update(self._name, params)
         elif method == "notifications/elicitation/complete":
             self._consents.note_completion(self._name, params.get("elicitationId"))
         self._events.publish(self._name, method, params, call_id)
@@ -172,7 +172,7 @@ class ServerInbound:
         self._inbox.require_capacity(self._name, 1, len(pending.request))  # raises before the causing call is parked
         with self._queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids):
             try:
-                await self._client_tasks.open(pending)
+                await self._client_tasks.open_request(pending)
                 settled = await self._inbox.wait(pending.id)
             except BaseException:
                 reason = "the server withdrew it" if request.withdrawn() else "the connection to the server was lost"
@@ -185,7 +185,7 @@ class ServerInbound:
 
         def on_sent(reason: str | None) -> None:
             if reason is None:
-                self._inbox.delivered(settled.id, late=late)
+                self._inbox.mark_delivered(settled.id, late=late)
             else:
                 self._inbox.mark_not_delivered(settled.id, reason)
 
