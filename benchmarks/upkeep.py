@@ -75,7 +75,7 @@ async def store(directory: Path, *, commits: int, calls: int) -> list[Figure]:
         sent = move(call, call.state.IN_PROGRESS, 1.0)
         states = (call, sent, complete(sent, call.params, 2.0))
         for before, after in zip((None, *states), states, strict=False):
-            ledger.later(table, call.id, partial(merge_change, before, after))
+            ledger.change_later(table, call.id, partial(merge_change, before, after))
         if number % BATCH == 0:
             await ledger.flush()
     await ledger.flush()

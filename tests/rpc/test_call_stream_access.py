@@ -137,7 +137,7 @@ async def test_each_call_counts_against_the_quota_and_the_rate_of_its_principal(
     ):
         for number in (1, 2):
             await stream.start(number)
-        await until(lambda: world.hub.quotas.calls.held("local") == 2)
+        await until(lambda: world.hub.quotas.calls.count("local") == 2)
         refusals: list[str] = []
         with anyio.fail_after(LIMIT_S):
             while "RPC_RATE_EXCEEDED" not in refusals:

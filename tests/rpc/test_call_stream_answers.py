@@ -179,14 +179,14 @@ async def test_a_call_that_ends_gives_back_what_it_was_asked(
     await begun(hub, stream, until)
     await ask(hub, "req_1")
     await assigned(stream, 1)
-    assert (hub.watcher_count(), hub.quotas.streams.held("local")) == (1, 1)
+    assert (hub.watcher_count(), hub.quotas.streams.count("local")) == (1, 1)
     if how == "cancelled":
         await stream.cancel(1)
         await stream.failed(1)
     else:
         stream.rpc.cancel()
     await until(lambda: hub.inbox.get("req_1").claim is None)
-    assert (hub.watcher_count(), hub.quotas.streams.held("local")) == (0, 0)
+    assert (hub.watcher_count(), hub.quotas.streams.count("local")) == (0, 0)
 
 
 async def test_an_answer_is_refused_as_by_an_rpc_of_its_own(

@@ -22,7 +22,7 @@ __all__ = ["good", "scripted"]
 async def connected(hub: Hub, client: hubbub_client.Hub, principal: str = "local") -> None:
     """Calls until the hub has a stream of this principal, and the library uses it."""
     with anyio.fail_after(LIMIT_S):
-        while not hub.quotas.call_streams.held(principal):
+        while not hub.quotas.call_streams.count(principal):
             await client.call_tool("good", "any")
         await client.call_tool("good", "any")
 
@@ -67,7 +67,7 @@ async def test_callbacks_answer_over_the_stream_one_after_the_other(
     await asked(hub, client, until, "first", "second", on_form=name)
     assert [hub.inbox.get(id_).answered_by for id_ in ("first", "second")] == ["local"] * 2
     assert "Work" not in actions(hub)
-    await until(lambda: not hub.quotas.streams.held("local"))
+    await until(lambda: not hub.quotas.streams.count("local"))
 
 
 async def test_what_a_callback_leaves_to_others_is_theirs(hub: Hub, client: hubbub_client.Hub, until: Until) -> None:

@@ -159,7 +159,7 @@ async def test_a_host_is_told_of_changes_of_a_resource_at_another_member(
     caller, owner = two
     told: list[str] = []
     owner.peer.capabilities = {"resources": {"subscribe": True}}
-    async with caller.hub.subscriptions.following("one", URI, told.append) as failed:
+    async with caller.hub.subscriptions.follow_changes("one", URI, told.append) as failed:
         await until(lambda: any(sent.method == "resources/read" for sent in owner.peer.sent))
         await asyncio.sleep(0.1)
         assert told == []
@@ -177,7 +177,7 @@ async def test_a_resource_that_cannot_be_watched_is_refused_as_at_its_member(two
     caller, owner = two
 
     async def follow(member: Member) -> None:
-        async with member.hub.subscriptions.following("one", URI, lambda _: None):
+        async with member.hub.subscriptions.follow_changes("one", URI, lambda _: None):
             pass
 
     found: list[tuple[type, str]] = []

@@ -35,7 +35,7 @@ async def test_a_store_that_fails_is_told_at_once_and_its_recovery_by_itself(hub
     watches = [checks.Watch(asking(name)) for name in ("", INBOX)]
     with anyio.fail_after(LIMIT_S):
         assert [(await watch.read()).status for watch in watches] == [SERVING, SERVING]
-        hub.health.failed(StoreUnavailable("the disk is full"))
+        hub.health.note_failure(StoreUnavailable("the disk is full"))
         assert [(await watch.read()).status for watch in watches] == [NOT_SERVING, NOT_SERVING]
         assert (await checks.Check(asking())).status == NOT_SERVING
         assert (await checks.Check(asking(INBOX))).status == NOT_SERVING

@@ -71,7 +71,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Caller]:
         for name in NAMES:
             await hub.tokens.create(name, [Grant(Role.VIEWER)], by="me", ttl_s=None, may_name_others=False)
             about = {"name": "x", "version": "1", "revision": "2025-11-25", "via": "http", "endpoint": "s/a"}
-            hub.hosts.join(HostIdentity(principal=name, **about))
+            hub.hosts.add(HostIdentity(principal=name, **about))
         yield Caller(channel)
     await store.close()
 

@@ -296,10 +296,10 @@ async def test_calls_of_one_principal_are_bounded_until_one_has_ended(make: Make
         refusal = await world.local.refused(METHODS["StartCall"], start(2))
         assert (refusal.reason, refusal.metadata["limit"]) == ("TOO_MANY_CALLS", "2")
         await world.local(METHODS["CancelCall"], call_pb2.CancelCallRequest(id="c0"))
-        await until(lambda: world.hub.quotas.calls.held("local") == 1)
+        await until(lambda: world.hub.quotas.calls.count("local") == 1)
         await world.local(METHODS["StartCall"], start(3))
         await world.local(METHODS["ClearQueue"], call_pb2.ClearQueueRequest(server="away"))
-        await until(lambda: world.hub.quotas.calls.held("local") == 0)
+        await until(lambda: world.hub.quotas.calls.count("local") == 0)
         assert len(world.hub.calls.select(CallFilter())) == 3
 
 
@@ -321,7 +321,7 @@ async def test_streams_of_one_principal_are_bounded_until_one_has_ended(make: Ma
         await ada(METHODS["WatchCalls"], call_pb2.WatchCallsRequest())
         for watch in watches:
             watch.cancel()
-        await until(lambda: not world.hub.quotas.streams.held("local"))
+        await until(lambda: not world.hub.quotas.streams.count("local"))
         await world.local(METHODS["WatchCalls"], call_pb2.WatchCallsRequest())
 
 

@@ -192,7 +192,7 @@ async def test_what_is_there_stays_when_a_limit_is_lowered_and_no_more_is_let_in
             refusal = await world.local.refused(METHODS[method], request)
             assert (refusal.reason, refusal.metadata["limit"]) == (reason, "1")
         assert all(not watch.done() for watch in watches)
-        assert world.hub.quotas.calls.held("local") == world.hub.quotas.claims.held("local") == 2
+        assert world.hub.quotas.calls.count("local") == world.hub.quotas.claims.count("local") == 2
 
         await world.change(calls_per_principal=3, claims_per_principal=3, max_tokens=2, streams_per_principal=None)
         await world.local(METHODS["ClaimPendingRequest"], claim)
@@ -202,7 +202,7 @@ async def test_what_is_there_stays_when_a_limit_is_lowered_and_no_more_is_let_in
 
         for watch in watches:
             watch.cancel()
-        await until(lambda: not world.hub.quotas.streams.held("local"))
+        await until(lambda: not world.hub.quotas.streams.count("local"))
 
 
 async def test_pages_of_an_origin_are_let_in_from_when_it_is_listed_until_it_is_not(make: Make) -> None:

@@ -52,7 +52,7 @@ class Notes:
         await self.ledger.change(self.table, note_id, delete)
 
     def later(self, note: Note) -> None:
-        self.ledger.later(self.table, note.id, lambda _: note)
+        self.ledger.change_later(self.table, note.id, lambda _: note)
 
     def watch(self, colour: str = "", token: str = "") -> Any:
         return self.table.feed.watch(Colour(colour), token)

@@ -29,7 +29,7 @@ async def test_a_change_and_its_entry_are_in_one_commit(world: World) -> None:
     async with world.hub(server()) as hub:
         await settle()
         before = len(world.store.commits)
-        with hub.audit.change(ATTEMPT):
+        with hub.audit.record_change(ATTEMPT):
             await hub.servers.disconnect("one")
         with_entry = [commit for commit in world.store.commits[before:] if any("audit/" in w.key for w in commit)]
         assert len(with_entry) == 1
@@ -42,7 +42,7 @@ async def test_a_change_that_the_store_refuses_is_counted_as_refused(world: Worl
     async with world.hub(server()) as hub:
         await settle()
         world.store.failures = 1
-        with pytest.raises(Unavailable), hub.audit.change(ATTEMPT):
+        with pytest.raises(Unavailable), hub.audit.record_change(ATTEMPT):
             await hub.servers.disconnect("one")
         (entry,) = entries(hub)
         assert (entry.kind, entry.outcome, entry.count) == (AuditKind.REFUSAL, "STORE_UNAVAILABLE", 1)
@@ -52,7 +52,7 @@ async def test_what_fails_after_its_commit_says_so(world: World) -> None:
     async with world.hub(server()) as hub:
 
         async def fail_late() -> None:
-            with hub.audit.change(ATTEMPT):
+            with hub.audit.record_change(ATTEMPT):
                 await hub.servers.disconnect("one")
                 raise HubError("too late", reason="TOO_LATE")
 
@@ -64,7 +64,7 @@ async def test_what_fails_after_its_commit_says_so(world: World) -> None:
 
 async def test_who_hangs_up_after_the_commit_has_made_the_change(world: World) -> None:
     async with world.hub(server()) as hub:
-        with anyio.CancelScope() as scope, hub.audit.change(ATTEMPT):
+        with anyio.CancelScope() as scope, hub.audit.record_change(ATTEMPT):
             await hub.servers.disconnect("one")
             scope.cancel()
             await anyio.sleep_forever()
@@ -78,7 +78,7 @@ async def test_a_change_that_goes_on_without_its_caller_has_its_entry(world: Wor
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(hub.servers.connect, "one")
             await settle()
-            with anyio.move_on_after(0.1), hub.audit.change(ATTEMPT):
+            with anyio.move_on_after(0.1), hub.audit.record_change(ATTEMPT):
                 await hub.servers.disconnect("one")  # waits for its turn
         await settle(5)
         assert not hub.servers.get("one").wanted
@@ -92,7 +92,7 @@ async def test_what_goes_on_after_a_commit_of_unknown_outcome_has_one_entry(worl
     async with world.hub(server()) as hub:
         await settle()
         store.unsure, store.happens = True, happens == "at once"
-        with hub.audit.change(ATTEMPT):
+        with hub.audit.record_change(ATTEMPT):
             with pytest.raises(UnknownOutcome):
                 await hub.servers.disconnect("one")
             if happens == "later":
@@ -107,7 +107,7 @@ async def test_a_refusal_stays_when_what_had_begun_goes_on(world: World) -> None
     async with world.hub(server()) as hub:
 
         async def goes_on() -> None:
-            with hub.audit.change(ATTEMPT):
+            with hub.audit.record_change(ATTEMPT):
                 tasks.start_soon(later)
                 raise HubError("no", reason="TOO_LATE")
 
@@ -136,11 +136,11 @@ async def test_a_caller_who_hung_up_is_taken_back_once_however_many_commits_foll
 
     async with world.hub(server()) as hub:
         for _ in range(3):
-            with anyio.CancelScope() as scope, hub.audit.change(ATTEMPT):
+            with anyio.CancelScope() as scope, hub.audit.record_change(ATTEMPT):
                 scope.cancel()
                 await anyio.sleep_forever()
         async with anyio.create_task_group() as tasks:
-            with anyio.move_on_after(0.1), hub.audit.change(ATTEMPT):
+            with anyio.move_on_after(0.1), hub.audit.record_change(ATTEMPT):
                 tasks.start_soon(many, hub)
                 await anyio.sleep_forever()
         await settle()
@@ -150,7 +150,7 @@ async def test_a_caller_who_hung_up_is_taken_back_once_however_many_commits_foll
 
 async def test_what_the_hub_commits_after_an_rpc_has_no_entry(world: World) -> None:
     async with world.hub(server()) as hub:
-        with hub.audit.change(ATTEMPT):
+        with hub.audit.record_change(ATTEMPT):
             await hub.servers.disconnect("one")
         await hub.servers.connect("one")
         assert len(entries(hub)) == 1
@@ -159,9 +159,9 @@ async def test_what_the_hub_commits_after_an_rpc_has_no_entry(world: World) -> N
 async def test_equal_refusals_of_a_minute_are_one_entry_with_their_number(world: World) -> None:
     async with world.hub() as hub:
         for _ in range(1000):
-            hub.audit.refused(ATTEMPT, "PERMISSION_DENIED")
+            hub.audit.record_refusal(ATTEMPT, "PERMISSION_DENIED")
         await anyio.sleep(61)
-        hub.audit.refused(ATTEMPT, "PERMISSION_DENIED")
+        hub.audit.record_refusal(ATTEMPT, "PERMISSION_DENIED")
         await settle()
         assert [entry.count for entry in entries(hub)] == [1000, 1]
 
@@ -169,7 +169,7 @@ async def test_equal_refusals_of_a_minute_are_one_entry_with_their_number(world:
 async def test_a_flood_of_different_refusals_is_bounded_and_none_is_lost(world: World) -> None:
     async with world.hub() as hub:
         for number in range(10 * REFUSALS_PER_MINUTE):
-            hub.audit.refused(Attempt(principal=f"p{number}", action="GetCall"), "PERMISSION_DENIED")
+            hub.audit.record_refusal(Attempt(principal=f"p{number}", action="GetCall"), "PERMISSION_DENIED")
         found = entries(hub)
         assert len(found) == REFUSALS_PER_MINUTE + 1
         assert sum(entry.count for entry in found) == 10 * REFUSALS_PER_MINUTE
@@ -181,8 +181,8 @@ async def test_neither_refusals_nor_answers_push_out_changes(world: World) -> No
     async with world.hub() as hub:
         hub.audit.note("TakeOverServer", "one")
         for number in range(50):
-            hub.audit.refused(Attempt(principal=f"p{number}", action="GetCall"), "PERMISSION_DENIED")
-            hub.audit.began(
+            hub.audit.record_refusal(Attempt(principal=f"p{number}", action="GetCall"), "PERMISSION_DENIED")
+            hub.audit.record_start(
                 Attempt(principal="ada", action="AnswerPendingRequest", target=str(number)), AuditKind.ANSWER
             )
         await settle()
@@ -205,7 +205,9 @@ async def test_nobody_pushes_out_of_the_log_what_others_did(world: World) -> Non
     def changes(hub: Hub, credential: str, count: int, principal: str = "") -> None:
         for number in range(count):
             name = principal or f"person {number}"
-            hub.audit.began(Attempt(principal=name, credential=credential, action="CancelCall", target=str(number)))
+            hub.audit.record_start(
+                Attempt(principal=name, credential=credential, action="CancelCall", target=str(number))
+            )
 
     def left(hub: Hub) -> Counter[str]:
         return Counter(entry.holder for entry in entries(hub, AuditKind.CHANGE))
@@ -233,7 +235,7 @@ async def test_where_nobody_has_many_entries_the_oldest_goes(world: World) -> No
     world.settings["audit_history_count"] = 16
     async with world.hub() as hub:
         for number in range(40):
-            hub.audit.began(
+            hub.audit.record_start(
                 Attempt(principal=f"p{number % 20}", credential=f"token:{number % 20}", action="CancelCall")
             )
             await anyio.sleep(1)
@@ -248,7 +250,7 @@ async def test_the_log_outlives_the_hub_and_ends_with_its_age(world: World) -> N
         (entry,) = entries(hub)
         assert (entry.principal, entry.action, entry.target) == ("hub", "TakeOverServer", "one")
         await anyio.sleep(3700)
-        await hub.retention.keep()
+        await hub.retention.run_round()
         assert entries(hub) == []
 
 

@@ -69,16 +69,16 @@ async def test_a_clock_that_is_set_while_the_hub_runs_ages_nothing(world: World,
         hub.audit.note("Test", "x")
         await anyio.sleep(2 * PART_S)
         system.epoch += days * DAY_S
-        await hub.retention.keep()  # before the clock is looked at by itself
+        await hub.retention.run_round()  # before the clock is looked at by itself
         await noticed()
-        await hub.retention.keep()
+        await hub.retention.run_round()
         assert history(hub) == {call.id}
         assert [each.target for each in hub.audit.select(AuditFilter())] == ["x"]
         await anyio.sleep(3 * PART_S)
         assert history(hub) == {call.id}
         await anyio.sleep(2 * PART_S)
         assert not history(hub)
-        await hub.retention.keep()
+        await hub.retention.run_round()
         assert not hub.audit.select(AuditFilter())
 
 
@@ -96,7 +96,7 @@ async def test_a_hub_that_starts_with_another_clock_ages_nothing(
     world.clock = system.clock()
     async with world.hub(server()) as hub:
         later = await hub.calls.call(spec(), "me")
-        await hub.retention.keep()
+        await hub.retention.run_round()
         await anyio.sleep(2 * PART_S)
         assert history(hub) == {call.id, later.id}
     system.epoch -= days * DAY_S
@@ -161,9 +161,9 @@ async def _live(steps: list[tuple[str, int]]) -> None:
             system.synchronised = service and off_s == 0
             if what in ("restart", "kill", "stop"):
                 hub = await start()
-            await hub.retention.keep()
+            await hub.retention.run_round()
             await noticed()
-            await hub.retention.keep()
+            await hub.retention.run_round()
             young = {each for each, at in made.items() if anyio.current_time() - at < 2 * PART_S}
             assert young <= history(hub)
         await running.aclose()
@@ -180,11 +180,11 @@ async def test_the_right_clock_after_a_real_stop_needs_a_time_service_at_both_en
     await anyio.sleep(9 * DAY_S)
     world.clock = system.clock()
     async with world.hub(server()) as hub:
-        await hub.retention.keep()
+        await hub.retention.run_round()
         assert len(history(hub)) == 1
         assert hub.ages.doubted_s == pytest.approx(9 * DAY_S, abs=HOUR_S)
         system.synchronised = True
-        await hub.retention.keep()
+        await hub.retention.run_round()
         assert not history(hub)
         assert hub.ages.doubted_s == 0
 
@@ -197,8 +197,8 @@ async def test_a_person_may_say_that_a_stop_was_real(world: World, system: Syste
     async with world.hub(server()) as hub:
         await anyio.sleep(2 * PART_S)
         assert len(history(hub)) == 1
-        assert await hub.ages.trust() == pytest.approx(9 * DAY_S, abs=HOUR_S)
-        await hub.retention.keep()
+        assert await hub.ages.trust_clock() == pytest.approx(9 * DAY_S, abs=HOUR_S)
+        await hub.retention.run_round()
         assert not history(hub)
     world.clock = system.clock()
     async with world.hub(server()) as hub:
@@ -211,7 +211,7 @@ async def test_many_small_steps_are_a_leap(world: World, system: System) -> None
         for _ in range(200):
             system.epoch += 50 * 60
             await noticed()
-        await hub.retention.keep()
+        await hub.retention.run_round()
         assert history(hub) == {call.id}
 
 
@@ -281,10 +281,10 @@ async def test_a_member_whose_clock_is_wrong_deletes_nothing_early(fleet: Member
     await until(lambda: b.fleet.owns("one") and b.fleet.owns(UPKEEP))
     later = await b.hub.calls.call(spec(), "me")
     assert later.created_at == pytest.approx(fleet.database.time(), abs=2)
-    await b.hub.retention.keep()
+    await b.hub.retention.run_round()
     fleet.wrong_s["b"] = -days * DAY_S
     await noticed()
-    await b.hub.retention.keep()
+    await b.hub.retention.run_round()
     assert history(b.hub) == {call.id, later.id}
     await anyio.sleep(1.2 * AGE_IN_FLEET_S)
     assert not history(b.hub)
@@ -304,7 +304,7 @@ async def test_a_database_whose_clock_is_set_ages_nothing(fleet: Members, days: 
             each.kill()
     (left,) = fleet.running.values()
     await until(lambda: left.fleet.owns(UPKEEP))
-    await left.hub.retention.keep()
+    await left.hub.retention.run_round()
     assert history(left.hub) == {call.id}
     await anyio.sleep(1.2 * AGE_IN_FLEET_S)
     assert not history(left.hub)
@@ -319,11 +319,11 @@ async def test_what_a_person_says_at_one_member_is_not_overwritten_by_another(
     await settle(600)
     fleet.database.set_s += 9 * DAY_S
     await settle(30)
-    await notes.hub.retention.keep()
+    await notes.hub.retention.run_round()
     await settle(30)
     assert other.hub.ages.doubted_s == pytest.approx(9 * DAY_S, abs=HOUR_S)
     monkeypatch.setattr(ages, "NOTE_S", 0.0)
     notes.hub.ages.close()  # it notes the time, a moment later
-    await other.hub.ages.trust()
+    await other.hub.ages.trust_clock()
     await anyio.sleep(60)
     assert (notes.hub.ages.doubted_s, other.hub.ages.doubted_s) == (0, 0)

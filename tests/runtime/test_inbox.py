@@ -138,12 +138,12 @@ async def test_a_claim_counts_once_while_it_is_being_made(world: World) -> None:
         await until(lambda: len(open_requests(hub)) == 2)
         first, second = open_requests(hub)
         being_made = asyncio.create_task(hub.inbox.claim(first.id, "ann", 30))
-        while not hub.quotas.claims.held("ann"):
+        while not hub.quotas.claims.count("ann"):
             await asyncio.sleep(0)
         assert not being_made.done(), "it stands in the record, and whoever makes it has not been told"
         await hub.inbox.claim(second.id, "ann", 30)
         await being_made
-        assert hub.quotas.claims.held("ann") == 2
+        assert hub.quotas.claims.count("ann") == 2
 
 
 async def test_a_request_taken_back_before_it_was_stored_does_not_stay_open(world: World) -> None:

@@ -80,7 +80,7 @@ class Hook:
     def change(self) -> Change[Note] | None:
         return None if self.durable else self._change
 
-    def committed(self) -> None:
+    def mark_committed(self) -> None:
         self.durable = True
 
 

@@ -183,7 +183,7 @@ async def test_a_host_is_out_already_while_the_revocation_of_its_persons_token_i
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(hub.tokens.revoke, "eve")
             await anyio.lowlevel.checkpoint()
-            assert hub.tokens.has("eve")  # the commit is under way
+            assert hub.tokens.has_name("eve")  # the commit is under way
             assert not await is_good(hub, given.access)
 
 

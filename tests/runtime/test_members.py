@@ -89,11 +89,11 @@ class Pair:
             case "change":
                 await notes.ledger.change(notes.table, note_id, more(note_id, text))
             case "later":
-                notes.ledger.later(notes.table, note_id, more(note_id, text))
+                notes.ledger.change_later(notes.table, note_id, more(note_id, text))
             case "delete":
                 await notes.delete(note_id)
             case "later delete":
-                notes.ledger.later(notes.table, note_id, delete)
+                notes.ledger.change_later(notes.table, note_id, delete)
             case "hold":
                 store.held = True
             case "release":

@@ -126,7 +126,7 @@ async def test_a_withdrawal_that_waits_to_be_written_is_written_before_an_answer
     here.store.held = True
     if holds:
         await there.store.commit(*first)
-    ledger.later(tables.requests, request.id, lambda known: core.withdraw(known or request, "it is gone", 0.0))
+    ledger.change_later(tables.requests, request.id, lambda known: core.withdraw(known or request, "it is gone", 0.0))
     assert tables.requests.get(request.id).state is RequestState.WITHDRAWN
     assert await is_final(ledger, tables.requests, request.id, anyio.lowlevel.checkpoint) is not holds
     assert tables.requests.get(request.id).state is (RequestState.ANSWERED if holds else RequestState.WITHDRAWN)
@@ -144,7 +144,7 @@ async def test_what_time_does_to_a_request_takes_no_audit_entry_of_an_answer_alo
     await settle(2.5)
     fleet.database.away = False
     attempt = Attempt(principal="ann", action="AnswerPendingRequest", target=request.id)
-    with away(here, monkeypatch) as commits, pytest.raises(Unavailable), here.hub.audit.change(attempt):
+    with away(here, monkeypatch) as commits, pytest.raises(Unavailable), here.hub.audit.record_change(attempt):
         await answer(here.hub, request, claim_id)
     await here.store.commit(*commits[0])  # of the claim's end
     await settle(5)

@@ -85,7 +85,7 @@ async def test_a_call_that_goes_on_counts_for_whoever_made_it_until_it_ends(worl
         assert full.value.reason == "TOO_MANY_CALLS"
         await answer(hub, request)
         assert (await ended(hub)).state is CallState.COMPLETED
-        await until(lambda: hub.quotas.calls.held("alice") == 0)
+        await until(lambda: hub.quotas.calls.count("alice") == 0)
         await hub.calls.start(spec(call_id="d"), "alice")
 
 

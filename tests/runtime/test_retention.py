@@ -110,7 +110,7 @@ async def test_upkeep_that_is_asked_for_leaves_what_has_just_ended(world: World)
     async with world.hub(server(call_history_count=1)) as hub:
         await calls(hub, 3)
         await settle()
-        await hub.retention.keep()
+        await hub.retention.run_round()
         assert kept(hub) == 3
         await settle(3)
         assert kept(hub) == 1

@@ -103,15 +103,15 @@ async def test_what_a_hub_stamped_in_1970_is_as_old_as_it_is_once_the_clock_was_
         await hub.calls.call(spec(), "me")
         system.epoch = EPOCH
         await noticed()
-        await hub.retention.keep()
+        await hub.retention.run_round()
         assert history(hub) == 1
     world.clock = system.clock()
     async with world.hub(server()) as hub:
         await anyio.sleep(2 * HOUR_S)
-        await hub.retention.keep()
+        await hub.retention.run_round()
         assert history(hub) == 1
         await anyio.sleep(DAY_S)
-        await hub.retention.keep()
+        await hub.retention.run_round()
         assert history(hub) == 0
 
 
@@ -129,7 +129,7 @@ async def test_what_was_stamped_by_a_clock_that_was_ahead_does_not_keep_later_re
         for _ in range(4):
             await hub.calls.call(spec(), "me")
             await anyio.sleep(10)
-        await hub.retention.keep()
+        await hub.retention.run_round()
         assert history(hub) == 2
 
 

@@ -41,7 +41,7 @@ def add(notes: Notes, text: str) -> None:
         note = there or Note("a")
         return replace(note, text=note.text + text)
 
-    notes.ledger.later(notes.table, "a", step)
+    notes.ledger.change_later(notes.table, "a", step)
 
 
 class Painter:
@@ -58,7 +58,7 @@ class Painter:
 
     def paint(self, colour: str) -> None:
         before, self.note = self.note, replace(self.note, colour=colour)
-        self._notes.ledger.later(self._notes.table, "a", partial(carry_over_changes, before, self.note))
+        self._notes.ledger.change_later(self._notes.table, "a", partial(carry_over_changes, before, self.note))
 
 
 async def stored(notes: Notes) -> str:
@@ -185,7 +185,7 @@ async def test_records_of_one_id_in_two_tables_are_in_one_commit(world: World) -
     ledger = Ledger(world.store, tables, stored, now=lambda: 0.0)
     for number in range(BATCH):
         for table in tables:
-            ledger.later(table, f"{number}", lambda _, number=number: Note(f"{number}"))
+            ledger.change_later(table, f"{number}", lambda _, number=number: Note(f"{number}"))
     assert await ledger.flush()
     for commit in world.store.commits:
         ids = [{write.key.partition("/")[2] for write in commit if write.key.startswith(noun)} for noun in ("l", "e")]
@@ -212,7 +212,7 @@ async def test_a_record_that_others_never_let_stand_still_keeps_no_other_waiting
     async with opened(store) as notes:
         for number in range(100):
             notes.later(Note(f"{number}"))
-        notes.ledger.later(notes.table, "hot", lambda _: Note("hot", "green"))
+        notes.ledger.change_later(notes.table, "hot", lambda _: Note("hot", "green"))
         await settle(0.1)
         assert len((await inner.snapshot("note/")).entries) == 101
         assert len(store.commits) < 200
@@ -232,7 +232,7 @@ async def test_all_but_what_others_never_let_stand_still_is_written_at_once_and_
     table = Table(stored, "note", Note)
     ledger = Ledger(store, [table], stored, now=lambda: 0.0)
     for note_id in ("hot", *map(str, range(2 * BATCH))):
-        ledger.later(table, note_id, lambda _, note_id=note_id: Note(note_id))
+        ledger.change_later(table, note_id, lambda _, note_id=note_id: Note(note_id))
     assert not await ledger.flush()
     assert table.waiting_ids() == ["hot"]
     store.busy = False
@@ -313,7 +313,7 @@ async def test_a_step_that_does_not_fit_what_another_wrote_is_dropped_alone(worl
             raise ValueError("there must be none")
         return Note("a", text="mine")
 
-    notes.ledger.later(notes.table, "a", picky)
+    notes.ledger.change_later(notes.table, "a", picky)
     add(notes, ", and more")
     await world.store.inner.commit([Write("note/a", b'{"id":"a","text":"theirs"}')])
     assert notes.table.get("a").text == "theirs, and more"

@@ -142,7 +142,7 @@ def paged(n: int) -> None:
         record.created_at = float(at)
         order.put(f"r{at}", record)
     place, seen = None, 0
-    while page := [name for name, _ in zip(order.before(place), range(50), strict=False)]:
+    while page := [name for name, _ in zip(order.ids_before(place), range(50), strict=False)]:
         seen += len(page)
         place = (float(page[-1][1:]), page[-1])
     assert seen == n

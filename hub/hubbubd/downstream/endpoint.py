@@ -109,7 +109,7 @@ class McpEndpoint:
 
     def add_host(self, host: McpHost) -> None:
         """Show operators a host whose session has begun."""
-        host.connected = self._hub.hosts.join(host.introduction(self.view.name))
+        host.connected = self._hub.hosts.add(host.introduction(self.view.name))
         self._show(host, host.connected)
 
     def _show(self, host: McpHost, connected: ConnectedHost) -> None:
@@ -120,7 +120,7 @@ class McpEndpoint:
     def remove_host(self, host: McpHost) -> None:
         """Show operators a host no more."""
         if host.connected is not None:
-            self._hub.hosts.part(host.connected)
+            self._hub.hosts.remove(host.connected)
             host.connected = None
 
     def remove(self) -> None:
@@ -189,11 +189,11 @@ class McpEndpoint:
         """
         hosts, host = self._hub.hosts, request.host
         if (shown := host.connected) is None:
-            shown = hosts.seen(host.introduction(self.view.name))
+            shown = hosts.find_or_add(host.introduction(self.view.name))
             self._show(host, shown)
         with (
             self._instrumentation.request(request) as outcome,
-            hosts.serving(shown, request.method[:100]) as open_request,
+            hosts.track_request(shown, request.method[:100]) as open_request,
         ):
             request.shown = open_request
             try:

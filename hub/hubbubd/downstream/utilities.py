@@ -35,12 +35,12 @@ class Utilities:
             yield
             return
         holder = object()
-        self._hub.log_levels.want(server, holder, request.log_level)
+        self._hub.log_levels.set_wanted(server, holder, request.log_level)
         try:
             await self._hub.log_levels.wait_until_sent(server, LEVEL_S)
             yield
         finally:
-            self._hub.log_levels.want(server, holder, None)
+            self._hub.log_levels.set_wanted(server, holder, None)
 
     async def ping(self, _: HostRequest) -> bytes:
         """Show that the hub is there."""

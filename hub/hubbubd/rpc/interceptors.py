@@ -71,7 +71,7 @@ class Oversight:
     def refused(self, path: str, exc: HubError, caller: Principal) -> HubError:
         """Record that an RPC was refused, and return the error for its caller; bad credentials are rate-limited."""
         if not isinstance(exc, InvalidArgument):
-            self._audit.refused(_audit_attempt(path, caller), exc.reason)
+            self._audit.record_refusal(_audit_attempt(path, caller), exc.reason)
         if isinstance(exc, Unauthenticated):
             try:
                 self.quotas.attempts.charge(_peer_host(current().address))
@@ -83,7 +83,7 @@ class Oversight:
         """Record that an RPC was ended midway, and return the error for its caller; changes have an entry already."""
         rule = RULES.get(path)
         if rule is None or rule.audit is None:
-            self._audit.refused(_audit_attempt(path, caller), exc.reason)
+            self._audit.record_refusal(_audit_attempt(path, caller), exc.reason)
         return exc
 
     def attempt(self, action: str, caller: Principal, target: str) -> Attempt:
@@ -100,14 +100,14 @@ class Oversight:
         kind = RULES[path].audit
 
         async def serve_change(request: Message) -> Message:
-            with self._audit.change(_audit_attempt(path, principal(), request), kind or AuditKind.CHANGE):
+            with self._audit.record_change(_audit_attempt(path, principal(), request), kind or AuditKind.CHANGE):
                 return await serve(request)
 
         async def serve_read(request: Message) -> Message:
             try:
                 return await serve(request)
             except PermissionDenied as exc:
-                self._audit.refused(_audit_attempt(path, principal(), request), exc.reason)
+                self._audit.record_refusal(_audit_attempt(path, principal(), request), exc.reason)
                 raise
 
         return serve_read if kind is None else serve_change
@@ -131,13 +131,13 @@ class Oversight:
             caller = principal()
             with self.quotas.streams.hold(caller.name):
                 if kind is not None:
-                    self._audit.began(_audit_attempt(path, caller, request), kind)
+                    self._audit.record_start(_audit_attempt(path, caller, request), kind)
                 try:
                     async with aclosing(serve(request)) as responses:
                         async for response in responses:
                             yield response
                 except PermissionDenied as exc:
-                    self._audit.refused(_audit_attempt(path, caller, request), exc.reason)
+                    self._audit.record_refusal(_audit_attempt(path, caller, request), exc.reason)
                     raise
 
         return serve_counted
@@ -151,7 +151,7 @@ class Oversight:
             caller = principal()
             with quota.hold(caller.name):
                 if kind is not None:
-                    self._audit.began(_audit_attempt(path, caller), kind)
+                    self._audit.record_start(_audit_attempt(path, caller), kind)
                 await serve(requests, write)
 
         return serve_counted

@@ -173,12 +173,12 @@ class Catalog:
         unknown = Freshness.UNKNOWN
         is_first_fetch = before is not None and before.freshness is unknown and record.freshness is not unknown
         if before != record:
-            self._ledger.later(self._lists, record.id, partial(carry_over_changes, before, record))
+            self._ledger.change_later(self._lists, record.id, partial(carry_over_changes, before, record))
         changed = entries is not None and entries != self.entries(record.id)
         if entries is not None and changed:
             fetched = CatalogEntries(id=record.id, entries=entries)
             known = self._entries.record(record.id)
-            self._ledger.later(self._entries, record.id, partial(carry_over_changes, known, fetched))
+            self._ledger.change_later(self._entries, record.id, partial(carry_over_changes, known, fetched))
             self.version += 1
         if changed or announced or is_first_fetch:
             self._notify(record.server, record.kind, announced=announced)
@@ -187,9 +187,9 @@ class Catalog:
         """Delete a server's lists except those of these kinds, which it still declares."""
         for kind in CatalogKind:
             if kind not in kinds and (record := self.record(server, kind)) is not None:
-                self._ledger.later(self._lists, record.id, delete)
+                self._ledger.change_later(self._lists, record.id, delete)
                 if self._entries.record(record.id) is not None:
-                    self._ledger.later(self._entries, record.id, delete)
+                    self._ledger.change_later(self._entries, record.id, delete)
                     self.version += 1
                     self._notify(server, kind)
 

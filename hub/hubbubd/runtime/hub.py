@@ -185,7 +185,7 @@ class Hub:
         quotas = Quotas(env.settings, clock.steady)
         audit = Audit(ledger, tables.audit, clock, env.settings)
         inbox = build_inbox(env, quotas, lambda name: people_config() if name == HOST else servers.config(name))
-        catalog = build_catalog(env, lambda: servers.elsewhere())
+        catalog = build_catalog(env, lambda: servers.names_elsewhere())
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         consents = Consents(rounds := MultiRound(inbox, tables.calls, clock), clock)
         gate = build_gate(env, inbox, catalog)
@@ -248,7 +248,7 @@ class Hub:
         """
         known = await self._ledger.is_record_current(noun, name)
         # A token's name is not its id, so the store was asked for nothing. But what others have made is here by now.
-        return known and not (noun == "token" and self.tokens.has(name))
+        return known and not (noun == "token" and self.tokens.has_name(name))
 
     async def catch_up(self) -> None:
         """Apply all that other members have committed until now. Raises Unavailable."""
@@ -326,12 +326,12 @@ class Hub:
         background.start_soon(self.retention.run)
         if self.fleet is not None:
             background.start_soon(self.fleet.run)
-        self.servers.start(configured)
+        self.servers.set_configured(configured)
         self._serve_people(self.configuration.settings)
         if self.fleet is None:  # otherwise the fleet takes them over, one by one
             await self.take_over(Takeover(self.ownership.owns))
         if self.configuration.state.files:
-            background.start_soon(self.configuration.follow)
+            background.start_soon(self.configuration.watch_files)
 
     async def take_over(self, takeover: Takeover) -> None:
         """Connect these servers, and act on their requests, tasks and calls; those that cannot go on are ended.

@@ -138,7 +138,7 @@ def build_visitors(env: HubEnvironment, tokens: Tokens) -> Visitors:
 
 
 def build_work(env: HubEnvironment, inbox: Inbox) -> Work:
-    """Return what hands the open requests of the inbox to workers."""
+    """Return the dispatcher that assigns open requests of the inbox to workers."""
     return Work(
         inbox=inbox,
         table=env.tables.requests,

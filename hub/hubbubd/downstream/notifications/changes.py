@@ -177,7 +177,7 @@ class WatchedResources:
         try:
             await settle_targets(self._view, CatalogKind.RESOURCE)
             target = self._view.target(CatalogKind.RESOURCE, uri, self._get_principal())
-            async with self._hub.subscriptions.following(target.server, target.name, on_change) as failed:
+            async with self._hub.subscriptions.follow_changes(target.server, target.name, on_change) as failed:
                 begun.set_result(None)
                 await failed.wait()
         except asyncio.CancelledError:

@@ -121,15 +121,15 @@ class SessionNotifications:
         self._changes.close()
         self.resources.close()
         for server in self._leveled:
-            self._hub.log_levels.want(server, self, None)
+            self._hub.log_levels.set_wanted(server, self, None)
 
     def _want(self, level: str) -> None:
         """Want a level of the servers that are shown, and of no others."""
         shown = set(self._view.servers(self._get_principal()))
         for server in self._leveled - shown:
-            self._hub.log_levels.want(server, self, None)
+            self._hub.log_levels.set_wanted(server, self, None)
         for server in shown:
-            self._hub.log_levels.want(server, self, level)
+            self._hub.log_levels.set_wanted(server, self, level)
         self._leveled = shown
 
     def _on_catalog_change(self, server: str, kind: CatalogKind, announced: bool) -> None:

@@ -138,7 +138,7 @@ class EndpointSessions:
         if self._hub.ownership.me and self._is_due(entry):
             # In a fleet the record says first that the session is used here, for members that make room.
             self._move_to_end(session.key, entry)
-            await self._records.begin_use(session.key, self._stamp_use(entry))
+            await self._records.note_use_durably(session.key, self._stamp_use(entry))
         if session.ended:
             return None
         session.set_principal(principal)
@@ -268,7 +268,7 @@ class EndpointSessions:
         self._entries.move_to_end(session.key)
         self._by_principal[entry.principal].move_to_end(session.key)
         if entry.used_at - entry.noted_at >= NOTE_EVERY_S:
-            self._records.use(session.key, self._stamp_use(entry))
+            self._records.note_use(session.key, self._stamp_use(entry))
 
     def _is_due(self, entry: _SessionEntry) -> bool:
         return self._clock.steady() - entry.noted_at >= NOTE_EVERY_S

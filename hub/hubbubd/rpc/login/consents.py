@@ -137,7 +137,7 @@ class LoginConsents:
         Raises Unavailable, ResourceExhausted.
         """
         try:
-            with self._hub.audit.change(self._oversight.attempt(DENY, visitor.principal, asked.client_name)):
+            with self._hub.audit.record_change(self._oversight.attempt(DENY, visitor.principal, asked.client_name)):
                 await self._hub.logins.refuse(visitor.name, statement, until)
         except DecidedBefore as exc:
             if exc.is_allowed:
@@ -171,10 +171,10 @@ class LoginConsents:
             created_at=0.0,
         )
         try:
-            with self._hub.audit.change(self._oversight.attempt(ALLOW, visitor.principal, asked.client_name)):
+            with self._hub.audit.record_change(self._oversight.attempt(ALLOW, visitor.principal, asked.client_name)):
                 return {"code": await self._hub.logins.allow(consent, statement, until)}
         except DecidedBefore as exc:  # the button was pressed twice, or after the other one
-            return {"code": await self._hub.logins.code_of(statement)} if exc.is_allowed else pages.REFUSED_BEFORE
+            return {"code": await self._hub.logins.make_code(statement)} if exc.is_allowed else pages.REFUSED_BEFORE
 
     async def _is_as_shown(self, asked: AuthorizationRequest) -> bool:
         """Return whether a program still is what the person was shown: its document may have changed. Raises

@@ -66,7 +66,7 @@ class LoginPersons:
         With the `statement` that a person decides on, also one whose visit has ended with this decision.
         """
         cookie = cookie_parser(request.headers.get("cookie", "")).get(self._cookie_name(request), "")
-        visitor = await self._hub.visitors.find(cookie, statement)
+        visitor = await self._hub.visitors.find_visitor(cookie, statement)
         if visitor is None:
             return None
         _admit_connection(request)
@@ -75,7 +75,7 @@ class LoginPersons:
     async def note_decision(self, cookie: str, statement: str) -> None:
         """End the visit with this decision where TLS does not protect the cookie. Raises Unavailable."""
         if not self._secure:
-            await self._hub.visitors.end_with(cookie, statement)
+            await self._hub.visitors.end_by_decision(cookie, statement)
 
     async def serve(self, request: HostHttpRequest, base: str) -> None:
         """Serve the page for a code at `base`, the hub's own address as the browser has it."""
@@ -136,8 +136,8 @@ class LoginPersons:
             action=ACTION,
             target=owner.name if owner else "",
         )
-        with audit.change(attempt):
-            return await visitors.enter(code, secure=self._secure)
+        with audit.record_change(attempt):
+            return await visitors.use_code(code, secure=self._secure)
 
     async def _show_enter_page(
         self, request: HostHttpRequest, then: str, code: str, problem: str, status: int = 400, headers: Headers = ()

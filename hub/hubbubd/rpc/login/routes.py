@@ -161,7 +161,7 @@ class LoginRoutes:
         if endpoint not in (None, record.endpoint):
             raise LoginRefusal("invalid_target", f"this code was given for {record.endpoint}")
         by = Principal(name=record.granted_by, grants=(), credential=record.granted_with)
-        with self._hub.audit.change(self._oversight.attempt(EXCHANGE, by, record.client_name)):
+        with self._hub.audit.record_change(self._oversight.attempt(EXCHANGE, by, record.client_name)):
             return await self._charge_if_refused(
                 self._hub.logins.exchange(code, client_id, form.get("redirect_uri"), verifier)
             )
@@ -178,7 +178,7 @@ class LoginRoutes:
             self._oversight.quotas.attempts.charge(self._oversight.peer_host())
         else:
             by = Principal(name=ended.name, grants=(), credential=ended.credential)
-            self._hub.audit.began(self._oversight.attempt(REVOKE, by, ended.name))
+            self._hub.audit.record_start(self._oversight.attempt(REVOKE, by, ended.name))
         await request.answer(200, headers=_NO_STORE)
 
     async def _authenticate(self, request: HostHttpRequest, form: Mapping[str, str]) -> str:
@@ -200,7 +200,7 @@ class LoginRoutes:
         try:
             return await self._charge_if_refused(check)
         except LoginRefusal as exc:
-            self._hub.audit.refused(self._oversight.attempt(action, _STRANGER, ""), exc.reason)
+            self._hub.audit.record_refusal(self._oversight.attempt(action, _STRANGER, ""), exc.reason)
             raise
 
     async def _charge_if_refused(self, check: Any) -> Any:

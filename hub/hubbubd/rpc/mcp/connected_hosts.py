@@ -44,8 +44,8 @@ def _host(hub: Hub, host: ConnectedHost) -> pb.ConnectedHost:
         created_at=timestamp(host.created_at),
         last_used_at=timestamp(host.last_used_at),
         requests=[_request(hub, each) for each in islice(host.requests, MAX_REQUESTS)],
-        stream_open=host.stream_open,
-        gone=host.gone(hub.clock.now()),
+        stream_open=host.has_open_stream,
+        gone=host.has_probably_left(hub.clock.now()),
         questions=[pb.AskedKind(kind=kind, why_not=why) for kind, why in host.asked().items()],
     )
 

@@ -194,7 +194,7 @@ class AdminService:
 
     async def trust_clock(self, _request: pb.TrustClockRequest) -> pb.TrustClockResponse:
         """Let time count that was doubted."""
-        return pb.TrustClockResponse(trusted_time=values.duration(await self._hub.ages.trust()))
+        return pb.TrustClockResponse(trusted_time=values.duration(await self._hub.ages.trust_clock()))
 
     async def _copy(self) -> BinaryIO:
         try:

@@ -97,7 +97,9 @@ class CallExchange:
         if active.refusal is not None:
             failed = core.fail(active.call, hub_fault(active.refusal), self.clock.now())
             if isinstance(active.refusal, UnknownOutcome):  # it must not wait in the records for ever
-                self.ledger.later(self.table, failed.id, partial(core.record_failed_creation, active.call, failed))
+                self.ledger.change_later(
+                    self.table, failed.id, partial(core.record_failed_creation, active.call, failed)
+                )
             queue.remove(active, failed)
             active.ended.set()
         active.admitted.set()
@@ -256,7 +258,7 @@ class CallExchange:
     async def _end(self, queue: ServerQueue, active: ActiveCall, call: Call) -> None:
         """Record the end of a call, durably if a client or a request may depend on it, and wake its callers."""
         queue.ended[call.state] += 1
-        self.ledger.later(self.table, call.id, partial(core.merge_change, active.call, call))
+        self.ledger.change_later(self.table, call.id, partial(core.merge_change, active.call, call))
         queue.remove(active, call)
         log.debug("call ended", call=call.id, server=call.server, method=call.method, state=call.state.value)
         try:

@@ -108,8 +108,8 @@ class Calls(RecordReader[Call]):
             active = queue.resume(core.as_resumed(self._spans.finish_open_spans(call)))
             self._record(call, active.call)
             execute = self._exchange.prepare_resumption(queue, active)
-            self._quota.take(call.principal)
-            self._background.start_brief(self._quota.until_ended, call.principal, execute)
+            self._quota.add(call.principal)
+            self._background.start_brief(self._quota.run_and_subtract, call.principal, execute)
         return queue
 
     async def close_queue(self, server: str, fault: Fault, end: End = End.SERVER_GONE) -> None:
@@ -391,7 +391,7 @@ class Calls(RecordReader[Call]):
         call = self._spans.with_trace(call, params)
         is_gated = self._gate.is_on or queue.config.confirm
         active = self._queue_or_hold(queue, call, params) if is_gated else queue.add(call)
-        self._quota.take(call.principal)
+        self._quota.add(call.principal)
         active.is_durable_first = active.question is not None or (bool(spec.call_id) and self._durable_if_named)
         if hello is not None and not self._support.needs_catalog(hello, call):
             active.checked_with = queue.config, hello
@@ -399,7 +399,7 @@ class Calls(RecordReader[Call]):
             self._record(None, active.call)
         # Runs in the background, not in the caller's task: a cancelled caller must not break the call off anywhere.
         execute = partial(self._exchange.execute, queue, active, params)
-        self._background.start_brief(self._quota.until_ended, call.principal, execute)
+        self._background.start_brief(self._quota.run_and_subtract, call.principal, execute)
         return active
 
     def _queue_or_hold(self, queue: ServerQueue, call: Call, params: dict[str, Any]) -> ActiveCall:
@@ -413,7 +413,7 @@ class Calls(RecordReader[Call]):
 
     def _record(self, before: Call | None, after: Call) -> None:
         """Record a change of a call, write-behind."""
-        self._ledger.later(self._table, after.id, partial(core.merge_change, before, after))
+        self._ledger.change_later(self._table, after.id, partial(core.merge_change, before, after))
 
     def _require_queue(self, server: str) -> ServerQueue:
         """Return the queue of a server. Raises NotFound, or Unavailable if its owner changes."""

@@ -139,7 +139,7 @@ class SpanRecorder:
         """Record, write-behind, the spans that the next hub must finish if this one is killed."""
         before = active.call
         active.call = replaced(before, under_way=under_way)
-        self._ledger.later(self._calls, before.id, partial(core_calls.merge_change, before, active.call))
+        self._ledger.change_later(self._calls, before.id, partial(core_calls.merge_change, before, active.call))
 
     def _export_queue_span(self, call: Call, start: float, end: float) -> None:
         trace = self.tracer.begin(call.trace, "queue") if call.trace and call.trace.own else None

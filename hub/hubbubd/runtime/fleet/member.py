@@ -123,8 +123,8 @@ class FleetOwnership:
         note: Callable[[str, str], None] = lambda action, target: None,
     ) -> None:
         """Follow the leases from now on. `note` notes in the audit log what the fleet does by itself."""
-        ledger.health.require(self.serves)
-        self._reconsider = ledger.health.reconsider
+        ledger.health.set_readiness(self.serves)
+        self._reconsider = ledger.health.publish_change
         self._ledger = ledger
         self._position = lambda: ledger.store.revision
         self._leases = leases
@@ -332,7 +332,7 @@ class FleetOwnership:
         await self._drop_unwanted()
         await self._claim_free_servers()
         await self._hand_over_surplus()
-        self._ledger.health.reconsider()
+        self._ledger.health.publish_change()
 
     def ownable_names(self) -> set[str]:
         """Return the names of all that may have an owner: the servers, and the upkeep."""

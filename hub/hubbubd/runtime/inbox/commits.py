@@ -47,7 +47,7 @@ async def commit_requests(
     except BaseException:
         if unknown_outcome:  # they must not be opened later, when nobody waits for them
             for request in opened:
-                ledger.later(table, request.id, partial(_withdraw, request, unknown_outcome, now()))
+                ledger.change_later(table, request.id, partial(_withdraw, request, unknown_outcome, now()))
         raise
 
 

@@ -63,7 +63,7 @@ class Deadlines:
         if by_s:
             for request in list(self._table):
                 if core.due_at(request) is not None and self._ownership.owns(request.server):
-                    self._ledger.later(self._table, request.id, postpone)
+                    self._ledger.change_later(self._table, request.id, postpone)
 
     async def apply_time(self, request_id: str) -> None:
         """Let a request expire, or its claim lapse, if it is time. Raises HubError."""

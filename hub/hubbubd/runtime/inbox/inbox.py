@@ -101,14 +101,14 @@ class Inbox(RecordReader[PendingRequest]):
     def recover(self) -> None:
         """Load the open requests from the store, and who was shown them."""
         self._viewers.recover({request.id for request in self._table if request.state is RequestState.OPEN})
-        self._table.each(lambda request: self._follow_request(None, request))
+        self._table.for_each(lambda request: self._follow_request(None, request))
 
     async def take_over(self, takeover: Takeover) -> None:
         """Act on the requests of these servers from now on; withdraw those whose connections are gone, durably.
 
         Raises Unavailable.
         """
-        self._table.each(lambda request: self._act_on(request, takeover))
+        self._table.for_each(lambda request: self._act_on(request, takeover))
         why = f"{takeover.happened}, and the connection it came on is gone"
         await self.abandon_all({Origin.PLAIN, Origin.AUTHORIZATION}, why, takeover.requests)
 
@@ -385,7 +385,7 @@ class Inbox(RecordReader[PendingRequest]):
 
     def change_later(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
         """Change a request, write-behind, if it exists."""
-        self._ledger.later(self._table, request_id, lambda request: None if request is None else step(request))
+        self._ledger.change_later(self._table, request_id, lambda request: None if request is None else step(request))
 
     async def _change(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> PendingRequest:
         """Commit a change of a request, with its settlement. Raises NotFound and what `step` raises."""
@@ -424,9 +424,9 @@ class Inbox(RecordReader[PendingRequest]):
         if claimer_before == claimer:
             return
         if claimer_before is not None:
-            self._claims.give_back(claimer_before)
+            self._claims.subtract(claimer_before)
         if claimer is not None:
-            self._claims.take(claimer)
+            self._claims.add(claimer)
             if after is not None:
                 self._stop_counting_claim(claimer, after.id)
 

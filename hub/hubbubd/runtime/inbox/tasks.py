@@ -69,7 +69,7 @@ class Tasks(RecordReader[Task]):
 
     def take_over(self, takeover: Takeover) -> None:
         """Act on the tasks of these servers from now on."""
-        self._table.each(lambda task: self._act_on_change(None, task) if takeover.owns(task.server) else None)
+        self._table.for_each(lambda task: self._act_on_change(None, task) if takeover.owns(task.server) else None)
 
     def stop_acting(self, server: str) -> None:
         """Act no longer on the tasks of a server."""
@@ -183,7 +183,9 @@ class Tasks(RecordReader[Task]):
             return
         for task in self.select(TaskFilter(role=TaskRole.RECEIVER)):
             if self._ownership.owns(task.server):
-                self._ledger.later(self._table, task.id, lambda stored: stored and core.with_longer_ttl(stored, by_s))
+                self._ledger.change_later(
+                    self._table, task.id, lambda stored: stored and core.with_longer_ttl(stored, by_s)
+                )
 
     async def _delete(self, task_id: str) -> None:
         """Delete a task, and withdraw its requests. Raises Unavailable."""

@@ -59,4 +59,4 @@ class Viewers:
             after = RequestViews(at=views)
             return stored if after == (stored or RequestViews()) else after
 
-        self._ledger.later(self._table, RECORD_ID, add_views)
+        self._ledger.change_later(self._table, RECORD_ID, add_views)

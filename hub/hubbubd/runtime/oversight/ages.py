@@ -53,24 +53,24 @@ class Ages:
         self._noted = ledger.store.revision
         self._on_dated: Callable[[], None] = lambda: None
         self.has_leaps = len(self._known.eras) > 1
-        """Whether the clock has leapt, so that `true` may return another stamp than it gets."""
-        table.follow(lambda before, after: self._note_dates(before or Upkeep(), after or Upkeep()))
+        """Whether the clock has leapt, so that `correct_stamp` may return another stamp than it gets."""
+        table.follow(lambda before, after: self._notify_if_redated(before or Upkeep(), after or Upkeep()))
 
     def on_dated(self, listener: Callable[[], None]) -> None:
-        """Call the listener when `true` returns other times for earlier stamps from now on. It must not block."""
+        """Call the listener when `correct_stamp` begins to return other times for old stamps. It must not block."""
         self._on_dated = listener
 
-    def true(self, at: float) -> float:
-        """Return what a stamp would be by the present clock: later, for one from before a leap that made time pass."""
+    def correct_stamp(self, at: float) -> float:
+        """Return a stamp in the time of the present clock; stamps from before a leap forward become later ones."""
         return core.correct_stamp(self._known.eras, at, self._now())
 
     @property
     def doubted_s(self) -> float:
-        """Seconds by which records may be older than `true` says, after leaps that nobody has confirmed."""
+        """Seconds by which records may be older than `correct_stamp` says, after leaps that nobody has confirmed."""
         return core.doubted_s(self._known.eras)
 
-    def look(self, newest: Callable[[], float] = lambda: 0.0) -> float:
-        """Notice leaps of the clock since the last look; nothing may be deleted for its age before that.
+    def notice_leaps(self, newest: Callable[[], float] = lambda: 0.0) -> float:
+        """Begin a new era if the clock has leapt since the last look; nothing may be deleted for its age before that.
 
         `newest` returns the stamp of the newest record, 0 if there is none; it is used if no time was ever noted in the
         store. Return by how many seconds deadlines of before the hub's start are to be moved: the clock has moved by
@@ -91,22 +91,22 @@ class Ages:
             self._change_eras(lambda eras: eras or (ClockEra(last=last),))
             known = self._known.eras
         if abs(set_s) >= LEAP_S:
-            self._leap("the clock was set", until=now - set_s, by_s=set_s)
+            self._begin_era("the clock was set", until=now - set_s, by_s=set_s)
         elif moved_s := self._find_unseen_step(known[-1].last, now):
             # What was stamped after the last note counts as of that era, too.
             until = known[-1].last + LEAP_S
-            self._leap("the clock is not where it was when the hub ended", until=until, by_s=moved_s)
+            self._begin_era("the clock is not where it was when the hub ended", until=until, by_s=moved_s)
         self._confirm_clock(now)
         return self._known.eras[-2].shift_s if moved_s else 0.0
 
     def _find_unseen_step(self, last: float, now: float) -> float:
-        """Return by how many seconds the clock has moved since the time `last` was noted, while no hub watched it."""
+        """Return by how many seconds the clock moved from the time `last` to the start of this hub; 0 if it did not."""
         if self._watched_from - last > LEAP_S:
             return self._watched_from - last
         return now - last if last - now > LEAP_S else 0.0
 
-    def note(self, tombstones_s: float) -> None:
-        """Note the time, and a milestone if one is due. `tombstones_s` is how long tombstones live.
+    def note_progress(self, tombstones_s: float) -> None:
+        """Record the time, and a milestone if one is due. `tombstones_s` is how long tombstones live.
 
         Nothing is written while nothing else changes.
         """
@@ -115,17 +115,17 @@ class Ages:
         now, revision = self._now(), self._ledger.store.revision
         passed, at = self._known.milestones[-1] if self._known.milestones else (-1, -math.inf)
         # Writing takes a revision itself, which must not cause the next one.
-        milestone = revision > passed + 1 and now - self.true(at) >= tombstones_s / MILESTONES
+        milestone = revision > passed + 1 and now - self.correct_stamp(at) >= tombstones_s / MILESTONES
         if not milestone and (revision <= self._noted + 1 or now - self._known.eras[-1].last < NOTE_S):
             return
-        forgotten = self.forgotten(tombstones_s)
+        forgotten = self.newest_forgotten_revision(tombstones_s)
 
-        def changed_record(there: Upkeep | None) -> Upkeep:
-            known = there or Upkeep()
+        def changed_record(stored: Upkeep | None) -> Upkeep:
+            known = stored or Upkeep()
             later = (*known.milestones, (revision, now)) if milestone else known.milestones
             return replace(known, milestones=tuple(each for each in later if each[0] >= forgotten))
 
-        self._ledger.later(self._table, "upkeep", changed_record)
+        self._ledger.change_later(self._table, "upkeep", changed_record)
         self._note_time(now)
         self._noted = revision
 
@@ -134,29 +134,30 @@ class Ages:
         if self._ownership.owns(UPKEEP) and self._known.eras and self._now() - self._known.eras[-1].last >= NOTE_S:
             self._note_time(self._now())
 
-    def forget_before(self, age_s: float) -> None:
+    def forget_eras_before(self, age_s: float) -> None:
         """Forget the eras of which everything is older than an age."""
         before, known = self._now() - age_s, self._known.eras
         if known and core.without_old_eras(known, before) != known:
             self._change_eras(lambda eras: core.without_old_eras(eras, before))
 
-    def forgotten(self, tombstones_s: float) -> int:
+    def newest_forgotten_revision(self, tombstones_s: float) -> int:
         """Return the newest revision that is older than the age of tombstones; 0 when none is known."""
         oldest = self._now() - tombstones_s
         milestones = self._known.milestones
-        return max((revision for revision, at in milestones if self.true(at) <= oldest), default=0)
+        return max((revision for revision, at in milestones if self.correct_stamp(at) <= oldest), default=0)
 
-    async def trust(self) -> float:
+    async def trust_clock(self) -> float:
         """Count doubted time as passed, since a person says so; return how many seconds. Raises Unavailable."""
         doubted_s = self.doubted_s
 
-        def after_trust(there: Upkeep | None) -> Upkeep | None:
-            return there and replace(there, eras=core.after_trust(there.eras))
+        def after_trust(stored: Upkeep | None) -> Upkeep | None:
+            return stored and replace(stored, eras=core.after_trust(stored.eras))
 
         await self._ledger.change(self._table, "upkeep", after_trust)
         return doubted_s
 
-    def _leap(self, what: str, *, until: float, by_s: float) -> None:
+    def _begin_era(self, what: str, *, until: float, by_s: float) -> None:
+        """Begin an era after a leap of `by_s` seconds; the era before it ends at `until`. `what` is for the log."""
         begun = self._watched_from
         self._change_eras(
             lambda eras: eras if eras and eras[-1].first == begun else core.after_leap(eras, until, by_s, begun)
@@ -172,6 +173,8 @@ class Ages:
                 log.warning("a time service says that the clock is right; nothing is doubted any more")
 
     def _note_time(self, now: float) -> None:
+        """Record the time as the last one of the present era."""
+
         def noted(eras: tuple[ClockEra, ...]) -> tuple[ClockEra, ...]:
             *past, present = eras or (ClockEra(),)
             return (*past, replace(present, last=now))
@@ -179,20 +182,20 @@ class Ages:
         self._change_eras(noted)
 
     def _change_eras(self, step: Callable[[tuple[ClockEra, ...]], tuple[ClockEra, ...]]) -> None:
-        """Change the eras by a step, write-behind. If another member has changed them meanwhile, it is made again."""
+        """Change the eras by a step, write-behind. It is made again if another member has changed them meanwhile."""
 
-        def changed_record(there: Upkeep | None) -> Upkeep:
-            known = there or Upkeep()
+        def changed_record(stored: Upkeep | None) -> Upkeep:
+            known = stored or Upkeep()
             return replace(known, eras=step(known.eras))
 
         before = self._known
-        self._ledger.later(self._table, "upkeep", changed_record)
-        self._note_dates(before, self._known)
+        self._ledger.change_later(self._table, "upkeep", changed_record)
+        self._notify_if_redated(before, self._known)
 
-    def _note_dates(self, before: Upkeep, after: Upkeep) -> None:
+    def _notify_if_redated(self, before: Upkeep, after: Upkeep) -> None:
         """Call the listener if the eras date stamps in another way now."""
         self.has_leaps = len(self._known.eras) > 1
-        if _dates(before.eras) != _dates(after.eras):
+        if _shifts(before.eras) != _shifts(after.eras):
             self._on_dated()
 
     @property
@@ -203,5 +206,5 @@ class Ages:
         return bounds.clamp_moment(self._clock.now()) or 0.0
 
 
-def _dates(eras: tuple[ClockEra, ...]) -> list[tuple[float, float]]:
+def _shifts(eras: tuple[ClockEra, ...]) -> list[tuple[float, float]]:
     return [(era.first, era.shift_s) for era in eras]

@@ -60,13 +60,13 @@ class _EntryHook:
     def durable(self) -> bool:
         """Whether the entry is in the store. A commit may have held of which that was not known in time."""
         if not self._durable and self._change.table.record(self._change.id) is not None:
-            self.committed()
+            self.mark_committed()
         return self._durable
 
     def change(self) -> Change[AuditEntry] | None:
         return None if self.over or self.durable else self._change
 
-    def committed(self) -> None:
+    def mark_committed(self) -> None:
         if not self._durable and self.on_late_commit is not None:
             self.on_late_commit()
         self._durable = True
@@ -85,7 +85,7 @@ class Audit:
         self._correct_stamp: Callable[[float], float] = float
         self._minute_began_at = clock.steady()
         self._refusal_ids: dict[tuple[str, ...], str] = {}
-        table.follow(self._follow_change)
+        table.follow(self._retain_new)
 
     def adopt(self, settings: HubSettings) -> None:
         """Apply the retention limits; entries past the new age go with the next `prune`."""
@@ -93,26 +93,26 @@ class Audit:
         for retained in self._retained.values():
             self._delete(retained.resize(settings.audit_history_count))
 
-    def load(self, true: Callable[[float], float]) -> None:
-        """Load the entries; `true` returns what a stamp would be by the present clock (`Ages.true`)."""
-        self._correct_stamp = true
+    def load(self, correct_stamp: Callable[[float], float]) -> None:
+        """Load the entries; `correct_stamp` is `Ages.correct_stamp`."""
+        self._correct_stamp = correct_stamp
         self._retained = {kind: FairRetention(self._count) for kind in AuditKind}
-        for entry in sorted(self._table, key=lambda entry: true(entry.created_at)):
+        for entry in sorted(self._table, key=lambda entry: correct_stamp(entry.created_at)):
             self._retain(entry)
 
     # Writing
 
     @contextmanager
-    def change(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> Generator[None]:
-        """Record what the block changes, or that it is refused."""
-        entry = self._entry(kind, attempt)
+    def record_change(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> Generator[None]:
+        """Record the change that the block makes, or that it is refused."""
+        entry = self._make_entry(kind, attempt)
         hook = _EntryHook(self._table.new(entry.id, entry))
         before = COMMIT_HOOK.set(hook)
         outcome = OK
         try:
             yield
         except BaseException as exc:
-            outcome = _outcome(exc)
+            outcome = _read_outcome(exc)
             raise
         finally:
             COMMIT_HOOK.reset(before)
@@ -120,21 +120,21 @@ class Audit:
             if outcome == OK and not hook.durable:
                 self._add(entry)
             elif outcome != OK and not hook.durable:
-                noted = self.refused(attempt, outcome)
+                noted = self.record_refusal(attempt, outcome)
                 hook.on_late_commit = lambda: self._uncount_refusal(noted)
             elif outcome not in (OK, CANCELLED):  # a cancelled caller's change has been made all the same
                 failed = replace(entry, outcome=outcome)
-                self._ledger.later(self._table, entry.id, partial(carry_over_changes, entry, failed))
+                self._ledger.change_later(self._table, entry.id, partial(carry_over_changes, entry, failed))
 
-    def began(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> None:
-        """Record something that begins now, such as a stream."""
-        self._add(self._entry(kind, attempt))
+    def record_start(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> None:
+        """Record that something begins now, such as a stream."""
+        self._add(self._make_entry(kind, attempt))
 
     def note(self, action: str, target: str) -> None:
         """Record something that the hub does by itself."""
-        self.began(Attempt(principal=HUB, action=action, target=target))
+        self.record_start(Attempt(principal=HUB, action=action, target=target))
 
-    def refused(self, attempt: Attempt, reason: str) -> str:
+    def record_refusal(self, attempt: Attempt, reason: str) -> str:
         """Count a refusal and return the id of its entry; `target` and `trace_id` in it are those of the last one."""
         now = self._clock.steady()
         if now - self._minute_began_at >= MINUTE_S:
@@ -145,23 +145,23 @@ class Audit:
             key, attempt = (reason,), Attempt(principal=OTHERS, action=OTHERS)
         first = self._table.record(self._refusal_ids.get(key, ""))
         if first is None:
-            first = replace(self._entry(AuditKind.REFUSAL, attempt), outcome=reason, count=0)
+            first = replace(self._make_entry(AuditKind.REFUSAL, attempt), outcome=reason, count=0)
             self._refusal_ids[key] = first.id
 
-        def count_one_more(there: AuditEntry | None) -> AuditEntry:
-            known = there or first
+        def count_one_more(stored: AuditEntry | None) -> AuditEntry:
+            known = stored or first
             return replace(known, target=attempt.target, trace_id=attempt.trace_id, count=known.count + 1)
 
-        self._ledger.later(self._table, first.id, count_one_more)
+        self._ledger.change_later(self._table, first.id, count_one_more)
         return first.id
 
     def _uncount_refusal(self, entry_id: str) -> None:
         """Uncount a refusal: the change of a cancelled caller was made after all."""
 
-        def count_one_less(there: AuditEntry | None) -> AuditEntry | None:
-            return replace(there, count=there.count - 1) if there is not None and there.count > 1 else None
+        def count_one_less(stored: AuditEntry | None) -> AuditEntry | None:
+            return replace(stored, count=stored.count - 1) if stored is not None and stored.count > 1 else None
 
-        self._ledger.later(self._table, entry_id, count_one_less)
+        self._ledger.change_later(self._table, entry_id, count_one_less)
 
     def prune(self) -> int:
         """Delete entries past the retention age and return their number; the count limit is enforced on insert."""
@@ -182,7 +182,7 @@ class Audit:
         """Yield the entries that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)
 
-    def _entry(self, kind: AuditKind, attempt: Attempt) -> AuditEntry:
+    def _make_entry(self, kind: AuditKind, attempt: Attempt) -> AuditEntry:
         return AuditEntry(
             id=f"audit_{secrets.token_hex(8)}",
             kind=kind,
@@ -196,22 +196,24 @@ class Audit:
         )
 
     def _add(self, entry: AuditEntry) -> None:
-        self._ledger.later(self._table, entry.id, partial(carry_over_changes, None, entry))
+        self._ledger.change_later(self._table, entry.id, partial(carry_over_changes, None, entry))
 
-    def _follow_change(self, before: AuditEntry | None, after: AuditEntry | None) -> None:
+    def _retain_new(self, before: AuditEntry | None, after: AuditEntry | None) -> None:
         # Counted once durable: an entry counted earlier and evicted meanwhile would be counted again.
         if before is None and after is not None:
             self._retain(after)
 
     def _retain(self, entry: AuditEntry) -> None:
+        """Retain an entry, and delete those that it displaces."""
         self._delete(self._retained[entry.kind].add(replace(entry, created_at=self._correct_stamp(entry.created_at))))
 
     def _delete(self, entry_ids: Iterable[str]) -> None:
         for entry_id in entry_ids:
-            self._ledger.later(self._table, entry_id, delete)
+            self._ledger.change_later(self._table, entry_id, delete)
 
 
-def _outcome(exc: BaseException) -> str:
+def _read_outcome(exc: BaseException) -> str:
+    """Return the outcome of an RPC that ends with an exception."""
     if isinstance(exc, HubError | LoginRefusal):
         return exc.reason
     return "INTERNAL" if isinstance(exc, Exception) else CANCELLED

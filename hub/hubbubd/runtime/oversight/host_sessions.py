@@ -39,7 +39,7 @@ class HostSessions:
         tokens.on_revoked(self._on_revoked)
 
     def recover(self) -> None:
-        """Delete what a token has left behind that was revoked just before the last process ended."""
+        """Delete the sessions of tokens that were revoked just before the last process ended."""
         for session in list(self._table):
             if self._tokens.is_gone(session.credential):
                 self.drop(session.id)
@@ -49,7 +49,7 @@ class HostSessions:
         return sorted(self._table, key=lambda session: session.used_at)
 
     def get(self, record_id: str) -> HostSession | None:
-        """Return a session, or None if there is none, or none any more."""
+        """Return a session; None if there is none, or it has ended."""
         return self._table.record(record_id)
 
     def follow(self, changed: Callable[[HostSession | None, HostSession | None], None]) -> None:
@@ -59,9 +59,9 @@ class HostSessions:
         self._table.follow(changed)
 
     async def begin(self, session: HostSession) -> None:
-        """Keep a new session; it is durable on return."""
+        """Store a new session; it is durable on return."""
         await self._store_if_possible(
-            self._ledger.change(self._table, session.id, lambda there: there or session), "begun"
+            self._ledger.change(self._table, session.id, lambda stored: stored or session), "begun"
         )
 
     async def change(self, record_id: str, step: Step[HostSession]) -> None:
@@ -77,15 +77,15 @@ class HostSessions:
         noted meanwhile that it is used; `changed` then hears of that."""
         if (session := self._table.record(record_id)) is not None:
             step = partial(end_unless_used, session.used_at) if unless_used else delete
-            self._ledger.later(self._table, record_id, step)
+            self._ledger.change_later(self._table, record_id, step)
             for changed in self._listeners:
                 changed(session, None)
 
-    def use(self, record_id: str, now: float) -> None:
+    def note_use(self, record_id: str, now: float) -> None:
         """Note that a session is used now, write-behind."""
-        self._ledger.later(self._table, record_id, partial(with_last_use, now))
+        self._ledger.change_later(self._table, record_id, partial(with_last_use, now))
 
-    async def begin_use(self, record_id: str, now: float) -> None:
+    async def note_use_durably(self, record_id: str, now: float) -> None:
         """Note that a session is used now; durable on return."""
         await self._store_if_possible(self._ledger.change(self._table, record_id, partial(with_last_use, now)), "used")
 
@@ -93,12 +93,14 @@ class HostSessions:
         self._background.start_soon(self._drop_sessions_of, credential)
 
     async def _drop_sessions_of(self, credential: str) -> None:
+        """Delete the sessions of a credential, after END_AFTER_S."""
         await anyio.sleep(END_AFTER_S)
         for session in list(self._table):
             if session.credential == credential:
                 self.drop(session.id)
 
     async def _store_if_possible(self, change: Awaitable[object], what: str) -> None:
+        """Await a change of a session; if it fails that is logged, with what was done to the session."""
         try:
             await change
         except HubError as exc:

@@ -70,15 +70,15 @@ class ConnectedHost:
     """Those that are open, oldest first."""
 
     @property
-    def stream_open(self) -> bool:
+    def has_open_stream(self) -> bool:
         """Whether a stream of its own is open."""
         is_open = self.is_listening() or any(each.method == LISTEN for each in self.requests)
         self.had_stream = self.had_stream or is_open
         return is_open
 
-    def gone(self, now: float) -> bool:
-        """Return whether it has probably gone: nothing is open, and it has said nothing for a while."""
-        if self.stream_open or self.requests:
+    def has_probably_left(self, now: float) -> bool:
+        """Return whether it has probably left: nothing is open, and it has sent nothing for a while."""
+        if self.has_open_stream or self.requests:
             return False
         return now - self.last_used_at > (LOST_S if self.had_stream else SILENT_S)
 
@@ -113,43 +113,45 @@ class ConnectedHosts:
         """Return the hosts that are connected, in no order."""
         before = self._now() - QUIET_S
         active = [
-            each for each in self._without.values() if each.requests or each.last_used_at > before or each.stream_open
+            each
+            for each in self._without.values()
+            if each.requests or each.last_used_at > before or each.has_open_stream
         ]
         return [*self._with_session.values(), *active]
 
-    def join(self, about: HostIdentity) -> ConnectedHost:
-        """Note a host whose session has begun."""
-        host = self._new(about, has_session=True)
+    def add(self, about: HostIdentity) -> ConnectedHost:
+        """Add a host whose session has begun, and return it."""
+        host = self._make_host(about, has_session=True)
         self._with_session[host.id] = host
         return host
 
-    def part(self, host: ConnectedHost) -> None:
-        """Note that its session has ended."""
+    def remove(self, host: ConnectedHost) -> None:
+        """Remove a host whose session has ended."""
         self._with_session.pop(host.id, None)
 
-    def seen(self, about: HostIdentity) -> ConnectedHost:
-        """Return the host without a session that says this of itself."""
+    def find_or_add(self, about: HostIdentity) -> ConnectedHost:
+        """Return the host of this identity that has no session; it is added if it is new."""
         if (host := self._without.get(about)) is not None:
             self._without.move_to_end(about)
             return host
-        host = self._without[about] = self._new(about, has_session=False)
+        host = self._without[about] = self._make_host(about, has_session=False)
         if len(self._without) > MAX_QUIET:
             self._without.popitem(last=False)
         return host
 
     @contextmanager
-    def serving(self, host: ConnectedHost, method: str) -> Generator[OpenRequest]:
-        """Note a request for as long as the block."""
+    def track_request(self, host: ConnectedHost, method: str) -> Generator[OpenRequest]:
+        """Count a request as open during the block."""
         request = OpenRequest(method=method, created_at=self._now())
         host.requests[request] = None
         host.last_used_at = request.created_at
         try:
             yield request
         finally:
-            host.had_stream = host.had_stream or host.stream_open
+            host.had_stream = host.had_stream or host.has_open_stream
             del host.requests[request]
             host.last_used_at = self._now()
 
-    def _new(self, about: HostIdentity, *, has_session: bool) -> ConnectedHost:
+    def _make_host(self, about: HostIdentity, *, has_session: bool) -> ConnectedHost:
         now, id_ = self._now(), f"host_{secrets.token_hex(8)}"
         return ConnectedHost(id=id_, about=about, created_at=now, last_used_at=now, has_session=has_session)

@@ -27,7 +27,7 @@ from hubbubd.core.logins import issued, statements
 from hubbubd.core.logins.issued import ACCESS_S, CODE_S, REMEMBERED_S, Digests, RefreshVerdict, TokenLogin
 from hubbubd.core.logins.refusals import LoginRefusal, invalid_grant
 from hubbubd.errors import FailedPrecondition, ResourceExhausted
-from hubbubd.runtime.oversight.tokens import PREFIX, Token, Tokens, digest_of, expired
+from hubbubd.runtime.oversight.tokens import PREFIX, Token, Tokens, is_expired, token_digest
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.timing.clock import Clock
 
@@ -123,13 +123,14 @@ class _NewTokens:
     refresh: str
 
     @classmethod
-    def of(cls, token_id: str, family: str) -> "_NewTokens":
+    def make(cls, token_id: str, family: str) -> "_NewTokens":
+        """Return new random tokens."""
         access = f"{PREFIX}{token_id}_{secrets.token_urlsafe(32)}"
         return cls(access, family, f"{REFRESH}{token_id}_{family}_{secrets.token_urlsafe(32)}")
 
     @property
     def digests(self) -> Digests:
-        return Digests(access=digest_of(self.access), refresh=digest_of(self.refresh))
+        return Digests(access=token_digest(self.access), refresh=token_digest(self.refresh))
 
     def issue(self, token: Token, now: float) -> IssuedTokens:
         lasts_s = ACCESS_S if token.expires_at is None else min(ACCESS_S, token.expires_at - now)
@@ -165,12 +166,12 @@ class Logins:
         if key is None:
             await self._catch_up()
             new = LoginKey(secrets.token_hex(32))
-            key = await self._ledger.change(self._keys, KEY_ID, lambda there: there or new)
+            key = await self._ledger.change(self._keys, KEY_ID, lambda stored: stored or new)
         assert key is not None, "it is never deleted"
         return bytes.fromhex(key.secret)
 
-    async def code_of(self, statement: str) -> str:
-        """Return the code for a page that a person has allowed: always the same, so that it need not be kept.
+    async def make_code(self, statement: str) -> str:
+        """Return the code for a page that a person has allowed: always the same, so that it need not be stored.
 
         Raises Unavailable.
         """
@@ -178,16 +179,16 @@ class Logins:
         return f"{CODE}{base64.urlsafe_b64encode(proof).decode().rstrip('=')}"
 
     async def allow(self, consent: AuthorizationCode, statement: str, page_until: float) -> str:
-        """Keep a person's consent on the page with a statement, and return its code.
+        """Store a person's consent on the page with a statement, and return its code.
 
         `id` and `created_at` are set here. Raises DecidedBefore, ResourceExhausted, Unavailable.
         """
-        text = await self.code_of(statement)
+        text = await self.make_code(statement)
 
         def plan() -> tuple[None, Sequence[Change[Any]]]:
             now = self._clock.now()
             decided = self._plan_decision(statement, consent.granted_by, page_until, now, is_allowed=True)
-            record = replace(consent, id=digest_of(text), created_at=now)
+            record = replace(consent, id=token_digest(text), created_at=now)
             waiting = sorted(
                 (each for each in self._codes if not each.token_id and each.granted_by == consent.granted_by),
                 key=lambda each: each.created_at,
@@ -201,7 +202,7 @@ class Logins:
         return text
 
     async def refuse(self, by: str, statement: str, page_until: float) -> None:
-        """Keep that a person has refused on the page with a statement.
+        """Store that a person has refused on the page with a statement.
 
         Raises DecidedBefore, ResourceExhausted, Unavailable.
         """
@@ -215,7 +216,7 @@ class Logins:
         self, statement: str, by: str, page_until: float, now: float, *, is_allowed: bool
     ) -> list[Change[Any]]:
         """Return the changes that keep a decision, and forget old ones. Raises DecidedBefore, ResourceExhausted."""
-        new = LoginDecision(id=digest_of(statement), decided_by=by, is_allowed=is_allowed, page_until=page_until)
+        new = LoginDecision(id=token_digest(statement), decided_by=by, is_allowed=is_allowed, page_until=page_until)
         if (before := self._decisions.record(new.id)) is not None:
             raise DecidedBefore(is_allowed=before.is_allowed)
         over = {each.id for each in self._decisions if abs(now - each.page_until) > DECIDED_S}
@@ -228,10 +229,10 @@ class Logins:
 
     async def find_code(self, code: str) -> AuthorizationCode:
         """Return the record of a code, used or not. Raises LoginRefusal, Unavailable."""
-        found = self._codes.record(digest_of(code))
+        found = self._codes.record(token_digest(code))
         if found is None:
             await self._catch_up()
-            found = self._codes.record(digest_of(code))
+            found = self._codes.record(token_digest(code))
         if found is None:
             raise invalid_grant("this code is not known here: log in again")
         return found
@@ -240,7 +241,7 @@ class Logins:
         """Exchange a code for tokens. Raises LoginRefusal, Unavailable."""
         record_id = (await self.find_code(code)).id
         token_id = secrets.token_hex(6)
-        new = _NewTokens.of(token_id, secrets.token_hex(11))
+        new = _NewTokens.make(token_id, secrets.token_hex(11))
 
         def plan() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
             now = self._clock.now()
@@ -249,13 +250,13 @@ class Logins:
                 raise invalid_grant("this code is not known here: log in again")
             _check_exchange(record, client_id, redirect_uri, verifier)
             if record.token_id:
-                stolen = self._tokens.with_id(record.token_id)
+                stolen = self._tokens.find_by_id(record.token_id)
                 return None, [] if stolen is None else self._tokens.plan_end(stolen)
             if not 0 <= now - record.created_at < CODE_S:
                 raise invalid_grant(f"this code was good for {CODE_S:g} s: log in again")
             if self._tokens.is_gone(record.granted_with):
                 raise invalid_grant("the credential of the person who has allowed this was revoked: log in again")
-            replaced = self._replaced(record, now)
+            replaced = self._find_replaced(record, now)
             token = self._make_token(token_id, record, new, now, replaced)
             used = self._codes.change(record.id, replace(record, token_id=token_id))
             return new.issue(token, now), [used, *self._tokens.plan_new(token, replaced)]
@@ -270,20 +271,20 @@ class Logins:
 
         Raises LoginRefusal, Unavailable.
         """
-        token_id, family = await self._find_refresh(refresh_token)
-        new = _NewTokens.of(token_id, family)
+        token_id, family = await self._parse_refresh(refresh_token)
+        new = _NewTokens.make(token_id, family)
 
         def plan() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
             now = self._clock.now()
-            token = self._tokens.with_id(token_id)
+            token = self._tokens.find_by_id(token_id)
             if token is None or token.login is None or self._tokens.is_gone(token.login.granted_with):
-                raise _refresh_unknown()
-            verdict = issued.judge_refresh(token.login, digest_of(family), digest_of(refresh_token), now)
+                raise _unknown_refresh_error()
+            verdict = issued.judge_refresh(token.login, token_digest(family), token_digest(refresh_token), now)
             if verdict is RefreshVerdict.UNKNOWN or token.login.client_id != client_id:
-                raise _refresh_unknown()
+                raise _unknown_refresh_error()
             if endpoint not in (None, token.login.endpoint):
                 raise LoginRefusal("invalid_target", f"this log-in is good for {token.login.endpoint}")
-            if expired(token, now):
+            if is_expired(token, now):
                 raise invalid_grant("this log-in is over: log in again")
             if verdict is RefreshVerdict.STOLEN:
                 return None, self._tokens.plan_end(token)
@@ -303,29 +304,29 @@ class Logins:
         Raises Unavailable.
         """
         token_id = text.removeprefix(PREFIX).removeprefix(REFRESH)[:12]
-        if self._tokens.with_id(token_id) is None:
+        if self._tokens.find_by_id(token_id) is None:
             await self._catch_up()
 
         def plan() -> tuple[Token | None, Sequence[Change[Any]]]:
-            token = self._tokens.with_id(token_id)
+            token = self._tokens.find_by_id(token_id)
             if token is None or token.login is None or token.login.client_id != client_id:
                 return None, ()
-            login, digest = token.login, digest_of(text)
+            login, digest = token.login, token_digest(text)
             match = _REFRESH_FORM.fullmatch(text)
             known = (token.digest, login.former_access, login.refresh)
             is_own_token = any(hmac.compare_digest(digest, each) for each in known)
-            is_own_token |= match is not None and hmac.compare_digest(digest_of(match[2]), login.family)
+            is_own_token |= match is not None and hmac.compare_digest(token_digest(match[2]), login.family)
             return (token, self._tokens.plan_end(token)) if is_own_token else (None, ())
 
         return await self._ledger.transact(plan)
 
-    async def _find_refresh(self, refresh_token: str) -> tuple[str, str]:
-        """Return token id and family of a refresh token. Raises LoginRefusal, Unavailable."""
+    async def _parse_refresh(self, refresh_token: str) -> tuple[str, str]:
+        """Return token id and family of a refresh token; catch up if it is new. Raises LoginRefusal, Unavailable."""
         form = _REFRESH_FORM.fullmatch(refresh_token)
         if form is None:
-            raise _refresh_unknown()
-        token = self._tokens.with_id(form[1])
-        if token is None or token.login is None or token.login.refresh != digest_of(refresh_token):
+            raise _unknown_refresh_error()
+        token = self._tokens.find_by_id(form[1])
+        if token is None or token.login is None or token.login.refresh != token_digest(refresh_token):
             await self._catch_up()
         return form[1], form[2]
 
@@ -351,19 +352,19 @@ class Logins:
                 granted_by=code.granted_by,
                 granted_with=code.granted_with,
                 endpoint=code.endpoint,
-                family=digest_of(new.family),
+                family=token_digest(new.family),
                 refresh=new.digests.refresh,
                 access_until=now + ACCESS_S,
                 refreshed_at=now,
             ),
         )
 
-    def _replaced(self, code: AuthorizationCode, now: float) -> list[Token]:
+    def _find_replaced(self, code: AuthorizationCode, now: float) -> list[Token]:
         """Return the tokens in place of which a new log-in is made. Raises LoginRefusal if there are too many."""
         every = self._tokens.all()
         logins = [token for token in every if token.login is not None]
-        over = [token for token in logins if expired(token, now)]
-        own = [token for token in logins if token.created_by == code.granted_by and not expired(token, now)]
+        over = [token for token in logins if is_expired(token, now)]
+        own = [token for token in logins if token.created_by == code.granted_by and not is_expired(token, now)]
         oldest = sorted(own, key=_refreshed_at)
         replaced = [*over, *oldest[: max(0, len(oldest) - LOGINS_PER_PERSON + 1)]]
         if len(every) - len(replaced) >= self._tokens.max_tokens:
@@ -389,5 +390,5 @@ def _check_exchange(code: AuthorizationCode, client_id: str, redirect_uri: str |
         raise invalid_grant("code_verifier does not fit the code_challenge of the request to log in")
 
 
-def _refresh_unknown() -> LoginRefusal:
+def _unknown_refresh_error() -> LoginRefusal:
     return invalid_grant("this refresh token is not known here, or its log-in has ended: log in again")

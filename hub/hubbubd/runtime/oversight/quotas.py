@@ -27,12 +27,12 @@ class Quota:
         self._reason = reason
         self._taken = Counter[str]()
 
-    def held(self, holder: str) -> int:
-        """Return how many a holder has."""
+    def count(self, holder: str) -> int:
+        """Return how many things a holder has."""
         return self._taken[holder]
 
     def require(self, holder: str, others: int = 0) -> None:
-        """Raise ResourceExhausted if a holder may not have one more; `others` are units being acquired concurrently."""
+        """Raise ResourceExhausted if a holder may not have one more; `others` are being added concurrently."""
         if self._taken[holder] + others >= self.limit:
             raise ResourceExhausted(
                 f"{holder} has {self.limit} {self._things} already; that is as many as one principal may have",
@@ -40,31 +40,32 @@ class Quota:
                 metadata={"limit": str(self.limit), "principal": holder},
             )
 
-    def take(self, holder: str) -> None:
-        """Count one more, without checking the limit; see `require`."""
+    def add(self, holder: str) -> None:
+        """Count one more thing of a holder, without checking the limit; see `require`."""
         self._taken[holder] += 1
 
-    def give_back(self, holder: str) -> None:
+    def subtract(self, holder: str) -> None:
+        """Count one thing less of a holder."""
         self._taken[holder] -= 1
         if self._taken[holder] <= 0:
             del self._taken[holder]
 
-    async def until_ended(self, holder: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Run what a unit was taken for, and give it back at the end."""
+    async def run_and_subtract(self, holder: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Run what one thing was added for, and subtract it at the end."""
         try:
             await run()
         finally:
-            self.give_back(holder)
+            self.subtract(holder)
 
     @contextmanager
     def hold(self, holder: str) -> Generator[None]:
-        """Hold one unit for the block. Raises ResourceExhausted."""
+        """Count one more thing of a holder during the block. Raises ResourceExhausted."""
         self.require(holder)
-        self.take(holder)
+        self.add(holder)
         try:
             yield
         finally:
-            self.give_back(holder)
+            self.subtract(holder)
 
 
 class Rate:
@@ -77,7 +78,7 @@ class Rate:
         self._reason = reason
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
-    def set(self, per_s: float) -> None:
+    def set_rate(self, per_s: float) -> None:
         """Change the rate, also for holders in debt."""
         if per_s != self._per_s:
             self._per_s = per_s
@@ -113,8 +114,8 @@ class Quotas:
     def __init__(self, settings: HubSettings, clock: Callable[[], float]) -> None:
         self.calls = Quota("calls that have not ended", settings.calls_per_principal, reason="TOO_MANY_CALLS")
         self.claims = Quota("claims", settings.claims_per_principal, reason="TOO_MANY_CLAIMS")
-        self.streams = Quota("open streams", _streams(settings), reason="TOO_MANY_STREAMS")
-        self.call_streams = Quota("open streams of calls", _streams(settings), reason="TOO_MANY_STREAMS")
+        self.streams = Quota("open streams", _stream_limit(settings), reason="TOO_MANY_STREAMS")
+        self.call_streams = Quota("open streams of calls", _stream_limit(settings), reason="TOO_MANY_STREAMS")
         self.carried = Quota("calls on streams", MAX_CARRIED, reason="TOO_MANY_CALLS")
         # Apart from the calls, which may all be waiting for their answers.
         self.carried_answers = Quota("answers on streams", MAX_CARRIED, reason="TOO_MANY_CALLS")
@@ -127,10 +128,10 @@ class Quotas:
         """Apply changed limits; holders keep what they have beyond them."""
         self.calls.limit = settings.calls_per_principal
         self.claims.limit = settings.claims_per_principal
-        self.streams.limit = self.call_streams.limit = _streams(settings)
-        self.rpcs.set(settings.rpcs_per_s_per_principal)
-        self.attempts.set(settings.refused_credentials_per_s)
+        self.streams.limit = self.call_streams.limit = _stream_limit(settings)
+        self.rpcs.set_rate(settings.rpcs_per_s_per_principal)
+        self.attempts.set_rate(settings.refused_credentials_per_s)
 
 
-def _streams(settings: HubSettings) -> int:
+def _stream_limit(settings: HubSettings) -> int:
     return settings.streams_per_principal or settings.max_watchers

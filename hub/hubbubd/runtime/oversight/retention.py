@@ -117,7 +117,7 @@ class RetentionList(Generic[T]):
         self._all = _AgeQueue()
         self._by_server: dict[str, _AgeQueue] = {}
         self._being_deleted: set[str] = set()
-        """Ids that `take_excess` has returned, until their deletion is durable: a change does not add them again."""
+        """Ids that `remove_excess` has returned, until their deletion is durable: a change does not add them again."""
 
     def load(self) -> None:
         """Load the ended records from the table; may be repeated."""
@@ -163,7 +163,7 @@ class RetentionList(Generic[T]):
             if not own.ended:
                 del self._by_server[ended.server]
 
-    def take_excess(self, now: float) -> list[str]:
+    def remove_excess(self, now: float) -> list[str]:
         """Remove what is beyond number or bytes, or past its age, and return the ids: they are to be deleted."""
         taken: list[str] = []
         for server in list(self._by_server):
@@ -236,20 +236,20 @@ class Retention:
     def recover(self) -> float:
         """Load the ended records, and follow the tables from now on.
 
-        Return by how many seconds the deadlines of before the start are to be moved (`Ages.look`).
+        Return by how many seconds the deadlines of before the start are to be moved (`Ages.notice_leaps`).
         """
-        moved_s = self.ages.look(lambda: max(history.newest_end() for history in self._histories))
+        moved_s = self.ages.notice_leaps(lambda: max(history.newest_end() for history in self._histories))
         for history in self._histories:
             history.table.follow(partial(self._follow_change, history))
         self.ages.on_dated(self._load)
         self._load()
-        self._clock.follow(lambda _: self.ages.look())
+        self._clock.follow(lambda _: self.ages.notice_leaps())
         return moved_s
 
     def _load(self) -> None:
         for history in self._histories:
             history.load()
-        self._audit.load(self.ages.true)
+        self._audit.load(self.ages.correct_stamp)
 
     def adopt(self, settings: HubSettings) -> None:
         """Apply changed limits."""
@@ -261,7 +261,7 @@ class Retention:
         while True:
             try:
                 if self._ownership.owns(UPKEEP):
-                    await self.keep()
+                    await self.run_round()
             except (Unavailable, StoreUnavailable) as exc:
                 log.warning("store upkeep failed; retried", error=str(exc))
             with anyio.move_on_after(self._pause_s()):
@@ -274,18 +274,18 @@ class Retention:
 
     def prune(self) -> int:
         """Delete what is too old or too much, write-behind, and return the number of records."""
-        self.ages.look()
+        self.ages.notice_leaps()
         count, now = self._audit.prune(), self._clock.now()
         for history in self._histories:
-            old = history.take_excess(now)
+            old = history.remove_excess(now)
             count += len(old)
             for record_id in old:
-                self._ledger.later(history.table, record_id, delete)
+                self._ledger.change_later(history.table, record_id, delete)
         if any(history.has_excess for history in self._histories):  # records within GRACE_S: try again after that
             self._has_excess.set()
         return count
 
-    async def keep(self) -> int:
+    async def run_round(self) -> int:
         """Run a round of upkeep; on return what is too old or too much is deleted and erased from the disk.
 
         Returns the number of deleted records. Raises Unavailable and StoreUnavailable; then the next round catches up.
@@ -293,9 +293,9 @@ class Retention:
         async with self._round:
             count = self.prune()
             tombstones_s = self._settings.deletion_history_age_s
-            self.ages.note(tombstones_s)
-            self.ages.forget_before(max(self._all_ages()))
-            forgotten = self.ages.forgotten(tombstones_s)
+            self.ages.note_progress(tombstones_s)
+            self.ages.forget_eras_before(max(self._all_ages()))
+            forgotten = self.ages.newest_forgotten_revision(tombstones_s)
             if not await self._ledger.flush():
                 raise Unavailable("the store cannot be written", reason="STORE_UNAVAILABLE")
             await self._ledger.compact(forgotten)
@@ -303,9 +303,9 @@ class Retention:
         return count
 
     async def compact(self) -> tuple[StoreStats, StoreStats, int]:
-        """Do `keep`, and return the store's stats before and after, and the number of deleted records."""
+        """Run a round of upkeep; return the store's stats before and after, and the number of deleted records."""
         before = await self._ledger.store.stats()
-        count = await self.keep()
+        count = await self.run_round()
         return before, await self._ledger.store.stats(), count
 
     def _make_list(
@@ -326,13 +326,14 @@ class Retention:
 
         def truly_ended_at(record: T) -> float | None:
             at = ended_at(record)
-            return at if at is None or not self.ages.has_leaps else self.ages.true(at)
+            return at if at is None or not self.ages.has_leaps else self.ages.correct_stamp(at)
 
         return RetentionList(
             table=table, ended_at=truly_ended_at, size_of=size_of, total=total, own=own, now=self._clock.now
         )
 
     def _follow_change(self, history: RetentionList[Any], before: Any, after: Any) -> None:
+        """Add a record that has ended to its list, or drop one that was deleted."""
         if after is None:
             history.drop(before.id)
         elif history.add_if_ended(after):
@@ -344,6 +345,7 @@ class Retention:
                 self._has_excess.set()
 
     def _task_ended_at(self, task: Task) -> float | None:
+        """Return when a task ended; None while its call or one of its requests needs it."""
         if not task.status.ended:
             return None
         if task.role is TaskRole.CLIENT:
@@ -355,10 +357,12 @@ class Retention:
         return None if needed else task.last_updated_at
 
     def _pause_s(self) -> float:
+        """Return the seconds between two rounds."""
         shortest = min(self._all_ages()) / 10
         return min(max(shortest, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
 
     def _all_ages(self) -> Iterator[float]:
+        """Yield all retention ages that are set, of the hub and of servers, in seconds."""
         limited: list[HubSettings | ServerConfig] = [self._settings, *(record.config for record in self._servers)]
         for each in limited:
             yield from filter(None, (each.call_history_age_s, each.request_history_age_s, each.task_history_age_s))

@@ -98,11 +98,11 @@ class Tokens:
         self._known: dict[str, tuple[Token, Principal]] = {}
         self._revoked: set[str] = set()
         self._listeners: list[Callable[[str], None]] = []
-        table.follow(self._follow)
+        table.follow(self._update_known)
 
     def recover(self) -> None:
         """Load the tokens from the store."""
-        self._table.each(lambda token: self._follow(None, token))
+        self._table.for_each(lambda token: self._update_known(None, token))
 
     def on_revoked(self, listener: Callable[[str], None]) -> None:
         """Call the listener with each credential revoked from now on. It must not block."""
@@ -135,7 +135,7 @@ class Tokens:
             token = Token(
                 id=token_id,
                 name=name,
-                digest=digest_of(text),
+                digest=token_digest(text),
                 grants=tuple(grants),
                 may_name_others=may_name_others,
                 created_at=now,
@@ -143,7 +143,7 @@ class Tokens:
                 expires_at=None if ttl_s is None else now + ttl_s,
                 hold_s=hold_s,
             )
-            return token, self.plan_new(token, self._replaced(name, now))
+            return token, self.plan_new(token, self._find_replaced(name, now))
 
         return await self._ledger.transact(plan), text
 
@@ -161,11 +161,11 @@ class Tokens:
         ended = [token, *(each for each in self._table if _granted_with(each) == token.credential)]
         return [self._table.change(each.id, None) for each in ended]
 
-    def _replaced(self, name: str, now: float) -> list[Token]:
+    def _find_replaced(self, name: str, now: float) -> list[Token]:
         """Return the expired tokens that a new one of this name replaces. Raises AlreadyExists, ResourceExhausted."""
         same = [token for token in self._table if token.name == name]
         others = sum(token.name != name for token in self._table)
-        if any(not expired(token, now) for token in same):
+        if any(not is_expired(token, now) for token in same):
             raise AlreadyExists(f"a token {name!r} exists already", reason="TOKEN_EXISTS", metadata={"token": name})
         if others >= self.max_tokens:
             raise ResourceExhausted(
@@ -179,14 +179,14 @@ class Tokens:
         """Return whether a credential is a token that is not there any more."""
         return credential.startswith(CREDENTIAL) and credential.removeprefix(CREDENTIAL) not in self._known
 
-    def has(self, name: str) -> bool:
+    def has_name(self, name: str) -> bool:
         """Return whether there is a token of this name, expired or not."""
         return self._find_named(name) is not None
 
     def _find_named(self, name: str) -> Token | None:
         return next((token for token in self._table if token.name == name), None)
 
-    def with_id(self, token_id: str) -> Token | None:
+    def find_by_id(self, token_id: str) -> Token | None:
         """Return the token with this id, expired or not; None if there is none."""
         return self._table.record(token_id)
 
@@ -212,22 +212,22 @@ class Tokens:
         """
         if not token.startswith(PREFIX):
             return None
-        form, digest, now = _FORM.fullmatch(token), digest_of(token), self._clock.now()
+        form, digest, now = _FORM.fullmatch(token), token_digest(token), self._clock.now()
         known = self._find(form[1], digest) if form is not None else None
         if known is None and form is not None and await self._catch_up_if_allowed():
             known = self._find(form[1], digest)
         if known is None:
             raise Unauthenticated("this token is not known here, or was revoked", reason="TOKEN_INVALID")
         record, principal = known
-        if expired(record, now) or _access_expired(record, digest, now):
+        if is_expired(record, now) or _is_access_expired(record, digest, now):
             raise Unauthenticated(f"the token {record.name} has expired", reason="CREDENTIAL_ENDED")
         if record.last_used_at is None or now - record.last_used_at >= USED_S or _is_first_use(record, digest):
-            self._ledger.later(self._table, record.id, partial(_with_use, now, digest))
+            self._ledger.change_later(self._table, record.id, partial(_with_use, now, digest))
             self._known[record.id] = _with_use(now, digest, record) or record, principal
         return principal
 
     async def _catch_up_if_allowed(self) -> bool:
-        """Apply what other members of a fleet have committed, as one may just have made a token; False if unused."""
+        """Apply what other members have committed, if not too often; return whether it was done."""
         if self._catch_up is None or self._store_lookups.take(self._clock.steady()):
             return False
         await self._catch_up()
@@ -247,9 +247,10 @@ class Tokens:
         is_over = self.is_gone(login.granted_with) or login.granted_with.removeprefix(CREDENTIAL) in self._revoked
         return None if is_over else known
 
-    def _follow(self, before: Token | None, after: Token | None) -> None:
+    def _update_known(self, before: Token | None, after: Token | None) -> None:
+        """Keep the principals in step with the table, and notify listeners of a revoked credential."""
         if after is not None:
-            self._known[after.id] = after, _principal(after)
+            self._known[after.id] = after, _make_principal(after)
         elif before is not None and self._known.pop(before.id, None) is not None:
             for listener in self._listeners:
                 listener(before.credential)
@@ -268,7 +269,7 @@ def _is_first_use(token: Token, digest: str) -> bool:
     return token.login is not None and not token.login.is_used and digest == token.digest
 
 
-def _principal(token: Token) -> Principal:
+def _make_principal(token: Token) -> Principal:
     login = token.login
     return Principal(
         # A program chooses its own name: alone, it might be that of a person or of another token.
@@ -286,17 +287,17 @@ def _granted_with(token: Token) -> str:
     return "" if token.login is None else token.login.granted_with
 
 
-def _access_expired(token: Token, digest: str, now: float) -> bool:
+def _is_access_expired(token: Token, digest: str, now: float) -> bool:
     """Return whether an access token of a log-in has to be refreshed. What it has begun goes on."""
     login = token.login
     return login is not None and now >= (login.access_until if digest == token.digest else login.former_until)
 
 
-def digest_of(token: str) -> str:
+def token_digest(token: str) -> str:
     """Return the digest by which a token is known."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def expired(token: Token, now: float) -> bool:
+def is_expired(token: Token, now: float) -> bool:
     """Return whether a token is over."""
     return token.expires_at is not None and now >= token.expires_at

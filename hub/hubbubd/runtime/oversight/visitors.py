@@ -107,7 +107,7 @@ class Visitors:
         found = self._codes.record(code_id)
         return None if found is None else visits.make_principal(found)
 
-    async def enter(self, code: str, *, secure: bool) -> tuple[str, Visitor]:
+    async def use_code(self, code: str, *, secure: bool) -> tuple[str, Visitor]:
         """Use a code up, and return the cookie of the browser in which it was typed, and who is there.
 
         Raises CodeRefused, Unavailable.
@@ -130,6 +130,7 @@ class Visitors:
         return cookie, await self._ledger.transact(plan)
 
     def _require_good_code(self, code_id: str, now: float) -> LoginCode:
+        """Return a code that can be used. Raises CodeRefused."""
         found = self._codes.record(code_id)
         if found is None:
             raise CodeRefused(CodeProblem.UNKNOWN)
@@ -148,7 +149,7 @@ class Visitors:
         lasting.sort(key=lambda visit: visit.created_at)
         return over + lasting[: max(0, len(lasting) - MAX_VISITS + 1)]
 
-    async def find(self, cookie: str, statement: str | None = None) -> Visitor | None:
+    async def find_visitor(self, cookie: str, statement: str | None = None) -> Visitor | None:
         """Return who is at the browser with this cookie; None if the hub does not know, or not any more.
 
         A visit that ends with a decision is good for repeating that one, `statement`. Raises Unavailable.
@@ -165,20 +166,20 @@ class Visitors:
             return None
         return visits.find_visitor(found, self._clock.now())
 
-    async def end_with(self, cookie: str, statement: str) -> None:
+    async def end_by_decision(self, cookie: str, statement: str) -> None:
         """End a visit with the decision on a statement; durable on return. Raises Unavailable."""
 
-        def decide(there: Visit | None) -> Visit | None:
-            return there if there is None or there.decided else replace(there, decided=visits.digest(statement))
+        def decide(stored: Visit | None) -> Visit | None:
+            return stored if stored is None or stored.decided else replace(stored, decided=visits.digest(statement))
 
         await self._ledger.change(self._table, visits.digest(cookie), decide)
 
     async def _catch_up_if_allowed(self) -> None:
-        """Learn what other members have written, unless that was asked for too often."""
+        """Apply what other members have committed, unless that was done too often of late."""
         if self._store_lookups is not None and not self._store_lookups.take(self._clock.steady()):
             await self._ledger.catch_up()
 
     def _forget_visits(self, credential: str) -> None:
-        """Forget the visits of a credential. They, and its codes, are refused from now on for its sake."""
+        """Delete the visits of a revoked credential, write-behind; they are refused from now on in any case."""
         for visit in [visit for visit in self._table if visit.credential == credential]:
-            self._ledger.later(self._table, visit.id, delete)
+            self._ledger.change_later(self._table, visit.id, delete)

@@ -134,16 +134,16 @@ class _Group(Generic[T]):
         self._store_id = store_id
         self._digest = hashlib.sha256(repr(_stable_form(chosen)).encode()).hexdigest()[:12]
 
-    def token(self, revision: int, *, syncing: bool = False) -> str:
+    def make_token(self, revision: int, *, syncing: bool = False) -> str:
         return _Position(self._store_id, self._digest, revision, syncing).encode()
 
     def is_visible(self, before: T | None, after: T | None) -> bool:
         """Return whether a change is visible through the filter."""
         return any(record is not None and self.filter.matches(record) for record in (after, before))
 
-    def event(self, revision: int, record_id: str, record: T | None, *, syncing: bool = False) -> WatchEvent[T]:
+    def make_event(self, revision: int, record_id: str, record: T | None, *, syncing: bool = False) -> WatchEvent[T]:
         """Return a record's change as an event; after it the watcher has seen everything up to `revision`."""
-        token = self.token(revision, syncing=syncing)
+        token = self.make_token(revision, syncing=syncing)
         if record is not None and self.filter.matches(record):
             return WatchEvent(EventKind.UPSERT, token, record_id, record)
         return WatchEvent(EventKind.REMOVED, token, record_id)
@@ -299,7 +299,7 @@ class TableFeed(Generic[T]):
         for group in self._groups.values():
             concerning = [(record_id, new) for record_id, old, new in moves if group.is_visible(old, new)]
             for at, (record_id, new) in enumerate(concerning, 1):
-                event = group.event(revision if at == len(concerning) else revision - 1, record_id, new)
+                event = group.make_event(revision if at == len(concerning) else revision - 1, record_id, new)
                 for watcher in group.watchers:
                     watcher.push(event)
         if self._listeners:
@@ -310,7 +310,7 @@ class TableFeed(Generic[T]):
         """Publish an event that is not stored; it replaces an unread one with the same `key`."""
         for group in self._groups.values():
             if group.filter.matches(record):
-                event = WatchEvent[T](EventKind.LIVE, group.token(self.revision), record_id, live=live)
+                event = WatchEvent[T](EventKind.LIVE, group.make_token(self.revision), record_id, live=live)
                 for watcher in group.watchers:
                     watcher.push_live(key, event)
         self._call_listeners(record_id, record, live)
@@ -382,7 +382,7 @@ class TableFeed(Generic[T]):
                     )
                 watcher.condition.require_open(resume_token=watcher.last)
                 if not await watcher.condition.wait(watcher.condition.version, BOOKMARK_S):
-                    watcher.last = group.token(self.revision)
+                    watcher.last = group.make_token(self.revision)
                     yield WatchEvent[T](EventKind.BOOKMARK, watcher.last)
 
     @contextmanager
@@ -414,9 +414,9 @@ class TableFeed(Generic[T]):
 
     def _missed_events(self, group: _Group[T], token: str) -> Iterator[list[WatchEvent[T]]]:
         """Yield, in slices, what comes before the watcher's buffers: the snapshot, or what changed since its token."""
-        position, refused = self._position(group, token)
+        position, refused = self._find_position(group, token)
         if refused:
-            yield [WatchEvent(EventKind.RESET, group.token(NOTHING, syncing=True), reason=refused)]
+            yield [WatchEvent(EventKind.RESET, group.make_token(NOTHING, syncing=True), reason=refused)]
         syncing = position is None or position.syncing
         after = position.revision if position else NOTHING
         newest = self.revision
@@ -425,17 +425,17 @@ class TableFeed(Generic[T]):
         for at, ((revision, record_id, record), following) in enumerate(zip_longest(missed, missed[1:]), 1):
             if record is None or group.filter.is_in_scope(record):  # out of scope: not even a deletion is shown
                 complete = following is None or following[0] > revision
-                event = group.event(revision if complete else revision - 1, record_id, record, syncing=syncing)
+                event = group.make_event(revision if complete else revision - 1, record_id, record, syncing=syncing)
                 if event.kind is EventKind.UPSERT or after != NOTHING:
                     events.append(event)
             if at % SLICE == 0:
                 yield events
                 events = []
         if syncing:
-            events.append(WatchEvent(EventKind.SYNCED, group.token(newest)))
+            events.append(WatchEvent(EventKind.SYNCED, group.make_token(newest)))
         yield events
 
-    def _position(self, group: _Group[T], token: str) -> tuple[_Position | None, str]:
+    def _find_position(self, group: _Group[T], token: str) -> tuple[_Position | None, str]:
         """Return where a token resumes, None for the beginning, and why it is refused, "" if it is not."""
         if not token:
             return None, ""

@@ -43,18 +43,18 @@ class Health:
         """Whether the store can be written, also during shutdown."""
         return self._well
 
-    def require(self, is_ready: Callable[[], bool]) -> None:
-        """Have the hub be well only while `is_ready` returns True, too; `reconsider` looks again."""
+    def set_readiness(self, is_ready: Callable[[], bool]) -> None:
+        """Make the hub well only while `is_ready` returns True, too; `publish_change` calls it again."""
         self._is_ready = is_ready
 
-    def reconsider(self) -> None:
+    def publish_change(self) -> None:
         """Notify watchers if the hub has become well, or is not any more."""
         if self.well != self._last_published:
             self._last_published = self.well
             self._condition.notify_all()
 
-    def failed(self, exc: Exception) -> None:
-        """Note a failed write; `problem` has the reason until a probe succeeds."""
+    def note_failure(self, exc: Exception) -> None:
+        """Make the store unhealthy after a failed write; `problem` has the reason until a probe succeeds."""
         self.problem = str(exc)
         if self._well:
             log.error("store write failed; the hub is read-only", error=str(exc))
@@ -68,7 +68,7 @@ class Health:
                 with anyio.move_on_after(self.probe_interval_s) as waiting:
                     await self._condition.wait(self._condition.version)
                 if waiting.cancelled_caught and (problem := await self._probe()) is not None:
-                    self.failed(problem)
+                    self.note_failure(problem)
             await anyio.sleep(RETRY_S)
             if await self._probe() is not None:
                 continue

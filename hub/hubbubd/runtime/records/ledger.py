@@ -3,8 +3,8 @@
 Memory follows the store, never the other way round: a commit is applied when the store reports it durable, and only
 then published to watchers. So are commits of others that share the store. A change that must be durable before it has
 effects goes through `commit`, `change` or `transact` (write-through). One that may follow, such as ordinary call
-history or a server's state, goes through `later` (write-behind): coalesced to the newest state per record and written
-LATER_S afterwards.
+history or a server's state, goes through `change_later` (write-behind): coalesced to the newest state per record and
+written LATER_S afterwards.
 
 Nothing is written blindly. Each change names the revision of the record that it was made from, and what loses to
 another commit is made again from what is there then.
@@ -53,7 +53,7 @@ class CommitHook(Protocol):
         """Return the change; None when it was committed already or is no longer wanted."""
         ...
 
-    def committed(self) -> None:
+    def mark_committed(self) -> None:
         """Note that a commit with the change is durable."""
         ...
 
@@ -110,10 +110,10 @@ class Ledger:
             else:
                 await self._commit_shielded([*changes, hook_change], hook)
         except OutcomeUnknown as exc:
-            self.health.failed(exc)
+            self.health.note_failure(exc)
             raise UnknownOutcome(str(exc)) from exc
         except StoreUnavailable as exc:
-            self.health.failed(exc)
+            self.health.note_failure(exc)
             raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
 
     async def is_current(self, table: Table[Any], record_id: str) -> bool:
@@ -157,7 +157,7 @@ class Ledger:
         try:
             await self._write_to_store(changes)
             if hook is not None:
-                hook.committed()
+                hook.mark_committed()
         except OutcomeUnknown:
             is_certain = False
             raise
@@ -193,7 +193,7 @@ class Ledger:
         """Make a step durable, and return the record after it. As `transact`."""
 
         def plan() -> tuple[T | None, Sequence[Change[T]]]:
-            changes = table.step(record_id, step)
+            changes = table.plan_step(record_id, step)
             return changes[0].record if changes else table.record(record_id), changes
 
         return await self.transact(plan)
@@ -213,8 +213,8 @@ class Ledger:
             return outcome
         raise Aborted("this record keeps changing; try again", reason="CONTENDED")
 
-    def later(self, table: Table[T], record_id: str, step: Step[T]) -> None:
-        """Make a step, write-behind: readers see it at once, watchers and the disk a moment later.
+    def change_later(self, table: Table[T], record_id: str, step: Step[T]) -> None:
+        """Make a step write-behind: readers see it at once, watchers and the disk a moment later.
 
         It is made again if something else is there by then.
         """
@@ -241,12 +241,12 @@ class Ledger:
         """
         async with self._flushing:
             try:
-                return all([await self._flush(batch) for batch in self._batches()])
+                return all([await self._flush(batch) for batch in self._iterate_batches()])
             except Exception as exc:  # noqa: BLE001  # any failure is retried: `run` must not end
-                self.health.failed(exc)
+                self.health.note_failure(exc)
                 return False
 
-    def _batches(self) -> Iterator[list[tuple[Table[Any], str]]]:
+    def _iterate_batches(self) -> Iterator[list[tuple[Table[Any], str]]]:
         """Yield what waits, as tables and ids, about BATCH records at a time."""
         waiting: dict[str, list[Table[Any]]] = {}
         self._tables_behind = {table: None for table in self._tables_behind if table.has_waiting_steps}

@@ -44,7 +44,7 @@ class UnreadableRecord(ValueError):
     """Too little of a record is valid; the text names the problems."""
 
 
-def read(adapter: TypeAdapter[T], value: bytes, rule: RepairRule) -> tuple[T, str]:
+def decode_record(adapter: TypeAdapter[T], value: bytes, rule: RepairRule) -> tuple[T, str]:
     """Decode a record, repaired if need be; return it with what did not fit (empty if sound).
 
     Raises UnreadableRecord.
@@ -63,7 +63,7 @@ def read(adapter: TypeAdapter[T], value: bytes, rule: RepairRule) -> tuple[T, st
     repaired = cast("dict[str, Any]", raw)
     for _ in range(ROUNDS):
         for problem in problems:
-            if not _repair(repaired, problem, rule):
+            if not _repair_problem(repaired, problem, rule):
                 raise UnreadableRecord(summary)
         try:
             return adapter.validate_python(repaired | {"defect": summary}), summary
@@ -81,12 +81,12 @@ def _summarize(problems: list[ErrorDetails]) -> str:
     return "; ".join(lines)[:LONGEST]
 
 
-def _repair(raw: dict[str, Any], problem: ErrorDetails, rule: RepairRule) -> bool:
+def _repair_problem(raw: dict[str, Any], problem: ErrorDetails, rule: RepairRule) -> bool:
     """Repair one problem in place; return False where that is not allowed."""
     path = problem["loc"]
     context: Mapping[str, Any] = problem.get("ctx", {})
     bound = context.get("le", context.get("ge"))
-    if bound is not None and (container := _container(raw, path)) is not None:
+    if bound is not None and (container := _find_container(raw, path)) is not None:
         container[path[-1]] = bound
         return True
     name = str(path[0]) if path else ""
@@ -99,7 +99,7 @@ def _repair(raw: dict[str, Any], problem: ErrorDetails, rule: RepairRule) -> boo
     return problem["type"] not in MISSING
 
 
-def _container(raw: dict[str, Any], path: tuple[int | str, ...]) -> Any:
+def _find_container(raw: dict[str, Any], path: tuple[int | str, ...]) -> Any:
     """Return the object or array that contains the value at a path; None when there is none."""
     container: Any = raw
     try:

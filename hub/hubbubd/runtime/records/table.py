@@ -98,11 +98,11 @@ class AgeIndex:
         if made_at is not None:
             self._places.remove((made_at, record_id))
 
-    def before(self, place: AgePosition | None) -> Iterator[str]:
+    def ids_before(self, place: AgePosition | None) -> Iterator[str]:
         """Yield ids made before a place (None: all), newest first. The index must not change meanwhile."""
         return (record_id for _, record_id in self._places.irange(None, place, (True, False), reverse=True))
 
-    def after(self, place: AgePosition | None) -> Iterator[str]:
+    def ids_after(self, place: AgePosition | None) -> Iterator[str]:
         """Yield ids made after a place (None: all), oldest first. The index must not change meanwhile."""
         return (record_id for _, record_id in self._places.irange(place, None, (False, True)))
 
@@ -178,24 +178,24 @@ class Table(Generic[T]):
         self, chosen: Callable[[T], bool], after: AgePosition | None = None, oldest_first: bool = False
     ) -> Iterator[T]:
         """Yield the records that match and come after a place, newest or oldest first. Lazy."""
-        order = self._by_age.after if oldest_first else self._by_age.before
+        order = self._by_age.ids_after if oldest_first else self._by_age.ids_before
         records = map(self.record, order(after))
         return (record for record in records if record is not None and chosen(record))
 
     def change(self, record_id: str, record: T | None) -> Change[T]:
-        """Return a change of the record as it is now: it holds only if that is so until then (compare-and-swap).
+        """Return the change of a record to `record`; its commit fails if it has changed by then (compare-and-swap).
 
-        It is to be committed at once, as the steps made since then are not in it.
+        Commit it at once: it does not contain steps that are made later.
         """
         row = self._rows.get(record_id)
         expected = self._unreadable.get(record_id, ABSENT) if row is None else row.revision
         return Change(self, record_id, record, expected, self._newest_step)
 
     def new(self, record_id: str, record: T) -> Change[T]:
-        """Return the making of a record: it holds only if there is none under this id."""
+        """Return the change that creates a record; its commit fails if there is one under this id."""
         return Change(self, record_id, record, self._unreadable.get(record_id, ABSENT))
 
-    def step(self, record_id: str, step: Step[T]) -> list[Change[T]]:
+    def plan_step(self, record_id: str, step: Step[T]) -> list[Change[T]]:
         """Return the change that a step makes of the record as it is now; none if it has nothing to do."""
         before = self.record(record_id)
         after = step(before)
@@ -246,7 +246,7 @@ class Table(Generic[T]):
     def _read(self, revision: int, record_id: str, value: bytes) -> T | None:
         """Decode a stored record; None if too little of it is valid."""
         try:
-            record, defect = repair.read(self.adapter, value, self._repair_rule)
+            record, defect = repair.decode_record(self.adapter, value, self._repair_rule)
         except repair.UnreadableRecord as exc:
             self._unreadable[record_id], self.defects[record_id] = revision, str(exc)
             log.error("record skipped: unreadable", key=self.prefix + record_id, why=str(exc))
@@ -262,7 +262,7 @@ class Table(Generic[T]):
         record = None if value is None else self._read(revision, record_id, value)
         return Change(self, record_id, record, revision, foreign=True)
 
-    def each(self, action: Callable[[T], None]) -> None:
+    def for_each(self, action: Callable[[T], None]) -> None:
         """Call `action` for each record; a failure is logged and does not affect the others."""
         for record in list(self):
             try:
@@ -332,6 +332,7 @@ class Table(Generic[T]):
                 log.exception("change follower failed: internal error", key=self.prefix + record_id)
 
     def _follower_calls(self, record_id: str, before: T | None, after: T | None) -> Iterator[Callable[[], None]]:
+        """Yield the calls of the followers that a change concerns."""
         for follower in self._followers:
             yield partial(follower, before, after)
         record = before if after is None else after

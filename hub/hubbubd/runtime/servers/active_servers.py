@@ -98,7 +98,7 @@ class ActiveServers:
         self.start(record)
 
     async def match_record(self, record: ServerRecord, why: str, *, reconnects: bool = False) -> None:
-        """Have a server work as its record says, and replace no more of it than necessary; `why` is for its calls.
+        """Bring a server in step with its record, replacing no more of it than necessary; `why` is for its calls.
 
         Another server under the name inherits nothing. The same one (by fingerprint) keeps its queue, pending requests
         and tasks. It keeps its connection, too, unless connection options have changed or `reconnects` is set.
@@ -155,7 +155,7 @@ class ActiveServers:
         """Publish a server's record with the current state of connection and queue."""
         if (parts := self._parts.get(name)) is not None:
             before, parts.published = parts.published, parts.update_record()
-            self._ledger.later(self._table, name, partial(carry_over_changes, before, parts.published))
+            self._ledger.change_later(self._table, name, partial(carry_over_changes, before, parts.published))
 
     def notify_of_roots(self, parts: ServerParts) -> None:
         """Notify a connected server that its roots have changed."""
@@ -177,10 +177,12 @@ class ActiveServers:
                 together.start_soon(parts.queue.wait_idle)
 
     def _hasten_reconnects(self, _jumped_s: float) -> None:
+        """Let all servers reconnect at once after the clock has jumped."""
         for parts in self._parts.values():  # the clock jumped, most likely as the computer was suspended
             parts.shell.hasten()
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
+        """Publish the server of a call with its new counts, and note a log level that the call has set."""
         if (call := after or before) is not None:
             self._publish_soon(call.server)
         if after is not None and after.method == LOG_LEVEL_METHOD:

@@ -76,7 +76,7 @@ class CandidateServers:
         return {*self._configured(), *(record.name for record in self._table)}
 
     def differing(self) -> list[str]:
-        """Return the names of the servers of this hub's files that another member has from another file."""
+        """Return the names of the servers of this hub's files that differ at the member which has them."""
         others = [record for record in self._table if not self._ownership.owns(record.name)]
         own = [(record, self._configured().get(record.name)) for record in others if record.source == "file"]
         return [record.name for record, config in own if config and config.fingerprint != record.fingerprint]

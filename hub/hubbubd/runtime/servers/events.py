@@ -74,7 +74,7 @@ class EventFilter:
     kinds: frozenset[ServerEventKind] = frozenset()
     scope: Scope = EVERYTHING
 
-    def wants(self, server: str, kind: ServerEventKind) -> bool:
+    def matches(self, server: str, kind: ServerEventKind) -> bool:
         """Return whether events of this server and kind match."""
         return (
             (not self.server or server == self.server)
@@ -175,7 +175,7 @@ class EventFeed:
         self, server: str, kind: ServerEventKind, method: str, params: Mapping[str, Any], call_id: str | None
     ) -> None:
         log = self._logs.get(server) if kind in LOGGED else None
-        watchers = [watcher for watcher in self._watchers if watcher.filter.wants(server, kind)]
+        watchers = [watcher for watcher in self._watchers if watcher.filter.matches(server, kind)]
         listeners = tuple(self._listeners.get(kind, ()))
         if log is None and not watchers and not listeners:
             return
@@ -213,11 +213,11 @@ class EventFeed:
         Raises NotFound, ResourceExhausted (TOO_MANY_WATCHERS), Unavailable (SHUTTING_DOWN).
         """
         if chosen.server:
-            self._log(chosen.server)
-        return self._follow(chosen, ())
+            self._require_log(chosen.server)
+        return self._watch_from(chosen, ())
 
     def listen(self, kind: ServerEventKind, on_event: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        """Tell of all events of a kind as they come, until the returned function is called; there is no buffer."""
+        """Call `on_event` with each event of a kind, without a buffer, until the returned function is called."""
         listeners = self._listeners.setdefault(kind, [])
         listeners.append(on_event)
 
@@ -230,9 +230,9 @@ class EventFeed:
 
     def tail(self, server: str, lines: int, *, follow: bool) -> AsyncGenerator[EventStep]:
         """Yield the last lines of a server's log, oldest first, and with `follow` new ones. Raises as `watch`."""
-        events = self._log(server).events
+        events = self._require_log(server).events
         last = list(islice(events, max(len(events) - lines, 0), None))
-        return self._follow(EventFilter(server, LOGGED), last) if follow else _each(last)
+        return self._watch_from(EventFilter(server, LOGGED), last) if follow else _yield_steps(last)
 
     def close(self) -> None:
         """End all watches."""
@@ -240,12 +240,13 @@ class EventFeed:
         for watcher in self._watchers:
             watcher.condition.close()
 
-    def _log(self, server: str) -> _Buffer:
+    def _require_log(self, server: str) -> _Buffer:
+        """Return a server's log. Raises NotFound."""
         if server not in self._logs:
             raise NotFound("server", server)
         return self._logs[server]
 
-    async def _follow(self, chosen: EventFilter, first: Iterable[ServerEvent]) -> AsyncGenerator[EventStep]:
+    async def _watch_from(self, chosen: EventFilter, first: Iterable[ServerEvent]) -> AsyncGenerator[EventStep]:
         self._watcher_limit.enter()
         watcher = _EventWatcher(chosen)
         if self._closed:
@@ -267,6 +268,6 @@ class EventFeed:
             self._watcher_limit.leave()
 
 
-async def _each(events: Iterable[ServerEvent]) -> AsyncGenerator[EventStep]:
+async def _yield_steps(events: Iterable[ServerEvent]) -> AsyncGenerator[EventStep]:
     for event in events:
         yield EventStep(event)

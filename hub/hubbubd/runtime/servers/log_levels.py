@@ -38,7 +38,7 @@ class LogLevels:
         self._sending: dict[str, anyio.Event] = {}
 
     def set_link(self, server: str, link: McpLink | None) -> None:
-        """Note a server's current connection; send the level over a new one."""
+        """Set a server's current connection, and send the level over a new one."""
         before, self._links[server] = self._links.get(server), link
         if link is not before:
             self._send_if_due(server)
@@ -48,8 +48,8 @@ class LogLevels:
         for known in (self._called_params, self._links, self._wanted, self._sent):
             known.pop(server, None)
 
-    def want(self, server: str, holder: Hashable, level: str | None) -> None:
-        """Note which level a holder (a session or request of a host) wants of a server; None for none."""
+    def set_wanted(self, server: str, holder: Hashable, level: str | None) -> None:
+        """Set the level that a holder (a session or request of a host) wants of a server; None for none."""
         wanted = self._wanted.setdefault(server, {})
         if level is None:
             wanted.pop(holder, None)
@@ -62,7 +62,7 @@ class LogLevels:
     def sent_level(self, server: str) -> str | None:
         """Return the level that was sent to a server last; None if none was."""
         sent = self._sent.get(server)
-        return _level(sent[1]) if sent is not None else None
+        return _parse_level(sent[1]) if sent is not None else None
 
     async def wait_until_sent(self, server: str, within_s: float) -> None:
         """Wait until a server has the level that is wanted of it, at most so many seconds."""
@@ -82,9 +82,10 @@ class LogLevels:
         called, wanted = self._called_params.get(server), self._wanted.get(server)
         if not wanted:
             return called
-        return payload.dumps({"level": least_severe([*wanted.values(), _level(called or b"") or ""])})
+        return payload.dumps({"level": least_severe([*wanted.values(), _parse_level(called or b"") or ""])})
 
     def _send_if_due(self, server: str) -> None:
+        """Send the level that a server should have in the background, unless it has it."""
         if server not in self._sending and self._find_due(server) is not None:
             self._sending[server] = anyio.Event()
             self._background.start_soon(self._send_due, server)
@@ -107,7 +108,7 @@ class LogLevels:
 
     async def _send(self, server: str, link: McpLink, params: bytes) -> None:
         if link.hello.era is Era.STATELESS:
-            link.log_level = _level(params)
+            link.log_level = _parse_level(params)
             return
         with anyio.move_on_after(ACCEPT_S), suppress(PeerError, HubError):
             await link.request(METHOD, payload.loads_message(params, "params"))
@@ -115,7 +116,7 @@ class LogLevels:
         log.info("log level not accepted by server", server=server)
 
 
-def _level(params: bytes) -> str | None:
+def _parse_level(params: bytes) -> str | None:
     """Return the level that params of the method name; None if none."""
     with suppress(InvalidArgument):
         level = payload.loads_message(params, "params").get("level")

@@ -77,12 +77,12 @@ class Measures:
         if not meter.on:
             return
         for server in servers:
-            self._follow_server(None, server)
+            self._count_server(None, server)
         for call in calls:
             self._count_queued(None, call)
         for request in sorted(requests, key=lambda r: r.created_at):
             self._count_open(None, request)
-        servers.follow(self._follow_server)
+        servers.follow(self._count_server)
         calls.follow(self._count_queued)
         calls.follow_own(self._record_queue_wait)
         requests.follow(self._count_open)
@@ -148,7 +148,8 @@ class Measures:
                 about["error.type"] = fault.code
             self._meter.record(metrics.SESSION, max(self._clock.now() - before.connected_at, 0.0), about)
 
-    def _follow_server(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
+    def _count_server(self, before: ServerRecord | None, after: ServerRecord | None) -> None:
+        """Count a server in its state."""
         if before is not None:
             self._servers_by_state[before.connection.state] -= 1
             self._unconnected[before.connection.gave_up] -= _is_unconnected(before)
@@ -193,7 +194,7 @@ class Measures:
             self._meter.count(metrics.ANSWERS, {"by": "hub", "outcome": "expired"})
         if after.state is RequestState.ANSWERED and after.answer is not None and after.answered_at is not None:
             by = "agent" if _is_by_agent(after) else "person"
-            self._meter.count(metrics.ANSWERS, {"by": by, "outcome": _outcome(after.kind, after.answer)})
+            self._meter.count(metrics.ANSWERS, {"by": by, "outcome": _answer_outcome(after.kind, after.answer)})
             taken = max(after.answered_at - after.created_at, 0.0)
             self._meter.record(metrics.TIME_TO_ANSWER, taken, {"kind": after.kind.value, "by": by})
 
@@ -255,7 +256,7 @@ def _is_by_agent(request: PendingRequest) -> bool:
     return any(moment.what is RequestEventType.ANSWERED and moment.agent for moment in request.moments)
 
 
-def _outcome(kind: RequestKind, answer: Answer) -> str:
+def _answer_outcome(kind: RequestKind, answer: Answer) -> str:
     """Return an answer's outcome: elicitations can also be declined or cancelled, anything else only refused."""
     if answer.refused or (kind is RequestKind.APPROVAL and not is_approval(answer)):
         return "refused"

@@ -39,14 +39,14 @@ class ServerNotes:
         return tuple(note.text for note in self._kept.values())
 
     def note(self, kind: str, text: str | None, *, lasting: bool = False) -> None:
-        """As `upstream.ports.Inbound`."""
+        """Note a `text` about the matter `kind`, or with None remove it. A `lasting` note outlives the connection."""
         before = self._kept.get(kind)
         if text is None:
             if before is not None:
                 del self._kept[kind]
                 self._changed()
             return
-        after = _Note(_bounded(text), lasting, self._attempt)
+        after = _Note(_shorten(text), lasting, self._attempt)
         if after == before or (before is None and len(self._kept) >= MOST):
             return
         self._kept[kind] = after
@@ -55,11 +55,11 @@ class ServerNotes:
         if before is None or before.text != after.text:
             self._changed()
 
-    def begin(self) -> None:
+    def begin_attempt(self) -> None:
         """Begin an attempt to connect: what is noted from now on is about the connection that it makes."""
         self._attempt += 1
 
-    def settle(self) -> None:
+    def drop_outdated(self) -> None:
         """Drop what was noted about earlier connections, as a new one was made."""
         held = {kind: note for kind, note in self._kept.items() if note.lasting or note.attempt == self._attempt}
         if len(held) < len(self._kept):
@@ -67,6 +67,6 @@ class ServerNotes:
             self._changed()
 
 
-def _bounded(text: str) -> str:
+def _shorten(text: str) -> str:
     whole = REDACTION.redact_text(text[: 2 * LONGEST].encode("utf-8", "replace").decode())
     return whole if len(whole) <= LONGEST else f"{whole[: LONGEST - 3]}..."

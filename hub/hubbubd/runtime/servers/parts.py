@@ -228,7 +228,7 @@ class Assembly:
         self.forget(name)
 
     async def end_tasks(self, name: str) -> None:
-        """End a server's receiver tasks and their pending requests."""
+        """Cancel and delete a server's receiver tasks, with their pending requests."""
         await self._tasks.clear(name)
 
     def forget(self, name: str) -> None:

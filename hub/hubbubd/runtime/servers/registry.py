@@ -28,9 +28,9 @@ from hubbubd.runtime.ownership import Ownership, Takeover, owner_changing_error
 from hubbubd.runtime.records import Ledger, Table, Watch, delete
 from hubbubd.runtime.servers.active_servers import ActiveServers
 from hubbubd.runtime.servers.candidates import CandidateServers
+from hubbubd.runtime.servers.config import revisions
 from hubbubd.runtime.servers.config.confinement import ConfinementCheck
 from hubbubd.runtime.servers.config.record import ServerDiff, lasting_roots, new_record, without_connection
-from hubbubd.runtime.servers.config.revisions import exists, expect, following, kept_revision, with_changes
 from hubbubd.runtime.servers.config.secrets import SpecSecrets
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
 from hubbubd.store import WriteConflict
@@ -77,11 +77,9 @@ class Servers:
             clock=clock,
             alarms=alarms,
             background=background,
-            confined=self._confining.of,
+            confined=self._confining.find_confinement,
         )
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-
-    # Reading
 
     def get(self, name: str) -> ServerRecord:
         """Return a server's record. Raises NotFound."""
@@ -114,9 +112,9 @@ class Servers:
 
     def names(self) -> list[str]:
         """Return the names of all servers, sorted."""
-        return sorted({*self._active, *self.elsewhere()})
+        return sorted({*self._active, *self.names_elsewhere()})
 
-    def elsewhere(self) -> list[str]:
+    def names_elsewhere(self) -> list[str]:
         """Return the names of the servers that other members of a fleet have, or none yet, in no particular order."""
         return [each.name for each in self._table if each.name not in self._active] if self._ownership.me else []
 
@@ -124,11 +122,9 @@ class Servers:
         """Watch the servers: snapshot, then changes; `token` resumes."""
         return self._table.feed.watch(chosen, token)
 
-    # Changing
-
-    def start(self, configured: Mapping[str, ServerConfig]) -> None:
-        """Note the servers of the configuration files, by name; `take_over` starts them."""
-        self._confining.warn()
+    def set_configured(self, configured: Mapping[str, ServerConfig]) -> None:
+        """Set the servers of the configuration files, by name; `take_over` starts them."""
+        self._confining.warn_of_missing_commands()
         self._configured = configured
 
     @property
@@ -156,7 +152,7 @@ class Servers:
     async def take_over(self, takeover: Takeover) -> None:
         """Load these servers: those of the files, and of the API those with other names; connect the wanted ones."""
         for name in self._owned_names(takeover):
-            async with self._lock_of(name):  # at once: calls that go on read their answers before any may be deleted
+            async with self._lock_for(name):  # at once: calls that go on read their answers before any may be deleted
                 if takeover.owns(name):  # still, after it has waited
                     await self._take_over_one(name)
         await self._ledger.flush()  # so that the first snapshot of a watch is whole
@@ -172,7 +168,7 @@ class Servers:
             if not self._ownership.me:  # the file of another member may still have it
                 await self._forget(record)
         elif record is not None:
-            config = await self._secrets.complete(record)
+            config = await self._secrets.add_secrets(record)
             home = record.home or self._ownership.me
             record = replace(record, config=config, connection=ServerConnection(), pid=None, home=home)
             await self._active.start_new(record)
@@ -223,7 +219,7 @@ class Servers:
 
         Raises AlreadyExists, InvalidArgument, PermissionDenied, ResourceExhausted and Unavailable.
         """
-        self._confining.trusting(trusted).check(config, os.environ)
+        self._confining.confinement_if(trusted).check(config, os.environ)
         return await self._run_exclusively(config.name, self._add, config, trusted)
 
     async def change(
@@ -266,31 +262,31 @@ class Servers:
         """Serialize changes of a server; run each to its end even if the caller is cancelled."""
 
         async def run_locked() -> R:
-            async with self._lock_of(name):
+            async with self._lock_for(name):
                 return await change(*args)
 
         return await self._background.run_shielded(run_locked)
 
-    def _lock_of(self, name: str) -> anyio.Lock:
+    def _lock_for(self, name: str) -> anyio.Lock:
         return self._locks.setdefault(name, anyio.Lock(fast_acquire=True))
 
     async def _add(self, config: ServerConfig, trusted: bool) -> ServerRecord:
         if self.find(config.name) is not None:
-            raise exists(config.name)
+            raise revisions.exists_error(config.name)
         if len(self.names()) >= self._confining.settings.max_servers:
             raise ResourceExhausted(
                 f"at most {self._confining.settings.max_servers} servers", reason="TOO_MANY_SERVERS"
             )
-        revision = following(self._table.feed.revision)
+        revision = revisions.next_revision(self._table.feed.revision)
         record = new_record(config, "api", wanted=True, revision=revision, trusted=trusted, home=self._ownership.me)
         added = self._table.change(record.name, record)  # over what a removal left that the store refused
-        await self._secrets.keep(config)
+        await self._secrets.store(config)
         try:
             await self._ledger.commit([added])
         except WriteConflict:
-            raise exists(config.name) from None
+            raise revisions.exists_error(config.name) from None
         except HubError as exc:
-            await self._secrets.undo(config.name, None, exc)
+            await self._secrets.restore(config.name, None, exc)
             raise
         if self._ownership.owns(config.name):  # otherwise whoever gets it puts it to work
             self._active.start(record)
@@ -308,15 +304,15 @@ class Servers:
         was_trusted = self._confining.trusts(before)
         trusted = is_trusted_now(was_trusted)
         home = self._ownership.me if trusted else before.home
-        self._confining.trusting(trusted).check(config, os.environ)
+        self._confining.confinement_if(trusted).check(config, os.environ)
         roots = lasting_roots(before, config)
-        revision = following(self._table.feed.revision, before)
-        await self._secrets.keep(config)
+        revision = revisions.next_revision(self._table.feed.revision, before)
+        await self._secrets.store(config)
         try:
             changes = {"config": config, "fingerprint": config.fingerprint, "roots": roots, "trusted": trusted}
-            await self._write(name, revision=revision, home=home, bound=False, **changes)
+            await self._change_record(name, revision=revision, home=home, bound=False, **changes)
         except HubError as exc:
-            await self._secrets.undo(name, before.config, exc)
+            await self._secrets.restore(name, before.config, exc)
             raise
         record = new_record(config, "api", wanted=before.wanted, revision=revision, trusted=trusted, home=home)
         moved = trusted is not was_trusted and config.url is not None  # other hosts may be reached
@@ -325,7 +321,7 @@ class Servers:
 
     async def _remove(self, name: str, expected: int | None) -> None:
         if name not in self._active and self._ownership.is_free(name):
-            record = expect(self.get(name), expected)  # no member of the fleet can have it
+            record = revisions.require_revision(self.get(name), expected)  # no member of the fleet can have it
         else:
             record = self._find_changeable(name, expected)
             await self._active.drop(name, "it was removed")
@@ -349,7 +345,10 @@ class Servers:
         roots = lasting_roots(before, config) if before is not None else None
         record = replace(new_record(config, "file", wanted=wanted), roots=roots)
         newest = self._table.feed.revision
-        revision = following(newest, before) if self._differs(config) else kept_revision(before, record, newest)
+        differs = self._differs(config)
+        revision = (
+            revisions.next_revision(newest, before) if differs else revisions.file_revision(before, record, newest)
+        )
         await self._active.match_record(replace(record, revision=revision), "its configuration was changed")
 
     async def _reapply_configured(self, config: ServerConfig) -> None:
@@ -380,45 +379,46 @@ class Servers:
             record = without_connection(parts.record)
             await self._active.match_record(record, "what it may do was changed", reconnects=True)
         else:
-            parts.shell.confinement = self._confining.of(parts.record)
+            parts.shell.confinement = self._confining.find_confinement(parts.record)
 
     async def _connect(self, name: str) -> ServerRecord:
-        self._own_parts(name)
-        await self._write(name, wanted=True)
+        self._require_parts(name)
+        await self._change_record(name, wanted=True)
         self._active[name].shell.connect()
         return self.get(name)
 
     async def _disconnect(self, name: str) -> ServerRecord:
-        self._own_parts(name)
-        await self._write(name, wanted=False)
+        self._require_parts(name)
+        await self._change_record(name, wanted=False)
         await self._active[name].shell.disconnect(cancelled_fault(f"{name} was disconnected", "SERVER_DISCONNECTED"))
         await self._assembly.end_tasks(name)
         return self.get(name)
 
     async def _log_out(self, name: str) -> ServerRecord:
-        record = without_connection(self._own_parts(name).record)
+        record = without_connection(self._require_parts(name).record)
         if record.config.transport == "stdio":
             raise FailedPrecondition(f"{name} is a process of the hub's; nobody logs in there")
         await self._active.reconnect(record, "its log-in was forgotten", self._assembly.forget_login)
         return self.get(name)
 
     async def _set_roots(self, name: str, roots: Roots | None, expected: int | None) -> ServerRecord:
-        self._own_parts(name)
-        before = expect(self.get(name), expected)
-        await self._write(name, roots=roots, revision=following(self._table.feed.revision, before))
+        self._require_parts(name)
+        before = revisions.require_revision(self.get(name), expected)
+        revision = revisions.next_revision(self._table.feed.revision, before)
+        await self._change_record(name, roots=roots, revision=revision)
         parts = self._active[name]
         parts.queue.adopt(parts.record.effective_config)
         self._active.notify_of_roots(parts)
         return self.get(name)
 
-    async def _write(self, name: str, **changes: Any) -> None:
+    async def _change_record(self, name: str, **changes: Any) -> None:
         """Make a change of a server's record durable. Raises NotFound, Unavailable; Stale if it was reconfigured."""
         before = self.get(name)
-        await self._ledger.change(self._table, name, partial(with_changes, before, changes))
+        await self._ledger.change(self._table, name, partial(revisions.with_changes, before, changes))
         parts = self._active[name]
         parts.record, parts.published = (replace(each, **changes) for each in (parts.record, parts.published or before))
 
-    def _own_parts(self, name: str) -> ServerParts:
+    def _require_parts(self, name: str) -> ServerParts:
         """Return the parts of a server of this hub's own. Raises NotFound, and Unavailable (OWNER_CHANGING)."""
         if (parts := self._active.get(name)) is None:
             self.get(name)
@@ -427,13 +427,13 @@ class Servers:
 
     def _find_changeable(self, name: str, expected: int | None) -> ServerRecord:
         """Return the record of a server that the API may change. Raises as `change`."""
-        self._own_parts(name)
+        self._require_parts(name)
         record = self.get(name)
         if record.source == "file":
             raise FailedPrecondition(
                 f"{name} comes from a configuration file; change it there", reason="SERVER_READ_ONLY"
             )
-        return expect(record, expected)
+        return revisions.require_revision(record, expected)
 
     def notify(self, server: str, method: str, params: dict[str, Any]) -> None:
         """Send a notification in the background, if the server is connected."""

@@ -57,24 +57,24 @@ class Subscriptions:
         self._open: dict[tuple[str, str], _Subscription] = {}
 
     def set_link(self, server: str, link: McpLink | None) -> None:
-        """Note a server's current connection."""
+        """Set a server's current connection, over which its resources are subscribed again."""
         if server not in self._links or self._links[server] is not link:
             self._links[server] = link
-            for subscription in self._of_server(server):
+            for subscription in self._find_by_server(server):
                 subscription.note_link_change()
 
     def forget(self, server: str) -> None:
         """End the watches of a removed server."""
         self._links.pop(server, None)
-        for subscription in self._of_server(server):
+        for subscription in self._find_by_server(server):
             subscription.fail(NotFound("server", server))
 
     def handle_update(self, server: str, params: Mapping[str, Any]) -> None:
         """Handle `notifications/resources/updated`; its uri may be that of a sub-resource."""
         uri = str(params.get("uri"))
-        for subscription in self._of_server(server):
+        for subscription in self._find_by_server(server):
             if uri == subscription.uri or uri.startswith(subscription.uri.removesuffix("/") + "/"):
-                subscription.changed(uri)
+                subscription.note_change(uri)
 
     async def watch(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate | None]:
         """Yield the newest contents, and None as a keep-alive; the first None says that the watch has begun.
@@ -85,8 +85,8 @@ class Subscriptions:
         if server not in self._links:
             raise NotFound("server", server)
         self._watcher_limit.enter()
-        subscription = self._join(server, uri)
-        subscription.read_for_one_more()
+        subscription = self._add_watcher(server, uri)
+        subscription.add_reader()
         seen: ResourceUpdate | None = None
         try:
             yield None
@@ -107,8 +107,10 @@ class Subscriptions:
             self._watcher_limit.leave()
 
     @asynccontextmanager
-    async def following(self, server: str, uri: str, on_change: Callable[[str], None]) -> AsyncGenerator[anyio.Event]:
-        """Tell of each change of a resource, with the uri that the server named, during the block.
+    async def follow_changes(
+        self, server: str, uri: str, on_change: Callable[[str], None]
+    ) -> AsyncGenerator[anyio.Event]:
+        """Call `on_change` at each change of a resource, with the uri that the server named, during the block.
 
         Entering waits until the server has accepted the subscription, and yields what is set if it ends: the server was
         removed, or has refused it after a reconnect. After a reconnect it is told as if it had changed. It is no
@@ -122,7 +124,7 @@ class Subscriptions:
             return
         if server not in self._links:
             raise NotFound("server", server)
-        subscription = self._join(server, uri)
+        subscription = self._add_watcher(server, uri)
         subscription.followers.append(on_change)
         try:
             await subscription.begun.wait()
@@ -143,10 +145,11 @@ class Subscriptions:
         """Return a server's current connection, or None."""
         return self._links.get(server)
 
-    def _of_server(self, server: str) -> list["_Subscription"]:
+    def _find_by_server(self, server: str) -> list["_Subscription"]:
         return [each for (name, _), each in self._open.items() if name == server]
 
-    def _join(self, server: str, uri: str) -> "_Subscription":
+    def _add_watcher(self, server: str, uri: str) -> "_Subscription":
+        """Return the subscription of a resource with one watcher more; it is begun if there is none."""
         subscription = self._open.get((server, uri))
         if subscription is None or subscription.failure is not None:
             subscription = self._open[server, uri] = _Subscription(self, server, uri)
@@ -198,13 +201,13 @@ class _Subscription:
         """Note that the connection has changed."""
         self._has_news.set()
 
-    def changed(self, uri: str) -> None:
+    def note_change(self, uri: str) -> None:
         """Note that the resource, or the part of it at `uri`, has changed."""
         for on_change in list(self.followers):
             on_change(uri)
         self._read_again()
 
-    def read_for_one_more(self) -> None:
+    def add_reader(self) -> None:
         """Note another reader."""
         self.readers += 1
         self._has_news.set()
@@ -212,12 +215,13 @@ class _Subscription:
     def _note_accepted(self) -> None:
         """Note that the server tells of changes from now on, not of those before."""
         if self.begun.is_set():
-            self.changed(self.uri)
+            self.note_change(self.uri)
         else:
             self.begun.set()
             self._read_again()
 
     def _read_again(self) -> None:
+        """Have the resource read again, if it has readers."""
         self._stale = True
         if not self.readers:
             self.latest = None  # what is kept for the next reader

@@ -348,7 +348,7 @@ class ApprovalGate:
         held = replaced(before, approval=approval, started_at=before.started_at if active.was_sent else None)
 
         def plan_call() -> list[Change[Any]]:
-            return self._calls.step(before.id, partial(core.merge_change, before, held))
+            return self._calls.plan_step(before.id, partial(core.merge_change, before, held))
 
         active.call = held
         active.is_recorded_as_sent = active.was_sent

@@ -24,7 +24,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         self._clock = clock
         self._by_server: dict[str, dict[str, RememberedApproval]] = {}
         table.follow(self._update_index)
-        table.each(lambda approval: self._update_index(None, approval))
+        table.for_each(lambda approval: self._update_index(None, approval))
 
     def list_valid(self) -> list[RememberedApproval]:
         """Return those that still hold, newest first."""

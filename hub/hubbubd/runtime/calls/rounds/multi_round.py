@@ -141,7 +141,7 @@ class MultiRound:
 
         def plan_call() -> Sequence[Change[Any]]:
             step = partial(core.merge_change, active.call, replace(active.call, rounds=rounds))
-            return self._table.step(active.call.id, step)
+            return self._table.plan_step(active.call.id, step)
 
         try:
             await self._inbox.open(requests, plan_call)

@@ -92,7 +92,7 @@ class ClientTasks:
             task = self._new_task(active_task, wire)
             call = replace(active.call, task_id=task.id)
             step = partial(core_calls.merge_change, active.call, call)
-            return task.id, [self._table.new(task.id, task), *self._calls.step(call.id, step)]
+            return task.id, [self._table.new(task.id, task), *self._calls.plan_step(call.id, step)]
 
         try:
             return await self._ledger.transact(plan)
@@ -168,7 +168,7 @@ class ClientTasks:
         """Delete a client task together with its call."""
         task = self._table.record(deleted.task_id or "")
         if task is not None and task.role is TaskRole.CLIENT:
-            self._ledger.later(self._table, task.id, delete)
+            self._ledger.change_later(self._table, task.id, delete)
 
     # Requests and notifications of servers
 
@@ -200,7 +200,7 @@ class ClientTasks:
             return replace(task, pending_ids=(*task.pending_ids, request.id))
 
         def plan_references() -> Sequence[Change[Any]]:
-            of_task = self._table.step(request.task_id or "", add_reference)
+            of_task = self._table.plan_step(request.task_id or "", add_reference)
             return [*of_task, *self._calls.waiting_changes(request.call_id or "")]
 
         await self._inbox.open([request], plan_references)

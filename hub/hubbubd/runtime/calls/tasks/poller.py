@@ -142,7 +142,9 @@ class TaskPoller:
         try:
             await self._ledger.change(self._table, active_task.task_id, end)
         except HubError:
-            self._ledger.later(self._table, active_task.task_id, end)  # the record follows when the store recovers
+            self._ledger.change_later(
+                self._table, active_task.task_id, end
+            )  # the record follows when the store recovers
 
     def mark_cancelled(self, task_id: str, why: str) -> None:
         """Mark a task as cancelled unless it has ended, write-behind."""
@@ -151,7 +153,7 @@ class TaskPoller:
         def cancel(task: Task | None) -> Task | None:
             return task if task is None or task.status.ended else core.move(task, TaskStatus.CANCELLED, now, why)
 
-        self._ledger.later(self._table, task_id, cancel)
+        self._ledger.change_later(self._table, task_id, cancel)
 
 
 def require_result(task: Task) -> dict[str, Any]:

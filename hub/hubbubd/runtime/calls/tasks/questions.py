@@ -53,7 +53,9 @@ class TaskQuestions:
             pending = (*task.pending_ids, *(request.id for request in requests.values()))
             return replace(task, questions=(*task.questions, *ids), pending_ids=pending)
 
-        await self._inbox.open(list(requests.values()), lambda: self._table.step(active_task.task_id, add_references))
+        await self._inbox.open(
+            list(requests.values()), lambda: self._table.plan_step(active_task.task_id, add_references)
+        )
         for key, request_id in ids:
             active_task.group.start_soon(self._deliver_answer, active_task, key, request_id)
 

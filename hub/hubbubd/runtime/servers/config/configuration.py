@@ -82,7 +82,7 @@ class Configuration:
         self._lock = anyio.Lock()
         # Empty, so that the first poll reloads: the files may have changed during the start.
         self._applied_stamps: FileStamps = {}
-        self._stamps_at_start = _stamps_of(settings.files)
+        self._stamps_at_start = _read_stamps(settings.files)
 
     @property
     def watching(self) -> bool:
@@ -103,12 +103,12 @@ class Configuration:
 
     async def reload_by(self, principal: str, target: str) -> Reloaded:
         """Do `reload` for a trigger other than the API, with an entry in the audit log. Raises as `reload`."""
-        with self._audited(principal, target):
+        with self._audit_reload(principal, target):
             return await self.reload()
 
     async def _reload(self) -> Reloaded:
         async with self._lock:
-            self._applied_stamps = await to_thread.run_sync(_stamps_of, self.state.files)
+            self._applied_stamps = await to_thread.run_sync(_read_stamps, self.state.files)
             try:
                 settings = await to_thread.run_sync(self._load)
             except ConfigError as exc:
@@ -123,7 +123,7 @@ class Configuration:
             return replace(self.state, problem=REDACTION.redact_text(str(exc)))
         return self.state
 
-    async def follow(self) -> None:
+    async def watch_files(self) -> None:
         """Poll the files and reload when they change, while `watch_config` is set, until cancelled.
 
         Debounced: a file is read once it was unchanged for POLL_S, and not while it is empty or gone, as its writer may
@@ -134,7 +134,7 @@ class Configuration:
             await anyio.sleep(POLL_S)
             if not self.settings.watch_config:
                 continue
-            found = await to_thread.run_sync(_stamps_of, self.state.files)
+            found = await to_thread.run_sync(_read_stamps, self.state.files)
             is_unchanged, last_found = found == last_found, found
             if is_unchanged and found != self._applied_stamps:
                 await self._reload_changed_files(found)
@@ -150,7 +150,7 @@ class Configuration:
             if stamp is None and before.get(path) is not None
         }
         try:
-            with self._audited(BY_FILE, changed) if changed else nullcontext():
+            with self._audit_reload(BY_FILE, changed) if changed else nullcontext():
                 if empty or gone:
                     self._applied_stamps = found
                     path, problem = next(iter((empty | gone).items()))
@@ -183,12 +183,12 @@ class Configuration:
             self._events.publish_reload(about)
         return Reloaded(servers=servers, settings=tuple(live), needs_restart=needs_restart)
 
-    def _audited(self, principal: str, target: str) -> AbstractContextManager[None]:
-        """Return a block that is in the audit log as a reload."""
-        return self._audit.change(Attempt(principal=principal, action=RELOAD, target=target))
+    def _audit_reload(self, principal: str, target: str) -> AbstractContextManager[None]:
+        """Return a context whose block is recorded in the audit log as a reload."""
+        return self._audit.record_change(Attempt(principal=principal, action=RELOAD, target=target))
 
     def _reject(self, exc: ConfigError) -> FailedPrecondition:
-        """Report that the files are wrong, and return the error for who has requested the reload."""
+        """Report that the files are wrong, and return the error for the caller of the reload."""
         problem = REDACTION.redact_text(str(exc))
         self._note_problem(problem)
         log.error("configuration rejected; the previous one stays in force", problem=problem)
@@ -199,12 +199,14 @@ class Configuration:
         )
 
     def _note_problem(self, problem: str) -> None:
+        """Note what is wrong with the files, and publish it once."""
         if problem != self.state.problem:  # a retried reload reports a problem only once
             self._events.publish_config_problem(problem)
         self.state = replace(self.state, problem=problem)
 
 
-def _stamps_of(files: tuple[Path, ...]) -> FileStamps:
+def _read_stamps(files: tuple[Path, ...]) -> FileStamps:
+    """Return the present stamp of each file."""
     stamps: dict[Path, tuple[int, ...] | None] = {}
     for path in files:
         try:

@@ -23,9 +23,9 @@ class ConfinementCheck:
         self._me = me
         self._confinement = Confinement.of(settings, os.environ)
 
-    def of(self, record: ServerRecord) -> Confinement | None:
-        """Return what a server may do; None is everything, as for those of files."""
-        return self.trusting(self.trusts(record)) if record.source == "api" else None
+    def find_confinement(self, record: ServerRecord) -> Confinement | None:
+        """Return what a server may do; None is everything, as for servers of files."""
+        return self.confinement_if(self.trusts(record)) if record.source == "api" else None
 
     def trusts(self, record: ServerRecord) -> bool:
         """Return whether a server is the owner's of this machine: in a fleet it may be that of another member's."""
@@ -33,18 +33,19 @@ class ConfinementCheck:
 
     def needs_trust(self, record: ServerRecord) -> bool:
         """Return whether a server may be connected only where it is trusted, as far as this hub knows."""
-        return record.trusted and (record.bound or bool(self._refusal(record, trusted=False)))
+        return record.trusted and (record.bound or bool(self._find_refusal(record, trusted=False)))
 
-    def trusting(self, trusted: bool) -> Confinement:
-        """Return what a server of the API may do."""
+    def confinement_if(self, trusted: bool) -> Confinement:
+        """Return what a server of the API may do, `trusted` by the owner of the machine or not."""
         return self._confinement.trusting(trusted)
 
     def admits(self, record: ServerRecord) -> bool:
         """Return whether a server of the API may be connected here; its record need not have its secrets."""
-        return not self._refusal(record, trusted=self.trusts(record))
+        return not self._find_refusal(record, trusted=self.trusts(record))
 
-    def _refusal(self, record: ServerRecord, *, trusted: bool) -> str:
-        return self.trusting(trusted).refusal(record.config.without_placeholders(), os.environ)
+    def _find_refusal(self, record: ServerRecord, *, trusted: bool) -> str:
+        """Return why a server may not be connected, `trusted` or not; "" if it may."""
+        return self.confinement_if(trusted).refusal(record.config.without_placeholders(), os.environ)
 
     def adopt(self, settings: HubSettings) -> frozenset[str]:
         """Apply settings; return the names of those that changed and confine servers."""
@@ -55,7 +56,7 @@ class ConfinementCheck:
         elif changed:
             self._confinement = Confinement.of(settings, os.environ)
         if changed:
-            self.warn()
+            self.warn_of_missing_commands()
         return changed
 
     def concerns(self, record: ServerRecord, before: Confinement | None, changed: Collection[str]) -> bool:
@@ -66,9 +67,9 @@ class ConfinementCheck:
             host_rules.add("trust_local")
         if before is None or (config.url is not None and not host_rules.isdisjoint(changed)):
             return True
-        return before.refusal(config, os.environ) != self.trusting(is_trusted).refusal(config, os.environ)
+        return before.refusal(config, os.environ) != self.confinement_if(is_trusted).refusal(config, os.environ)
 
-    def warn(self) -> None:
+    def warn_of_missing_commands(self) -> None:
         """Warn of allowed commands that cannot be run."""
         for command in self._confinement.commands.missing_commands:
             log.warning("allowed command not found or not executable", command=command)

@@ -20,27 +20,27 @@ class Stale(Aborted):
         self.now = now
 
 
-def expect(record: ServerRecord, revision: int | None) -> ServerRecord:
+def require_revision(record: ServerRecord, revision: int | None) -> ServerRecord:
     """Return the record if it has this revision (None: any). Raises Stale."""
     if revision is not None and record.revision != revision:
         raise Stale(record)
     return record
 
 
-def following(newest: int, before: ServerRecord | None = None) -> int:
-    """Return a revision that no server of this name ever had, removed ones included: above the store's `newest`."""
+def next_revision(newest: int, before: ServerRecord | None = None) -> int:
+    """Return a revision above the store's `newest`, which no server of this name ever had, removed ones included."""
     return max(newest, before.revision if before else 0) + 1
 
 
-def kept_revision(before: ServerRecord | None, record: ServerRecord, newest: int) -> int:
+def file_revision(before: ServerRecord | None, record: ServerRecord, newest: int) -> int:
     """Return the revision of a server of the files: the stored one if the configuration is unchanged.
 
     Stored configurations have no secrets, so these are not compared.
     """
     if before is None or before.source != record.source or before.roots != record.roots:
-        return following(newest, before)
+        return next_revision(newest, before)
     same = before.config.model_dump_json() == record.config.model_dump_json()
-    return before.revision if same else following(newest, before)
+    return before.revision if same else next_revision(newest, before)
 
 
 def with_changes(before: ServerRecord, changes: Mapping[str, Any], stored: ServerRecord | None) -> ServerRecord:
@@ -51,9 +51,10 @@ def with_changes(before: ServerRecord, changes: Mapping[str, Any], stored: Serve
     if stored is None:
         raise NotFound("server", before.name)
     if "revision" in changes:
-        expect(stored, before.revision)
+        require_revision(stored, before.revision)
     return replace(stored, **changes)
 
 
-def exists(name: str) -> AlreadyExists:
+def exists_error(name: str) -> AlreadyExists:
+    """Return the refusal of a name that a server has."""
     return AlreadyExists(f"a server {name!r} exists already", reason="SERVER_EXISTS")

@@ -18,8 +18,8 @@ class SpecSecrets:
     def __init__(self, connector: Connector) -> None:
         self._connector = connector
 
-    async def keep(self, config: ServerConfig) -> None:
-        """Replace the stored secrets of a server by those of a configuration.
+    async def store(self, config: ServerConfig) -> None:
+        """Store the secrets of a configuration, in place of those of the server before.
 
         Raises Unavailable, and Aborted when another member of the fleet has just stored some for a server of this name.
         """
@@ -39,28 +39,28 @@ class SpecSecrets:
         except OSError as exc:
             log.warning("server secrets not deleted", server=name, error=str(exc))
 
-    async def undo(self, name: str, before: ServerConfig | None, failure: HubError) -> None:
-        """Store what was there before a change that has failed. If that may have held, its secrets stay."""
+    async def restore(self, name: str, before: ServerConfig | None, failure: HubError) -> None:
+        """Store the secrets from before a change that has failed. If its outcome is unknown, the new ones stay."""
         if isinstance(failure, UnknownOutcome):
             return
         if before is None:
             await self.drop(name)
         else:
-            await self.keep(before)
+            await self.store(before)
 
     async def refresh(self, names: Sequence[str]) -> None:
-        """Read anew what other members of a fleet may have stored. Raises Unavailable."""
+        """Read the secrets again that other members of a fleet may have stored. Raises Unavailable."""
         try:
             await self._connector.refresh_secrets(*names)
         except OSError as exc:
             raise Unavailable(str(exc), reason="STORE_UNAVAILABLE") from None
 
-    async def complete(self, record: ServerRecord) -> ServerConfig:
+    async def add_secrets(self, record: ServerRecord) -> ServerConfig:
         """Return the configuration of a stored server with its secrets put back."""
         kept = self._connector.spec_secrets(record.name)
         # After a crash in the middle of a change the vault may have another server's secrets under this name.
         if kept and kept["fingerprint"] == record.fingerprint:
             return record.config.with_secrets(kept["secrets"])
         if not record.config.lacks_secrets and (kept or record.config.secrets()):
-            await self.keep(record.config)
+            await self.store(record.config)
         return record.config

@@ -116,6 +116,7 @@ class ServerInbound:
         return await self._wait_for_answer(request, pending, active)
 
     def _wants_task(self, kind: RequestKind, request: InboundRequest) -> bool:
+        """Return whether a server wants a task for its request, and may have one."""
         return self._queue.config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params
 
     def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
@@ -178,9 +179,10 @@ class ServerInbound:
                 reason = "the server withdrew it" if request.withdrawn() else "the connection to the server was lost"
                 self._inbox.abandon(pending.id, reason)
                 raise
-        return self._reply(settled)
+        return self._make_reply(settled)
 
-    def _reply(self, settled: PendingRequest) -> InboundReply:
+    def _make_reply(self, settled: PendingRequest) -> InboundReply:
+        """Return the reply with the answer of a settled request. Raises ReplyError."""
         late = self._inbox.is_too_late(settled)
 
         def on_sent(reason: str | None) -> None:
@@ -211,6 +213,7 @@ class ServerInbound:
         return InboundReply(result={"task": core_tasks.to_wire(task)})
 
     async def _park_until_settled(self, active: ActiveCall | None, pending: PendingRequest) -> None:
+        """Park the call that caused a request until that is settled."""
         if active is not None and active.call.state.ended:
             return
         with self._queue.park_causes(active, pending.id, candidates=pending.candidate_call_ids), suppress(NotFound):

@@ -80,13 +80,13 @@ class Pings:
     async def _ping(self, under_way: anyio.CancelScope) -> None:
         try:
             with under_way:
-                await self._check()
+                await self._ping_and_count()
         finally:
             self._under_way = None
             if not under_way.cancel_called and self._missed < MISSED_PINGS:
                 self._set_timer(self._config.ping_interval_s)
 
-    async def _check(self) -> None:
+    async def _ping_and_count(self) -> None:
         """Ping the server, and count whether it answers."""
         answer = await self._probe(by_list=self._by_list)
         if answer is _PingAnswer.SILENCE and not self._answered and not self._by_list and not self._is_busy():

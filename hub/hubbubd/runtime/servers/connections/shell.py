@@ -165,7 +165,7 @@ class ConnectionShell:
         """Attempt to connect, and again after each loss, until the retries are used up."""
         while self.state is not ConnectionState.DISCONNECTED:
             if self.state is ConnectionState.CONNECTING:
-                event, fault = await self._attempt()
+                event, fault = await self._attempt_connection()
                 if self._connection_scope.cancel_called:  # `disconnect` was called as the attempt ended by itself
                     return
                 self._apply_event(event, fault=fault)
@@ -178,10 +178,10 @@ class ConnectionShell:
                 await self._limits.wait_for_reconnect()
                 self._apply_event(ConnectionEvent.RECONNECT)
 
-    async def _attempt(self) -> tuple[ConnectionEvent, Fault]:
+    async def _attempt_connection(self) -> tuple[ConnectionEvent, Fault]:
         """Open a connection and use it until it ends; return how it ended."""
         end_attempt = await self._limits.begin()
-        self._notes.begin()
+        self._notes.begin_attempt()
         try:
             async with self._connector.open(self.config, self._inbound, self._era, self.confinement) as link:
                 end_attempt()
@@ -222,7 +222,7 @@ class ConnectionShell:
             link, self.config, self._background, is_busy=self._is_busy, on_silence=on_silence, note=self._notes.note
         )
         try:
-            self._notes.settle()
+            self._notes.drop_outdated()
             self._apply_event(ConnectionEvent.HANDSHAKE_COMPLETE)
             with waiting:
                 fault = await link.wait_lost()
@@ -256,11 +256,12 @@ class ConnectionShell:
         self.connection, effect = core.plan(before, event, now, self._retry_policy, fault=fault, jitter=jitter)
         self._measures.record_transition(self.config, self.hello, before, event, fault)
         if effect is not None:
-            self._execute(effect, event, fault)
+            self._apply_effect(effect, event, fault)
         log_transition(self.config.name, event, self.connection, now, fault)
         self._on_change()
 
-    def _execute(self, effect: Effect, event: ConnectionEvent, fault: Fault | None) -> None:
+    def _apply_effect(self, effect: Effect, event: ConnectionEvent, fault: Fault | None) -> None:
+        """Apply the effect of a transition to the server's calls."""
         match effect:
             case Effect.RELEASE_CALLS:
                 self._queue.set_link(self.link)
