@@ -417,7 +417,7 @@ async def test_a_file_that_is_being_written_is_not_read(
     async with make(watched=path) as world:
         files = world.files
         monkeypatch.setattr(world, "load", lambda: (read.append(path.read_text()), files)[1])
-        monkeypatch.setattr(configuration, "_stamps_of", look)
+        monkeypatch.setattr(configuration, "_read_stamps", look)
         await until(lambda: read)
     assert read == ["[hub]\n[servers.away]\n[servers.here]\n[servers.there]\n"]
 

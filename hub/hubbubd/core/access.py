@@ -95,7 +95,7 @@ class Principal:
 
     def servers(self, permission: Permission) -> frozenset[str]:
         """Return the patterns of the servers on which this is permitted; exactly `{"*"}` when it is on all."""
-        return _patterns(self.grants, permission)
+        return _permitted_patterns(self.grants, permission)
 
     def may(self, permission: Permission, server: str) -> bool:
         """Return whether this is permitted on the server."""
@@ -193,14 +193,14 @@ def call_origin(
 
 
 @lru_cache(maxsize=1024)
-def _patterns(grants: tuple[Grant, ...], permission: Permission) -> frozenset[str]:
+def _permitted_patterns(grants: tuple[Grant, ...], permission: Permission) -> frozenset[str]:
     patterns = frozenset(p for grant in grants if permission in ROLES[grant.role] for p in grant.servers)
     return frozenset({ANY}) if ANY in patterns else patterns
 
 
 @lru_cache(maxsize=4096)
 def _is_permitted(grants: tuple[Grant, ...], permission: Permission, server: str) -> bool:
-    return matches(_patterns(grants, permission), server)
+    return matches(_permitted_patterns(grants, permission), server)
 
 
 @lru_cache(maxsize=4096)

@@ -269,15 +269,15 @@ def paginate(tasks: Sequence[D], cursor: object, size: int) -> tuple[list[D], st
 
     A cursor names the last task of its page, so pages do not shift as tasks come and go.
     """
-    ordered = sorted(tasks, key=_position)
+    ordered = sorted(tasks, key=_list_position)
     if cursor is not None:
         after = parse_cursor(cursor)
-        ordered = [task for task in ordered if _position(task) > after]
+        ordered = [task for task in ordered if _list_position(task) > after]
     rest = ordered[size:]
     return ordered[:size], make_cursor(ordered[size - 1]) if rest else None
 
 
-def _position(task: Dated) -> tuple[float, str]:
+def _list_position(task: Dated) -> tuple[float, str]:
     return task.created_at, task.id
 
 

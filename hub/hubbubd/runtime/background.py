@@ -59,7 +59,7 @@ class Background:
         """Run `work(*args)` to its end even if the caller is cancelled; return its result or raise its exception."""
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
-        async def run() -> None:
+        async def run_and_report() -> None:
             try:
                 result = await work(*args)
             except Exception as exc:
@@ -73,15 +73,17 @@ class Background:
                 if not done.cancelled():
                     done.set_result(result)
 
-        self._tasks.start_soon(self._run_contained, run, ())
+        self._tasks.start_soon(self._run_contained, run_and_report, ())
         return await done
 
     async def _run_untraced(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
+        """Run work outside the trace of the RPC that started it."""
         CURRENT_TRACE.set(None)  # background work is not part of the RPC that started it
         CURRENT_RPC.set(None)
         await self._run_contained(work, args)
 
     async def _run_contained(self, work: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
+        """Run work, and log its exception."""
         try:
             await work(*args)
         except Exception:

@@ -126,6 +126,7 @@ class CallQueue:
             self._counts[slot] -= 1
 
     def _move(self, call_id: str, slot: Slot) -> None:
+        """Put a call into a slot, and count it there."""
         if (before := self._slots.get(call_id)) is not None:
             self._counts[before] -= 1
         self._slots[call_id] = slot

@@ -165,6 +165,7 @@ def build_answer(kind: RequestKind, request: Mapping[str, Any], given: Given) ->
 
 
 def _require_size(answer: Answer) -> Answer:
+    """Return the answer. Raises InvalidArgument above MAX_ANSWER_BYTES."""
     size = len(answer.payload)
     if size > MAX_ANSWER_BYTES:
         raise InvalidArgument.field("answer", f"is {size} bytes long; at most {MAX_ANSWER_BYTES} are taken")
@@ -392,6 +393,7 @@ _BLOCKS: Mapping[str, tuple[tuple[str, type], ...]] = {
 
 
 def _check_block(path: str, block: object) -> list[tuple[str, str]]:
+    """Return what is wrong with a content block, as pairs of path and problem; none if it is valid."""
     fields = _as_mapping(block)
     kind = fields.get("type")
     expected = _BLOCKS.get(kind) if isinstance(kind, str) else None
@@ -412,6 +414,7 @@ def _offered_tools(request: Mapping[str, Any]) -> set[str]:
 
 
 def _check_tool_use(path: str, block: object, offered: set[str]) -> list[tuple[str, str]]:
+    """Return the problem of a block that uses a tool which the server has not offered; none for others."""
     fields = _as_mapping(block)
     if fields.get("type") != "tool_use" or fields["name"] in offered:
         return []

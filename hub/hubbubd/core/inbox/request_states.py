@@ -431,6 +431,7 @@ def _lease_end(request: PendingRequest, ttl_s: float, now: float) -> float:
 
 
 def _require_open(request: PendingRequest, now: float) -> None:
+    """Raise FailedPrecondition unless the request is open."""
     match request.state:
         case RequestState.ANSWERED:
             raise FailedPrecondition(

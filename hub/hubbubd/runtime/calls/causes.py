@@ -109,10 +109,12 @@ class Causes:
             self._update_soon(after.id, set(self.request_ids_by_call[after.id]))
 
     def _update_soon(self, alarm_name: str, request_ids: set[str]) -> None:
-        async def update() -> None:
+        """Update these requests in the background, for those of their calls that have ended."""
+
+        async def update_requests() -> None:
             await self._ledger.transact(lambda: (None, self._plan_updates(request_ids)))
 
-        self._alarms.set_after(Due.CAUSE, alarm_name, 0, update)
+        self._alarms.set_after(Due.CAUSE, alarm_name, 0, update_requests)
 
 
 def _cause_ids(request: PendingRequest) -> tuple[str, ...]:

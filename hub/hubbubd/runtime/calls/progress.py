@@ -58,6 +58,7 @@ class LiveCalls:
             self._store_early(event)
 
     def _publish_here(self, call: Call, event: LiveEvent) -> None:
+        """Publish an event to those who watch the call at this hub."""
         key = call.id if isinstance(event, ProgressEvent) else object()
         self._table.feed.publish_live(call.id, call, key, event)
 

@@ -116,13 +116,13 @@ async def check_common(hub: HubSettings, servers: Sequence[ServerConfig], enviro
     of_servers: dict[str, Finding] = {}
     limit = anyio.CapacityLimiter(MAX_ATTEMPTS)
 
-    async def check(config: ServerConfig) -> None:
+    async def check_one_server(config: ServerConfig) -> None:
         async with limit:
             of_servers[config.name] = await _check_server(config, environ)
 
     async with anyio.create_task_group() as tasks:
         for config in servers:
-            tasks.start_soon(check, config)
+            tasks.start_soon(check_one_server, config)
     return [*found, *(of_servers[config.name] for config in servers)]
 
 

@@ -67,7 +67,7 @@ async def _check_reachable(fleet: FleetOwnership) -> list[Finding]:
     """Ask all living members at once whether they answer; the port gives each a bounded time."""
     found: dict[str, Finding] = {}
 
-    async def ask(member: Member) -> None:
+    async def check_member(member: Member) -> None:
         owner = Owner(member.name, member.life, member.forward)
         try:
             if await fleet.answers(owner):
@@ -87,7 +87,7 @@ async def _check_reachable(fleet: FleetOwnership) -> list[Finding]:
 
     async with anyio.create_task_group() as tasks:
         for member in _living_members(fleet):
-            tasks.start_soon(ask, member)
+            tasks.start_soon(check_member, member)
     return [found[name] for name in sorted(found)]
 
 

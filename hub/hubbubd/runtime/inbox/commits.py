@@ -30,7 +30,7 @@ async def commit_requests(
     """
     unknown_outcome = ""
 
-    def plan() -> tuple[None, Sequence[Change[Any]]]:
+    def plan_requests() -> tuple[None, Sequence[Change[Any]]]:
         if unknown_outcome and all(table.record(request.id) is not None for request in opened):
             return None, ()  # they are there, and so is all that was committed with them
         return None, [*also(), *(table.new(request.id, request) for request in opened)]
@@ -38,7 +38,7 @@ async def commit_requests(
     try:
         while True:
             try:
-                await ledger.transact(plan)
+                await ledger.transact(plan_requests)
                 return
             except UnknownOutcome as exc:
                 unknown_outcome = exc.message

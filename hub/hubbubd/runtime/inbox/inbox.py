@@ -219,7 +219,7 @@ class Inbox(RecordReader[PendingRequest]):
                 given = answer_filter(request, given, by)
             answer = forms.build_answer(request.kind, payload.loads(request.request), given)
 
-        def settle(r: PendingRequest) -> PendingRequest:
+        def apply_answer(r: PendingRequest) -> PendingRequest:
             now, keys = self._clock.now(), {"answer_id": answer_id, "claim_id": claim_id}
             if isinstance(given, forms.Approve):
                 return votes.approve(r, given, by, now, **keys, trace=trace, via=via)
@@ -230,9 +230,9 @@ class Inbox(RecordReader[PendingRequest]):
         if serving is not None and request.trace is not None:
             serving.links.append(request.trace)
         if answer_id is None:
-            return await self._change(request_id, settle)
+            return await self._change(request_id, apply_answer)
         final = partial(is_final, self._ledger, self._table, request_id, lambda: self.deadlines.apply_time(request_id))
-        return await retry_until_final(lambda: self._change(request_id, settle), final)
+        return await retry_until_final(lambda: self._change(request_id, apply_answer), final)
 
     async def note_uncounted_answer(self, request_id: str, by: str, via: str) -> None:
         """Note an answer of a host that no person gave, or that came too late; `via` has the host and the answer."""
@@ -309,10 +309,10 @@ class Inbox(RecordReader[PendingRequest]):
         Returns at once; retried until the store accepts it.
         """
 
-        async def close() -> None:
+        async def withdraw_request() -> None:
             await self._ledger.transact(lambda: (None, self.plan_withdrawals([request_id], reason)))
 
-        self._alarms.set_after(Due.ABANDON, request_id, 0, close)
+        self._alarms.set_after(Due.ABANDON, request_id, 0, withdraw_request)
 
     def request_ids(self, owns: Callable[[str], bool]) -> frozenset[str]:
         """Return the ids of the requests of the servers for which `owns` is true."""
@@ -326,12 +326,12 @@ class Inbox(RecordReader[PendingRequest]):
         Raises Unavailable.
         """
 
-        def plan() -> tuple[None, Sequence[Change[Any]]]:
+        def plan_withdrawal() -> tuple[None, Sequence[Change[Any]]]:
             found = filter(None, map(self._table.record, among))
             ids = [request.id for request in found if request.origin in origins and request.id not in but]
             return None, self.plan_withdrawals(ids, reason)
 
-        await self._ledger.transact(plan)
+        await self._ledger.transact(plan_withdrawal)
 
     def plan_withdrawals(self, request_ids: Iterable[str], reason: str) -> list[Change[Any]]:
         """Return the changes that abandon those of the requests that are not over."""
@@ -390,7 +390,7 @@ class Inbox(RecordReader[PendingRequest]):
     async def _change(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> PendingRequest:
         """Commit a change of a request, with its settlement. Raises NotFound and what `step` raises."""
 
-        def plan() -> tuple[PendingRequest, Sequence[Change[Any]]]:
+        def plan_change() -> tuple[PendingRequest, Sequence[Change[Any]]]:
             before = self.get(request_id)
             viewed = self._viewers.with_views(before)
             after = step(viewed)
@@ -402,7 +402,7 @@ class Inbox(RecordReader[PendingRequest]):
             return after, [*also, self._table.change(request_id, after)]
 
         self._clock.look()
-        return await self._ledger.transact(plan)
+        return await self._ledger.transact(plan_change)
 
     def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         """Keep counts and waiting callers in step with the table."""

@@ -112,7 +112,7 @@ class Tasks(RecordReader[Task]):
         if self.get(task_id).role is TaskRole.CLIENT:
             return await self._cancel_client(task_id)
 
-        def plan() -> tuple[Task, Sequence[Change[Any]]]:
+        def plan_cancellation() -> tuple[Task, Sequence[Change[Any]]]:
             task = self.get(task_id)
             if task.status.ended:
                 raise FailedPrecondition(f"this task has ended: {task.status}", reason="TASK_FINISHED")
@@ -120,7 +120,7 @@ class Tasks(RecordReader[Task]):
             withdrawals = self._inbox.plan_withdrawals(task.pending_ids, "its task was cancelled")
             return after, [self._table.change(task_id, after), *withdrawals]
 
-        return await self._ledger.transact(plan)
+        return await self._ledger.transact(plan_cancellation)
 
     async def clear(self, server: str) -> None:
         """Cancel and delete the receiver tasks of a server that was disconnected on purpose or replaced."""
@@ -190,14 +190,14 @@ class Tasks(RecordReader[Task]):
     async def _delete(self, task_id: str) -> None:
         """Delete a task, and withdraw its requests. Raises Unavailable."""
 
-        def plan() -> tuple[None, Sequence[Change[Any]]]:
+        def plan_deletion() -> tuple[None, Sequence[Change[Any]]]:
             task = self._table.record(task_id)
             if task is None:
                 return None, ()
             withdrawals = self._inbox.plan_withdrawals(task.pending_ids, "the server did not fetch it in time")
             return None, [self._table.change(task_id, None), *withdrawals]
 
-        await self._ledger.transact(plan)
+        await self._ledger.transact(plan_deletion)
 
 
 class TaskOwner(Protocol):
@@ -251,6 +251,7 @@ class ReceiverTasks:
                 return await self._wait_for_result(self._require_own_task(params))
 
     def _list_tasks(self, cursor: object) -> InboundReply:
+        """Answer tasks/list."""
         try:
             tasks, following = core.paginate(self._own_tasks(), cursor, PAGE)
         except ValueError:
@@ -259,6 +260,7 @@ class ReceiverTasks:
         return InboundReply(result=result if following is None else {**result, "nextCursor": following})
 
     async def _cancel_task(self, task: Task) -> InboundReply:
+        """Answer tasks/cancel."""
         try:
             cancelled = await self._tasks.cancel(task.id, "cancelled by the server")
         except FailedPrecondition:
@@ -268,6 +270,7 @@ class ReceiverTasks:
         return InboundReply(result=core.to_wire(cancelled))
 
     async def _wait_for_result(self, task: Task) -> InboundReply:
+        """Answer tasks/result, once the task has ended."""
         try:
             ended = await self._tasks.wait_ended(task.id)
         except NotFound:

@@ -170,7 +170,7 @@ class Work:
         worker = self._choose_idlest(self._workers_for(request))
         if worker is None:
             return request
-        claim_id, now = _new_claim(), self._clock.now()
+        claim_id, now = _new_claim_id(), self._clock.now()
         try:
             claimed = core.claim(request, claim_id, worker.principal, self._claim_s, now, worker=True)
         except FailedPrecondition:  # its deadline has passed already
@@ -206,7 +206,7 @@ class Work:
 
     def _begin_assignment(self, worker: Worker, request_id: str) -> None:
         """Note the assignment of a request, and commit its claim in the background."""
-        claim_id = _new_claim()
+        claim_id = _new_claim_id()
         self._note_assignment(worker, request_id, claim_id)
         self._background.start_soon(self._assign, worker, request_id, claim_id)
 
@@ -307,11 +307,11 @@ class Work:
     def _release(self, request_id: str, claim: Claim) -> None:
         """Release a claim in the background; a failure of the store is retried."""
 
-        async def release() -> None:
+        async def release_claim() -> None:
             with suppress(FailedPrecondition, NotFound):
                 await self._inbox.release(request_id, claim.id)
 
-        self._alarms.set_after(Due.WORK, request_id, 0, release)
+        self._alarms.set_after(Due.WORK, request_id, 0, release_claim)
 
     def _find_free(self, request_id: str) -> PendingRequest | None:
         """Return a request if it is open and unclaimed, else None."""
@@ -333,7 +333,7 @@ class Work:
         self._alarms.clear(Due.WORK, request_id)
 
 
-def _new_claim() -> str:
+def _new_claim_id() -> str:
     return f"claim_{secrets.token_hex(12)}"
 
 

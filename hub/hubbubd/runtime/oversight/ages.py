@@ -120,12 +120,12 @@ class Ages:
             return
         forgotten = self.newest_forgotten_revision(tombstones_s)
 
-        def changed_record(stored: Upkeep | None) -> Upkeep:
+        def with_milestone(stored: Upkeep | None) -> Upkeep:
             known = stored or Upkeep()
             later = (*known.milestones, (revision, now)) if milestone else known.milestones
             return replace(known, milestones=tuple(each for each in later if each[0] >= forgotten))
 
-        self._ledger.change_later(self._table, "upkeep", changed_record)
+        self._ledger.change_later(self._table, "upkeep", with_milestone)
         self._note_time(now)
         self._noted = revision
 
@@ -175,21 +175,21 @@ class Ages:
     def _note_time(self, now: float) -> None:
         """Record the time as the last one of the present era."""
 
-        def noted(eras: tuple[ClockEra, ...]) -> tuple[ClockEra, ...]:
+        def with_last_time(eras: tuple[ClockEra, ...]) -> tuple[ClockEra, ...]:
             *past, present = eras or (ClockEra(),)
             return (*past, replace(present, last=now))
 
-        self._change_eras(noted)
+        self._change_eras(with_last_time)
 
     def _change_eras(self, step: Callable[[tuple[ClockEra, ...]], tuple[ClockEra, ...]]) -> None:
         """Change the eras by a step, write-behind. It is made again if another member has changed them meanwhile."""
 
-        def changed_record(stored: Upkeep | None) -> Upkeep:
+        def with_changed_eras(stored: Upkeep | None) -> Upkeep:
             known = stored or Upkeep()
             return replace(known, eras=step(known.eras))
 
         before = self._known
-        self._ledger.change_later(self._table, "upkeep", changed_record)
+        self._ledger.change_later(self._table, "upkeep", with_changed_eras)
         self._notify_if_redated(before, self._known)
 
     def _notify_if_redated(self, before: Upkeep, after: Upkeep) -> None:

@@ -196,6 +196,7 @@ class Audit:
         )
 
     def _add(self, entry: AuditEntry) -> None:
+        """Add an entry, write-behind."""
         self._ledger.change_later(self._table, entry.id, partial(carry_over_changes, None, entry))
 
     def _retain_new(self, before: AuditEntry | None, after: AuditEntry | None) -> None:

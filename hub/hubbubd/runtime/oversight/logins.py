@@ -133,6 +133,7 @@ class _NewTokens:
         return Digests(access=token_digest(self.access), refresh=token_digest(self.refresh))
 
     def issue(self, token: Token, now: float) -> IssuedTokens:
+        """Return the texts for the host, with the record that these tokens now have."""
         lasts_s = ACCESS_S if token.expires_at is None else min(ACCESS_S, token.expires_at - now)
         return IssuedTokens(token, self.access, self.refresh, max(1, int(lasts_s)))
 
@@ -185,7 +186,7 @@ class Logins:
         """
         text = await self.make_code(statement)
 
-        def plan() -> tuple[None, Sequence[Change[Any]]]:
+        def plan_consent() -> tuple[None, Sequence[Change[Any]]]:
             now = self._clock.now()
             decided = self._plan_decision(statement, consent.granted_by, page_until, now, is_allowed=True)
             record = replace(consent, id=token_digest(text), created_at=now)
@@ -198,7 +199,7 @@ class Logins:
             voided = [self._codes.change(id_, None) for id_ in over]
             return None, [*decided, *voided, self._codes.new(record.id, record)]
 
-        await self._ledger.transact(plan)
+        await self._ledger.transact(plan_consent)
         return text
 
     async def refuse(self, by: str, statement: str, page_until: float) -> None:
@@ -207,10 +208,10 @@ class Logins:
         Raises DecidedBefore, ResourceExhausted, Unavailable.
         """
 
-        def plan() -> tuple[None, Sequence[Change[Any]]]:
+        def plan_refusal() -> tuple[None, Sequence[Change[Any]]]:
             return None, self._plan_decision(statement, by, page_until, self._clock.now(), is_allowed=False)
 
-        await self._ledger.transact(plan)
+        await self._ledger.transact(plan_refusal)
 
     def _plan_decision(
         self, statement: str, by: str, page_until: float, now: float, *, is_allowed: bool
@@ -243,7 +244,7 @@ class Logins:
         token_id = secrets.token_hex(6)
         new = _NewTokens.make(token_id, secrets.token_hex(11))
 
-        def plan() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
+        def plan_exchange() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
             now = self._clock.now()
             record = self._codes.record(record_id)
             if record is None:
@@ -261,7 +262,7 @@ class Logins:
             used = self._codes.change(record.id, replace(record, token_id=token_id))
             return new.issue(token, now), [used, *self._tokens.plan_new(token, replaced)]
 
-        tokens = await self._ledger.transact(plan)
+        tokens = await self._ledger.transact(plan_exchange)
         if tokens is None:
             raise invalid_grant("this code was used before, so what it was exchanged for has ended: log in again")
         return tokens
@@ -274,7 +275,7 @@ class Logins:
         token_id, family = await self._parse_refresh(refresh_token)
         new = _NewTokens.make(token_id, family)
 
-        def plan() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
+        def plan_refresh() -> tuple[IssuedTokens | None, Sequence[Change[Any]]]:
             now = self._clock.now()
             token = self._tokens.find_by_id(token_id)
             if token is None or token.login is None or self._tokens.is_gone(token.login.granted_with):
@@ -293,7 +294,7 @@ class Logins:
             after = replace(token, digest=new.digests.access, login=login)
             return new.issue(after, now), [self._tokens.plan_change(after)]
 
-        tokens = await self._ledger.transact(plan)
+        tokens = await self._ledger.transact(plan_refresh)
         if tokens is None:
             raise invalid_grant("this refresh token was used before, so the log-in has ended: log in again")
         return tokens
@@ -307,7 +308,7 @@ class Logins:
         if self._tokens.find_by_id(token_id) is None:
             await self._catch_up()
 
-        def plan() -> tuple[Token | None, Sequence[Change[Any]]]:
+        def plan_revocation() -> tuple[Token | None, Sequence[Change[Any]]]:
             token = self._tokens.find_by_id(token_id)
             if token is None or token.login is None or token.login.client_id != client_id:
                 return None, ()
@@ -318,7 +319,7 @@ class Logins:
             is_own_token |= match is not None and hmac.compare_digest(token_digest(match[2]), login.family)
             return (token, self._tokens.plan_end(token)) if is_own_token else (None, ())
 
-        return await self._ledger.transact(plan)
+        return await self._ledger.transact(plan_revocation)
 
     async def _parse_refresh(self, refresh_token: str) -> tuple[str, str]:
         """Return token id and family of a refresh token; catch up if it is new. Raises LoginRefusal, Unavailable."""

@@ -189,15 +189,15 @@ HistoryLimits = Callable[[HubSettings | ServerConfig], tuple[int, float | None]]
 """Reads from settings or a server the number of ended records of one noun and their age; None is the hub's age."""
 
 
-def _call_history(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
+def _call_history_limits(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
     return limited.call_history_count, limited.call_history_age_s
 
 
-def _request_history(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
+def _request_history_limits(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
     return limited.request_history_count, limited.request_history_age_s
 
 
-def _task_history(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
+def _task_history_limits(limited: HubSettings | ServerConfig) -> tuple[int, float | None]:
     return limited.task_history_count, limited.task_history_age_s
 
 
@@ -228,9 +228,9 @@ class Retention:
         self._ownership = ownership
         self._has_excess = anyio.Event()
         self._round = anyio.Lock()
-        self._calls = self._make_list(calls, _call_history, lambda call: call.completed_at, _call_size)
-        self._requests = self._make_list(requests, _request_history, _settled_at, _request_size)
-        self._tasks = self._make_list(tasks, _task_history, self._task_ended_at, _task_size)
+        self._calls = self._make_list(calls, _call_history_limits, lambda call: call.completed_at, _call_size)
+        self._requests = self._make_list(requests, _request_history_limits, _settled_at, _request_size)
+        self._tasks = self._make_list(tasks, _task_history_limits, self._task_ended_at, _task_size)
         self._histories: tuple[RetentionList[Any], ...] = (self._calls, self._requests, self._tasks)
 
     def recover(self) -> float:
@@ -313,23 +313,28 @@ class Retention:
     ) -> RetentionList[T]:
         """Return the retention list of a table, with the limits of the hub and of each server."""
 
-        def total(size: int = TOTAL_HISTORY_BYTES) -> RetentionLimits:
+        def total_limits(size: int = TOTAL_HISTORY_BYTES) -> RetentionLimits:
             count, age_s = limits(self._settings)
             return RetentionLimits(count, math.inf if age_s is None else age_s, size)
 
-        def own(server: str) -> RetentionLimits:
+        def server_limits(server: str) -> RetentionLimits:
             record = self._servers.record(server)
             if record is None:
-                return total(HISTORY_BYTES)
+                return total_limits(HISTORY_BYTES)
             count, age_s = limits(record.config)
-            return RetentionLimits(count, total().age_s if age_s is None else age_s, HISTORY_BYTES)
+            return RetentionLimits(count, total_limits().age_s if age_s is None else age_s, HISTORY_BYTES)
 
         def truly_ended_at(record: T) -> float | None:
             at = ended_at(record)
             return at if at is None or not self.ages.has_leaps else self.ages.correct_stamp(at)
 
         return RetentionList(
-            table=table, ended_at=truly_ended_at, size_of=size_of, total=total, own=own, now=self._clock.now
+            table=table,
+            ended_at=truly_ended_at,
+            size_of=size_of,
+            total=total_limits,
+            own=server_limits,
+            now=self._clock.now,
         )
 
     def _follow_change(self, history: RetentionList[Any], before: Any, after: Any) -> None:

@@ -130,7 +130,7 @@ class Tokens:
         token_id = secrets.token_hex(6)
         text = f"{PREFIX}{token_id}_{secrets.token_urlsafe(32)}"
 
-        def plan() -> tuple[Token, Sequence[Change[Any]]]:
+        def plan_token() -> tuple[Token, Sequence[Change[Any]]]:
             now = self._clock.now()
             token = Token(
                 id=token_id,
@@ -145,7 +145,7 @@ class Tokens:
             )
             return token, self.plan_new(token, self._find_replaced(name, now))
 
-        return await self._ledger.transact(plan), text
+        return await self._ledger.transact(plan_token), text
 
     def plan_new(self, token: Token, replaced: Sequence[Token]) -> list[Change[Any]]:
         """Return the changes that make a token in place of others."""

@@ -78,7 +78,7 @@ class Visitors:
         code = visits.format_code("".join(secrets.choice(visits.ALPHABET) for _ in range(visits.LENGTH)))
         made = visits.new_login_code(code, principal, self._clock.now())
 
-        def plan() -> tuple[LoginCode, Sequence[Change[Any]]]:
+        def plan_code() -> tuple[LoginCode, Sequence[Change[Any]]]:
             gone = self._find_superfluous_codes(principal, self._clock.now())
             if sum(1 for _ in self._codes) - len(gone) >= MAX_ALL_CODES:
                 raise ResourceExhausted(
@@ -86,7 +86,7 @@ class Visitors:
                 )
             return made, [*(self._codes.change(each.id, None) for each in gone), self._codes.new(made.id, made)]
 
-        return code, await self._ledger.transact(plan)
+        return code, await self._ledger.transact(plan_code)
 
     def _find_superfluous_codes(self, principal: Principal, now: float) -> list[LoginCode]:
         """Return the codes that end for a new one: those that are long over, and the oldest of the same person."""
@@ -116,7 +116,7 @@ class Visitors:
         if self._codes.record(code_id) is None:
             await self._catch_up_if_allowed()
 
-        def plan() -> tuple[Visitor, Sequence[Change[Any]]]:
+        def plan_visit() -> tuple[Visitor, Sequence[Change[Any]]]:
             now = self._clock.now()
             found = self._require_good_code(code_id, now)
             begun = visits.new_visit(cookie, found, now, secure=secure)
@@ -127,7 +127,7 @@ class Visitors:
             ended = [self._table.change(each.id, None) for each in self._find_ended_visits(now)]
             return visitor, [used, *ended, self._table.new(begun.id, begun)]
 
-        return cookie, await self._ledger.transact(plan)
+        return cookie, await self._ledger.transact(plan_visit)
 
     def _require_good_code(self, code_id: str, now: float) -> LoginCode:
         """Return a code that can be used. Raises CodeRefused."""
@@ -169,10 +169,10 @@ class Visitors:
     async def end_by_decision(self, cookie: str, statement: str) -> None:
         """End a visit with the decision on a statement; durable on return. Raises Unavailable."""
 
-        def decide(stored: Visit | None) -> Visit | None:
+        def mark_decided(stored: Visit | None) -> Visit | None:
             return stored if stored is None or stored.decided else replace(stored, decided=visits.digest(statement))
 
-        await self._ledger.change(self._table, visits.digest(cookie), decide)
+        await self._ledger.change(self._table, visits.digest(cookie), mark_decided)
 
     async def _catch_up_if_allowed(self) -> None:
         """Apply what other members have committed, unless that was done too often of late."""

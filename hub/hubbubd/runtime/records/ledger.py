@@ -192,11 +192,11 @@ class Ledger:
     async def change(self, table: Table[T], record_id: str, step: Step[T]) -> T | None:
         """Make a step durable, and return the record after it. As `transact`."""
 
-        def plan() -> tuple[T | None, Sequence[Change[T]]]:
+        def plan_change() -> tuple[T | None, Sequence[Change[T]]]:
             changes = table.plan_step(record_id, step)
             return changes[0].record if changes else table.record(record_id), changes
 
-        return await self.transact(plan)
+        return await self.transact(plan_change)
 
     async def transact(self, plan: Callable[[], tuple[R, Sequence[Change[Any]]]]) -> R:
         """Plan and commit, and plan again while other commits interfere; return the outcome of the plan that held.

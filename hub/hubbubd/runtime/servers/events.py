@@ -221,12 +221,12 @@ class EventFeed:
         listeners = self._listeners.setdefault(kind, [])
         listeners.append(on_event)
 
-        def stop() -> None:
+        def stop_listening() -> None:
             listeners.remove(on_event)
             if not listeners:
                 self._listeners.pop(kind, None)
 
-        return stop
+        return stop_listening
 
     def tail(self, server: str, lines: int, *, follow: bool) -> AsyncGenerator[EventStep]:
         """Yield the last lines of a server's log, oldest first, and with `follow` new ones. Raises as `watch`."""

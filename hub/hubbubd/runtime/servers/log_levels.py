@@ -99,6 +99,7 @@ class LogLevels:
         return (link, params) if server in self._called_params or "logging" in link.hello.capabilities else None
 
     async def _send_due(self, server: str) -> None:
+        """Send the level that a server should have, and again while it changes meanwhile."""
         try:
             while (due := self._find_due(server)) is not None:
                 self._sent[server] = due
@@ -107,6 +108,7 @@ class LogLevels:
             self._sending.pop(server).set()
 
     async def _send(self, server: str, link: McpLink, params: bytes) -> None:
+        """Send a level over a connection."""
         if link.hello.era is Era.STATELESS:
             link.log_level = _parse_level(params)
             return

@@ -183,11 +183,13 @@ class Measures:
             self._meter.record(metrics.QUEUE_WAIT, max(after.started_at - after.created_at, 0.0))
 
     def _count_queued(self, before: Call | None, after: Call | None) -> None:
+        """Count a call among the queued ones, or no more."""
         self._queued += _is_queued(after) - _is_queued(before)
 
     # Pending requests
 
     def _count_answer(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        """Count a request that was answered or has expired, and the time to its answer."""
         if after is None or _is_open(after) or not _is_open(before):
             return
         if after.state is RequestState.EXPIRED:
@@ -214,6 +216,7 @@ class Measures:
             self._meter.record(metrics.APPROVAL_WAIT, taken, {"rule": rule, "outcome": outcome})
 
     def _count_open(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        """Count a request among the open ones of its kind, or no more."""
         request = after or before
         if request is None or _is_open(before) == _is_open(after):
             return

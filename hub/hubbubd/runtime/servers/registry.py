@@ -198,7 +198,7 @@ class Servers:
         )
         troubles: list[HubError] = []
 
-        async def turn(name: str) -> None:
+        async def apply_one(name: str) -> None:
             try:
                 if name in configured:
                     await self._run_exclusively(name, self._reapply_configured, configured[name])
@@ -209,7 +209,7 @@ class Servers:
 
         async with anyio.create_task_group() as together:
             for name in (*diff.removed, *diff.changed, *diff.added):
-                together.start_soon(turn, name)
+                together.start_soon(apply_one, name)
         if troubles:
             raise troubles[0]
         return diff
@@ -220,7 +220,7 @@ class Servers:
         Raises AlreadyExists, InvalidArgument, PermissionDenied, ResourceExhausted and Unavailable.
         """
         self._confining.confinement_if(trusted).check(config, os.environ)
-        return await self._run_exclusively(config.name, self._add, config, trusted)
+        return await self._run_exclusively(config.name, self._add_locked, config, trusted)
 
     async def change(
         self,
@@ -236,27 +236,27 @@ class Servers:
         the settings must allow what it does. With `expected` its revision must be that (optimistic concurrency).
         Raises NotFound, FailedPrecondition, Stale, what `how` raises, and as `add`.
         """
-        return await self._run_exclusively(name, self._change, name, how, expected, trusted)
+        return await self._run_exclusively(name, self._change_locked, name, how, expected, trusted)
 
     async def remove(self, name: str, *, expected: int | None = None) -> None:
         """Disconnect and forget a server. Raises NotFound, FailedPrecondition and Stale."""
-        await self._run_exclusively(name, self._remove, name, expected)
+        await self._run_exclusively(name, self._remove_locked, name, expected)
 
     async def connect(self, name: str) -> ServerRecord:
         """Want a server connected; returns at once. Raises NotFound."""
-        return await self._run_exclusively(name, self._connect, name)
+        return await self._run_exclusively(name, self._connect_locked, name)
 
     async def disconnect(self, name: str) -> ServerRecord:
         """Want a server disconnected, and wait for it; ends its receiver tasks, too. Raises NotFound."""
-        return await self._run_exclusively(name, self._disconnect, name)
+        return await self._run_exclusively(name, self._disconnect_locked, name)
 
     async def log_out(self, name: str) -> ServerRecord:
         """Forget a server's tokens and registered client, and connect it again. Raises NotFound, FailedPrecondition."""
-        return await self._run_exclusively(name, self._log_out, name)
+        return await self._run_exclusively(name, self._log_out_locked, name)
 
     async def set_roots(self, name: str, roots: Roots | None, *, expected: int | None = None) -> ServerRecord:
         """Override the roots of a server (None: as configured), and notify it. Raises NotFound and Stale."""
-        return await self._run_exclusively(name, self._set_roots, name, roots, expected)
+        return await self._run_exclusively(name, self._set_roots_locked, name, roots, expected)
 
     async def _run_exclusively(self, name: str, change: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
         """Serialize changes of a server; run each to its end even if the caller is cancelled."""
@@ -270,7 +270,7 @@ class Servers:
     def _lock_for(self, name: str) -> anyio.Lock:
         return self._locks.setdefault(name, anyio.Lock(fast_acquire=True))
 
-    async def _add(self, config: ServerConfig, trusted: bool) -> ServerRecord:
+    async def _add_locked(self, config: ServerConfig, trusted: bool) -> ServerRecord:
         if self.find(config.name) is not None:
             raise revisions.exists_error(config.name)
         if len(self.names()) >= self._confining.settings.max_servers:
@@ -292,7 +292,7 @@ class Servers:
             self._active.start(record)
         return self.get(config.name)
 
-    async def _change(
+    async def _change_locked(
         self,
         name: str,
         how: Callable[[ServerConfig], ServerConfig],
@@ -319,7 +319,7 @@ class Servers:
         await self._active.match_record(replace(record, roots=roots), "its configuration was changed", reconnects=moved)
         return self.get(name)
 
-    async def _remove(self, name: str, expected: int | None) -> None:
+    async def _remove_locked(self, name: str, expected: int | None) -> None:
         if name not in self._active and self._ownership.is_free(name):
             record = revisions.require_revision(self.get(name), expected)  # no member of the fleet can have it
         else:
@@ -381,27 +381,27 @@ class Servers:
         else:
             parts.shell.confinement = self._confining.find_confinement(parts.record)
 
-    async def _connect(self, name: str) -> ServerRecord:
+    async def _connect_locked(self, name: str) -> ServerRecord:
         self._require_parts(name)
         await self._change_record(name, wanted=True)
         self._active[name].shell.connect()
         return self.get(name)
 
-    async def _disconnect(self, name: str) -> ServerRecord:
+    async def _disconnect_locked(self, name: str) -> ServerRecord:
         self._require_parts(name)
         await self._change_record(name, wanted=False)
         await self._active[name].shell.disconnect(cancelled_fault(f"{name} was disconnected", "SERVER_DISCONNECTED"))
         await self._assembly.end_tasks(name)
         return self.get(name)
 
-    async def _log_out(self, name: str) -> ServerRecord:
+    async def _log_out_locked(self, name: str) -> ServerRecord:
         record = without_connection(self._require_parts(name).record)
         if record.config.transport == "stdio":
             raise FailedPrecondition(f"{name} is a process of the hub's; nobody logs in there")
         await self._active.reconnect(record, "its log-in was forgotten", self._assembly.forget_login)
         return self.get(name)
 
-    async def _set_roots(self, name: str, roots: Roots | None, expected: int | None) -> ServerRecord:
+    async def _set_roots_locked(self, name: str, roots: Roots | None, expected: int | None) -> ServerRecord:
         self._require_parts(name)
         before = revisions.require_revision(self.get(name), expected)
         revision = revisions.next_revision(self._table.feed.revision, before)

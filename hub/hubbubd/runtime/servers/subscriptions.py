@@ -254,6 +254,7 @@ class _Subscription:
                 await self._make_call("resources/unsubscribe")
 
     async def _stay_subscribed(self) -> None:
+        """Subscribe over each new connection, until cancelled."""
         while True:
             link = self._subscriptions.link(self.server)
             if link is not None:
@@ -305,6 +306,7 @@ class _Subscription:
             self.fail(exc)
 
     async def _keep_fresh(self, link: McpLink) -> None:
+        """Read the resource after each change, if it has readers, while the connection lasts."""
         while self._subscriptions.link(self.server) is link:
             if not self._stale or not self.readers:
                 await self._wait_for_news()

@@ -289,6 +289,7 @@ class ApprovalGate:
     def _remembered_approval(
         self, call: Call, verdict: Judgement, tool: ToolDefinition, params: Mapping[str, Any]
     ) -> CallApproval | None:
+        """Return the approval of a call by a remembered one; None if there is none, or a condition failed."""
         rule = _deciding_rule(verdict)
         found = self._find_remembered(call, rule, tool, params, canonical_digest(tool_arguments(params)))
         if found is None or verdict.problem:

@@ -53,10 +53,10 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
     async def revoke(self, approval_id: str) -> RememberedApproval:
         """Delete a remembered approval, durably, and return it. Raises NotFound and Unavailable."""
 
-        def plan() -> tuple[RememberedApproval, Sequence[Change[Any]]]:
+        def plan_revocation() -> tuple[RememberedApproval, Sequence[Change[Any]]]:
             return self.get(approval_id), [self._table.change(approval_id, None)]
 
-        return await self._ledger.transact(plan)
+        return await self._ledger.transact(plan_revocation)
 
     def changes_by_answer(self, request: PendingRequest) -> list[Change[Any]]:
         """Return what an approval that is to be remembered changes, for the commit of the answer."""

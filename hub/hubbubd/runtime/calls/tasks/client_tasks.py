@@ -88,14 +88,14 @@ class ClientTasks:
     async def _commit(self, active: ActiveCall, active_task: ActiveTask, wire: Mapping[str, Any]) -> str:
         """Commit a new task together with its call, and return its id. Raises Unavailable."""
 
-        def plan() -> tuple[str, Sequence[Change[Any]]]:
+        def plan_task() -> tuple[str, Sequence[Change[Any]]]:
             task = self._new_task(active_task, wire)
             call = replace(active.call, task_id=task.id)
             step = partial(core_calls.merge_change, active.call, call)
             return task.id, [self._table.new(task.id, task), *self._calls.plan_step(call.id, step)]
 
         try:
-            return await self._ledger.transact(plan)
+            return await self._ledger.transact(plan_task)
         finally:  # if cancelled, the commit may have held
             known = self._calls.record(active.call.id)
             active.call = replace(active.call, task_id=known.task_id if known is not None else None)

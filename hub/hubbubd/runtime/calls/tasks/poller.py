@@ -125,35 +125,35 @@ class TaskPoller:
     async def record_report(self, task_id: str, wire: Mapping[str, Any]) -> Task:
         """Update a task from the server's report; durable on return, so that each of its states is observed."""
 
-        def plan() -> tuple[Task, list[Change[Any]]]:
+        def plan_report() -> tuple[Task, list[Change[Any]]]:
             before = self._table.get(task_id)
             after = core.after_report(before, wire, self._clock.now())
             return after, [] if after is before else [self._table.change(task_id, after)]
 
-        return await self._ledger.transact(plan)
+        return await self._ledger.transact(plan_report)
 
     async def _record_end(self, active_task: ActiveTask, outcome: dict[str, Any] | PeerError | Failure) -> None:
         """Record the outcome of a task, write-behind if the store does not take it now."""
         now = self._clock.now()
 
-        def end(task: Task | None) -> Task | None:
+        def end_unless_ended(task: Task | None) -> Task | None:
             return task if task is None or task.status.ended else _end_task(task, outcome, now)
 
         try:
-            await self._ledger.change(self._table, active_task.task_id, end)
+            await self._ledger.change(self._table, active_task.task_id, end_unless_ended)
         except HubError:
             self._ledger.change_later(
-                self._table, active_task.task_id, end
+                self._table, active_task.task_id, end_unless_ended
             )  # the record follows when the store recovers
 
     def mark_cancelled(self, task_id: str, why: str) -> None:
         """Mark a task as cancelled unless it has ended, write-behind."""
         now = self._clock.now()
 
-        def cancel(task: Task | None) -> Task | None:
+        def cancel_unless_ended(task: Task | None) -> Task | None:
             return task if task is None or task.status.ended else core.move(task, TaskStatus.CANCELLED, now, why)
 
-        self._ledger.change_later(self._table, task_id, cancel)
+        self._ledger.change_later(self._table, task_id, cancel_unless_ended)
 
 
 def require_result(task: Task) -> dict[str, Any]:

@@ -99,14 +99,14 @@ class Configuration:
         Raises FailedPrecondition (CONFIG_REJECTED) with nothing changed, and Unavailable when only a part could be
         applied.
         """
-        return await self._background.run_shielded(self._reload)
+        return await self._background.run_shielded(self._reload_exclusively)
 
     async def reload_by(self, principal: str, target: str) -> Reloaded:
         """Do `reload` for a trigger other than the API, with an entry in the audit log. Raises as `reload`."""
         with self._audit_reload(principal, target):
             return await self.reload()
 
-    async def _reload(self) -> Reloaded:
+    async def _reload_exclusively(self) -> Reloaded:
         async with self._lock:
             self._applied_stamps = await to_thread.run_sync(_read_stamps, self.state.files)
             try:
@@ -163,6 +163,7 @@ class Configuration:
             log.warning("configuration not applied; retried", error=exc.message)
 
     async def _apply(self, settings: LoadedSettings) -> Reloaded:
+        """Apply settings that were read, to the hub and its servers."""
         before, after = self.settings, settings.hub
         differ = {name for name in HubSettings.model_fields if getattr(before, name) != getattr(after, name)}
         live, needs_restart = sorted(differ & LIVE), tuple(sorted(differ - LIVE))
