@@ -225,5 +225,5 @@ def _evaluate(expression: "cel.Expression", values: EvaluationContext) -> object
 
 
 def _first_line(exc: object) -> str:
-    """Return what the library says of an error, without its codes and its drawing of the place."""
+    """Return the library's message of an error, without its codes and the lines that point at the place."""
     return _CODE.sub("", str(exc).partition("\n")[0])[:500]

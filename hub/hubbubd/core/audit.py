@@ -46,7 +46,7 @@ class AuditEntry:
 
     @property
     def holder(self) -> str:
-        """The owner for retention: the credential, whatever names come with it; with OIDC the person."""
+        """The owner of the entry for retention: the credential, under any name it was used; with OIDC the person."""
         return self.principal if self.principal.startswith("oidc:") else self.credential or self.principal
 
 
@@ -85,7 +85,7 @@ class FairRetention:
         self._large_holders: set[str] = set()
 
     def add(self, entry: AuditEntry) -> list[str]:
-        """Keep an entry and return the ids evicted for it. Idempotent."""
+        """Add an entry, and return the ids evicted for it. Idempotent."""
         if entry.id in self._entries:
             return []
         self._entries[entry.id] = entry.created_at, entry.holder

@@ -180,7 +180,7 @@ class HostCalls:
 
         host_call.observer.on_question = ask_or_take_back
         waiting = self._questions.as_waiting(request.host, why_absent=why_absent)
-        with host_call.followed(), self._hub.inbox.reserved.for_host(host_call.call_id, waiting):
+        with host_call.followed(), self._hub.inbox.reserved.reserve_for_host(host_call.call_id, waiting):
             try:
                 call = self._hub.calls.call(host_call.spec, request.host.principal.name)
                 return await host_call.result_in_time(call)

@@ -426,7 +426,7 @@ class ServerCatalog:
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
     def _make_due(self, kinds: Iterable[CatalogKind], at: float = -math.inf) -> None:
-        """Have lists fetched at a time, in monotonic seconds, unless they are due earlier."""
+        """Schedule lists to be fetched at a time, in monotonic seconds, unless they are due earlier."""
         for kind in kinds:
             self._due[kind] = min(self._due[kind], at)
         self._wake.set()

@@ -238,7 +238,7 @@ class Hub:
         )
 
     def defects(self) -> dict[str, str]:
-        """Return what did not fit in records of the store at the start, by key."""
+        """Return by key the defects of records of the store: what did not fit when it was opened."""
         return self._ledger.defects()
 
     async def is_record_current(self, noun: str, name: str) -> bool:

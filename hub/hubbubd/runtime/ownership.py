@@ -89,7 +89,7 @@ class Ownership(Protocol):
         ...
 
     def is_free(self, server: str) -> bool:
-        """Return whether a server is certainly nobody's."""
+        """Return whether it is certain that no member has a server."""
         ...
 
     def others(self) -> list[Owner]:
@@ -158,9 +158,9 @@ class OwnershipHooks(Protocol):
     """What the fleet has the hub do."""
 
     async def take_over(self, takeover: Takeover) -> None:
-        """Act on servers from now on. Raises Unavailable."""
+        """Connect servers, and act on their records from now on. Raises Unavailable."""
         ...
 
     async def hand_over(self, server: str, timeout_s: float) -> None:
-        """Let what is under way end, for at most `timeout_s`, and act on a server no longer. Raises Unavailable."""
+        """Let a server's calls end, for at most `timeout_s`, and act on it no longer. Raises Unavailable."""
         ...

@@ -63,7 +63,7 @@ class Replay:
         yield count
 
     def summarize(self) -> Replayed:
-        """Return what was found so far."""
+        """Return the rows of the calls judged so far, and their number."""
         counts: Counter[Action] = Counter()
         for (_, action, _, _), tally in self._rows.items():
             counts[action] += tally.calls

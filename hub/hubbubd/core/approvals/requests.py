@@ -48,7 +48,7 @@ class ToolDefinition:
 
     @property
     def hints(self) -> Mapping[str, Any]:
-        """The annotations; claims of the server."""
+        """The annotations of the tool, as its server claims them."""
         annotations = self.entry.get("annotations")
         return cast("Mapping[str, Any]", annotations) if isinstance(annotations, Mapping) else {}
 
@@ -120,7 +120,7 @@ def make_document(
     reason: str,
     before: Iterable[str],
 ) -> bytes:
-    """Return what a pending request of kind approval asks, as JSON; docs/approvals.md describes it.
+    """Return the document of a pending request of kind approval, as JSON; docs/approvals.md describes it.
 
     Raises InvalidArgument for arguments that are no object, and FailedPrecondition (APPROVAL_TOO_LARGE) for those that
     nobody could read.

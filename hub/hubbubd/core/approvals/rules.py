@@ -78,7 +78,7 @@ class CallRules:
         )
 
     def decide(self, facts: CallFacts) -> Judgement:
-        """Return what becomes of a call.
+        """Return the verdict of the rules on a call.
 
         A rule whose condition fails to evaluate counts as one that asks, and the rules after it are looked at as well:
         the stricter of the two verdicts counts, and of two that ask the first.

@@ -54,7 +54,7 @@ def offered_suggestions(params: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def read_suggestions(given: object) -> list[dict[str, Any]]:
-    """Return those of the suggestions that can be offered: of a list, or of its JSON as text.
+    """Return the suggestions that can be offered, of a list of them, or of its JSON as text.
 
     A host's question is as good without them, so nothing is refused.
     """

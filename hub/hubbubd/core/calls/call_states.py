@@ -164,7 +164,7 @@ def move(call: Call, state: CallState, now: float, *, result: bytes | None = Non
 
 
 def merge_change(before: Call | None, after: Call, stored: Call | None) -> Call | None:
-    """Return what is recorded of a call once it has changed from `before` to `after`, whatever is `stored` by then.
+    """Return the record of a call that has changed from `before` to `after`, where another one may be `stored` by now.
 
     An end is final, and another call under the same id is left alone.
     """
@@ -176,7 +176,7 @@ def merge_change(before: Call | None, after: Call, stored: Call | None) -> Call 
 
 
 def record_failed_creation(before: Call, failed: Call, stored: Call | None) -> Call | None:
-    """Return what is recorded of a call of which it is not known whether it was recorded: it has failed."""
+    """Return the record of a call that has failed since the outcome of its first commit was not known in time."""
     return failed if stored is None else merge_change(before, failed, stored)
 
 

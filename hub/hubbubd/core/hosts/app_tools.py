@@ -47,7 +47,7 @@ class PagesRead:
 
 
 def select_servers(candidates: Sequence[str], read: PagesRead) -> Sequence[str]:
-    """Return those of the candidates, servers that have the tool that a page calls, which the page may be of.
+    """Return the servers that a page may be of, among the candidates, which have the tool that it calls.
 
     A host that has read pages of others alone has cached none of theirs, as far as is known.
     """

@@ -30,7 +30,7 @@ SERVER: Final = "server"
 
 
 def parse(path: str) -> EndpointName | None:
-    """Return what is at a path; some hosts append `/mcp` or a slash to any. None for a path of no endpoint."""
+    """Return the endpoint at a path; some hosts append `/mcp` or a slash. None for a path without an endpoint."""
     if not path.startswith(PATH):
         return None
     match path.removeprefix(PATH).split("/"):

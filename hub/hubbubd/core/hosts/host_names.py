@@ -81,7 +81,7 @@ class NameRule:
     """Patterns of the servers whose names have no prefix, where all others have one."""
 
     def prefix(self, server: str) -> str:
-        """Return what all names of a server begin with, without the separator; empty without prefixes."""
+        """Return the prefix of all names of a server, without the separator; empty without prefixes."""
         if not self.prefixed:
             return ""
         label, max_prefix = self.alias.get(server, server), self.longest - len(SEPARATOR) - NAME_ROOM
@@ -108,7 +108,7 @@ class NameRule:
         return at_once(self.make_names_in_steps(entries))
 
     def make_names_in_steps(self, entries: Iterable[Origin]) -> Generator[None, None, HostNames]:
-        """Do the same as `make_names` in short steps."""
+        """Return the same as `make_names`, but yield after each short step."""
         origins: dict[str, Origin] = {}
         if self.bare:
             entries = yield from self._keep_bare_in_steps(entries, origins)

@@ -52,7 +52,7 @@ def with_level(level: str, session: HostSession | None) -> HostSession | None:
 
 
 def with_resource(uri: str, session: HostSession | None) -> HostSession | None:
-    """Return a session that is told of a resource, too."""
+    """Return a session that watches a resource as well."""
     if session is None or uri in session.resources or not can_watch_more(session.resources, uri):
         return session
     return replace(session, resources=(*session.resources, uri))
@@ -66,13 +66,13 @@ def with_page_of(server: str, session: HostSession | None) -> HostSession | None
 
 
 def can_watch_more(watched: Collection[str], uri: str) -> bool:
-    """Return whether a host that is told of some resources may be told of one more."""
+    """Return whether a host that watches some resources may watch one more."""
     size = sum(len(each.encode("utf-8", "surrogatepass")) for each in (*watched, uri))
     return len(watched) < MAX_WATCHED and size <= MAX_WATCHED_BYTES
 
 
 def without_resource(uri: str, session: HostSession | None) -> HostSession | None:
-    """Return a session that is told of a resource no more."""
+    """Return a session that watches a resource no more."""
     if session is None or uri not in session.resources:
         return session
     return replace(session, resources=tuple(each for each in session.resources if each != uri))

@@ -345,7 +345,7 @@ def _read_choices(field: Mapping[str, Any], keyword: str) -> dict[str, Any]:
 
 
 def _select_keywords(field: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return those of the named JSON Schema keywords that a field has, and with a value of the right type."""
+    """Return the named JSON Schema keywords of a field whose values are of the right type."""
     return {name: field[name] for name in names if name in field and _is_well_formed(name, field[name])}
 
 

@@ -77,7 +77,7 @@ class Registration:
 
 
 def parse_registration(members: object) -> Registration:
-    """Return what a program says of itself at registration (RFC 7591, section 2). Raises LoginRefusal."""
+    """Return the registration that a program sends (RFC 7591, section 2), checked. Raises LoginRefusal."""
     if not isinstance(members, Mapping):
         raise LoginRefusal("invalid_client_metadata", "the body must be a JSON object")
     known = cast("Mapping[str, Any]", members)
@@ -174,7 +174,7 @@ def clean_client_name(text: object) -> str:
 
 
 def redirect_origin(uri: str) -> str:
-    """Return what a page has to allow as a target: the origin of a redirect URI, or its scheme if it has no host."""
+    """Return the target that a page has to allow for a redirect URI: its origin, or its scheme if it has no host."""
     parts = urlsplit(uri)
     return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") else f"{parts.scheme}:"
 

@@ -76,7 +76,7 @@ class RefreshVerdict(Enum):
 
 
 def judge_refresh(login: TokenLogin, family: str, refresh: str, now: float) -> RefreshVerdict:
-    """Return what a refresh token is, by the digests of its parts."""
+    """Return the verdict on a refresh token, by the digests of its parts."""
     if not hmac.compare_digest(login.family, family):
         return RefreshVerdict.UNKNOWN
     if hmac.compare_digest(login.refresh, refresh):

@@ -311,7 +311,7 @@ class Pages:
         return self.cursor
 
     def add_in_steps(self, result: Mapping[str, Any]) -> Iterator[None]:
-        """Do the same as `add`, but yield after each STEP entries: a long page must not block the event loop."""
+        """Add the entries as `add` does, but yield after each STEP: a long page must not block the event loop."""
         self._pages += 1
         entries = result.get(self._source.member)
         if not isinstance(entries, list):

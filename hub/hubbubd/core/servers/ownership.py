@@ -42,7 +42,7 @@ class MemberView:
         return member if member is not None and member.life == lease.life else None
 
     def is_free(self, server: str) -> bool:
-        """Return whether a server is certainly nobody's.
+        """Return whether it is certain that no member has a server.
 
         A holder that this member has not heard of yet may have joined a moment ago, so it must be known to be gone.
         """
@@ -55,7 +55,7 @@ class MemberView:
         return member.life > lease.life or (member.life == lease.life and member.standing is MemberStatus.GONE)
 
     def free_servers(self, servers: Iterable[str]) -> list[str]:
-        """Return those of the servers that are nobody's."""
+        """Return the free ones among the servers."""
         return [server for server in servers if self.is_free(server)]
 
     def takers_in_order(self, server: str) -> list[str]:
@@ -88,7 +88,7 @@ class MemberView:
         return chosen
 
     def overdue_members(self) -> list[Member]:
-        """Return the others that have not been heard of for too long and are not gone yet."""
+        """Return the other members whose beats have stopped for too long, and that are not gone yet."""
         others = (member for member in self.members.values() if member.name != self.me)
         return [member for member in others if member.overdue and member.standing is not MemberStatus.GONE]
 

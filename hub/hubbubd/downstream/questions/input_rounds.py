@@ -81,7 +81,7 @@ class InputRounds:
             host_call.terms.return_s,
             why_absent=lambda: f"it was asked {MAX_ROUNDS} times in this call" if is_last else "",
         )
-        with host_call.followed(), self._hub.inbox.reserved.for_host(host_call.call_id, waiting):
+        with host_call.followed(), self._hub.inbox.reserved.reserve_for_host(host_call.call_id, waiting):
             return await host_call.result_in_time(self._run_round(host_call, token, round_number))
 
     async def _run_round(self, host_call: HostCall, token: StateToken | None, round_number: int) -> Call | bytes:

@@ -153,7 +153,7 @@ class HostTasks:
             ),
             for_s=GONE_S if host.stateless else MAX_CLAIM_S,
         )
-        present.stack.enter_context(self.hub.inbox.reserved.for_host(call_id, waiting))
+        present.stack.enter_context(self.hub.inbox.reserved.reserve_for_host(call_id, waiting))
         present.stack.enter_context(self.hub.calls.listen(call_id, changed))
 
     def _remaining_s(self, present: _PresentHost) -> float:

@@ -69,7 +69,7 @@ class Causes:
         return self._plan_updates(self.request_ids_by_call.get(call_id, ()))
 
     def _plan_updates(self, request_ids: Iterable[str]) -> list[Change[Any]]:
-        """Return the changes of those of these requests of which a call has ended."""
+        """Return the changes of these requests that follow from the ends of their calls."""
         return self._inbox.plan_changes(list(request_ids), self._mark_ended_calls)
 
     def _mark_ended_calls(self, request: PendingRequest) -> PendingRequest:

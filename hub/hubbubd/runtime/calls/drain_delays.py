@@ -13,7 +13,7 @@ class DrainDelays:
 
     @contextmanager
     def hold(self) -> Generator[None]:
-        """Have the shutdown wait for the end of the block."""
+        """Delay the shutdown until the end of the block."""
         end = asyncio.Event()
         self._ends.add(end)
         try:

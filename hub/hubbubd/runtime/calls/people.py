@@ -105,7 +105,7 @@ class PeopleLink:
 
 
 def _render_answer(answer: object) -> dict[str, Any]:
-    """Return what a person has answered, as JSON and as text."""
+    """Return the result of a tool call with a person's answer, as JSON and as text."""
     given = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
     meta = cast("dict[str, Any]", given.get("_meta") or {})
     said = {key: given[key] for key in ("action", "content") if key in given}

@@ -235,7 +235,7 @@ class ServerQueue:
         self._give_turns()
 
     def _put_first(self, active: ActiveCall) -> None:
-        """Have a call wait for a turn before all others."""
+        """Put a call at the head of those that wait for a turn."""
         active.has_turn = asyncio.Event()
         self._queue.add_first(active.call.id)
 

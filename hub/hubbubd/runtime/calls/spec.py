@@ -70,7 +70,7 @@ class RemoteCalls(Protocol):
         ...
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
-        """Make a call, wait for its end, and return it, whatever the outcome. Cancelling this cancels that."""
+        """Make a call, wait for its end, and return it, whatever the outcome. Cancelling this ends the call there."""
         ...
 
     async def start(self, spec: CallSpec, principal: str) -> Call:

@@ -171,7 +171,7 @@ class FleetOwnership:
         return Owner(member.name, member.life, member.forward)
 
     def is_free(self, server: str) -> bool:
-        """Return whether a server is certainly nobody's."""
+        """Return whether it is certain that no member has a server."""
         return self.view(server).is_free(server)
 
     def others(self) -> list[Owner]:

@@ -106,7 +106,7 @@ class FleetOperations:
         return others[0]
 
     async def set_status(self, name: str, standing: MemberStatus) -> str:
-        """Have a member drain, or take servers again; return its name, by default this one's.
+        """Set whether a member drains or takes servers; return its name. Without a name it is this member.
 
         Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE), and StoreUnavailable.
         """
@@ -156,7 +156,7 @@ class FleetOperations:
         return [each.name for each in known if each.standing is not MemberStatus.GONE]
 
     async def finish_upgrade(self) -> int:
-        """Have hubs refused from now on that do not know the schema of the store; return its version.
+        """Refuse hubs from now on that do not know the schema of the store; return its version.
 
         Raises FailedPrecondition (MEMBERS_OUTDATED) while there is one among the members, and StoreUnavailable.
         """

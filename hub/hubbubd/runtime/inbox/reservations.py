@@ -59,8 +59,8 @@ class Reservations:
                 self._left_at.popitem(last=False)
 
     @contextmanager
-    def for_host(self, call_id: str, waiting: WaitingHost) -> Generator[None]:
-        """Have a call's questions opened with what is decided about a host, during the block.
+    def reserve_for_host(self, call_id: str, waiting: WaitingHost) -> Generator[None]:
+        """Reserve questions of a call for a host that waits for it, as the host decides, during the block.
 
         Blocks of one call may overlap.
         """

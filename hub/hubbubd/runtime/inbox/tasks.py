@@ -167,7 +167,7 @@ class Tasks(RecordReader[Task]):
             self._notify(after.server, "notifications/tasks/status", core.to_wire(after))
 
     def _set_alarm(self, task: Task) -> None:
-        """Have a receiver task deleted when its ttl ends."""
+        """Set the alarm that deletes a receiver task when its ttl ends."""
         # Client tasks live as long as their calls.
         at = core.expires_at(task) if task.role is TaskRole.RECEIVER else None
         if at is None:
@@ -178,7 +178,7 @@ class Tasks(RecordReader[Task]):
         self._alarms.set(Due.TASK, task.id, at, lambda: self._delete(task.id))
 
     def postpone(self, by_s: float) -> None:
-        """Let receiver tasks of this hub's own servers live longer after the clock was set ahead, write-behind."""
+        """Lengthen the ttl of receiver tasks of this hub's own servers after the clock was set ahead, write-behind."""
         if by_s <= 0:
             return
         for task in self.select(TaskFilter(role=TaskRole.RECEIVER)):

@@ -289,7 +289,7 @@ class Work:
                 self._announce(holder, after, after.claim)  # else a person was faster, or a worker of another member
 
     def _end_assignment(self, worker: Worker, request: PendingRequest) -> None:
-        """Tell a worker that a request which was announced to it is no longer its own, and give it others."""
+        """End a worker's assignment of a request: notify it if the request was announced, and assign it others."""
         announced = worker.held.get(request.id) is not None
         self._forget_assignment(request.id)
         if worker in self._workers:

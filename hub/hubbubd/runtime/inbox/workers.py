@@ -101,7 +101,7 @@ class Workers:
             self._forget_worker(worker, request_id)
 
     def find_workers(self, request: PendingRequest) -> list[Worker]:
-        """Return those that may have a request."""
+        """Return the workers that may have a request."""
         workers = list(self._by_call.get("", ()))
         if request.call_id:
             workers += self._by_call.get(request.call_id, ())

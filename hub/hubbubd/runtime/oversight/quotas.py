@@ -51,7 +51,7 @@ class Quota:
             del self._taken[holder]
 
     async def run_and_subtract(self, holder: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Run what one thing was added for, and subtract it at the end."""
+        """Run `run`, and at its end subtract the thing that was added for it."""
         try:
             await run()
         finally:

@@ -300,7 +300,7 @@ class Ledger:
             table.forget_compacted(revision)
 
     def defects(self) -> dict[str, str]:
-        """Return what did not fit in records of the store when it was opened, by key."""
+        """Return by key the defects of records of the store: what did not fit when it was opened."""
         return {table.prefix + record_id: why for table in self._tables for record_id, why in table.defects.items()}
 
     def backlog(self) -> int:

@@ -371,7 +371,7 @@ class Table(Generic[T]):
         self._own_deletion_followers.append(follower)
 
     def add_step(self, record_id: str, step: Step[T]) -> bool:
-        """Let a step wait for write-behind; return False if it has nothing to do."""
+        """Add a step that waits for write-behind; return False if it has nothing to do."""
         waiting, row = self._waiting.get(record_id), self._rows.get(record_id)
         recorded = None if row is None else row.record
         before = recorded if waiting is None else waiting.record

@@ -47,7 +47,7 @@ class PendingSteps(Generic[T]):
 
 
 def _merge_steps(first: Step[T], then: Step[T]) -> Step[T] | None:
-    """Return one step for two changes `partial(how, before, after)` of which the second goes on where the first ended.
+    """Merge two steps `partial(how, before, after)` into one, if the second begins with the record that the first made.
 
     None if they are not.
     """

@@ -213,7 +213,7 @@ class _Subscription:
         self._has_news.set()
 
     def _note_accepted(self) -> None:
-        """Note that the server tells of changes from now on, not of those before."""
+        """Note that the server accepts the subscription: it notifies of changes from now on, not of earlier ones."""
         if self.begun.is_set():
             self.note_change(self.uri)
         else:
@@ -221,7 +221,7 @@ class _Subscription:
             self._read_again()
 
     def _read_again(self) -> None:
-        """Have the resource read again, if it has readers."""
+        """Mark the resource as stale, so that it is read again if it has readers."""
         self._stale = True
         if not self.readers:
             self.latest = None  # what is kept for the next reader

@@ -234,7 +234,7 @@ class ApprovalGate:
     # Deciding
 
     def _decide(self, config: ServerConfig, call: Call, params: Mapping[str, Any]) -> tuple[Judgement, ToolDefinition]:
-        """Return what the rules say of a call, and its tool as the server lists it. Raises InvalidArgument."""
+        """Return the verdict of the rules on a call, and its tool as the server lists it. Raises InvalidArgument."""
         rules = self.rules_for(config)
         if not rules.active or not is_tool_call(call.method):
             return Judgement(Action.ALLOW), UNKNOWN_TOOL

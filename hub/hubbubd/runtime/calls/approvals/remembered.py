@@ -27,7 +27,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         table.for_each(lambda approval: self._update_index(None, approval))
 
     def list_valid(self) -> list[RememberedApproval]:
-        """Return those that still hold, newest first."""
+        """Return the remembered approvals that still hold, newest first."""
         now = self._clock.now()
         valid = [approval for approval in self._table if now < approval.expires_at]
         return sorted(valid, key=lambda approval: (approval.created_at, approval.id), reverse=True)
@@ -59,7 +59,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         return await self._ledger.transact(plan_revocation)
 
     def changes_by_answer(self, request: PendingRequest) -> list[Change[Any]]:
-        """Return what an approval that is to be remembered changes, for the commit of the answer."""
+        """Return the changes that remember an approval, for the commit of its answer; none if it is for one call."""
         if request.state is not RequestState.ANSWERED or request.answer is None:
             return []
         answer = payload.loads(request.answer.payload)
@@ -90,7 +90,7 @@ class RememberedApprovals(RecordReader[RememberedApproval]):
         ]
 
     def _find_superfluous(self, server: str, now: float) -> list[RememberedApproval]:
-        """Return those of a server that are over, and the oldest ones beyond the limit."""
+        """Return the remembered approvals of a server that are over, and the oldest ones beyond the limit."""
         known = sorted(self._by_server.get(server, {}).values(), key=lambda approval: approval.created_at)
         valid = [approval for approval in known if now < approval.expires_at]
         over = [approval for approval in known if now >= approval.expires_at]

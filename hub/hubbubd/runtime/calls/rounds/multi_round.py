@@ -83,7 +83,7 @@ class MultiRound:
     async def resume(
         self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], requests: Mapping[str, PendingRequest]
     ) -> dict[str, Any]:
-        """Do the same as `ask` for the round in which a call was before a restart. Raises UpstreamError."""
+        """Get the input for the round of a call from before a restart; return as `ask`. Raises UpstreamError."""
         rounds = active.call.rounds or core.RoundProgress()
         with queue.park(active):
             answers = {**payload.loads(rounds.configured), **await self.wait_for_answers(requests, _require_answer)}

@@ -79,7 +79,7 @@ class Consents:
     async def resume(
         self, queue: ServerQueue, active: ActiveCall, refusal: bytes, requests: Mapping[str, PendingRequest]
     ) -> None:
-        """Do the same as `ask` for a call from before a restart. Raises PeerError.
+        """Wait for the consents of a call from before a restart, and queue it again. Raises PeerError.
 
         Completion cannot be reported over the new connection, so this waits COMPLETION_S.
         """

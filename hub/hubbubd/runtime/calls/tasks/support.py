@@ -55,7 +55,7 @@ class TaskSupport:
         return call.method == "tools/call" and hello.era is not Era.STATELESS and _has_task_support(hello)
 
     async def require_supported(self, hello: Hello, call: Call, params: Mapping[str, Any]) -> None:
-        """Do the same as `find_refusal`, after fetching the server's tools if the tool is unknown.
+        """Raise what `find_refusal` returns, after fetching the server's tools if the tool is unknown.
 
         Raises UpstreamError: TASK_REQUIRED, TASK_NOT_SUPPORTED.
         """

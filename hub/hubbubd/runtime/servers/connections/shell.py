@@ -208,7 +208,7 @@ class ConnectionShell:
         ), fault
 
     async def _use(self, link: McpLink) -> tuple[ConnectionEvent, Fault]:
-        """Have calls sent over a connection, and return how it ended: lost, or no ping is answered."""
+        """Let calls be sent over a connection until it ends; return how it ended: lost, or no ping was answered."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         self.link, self.hello, self._era = link, link.hello, link.hello.era
         silence_faults: list[Fault] = []
