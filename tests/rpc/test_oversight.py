@@ -257,7 +257,7 @@ async def test_claims_of_one_principal_are_bounded_until_one_is_given_back(make:
 
 async def test_one_s_own_claim_counts_once_however_often_it_is_made(make: Make) -> None:
     async with make(claims_per_principal=3) as world:
-        held = world.hub.quotas.claims.held
+        held = world.hub.quotas.claims.count
         for number in range(3):
             await world.ask(f"req_{number}")
         mine = inbox_pb2.ClaimPendingRequestRequest(id="req_0", claim_id="my-window_0123456", ttl=Duration(seconds=30))

@@ -15,7 +15,7 @@ PROXIES = {"HTTPS_PROXY": "http://proxy.example:8080", "no_proxy": "localhost", 
 async def found(tmp_path: Path, hub: dict[str, Any], server: dict[str, Any]) -> dict[str, Finding]:
     settings = HubSettings.model_validate({"data_dir": tmp_path, **hub})
     servers = [ServerConfig.model_validate({"name": "one", **server})]
-    return {each.about: each for each in await checks.common(settings, servers, PROXIES)}
+    return {each.about: each for each in await checks.check_common(settings, servers, PROXIES)}
 
 
 async def test_variables_of_the_network_that_servers_do_not_get_are_offered(tmp_path: Path) -> None:

@@ -405,7 +405,7 @@ async def test_a_file_that_is_being_written_is_not_read(
     path.write_text("")
     pieces = iter(("[hub]\n", "[servers.away]\n", "[servers.here]\n", "[servers.there]\n"))
     read: list[str] = []
-    stamps_of = configuration._stamps_of
+    stamps_of = configuration._read_stamps
 
     def look(files: tuple[Path, ...]) -> Any:
         """As always, while the file gets a piece more before each look."""

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from hubbubd.members import Member, MemberStatus
 from hubbubd.runtime.diagnostics.findings import Finding, Severity
-from hubbubd.runtime.diagnostics.fleet_checks import checked
+from hubbubd.runtime.diagnostics.fleet_checks import check_fleet
 from hubbubd.runtime.fleet.measures import LOOK_S, STALLED_S, Lag
 
 from .conftest import settle, until
@@ -31,7 +31,7 @@ def commit(member: Running) -> None:
 
 
 async def findings(member: Running) -> list[Finding]:
-    return await checked(member.fleet, [], member.hub.clock.now())
+    return await check_fleet(member.fleet, [], member.hub.clock.now())
 
 
 async def deaf(fleet: Members) -> tuple[Running, Running]:

@@ -14,7 +14,7 @@ from hubbubd.errors import FailedPrecondition, HubError
 from hubbubd.members import Member, MemberStatus
 from hubbubd.rpc.servicers.members import FleetAdminService
 from hubbubd.runtime.diagnostics.findings import Finding, Severity
-from hubbubd.runtime.diagnostics.fleet_checks import checked
+from hubbubd.runtime.diagnostics.fleet_checks import check_fleet
 from hubbubd.runtime.fleet.operations import FleetOperations
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store import StoreUnavailable
@@ -295,7 +295,7 @@ async def test_a_member_serves_only_while_it_may_act(fleet: Members) -> None:
 
 
 async def findings(member: Running) -> list[Finding]:
-    return await checked(member.fleet, member.hub.servers.candidates.differing(), member.hub.clock.now())
+    return await check_fleet(member.fleet, member.hub.servers.candidates.differing(), member.hub.clock.now())
 
 
 async def test_a_fleet_that_is_well_has_only_good_findings(fleet: Members) -> None:

@@ -124,7 +124,7 @@ async def test_the_first_decision_on_a_page_counts_also_after_a_restart(
     async with world.hub() as hub:
         for again in ("allow", "refuse", "allow"):
             assert await decide(hub, again) == f"before: {is_allowed}"
-        assert (made == await hub.logins.code_of("page")) == is_allowed
+        assert (made == await hub.logins.make_code("page")) == is_allowed
         await anyio.sleep(CONSENT_S)  # as long as the page may be answered
         await hub.logins.refuse("ada", "another page", hub.clock.now() + CONSENT_S)
         assert await decide(hub, "allow") == f"before: {is_allowed}"

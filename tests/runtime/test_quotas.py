@@ -47,7 +47,7 @@ class QuotaModel(RuleBasedStateMachine):
     @invariant()
     def counts_are_exact(self) -> None:
         for holder in ("ada", "bob"):
-            assert self.quota.held(holder) == sum(who == holder for who, _ in self.open)
+            assert self.quota.count(holder) == sum(who == holder for who, _ in self.open)
 
 
 TestQuota = QuotaModel.TestCase
