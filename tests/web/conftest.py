@@ -29,6 +29,18 @@ PEERS = Path(__file__).parents[1] / "peers"
 NOISE = re.compile(r"responded with a status of (400|401|403|404|409|503)|ERR_(CONNECTION|INCOMPLETE|FAILED)")
 """What a browser says by itself of a refusal that the page shows in its own words."""
 
+WITHOUT = (
+    # What Playwright does without: of several lists, Chromium takes the last one.
+    *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades", "LensOverlay"),
+    *("HttpsFirstBalancedModeAutoEnable", "MediaRouter", "PaintHolding", "ThirdPartyStoragePartitioning"),
+    *("AvoidCorsURLLoaderRestartOnRedirect", "OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled"),
+    "PreconnectToSearch",
+    # Each window of a person begins with two pages for suggestions below the address bar, and one for what comes next.
+    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup", "SpareRendererForSitePerProcess"),
+)
+"""Features that no test needs. A window without them takes a third of the processor time; the page is the same."""
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", f"--disable-features={','.join(WITHOUT)}"]
+
 expect.set_options(timeout=LIMIT_MS)
 
 
@@ -167,7 +179,7 @@ async def browser() -> AsyncIterator[Browser]:
     if not found:
         pytest.fail("chromium is missing: run `make chromium`", pytrace=False)
     async with async_playwright() as playwright:
-        launched = await playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        launched = await playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
         yield launched
         await launched.close()
 
