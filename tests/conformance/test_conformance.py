@@ -4,14 +4,15 @@ They run one by one: only then does the suite count warnings and time-outs as fa
 """
 
 import re
+import shlex
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
 
+from .. import forks
 from ..e2e.conftest import environment, running
 from .conftest import required_scenarios
 
@@ -93,14 +94,16 @@ async def hub_environment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIter
     config, data = directory / "hub.json", directory / "data"
     config.write_text('{"servers": {}}')
     async with running(["--config", str(config), "--data-dir", str(data), "--listen", "127.0.0.1:0"]):
-        yield {**environment(), "HUBBUB_DATA_DIR": str(data), "HUB_CONFIG": str(config)}
+        # With settings of Python, the frontend would not be forked.
+        kept = {name: value for name, value in environment().items() if not name.startswith("PYTHON")}
+        yield {**kept, "HUBBUB_DATA_DIR": str(data), "HUB_CONFIG": str(config)}
 
 
 @pytest.mark.parametrize(("revision", "scenario"), SCENARIOS)
 async def test_the_hub_passes(
     revision: str, scenario: str, conformance_command: list[str], hub_environment: dict[str, str]
 ) -> None:
-    client = f"{sys.executable} {Path(__file__).with_name('adapter.py')}"
+    client = shlex.join(forks.command_of_script(Path(__file__).with_name("adapter.py")))
     command = [*conformance_command, "client", "--command", client, "--scenario", scenario]
     # Without force, what is beyond a revision would be left out.
     command += ["--spec-version", revision, "--force", "--timeout", str(CLIENT_LIMIT_S * 1000)]

@@ -11,6 +11,6 @@ fork server. What tests the start of a command itself asks for the
 fixture `started_for_real`.
 """
 
-from .client import REAL, Real, environment_with_forks, popen, quick, run, start
+from .client import REAL, Real, command_of_script, environment_with_forks, popen, quick, run, start
 
-__all__ = ["REAL", "Real", "environment_with_forks", "popen", "quick", "run", "start"]
+__all__ = ["REAL", "Real", "command_of_script", "environment_with_forks", "popen", "quick", "run", "start"]

@@ -96,7 +96,15 @@ def quick(server: Mapping[str, Any]) -> dict[str, Any]:
     is_python = command == sys.executable and bool(arguments)
     if REAL.wanted or not is_python or program([command, *arguments]) is None or server.get("env"):
         return dict(server)
-    return {**server, "args": ["-I", "-S", str(HERE / "launch.py"), address(), *arguments]}
+    return {**server, "args": command_of_script(*arguments)[1:]}
+
+
+def command_of_script(script: str | Path, *arguments: str) -> list[str]:
+    """The command with which another program has a script forked, whose imports are those of the fork server.
+
+    Where its environment has settings of Python, the script is started as always.
+    """
+    return [sys.executable, "-I", "-S", str(HERE / "launch.py"), address(), str(script), *arguments]
 
 
 def program(command: Sequence[str]) -> tuple[str, list[str]] | None:
